@@ -1,0 +1,73 @@
+import { open, type TrapSection } from '../../scripts/docs/trap-types.ts'
+
+export const answers: TrapSection = {
+  title: 'Ambiguous answers',
+  traps: [
+    {
+      id: 'T10',
+      title:
+        'ZooKeeper create succeeded, reply lost → ghost node that blocks everyone; or the node found belongs to the expired session',
+      seenIn: 'Curator #1121',
+      core: { reason: 'only ZooKeeper has ephemeral nodes' },
+      memory: { reason: 'only ZooKeeper has ephemeral nodes' },
+      sqlite: { reason: 'only ZooKeeper has ephemeral nodes' },
+      later: { later: 'zookeeper' },
+    },
+    {
+      id: 'T11',
+      title: 'Postgres cancel or lock_timeout while the lock was taken',
+      seenIn: 'madelson #147',
+      core: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
+      memory: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
+      sqlite: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
+      later: { later: 'postgres' },
+    },
+    {
+      id: 'T12',
+      title: 'Renewal applied, reply lost, then compare-and-set on the old version = false loss',
+      seenIn: 'dynamolock #280',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'etcd, consul' },
+    },
+    {
+      id: 'T13',
+      title:
+        'A release repeated after a lost reply must say so truthfully; a release that failed must stay repeatable',
+      seenIn: 'etcd #22123, Consul',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all' },
+    },
+    {
+      id: 'T14',
+      title: "Cleanup that uses the caller's cancelled signal, and so never runs",
+      seenIn: 'redsync, syncguard: lock held 30 s',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all' },
+    },
+    {
+      id: 'T15',
+      title: 'An acquire that timed out at the client lands later at the server and is never released',
+      seenIn: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all with a connection' },
+    },
+    {
+      id: 'T16',
+      title:
+        'A command that never returns (frozen server): the lease must be declared lost at its deadline all the same',
+      seenIn: 'redlock 5: TTL 2 s, not aborted at 8 s; redlock-universal: 7.4 s at TTL 3 s',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all with a connection' },
+    },
+  ],
+}

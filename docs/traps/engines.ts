@@ -1,0 +1,137 @@
+import { open, type TrapSection } from '../../scripts/docs/trap-types.ts'
+
+export const engines: TrapSection = {
+  title: 'Found by testing on real engines',
+  traps: [
+    {
+      id: 'T61',
+      title: 'A lease id used as a fence: it is not ordered',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'etcd' },
+    },
+    {
+      id: 'T62',
+      title:
+        'ZooKeeper: a follower cut off from the leader went on answering pings and `exists(own node)` until 3.9 s although the leader had expired the session (time-out 1 s) at 1.06 s. A committed write did not renew the session either: it expired 0.5–0.7 s after such a write, 6 of 6',
+      core: { reason: 'only ZooKeeper has followers that answer pings' },
+      memory: { reason: 'only ZooKeeper has followers that answer pings' },
+      sqlite: { reason: 'only ZooKeeper has followers that answer pings' },
+      later: { later: 'zookeeper' },
+    },
+    {
+      id: 'T63',
+      title:
+        'etcd: a stopped and resumed old leader confirmed a keep-alive that the new leader never saw, 7 of 10; belief outlived the key by 1.9–2.6 s at TTL 6 s',
+      core: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      memory: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      sqlite: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      later: { later: 'etcd' },
+    },
+    {
+      id: 'T64',
+      title:
+        'A new lease on an old session believed for a full TTL from its own acquire: it ends when the session does',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all' },
+    },
+    {
+      id: 'T65',
+      title: 'A handed-over lease counted from the receipt of the push',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all' },
+    },
+    {
+      id: 'T66',
+      title:
+        "PostgreSQL: a take-over that locks only the name's row reads the session's old expiry while the keep-alive's commit is under way: two holders without any clock fault. Judge expiry while holding the session's row",
+      core: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      memory: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      sqlite: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      later: { later: 'postgres' },
+    },
+    {
+      id: 'T67',
+      title:
+        "PostgreSQL: `nextval` inside the upsert's VALUES, or a sequence with CACHE 32: 2,197 and 2,390 of 4,800 tokens out of grant order; row lock first, then `nextval`: 0",
+      core: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      memory: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      sqlite: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      later: { later: 'postgres' },
+    },
+    {
+      id: 'T68',
+      title:
+        'PostgreSQL `synchronous_commit = off` and a crash: one token issued twice. Two holders with an equal token must not both pass a guard: the grant id decides',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'postgres' },
+    },
+    {
+      id: 'T69',
+      title: 'Redis Lua prints large numbers as `1.79e+15`: duplicates within 100 µs',
+      core: { reason: 'no Lua is involved' },
+      memory: { reason: 'no Lua is involved' },
+      sqlite: { reason: 'no Lua is involved' },
+      later: { later: 'redis' },
+    },
+    {
+      id: 'T70',
+      title:
+        'Re-entrant by session or connection (Consul acquire, `pg_try_advisory_lock`): two tasks of one process both hold',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'consul, postgres advisory' },
+    },
+    {
+      id: 'T71',
+      title:
+        'SQLite on the monotonic clock: after a reboot old expiries lie days ahead; in another time namespace they are shifted',
+      core: { reason: 'core stores no times' },
+      memory: { reason: 'nothing outlives the process' },
+      sqlite: open,
+      later: { reason: 'servers keep their own time' },
+    },
+    {
+      id: 'T72',
+      title: "A semaphore's waiter that watches only its predecessor sleeps while another holder releases",
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'etcd, zookeeper' },
+    },
+    {
+      id: 'T73',
+      title:
+        'The undo says "not held", then the delayed original lands on a session that is still alive (clients re-send by default)',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all with a connection' },
+    },
+    {
+      id: 'T74',
+      title: 'Force release aimed at A hits B, who got the lock in between',
+      core: open,
+      memory: open,
+      sqlite: open,
+      later: { later: 'all' },
+    },
+    {
+      id: 'T75',
+      title:
+        'An etcd snapshot restore kept the cluster id while the revision went from 8 back to 3: only a raised epoch makes tokens safe',
+      core: open,
+      memory: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      later: { later: 'etcd' },
+    },
+  ],
+}

@@ -1,0 +1,99 @@
+import { expect, test } from 'vitest'
+import type { Cell, Trap, TrapSection } from '../docs/trap-types.ts'
+import { renderTraps } from '../docs/traps.ts'
+import { checkGuarantees, checkTraps, type PassedTest, passedTests } from './claims.ts'
+
+const numbers = (letter: string, last: number) =>
+  Array.from({ length: last }, (_, index) => `${letter}${index + 1}`)
+const named = (name: string, file = 'packages/a.test.ts'): PassedTest => ({ name, file })
+const messages = (complaints: readonly { message: string }[]) => complaints.map(({ message }) => message)
+
+test('only passed tests count, under their full name and their path in the repository', () => {
+  const assertionResults = [
+    { ancestorTitles: ['lease', 'belief'], title: 'G3 ends', status: 'passed' },
+    { ancestorTitles: ['lease'], title: 'G4 is final', status: 'failed' },
+    { ancestorTitles: [], title: 'G5 skipped', status: 'pending' },
+  ]
+  const report = { testResults: [{ name: '/repository/packages/a.test.ts', assertionResults }] }
+  expect(passedTests(report, '/repository')).toEqual([named('lease belief G3 ends')])
+})
+
+test('guarantees with a passed and cited test each pass', () => {
+  const passed = numbers('G', 13).map((id) => named(`lease ${id} holds`))
+  const guide = numbers('G', 13).map((id) => `- ${id}: \`${id} holds\` and the code \`G0\`, \`lease\``)
+  expect(checkGuarantees(guide.join('\n'), passed)).toEqual([])
+})
+
+test('a guarantee without a passed test, and a citation of a test that did not pass, are refused', () => {
+  const passed = numbers('G', 13).map((id) => named(`lease ${id} holds`))
+  const guide = `${numbers('G', 13)
+    .map((id) => `\`${id} holds\``)
+    .join(' ')}\n\`G7 no crossfire\``
+  // G13 must not be taken for G1.
+  expect(checkGuarantees(guide, passed.slice(1))).toEqual([
+    { file: 'docs/guarantees.md', line: 1, message: 'no test passed that is called "G1 holds"' },
+    { file: 'docs/guarantees.md', line: 2, message: 'no test passed that is called "G7 no crossfire"' },
+    { file: 'docs/guarantees.md', message: 'no test passed whose name contains G1' },
+  ])
+  expect(messages(checkGuarantees('nothing cited', passed))).toContain('cites no test for G12')
+})
+
+function trapsWith(changes: Record<string, Partial<Trap>>): TrapSection[] {
+  const reason: Cell = { reason: 'cannot happen' }
+  const traps = numbers('T', 75).map((id) => {
+    const trap = {
+      id: id as Trap['id'],
+      title: 'a trap',
+      core: reason,
+      memory: reason,
+      sqlite: reason,
+      later: reason,
+    }
+    return { ...trap, ...changes[id] }
+  })
+  return [{ title: 'All', traps }]
+}
+
+function complaintsOf(changes: Record<string, Partial<Trap>>, ...passed: PassedTest[]): string[] {
+  const sections = trapsWith(changes)
+  return messages(checkTraps(sections, renderTraps(sections), passed))
+}
+
+test('a trap with a passed test passes', () => {
+  const cell = { test: 'a lost reply' }
+  expect(complaintsOf({ T7: { core: cell } }, named('keeper T7 a lost reply'))).toEqual([])
+  expect(complaintsOf({ T7: { sqlite: cell } }, named('sqlite T7 a lost reply'))).toEqual([])
+  const inFolder = named('T7 a lost reply', 'packages/holdfast/src/backends/sqlite/backend.test.ts')
+  expect(complaintsOf({ T7: { sqlite: cell } }, inFolder)).toEqual([])
+})
+
+test('a trap without its own passed test is refused', () => {
+  const cell = { test: 'a lost reply' }
+  const complaint = 'T7 core: no test passed that contains T7 and "a lost reply"'
+  expect(complaintsOf({ T7: { core: cell } })).toEqual([complaint])
+  expect(complaintsOf({ T7: { core: cell } }, named('T70 a lost reply'))).toEqual([complaint])
+  expect(complaintsOf({ T7: { core: cell } }, named('T7 something else'))).toEqual([complaint])
+  expect(complaintsOf({ T7: { sqlite: cell } }, named('memory T7 a lost reply'))).toEqual([
+    'T7 sqlite: no test passed that contains T7 and "a lost reply" and names sqlite in its name or path',
+  ])
+})
+
+test('an open cell, a missing trap and a stale page are refused', () => {
+  expect(complaintsOf({ T3: { memory: { reason: ' ' } } })).toEqual([
+    'T3 memory: neither a test nor a reason',
+  ])
+  const [section] = trapsWith({})
+  const short = [{ title: 'All', traps: section?.traps.slice(1) ?? [] }]
+  expect(messages(checkTraps(short, renderTraps(short), []))[0]).toMatch(/^must list T1 to T75 in order/)
+  expect(messages(checkTraps(trapsWith({}), 'old', []))).toEqual([
+    'differs from its data; run npm run docs:traps',
+  ])
+})
+
+test('the page shows tests, reasons and what comes later', () => {
+  const cells = { core: { test: 'a | b' }, later: { later: 'redis' } }
+  const page = renderTraps(trapsWith({ T1: { ...cells, seenIn: 'elsewhere' } }))
+  expect(page).toContain(
+    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | cannot happen | later: redis |',
+  )
+})

@@ -1,0 +1,57 @@
+import { expect, test } from 'vitest'
+import { folderWith } from '../lib/test-folder.ts'
+import { checkLayers } from './layers.ts'
+
+const complaints = (files: Record<string, string>) =>
+  checkLayers(folderWith(files)).map(
+    ({ file, line, message }) => `${file.split('/src/')[1]}:${line} ${message}`,
+  )
+
+test('what the table allows passes', () => {
+  const files = {
+    'core/lease.ts': `import { EventEmitter } from 'node:events'\nimport type { Backend } from '../spi.ts'\nimport './ids.ts'`,
+    'core/lease.test.ts': `import { fakeClock } from '../testing/fake-clock.ts'\nimport { test } from 'vitest'`,
+    'spi.ts': `import type { Fence } from './core/fence.ts'\nexport { type Token } from './core/fence.ts'`,
+    'backends/sqlite/backend.ts': `import { DatabaseSync } from 'node:sqlite'\nimport '../../core/ids.ts'\nimport './statements.ts'`,
+    'guards/sqlite.ts': `import './shared.ts'\nimport '../core/fence.ts'`,
+    'open.ts': `export const open = () => import('./backends/memory/index.ts')`,
+    'index.ts': `export * from './open.ts'\nexport * from './recipes/election.ts'`,
+    'testing/index.ts': `export * from '../index.ts'\nexport * from '../backends/memory/index.ts'`,
+  }
+  expect(complaints(files)).toEqual([])
+})
+
+test.for([
+  ['core/lease.ts', `import '../backends/memory/index.ts'`, 'core may not import backends/memory/index.ts'],
+  ['core/lease.ts', `import 'node:fs'`, 'core may not import node:fs'],
+  ['core/lease.ts', `export * from '../telemetry/events.ts'`, 'core may not import telemetry/events.ts'],
+  ['core/lease.ts', `type T = import('../guards/memory.ts').T`, 'core may not import guards/memory.ts'],
+  ['spi.ts', `import { f } from './core/fence.ts'`, 'spi.ts may import only types from core/fence.ts'],
+  [
+    'spi.ts',
+    `import { f, type F } from './core/fence.ts'`,
+    'spi.ts may import only types from core/fence.ts',
+  ],
+  [
+    'backends/redis/index.ts',
+    `import '../memory/index.ts'`,
+    'backends may not import backends/memory/index.ts',
+  ],
+  [
+    'backends/redis/index.ts',
+    `import 'ioredis'`,
+    'the library has no dependencies, so it may not import ioredis',
+  ],
+  [
+    'backends/redis/index.ts',
+    `import '../../../../x.ts'`,
+    "../../../../x.ts lies outside the library's sources",
+  ],
+  ['guards/memory.ts', `import type { B } from '../spi.ts'`, 'guards may not import spi.ts'],
+  ['index.ts', `export * from './testing/index.ts'`, 'index.ts may not import testing/index.ts'],
+  ['open.ts', `export const open = (x: string) => import(x)`, 'a dynamic import must name its file'],
+  ['backends/shared.ts', ``, 'belongs to no layer'],
+  ['helpers/text.ts', ``, 'belongs to no layer'],
+] as const)('%s with %s is refused', ([file, text, message]) => {
+  expect(complaints({ [file]: text })).toEqual([`${file}:1 ${message}`])
+})

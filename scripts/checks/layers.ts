@@ -1,0 +1,84 @@
+// Imports in the library point downwards only.
+//
+// Each layer may import itself, `node:` modules, and what the table names. Tests are left out: they stand
+// beside the source and reach for the test helpers.
+
+import { readFileSync } from 'node:fs'
+import { dirname, join, posix } from 'node:path'
+import { type Complaint, finish } from '../lib/report.ts'
+import { filesUnder, pathFrom, root } from '../lib/repository.ts'
+import { importsOf, parse } from '../lib/syntax.ts'
+
+const everything = ['core', 'spi.ts', 'backends', 'guards', 'recipes', 'lockfree', 'telemetry', 'open.ts']
+
+const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
+  core: { may: ['spi.ts'] },
+  'spi.ts': { may: ['core'], typesOnly: true },
+  backends: { may: ['core', 'spi.ts'] },
+  guards: { may: ['core'] },
+  recipes: { may: ['core', 'spi.ts'] },
+  lockfree: { may: ['core', 'spi.ts'] },
+  telemetry: { may: ['core'] },
+  'open.ts': { may: ['core', 'spi.ts', 'backends'] },
+  'index.ts': { may: everything },
+  testing: { may: [...everything, 'index.ts'] },
+}
+
+// Core is pure: whatever reaches the outside world is handed to it.
+const outsideWorld = new Set(
+  ['child_process', 'cluster', 'dgram', 'fs', 'fs/promises', 'http', 'http2', 'https', 'net', 'sqlite', 'tls']
+    .concat('worker_threads')
+    .map((name) => `node:${name}`),
+)
+
+export function checkLayers(src: string): Complaint[] {
+  const complaints: Complaint[] = []
+  for (const path of filesUnder(src, isSource)) {
+    const file = pathFrom(src, path)
+    for (const { from, typeOnly, line } of importsOf(parse(path, readFileSync(path, 'utf8')))) {
+      const message = from === null ? 'a dynamic import must name its file' : judge(file, from, typeOnly)
+      if (message) complaints.push({ file: pathFrom(root, path), line, message })
+    }
+    if (!layers[layerOf(file)] || /^backends\/[^/]+$/.test(file)) {
+      complaints.push({ file: pathFrom(root, path), line: 1, message: 'belongs to no layer' })
+    }
+  }
+  return complaints
+}
+
+export function isSource(path: string): boolean {
+  return path.endsWith('.ts') && !/\.test(-d)?\.ts$/.test(path)
+}
+
+function judge(file: string, from: string, typeOnly: boolean): string | null {
+  const layer = layerOf(file)
+  if (from.startsWith('node:')) {
+    return layer === 'core' && outsideWorld.has(from) ? `core may not import ${from}` : null
+  }
+  if (!from.startsWith('.')) return `the library has no dependencies, so it may not import ${from}`
+
+  const target = posix.join(dirname(file), from)
+  if (target.startsWith('../')) return `${from} lies outside the library's sources`
+  if (roomOf(target) === roomOf(file)) return null
+  const rule = layers[layer]
+  if (!rule?.may.includes(layerOf(target))) return `${layer} may not import ${target}`
+  if (rule.typesOnly && !typeOnly) return `${layer} may import only types from ${target}`
+  return null
+}
+
+/** The first part of the path: a folder, or a file that stands alone. */
+function layerOf(file: string): string {
+  return file.split('/')[0] ?? file
+}
+
+/** What counts as "itself": the layer, but for a backend its own folder, as backends do not know each other. */
+function roomOf(file: string): string {
+  const [layer, folder] = file.split('/')
+  return layer === 'backends' ? `${layer}/${folder}` : (layer ?? file)
+}
+
+if (import.meta.main) {
+  const src = join(root, 'packages/holdfast/src')
+  const count = filesUnder(src, isSource).length
+  finish('layers', checkLayers(src), `the imports of ${count} files point downwards`)
+}

@@ -1,0 +1,31 @@
+// The shape of docs/traps.data.ts: every known way in which a lock went wrong, and for each part of this
+// release either the test that shows it survives, or why it cannot happen there.
+
+export type Cell =
+  /** Text that a passed test's full name contains, together with the trap's number. */
+  | { readonly test: string }
+  /** Why it cannot happen there. */
+  | { readonly reason: string }
+  /** The backends, not part of this release, that will have to survive it. */
+  | { readonly later: string }
+
+export const columns = ['core', 'memory', 'sqlite', 'later'] as const
+export type Column = (typeof columns)[number]
+
+export interface Trap extends Readonly<Record<Column, Cell>> {
+  readonly id: `T${number}`
+  readonly title: string
+  /** Libraries and services that it happened in. */
+  readonly seenIn?: string
+}
+
+export interface TrapSection {
+  readonly title: string
+  readonly traps: readonly Trap[]
+}
+
+export const lastTrap = 75
+export const lastGuarantee = 13
+
+/** For a cell that nobody has answered yet; the check does not let it pass. */
+export const open: Cell = { reason: '' }

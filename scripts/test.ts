@@ -1,0 +1,105 @@
+// `npm test`: every check of this repository, in order, each with its time. It goes on after a failure, so that
+// one run shows all of them; what needs the build is not run when there is none.
+
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { biome, cache, root, testReport, tsc, vitest } from './lib/repository.ts'
+
+const usage = `npm test [-- options]
+
+Builds the library and runs all checks: types, lint, layers, banned calls, tests, claims, documents, public surface.
+
+  --only memory,sqlite   run the conformance tests of these backends only
+  --help                 this text`
+
+interface Step {
+  readonly name: string
+  readonly command: readonly string[]
+  readonly needs?: string
+  readonly notRun?: string
+}
+
+const { only, help } = readOptions()
+if (help) {
+  console.log(usage)
+  process.exit(0)
+}
+const narrowed = only === undefined ? null : `narrowed to ${only}`
+
+const report = ['--reporter=default', '--reporter=json', `--outputFile.json=${testReport}`]
+const claims: Step = { name: 'claims', command: ['scripts/checks/claims.ts'], needs: 'tests' }
+const steps: readonly Step[] = [
+  { name: 'build', command: ['scripts/build.ts'] },
+  { name: 'types', command: [tsc, '-p', 'tsconfig.json'], needs: 'build' },
+  { name: 'lint', command: [biome, 'check', '--error-on-warnings'] },
+  { name: 'layers', command: ['scripts/checks/layers.ts'] },
+  { name: 'banned', command: ['scripts/checks/banned.ts'] },
+  { name: 'tests', command: [vitest, 'run', ...(narrowed ? [] : report)], needs: 'build' },
+  narrowed ? { ...claims, notRun: `the run is ${narrowed}, claims are about all tests` } : claims,
+  { name: 'docs-blocks', command: ['scripts/checks/docs-blocks.ts'], needs: 'build' },
+  { name: 'api', command: ['scripts/checks/api.ts'], needs: 'build' },
+]
+
+// A report of an earlier run must never speak for this one.
+rmSync(testReport, { force: true })
+mkdirSync(cache, { recursive: true })
+
+type Outcome = 'passed' | 'failed' | 'not run'
+const outcomes = new Map<string, Outcome>()
+const summary = steps.map((step) => {
+  const { outcome, note } = runStep(step)
+  outcomes.set(step.name, outcome)
+  return `  ${{ passed: '✓', failed: '✗', 'not run': '–' }[outcome]} ${step.name.padEnd(12)} ${note}`
+})
+const passed = steps.every(({ name, notRun }) => notRun !== undefined || outcomes.get(name) === 'passed')
+
+console.log(`\n${summary.join('\n')}`)
+if (narrowed) console.log(`\nThis run was ${narrowed}. It does not stand for a full one.`)
+console.log(passed ? '\nAll checks passed.' : '\nSome checks failed.')
+process.exitCode = passed ? 0 : 1
+
+function runStep({ name, command, needs, notRun }: Step): { outcome: Outcome; note: string } {
+  const obstacle = notRun ?? missing(needs)
+  if (obstacle !== null) {
+    console.log(`\n▶ ${name}: not run, ${obstacle}`)
+    return { outcome: 'not run', note: `not run: ${obstacle}` }
+  }
+  console.log(`\n▶ ${name}`)
+  const started = performance.now()
+  const { status } = spawnSync(process.execPath, command, {
+    cwd: root,
+    stdio: 'inherit',
+    // Also when undefined: a full run must not be narrowed by a variable that somebody left set.
+    env: { ...process.env, HOLDFAST_TEST_ONLY: only },
+  })
+  const seconds = `${((performance.now() - started) / 1000).toFixed(1)} s`
+  const outcome = status === 0 ? 'passed' : 'failed'
+  console.log(`  ${name} ${outcome} after ${seconds}`)
+  return { outcome, note: seconds }
+}
+
+/** The claims can be held against tests of which some failed, but nothing can be done without a build. */
+function missing(needs: string | undefined): string | null {
+  if (needs === undefined) return null
+  const outcome = outcomes.get(needs)
+  if (outcome === 'passed' || (outcome === 'failed' && needs === 'tests')) return null
+  return outcome === 'failed' ? `the ${needs} failed` : `the ${needs} did not run`
+}
+
+function readOptions(): { only?: string; help?: boolean } {
+  try {
+    const { values } = parseArgs({ options: { only: { type: 'string' }, help: { type: 'boolean' } } })
+    if (values.only !== undefined) {
+      const backends = readdirSync(join(root, 'packages/holdfast/src/backends'))
+      const unknown = values.only.split(',').filter((name) => !backends.includes(name))
+      if (unknown.length > 0)
+        throw new Error(`no backend ${unknown.join(', ')}, there are ${backends.join(', ')}`)
+    }
+    return values
+  } catch (error) {
+    console.error(`${(error as Error).message}\n\n${usage}`)
+    process.exit(2)
+  }
+}
