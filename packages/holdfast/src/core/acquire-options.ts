@@ -1,0 +1,149 @@
+/** Turns what a caller asked for into what an engine is told, checking every rule on the way. */
+import { type BackendInfo, type Fencing, LOCK_CAPACITY, type Mode } from '../spi.ts'
+import { defaults, limits } from './defaults.ts'
+import { InvalidArgumentError, UnsupportedError } from './errors.ts'
+import { checkName } from './names.ts'
+import {
+  checkCallback,
+  checkInteger,
+  checkKnownOptions,
+  checkNote,
+  checkNumber,
+  checkOneOf,
+  checkSignal,
+} from './options.ts'
+import type { AcquireOptions, HoldOptions, PermitOptions } from './types.ts'
+import type { Wanted } from './waiting.ts'
+
+/** What a locker uses where a call says nothing. */
+export interface AcquireDefaults {
+  readonly ttlMs: number
+  readonly waitMs: number
+}
+
+const holdOptions = [
+  'ttlMs',
+  'waitMs',
+  'signal',
+  'note',
+  'maxHoldMs',
+  'holdAtLeastMs',
+  'lockDelayMs',
+  'warnHoldMs',
+  'onJeopardy',
+] as const
+const lockOptions = [...holdOptions, 'mode']
+const permitOptions = [...holdOptions, 'capacity', 'weight']
+
+/** `withWait`: whether `waitMs` means something to the call; `tryAcquire` does not wait. */
+export function wantedLock(
+  info: BackendInfo<Fencing>,
+  name: string,
+  options: AcquireOptions,
+  locker: AcquireDefaults,
+  withWait: boolean,
+): Wanted {
+  checkName(name)
+  checkKnownOptions(
+    'options',
+    options,
+    withWait ? lockOptions : lockOptions.filter((option) => option !== 'waitMs'),
+  )
+  const mode =
+    options.mode === undefined ? 'exclusive' : checkOneOf('mode', options.mode, ['exclusive', 'shared'])
+  const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
+  return wanted(info, name, mode, weight, LOCK_CAPACITY, options, locker)
+}
+
+export function wantedPermits(
+  info: BackendInfo<Fencing>,
+  name: string,
+  options: PermitOptions,
+  locker: AcquireDefaults,
+  withWait: boolean,
+): Wanted {
+  checkName(name)
+  checkKnownOptions(
+    'options',
+    options,
+    withWait ? permitOptions : permitOptions.filter((option) => option !== 'waitMs'),
+  )
+  const capacity = checkCapacity(options?.capacity)
+  const weight = checkInteger('weight', options.weight ?? 1, { min: 1, max: capacity })
+  return wanted(info, name, 'permits', weight, capacity, options, locker)
+}
+
+export function checkCapacity(capacity: unknown): number {
+  return checkInteger('capacity', capacity, { min: 1, max: limits.maxCapacity })
+}
+
+export function checkWaitMs(waitMs: unknown): number {
+  return checkNumber('waitMs', waitMs, { min: 0, infinityAllowed: true })
+}
+
+/** A TTL that the engine can grant: within its range, and rounded up to its step (T4). */
+export function checkTtlMs(info: BackendInfo<Fencing>, asked: unknown): number {
+  const { min, max, step } = info.ttlMs
+  const ttlMs = Math.ceil(checkNumber('ttlMs', asked, { min, max }) / step) * step
+  if (info.driftMs(ttlMs) >= ttlMs / 3)
+    throw new InvalidArgumentError(
+      'ttlMs',
+      `of ${ttlMs} is too short: drift (${info.driftMs(ttlMs)} ms) must stay below a third of it.`,
+    )
+  return ttlMs
+}
+
+function wanted(
+  info: BackendInfo<Fencing>,
+  name: string,
+  mode: Mode,
+  weight: number,
+  capacity: number,
+  options: HoldOptions,
+  locker: AcquireDefaults,
+): Wanted {
+  if (!info.modes.includes(mode))
+    throw new UnsupportedError(`${info.name} cannot grant ${mode} leases; it can: ${info.modes.join(', ')}.`)
+  checkSignal(options.signal)
+  const lockDelayMs = checkServerDuty(info, 'lockDelayMs', info.lockDelay, options.lockDelayMs)
+  const holdAtLeastMs = checkServerDuty(info, 'holdAtLeastMs', info.holdAtLeast, options.holdAtLeastMs)
+  const maxHoldMs =
+    options.maxHoldMs === undefined
+      ? Number.POSITIVE_INFINITY
+      : checkNumber('maxHoldMs', options.maxHoldMs, { min: 1, infinityAllowed: true })
+  if (holdAtLeastMs > maxHoldMs)
+    throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
+  const warnHoldMs = options.warnHoldMs ?? defaults.warnHoldMs
+  return {
+    ttlMs: options.ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, options.ttlMs),
+    request: {
+      name,
+      mode,
+      weight,
+      capacity,
+      lockDelayMs,
+      ...(options.note !== undefined && { note: checkNote(options.note) }),
+    },
+    terms: {
+      mode,
+      weight,
+      capacity,
+      maxHoldMs,
+      holdAtLeastMs,
+      warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
+      onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
+    },
+  }
+}
+
+/** A delay that somebody has to enforce: refused, not ignored, where nobody can (G12). */
+function checkServerDuty(
+  info: BackendInfo<Fencing>,
+  argument: 'lockDelayMs' | 'holdAtLeastMs',
+  by: 'server' | 'waiter' | 'none',
+  value: number | undefined,
+): number {
+  const ms = checkNumber(argument, value ?? 0, { min: 0, max: 86_400_000 })
+  if (ms > 0 && by === 'none') throw new UnsupportedError(`${info.name} cannot enforce ${argument}.`)
+  return ms
+}

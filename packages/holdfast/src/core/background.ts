@@ -1,0 +1,18 @@
+/** Work that goes on after its caller has been answered: cleanup that runs even when the caller has gone (T14). */
+export class Background {
+  readonly #running = new Set<Promise<void>>()
+
+  /** Starts it and keeps it; it reports its own failures and never rejects. */
+  run(work: () => Promise<unknown>): void {
+    const running: Promise<void> = work().then(
+      () => void this.#running.delete(running),
+      () => void this.#running.delete(running),
+    )
+    this.#running.add(running)
+  }
+
+  /** Resolves when nothing is left, including what was started meanwhile. */
+  async idle(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running)
+  }
+}

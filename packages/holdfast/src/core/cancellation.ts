@@ -1,0 +1,76 @@
+/**
+ * A reason to stop, raised at most once: what a deadline, a caller's signal, a closing locker and a lost place in
+ * line have in common. Lighter than an AbortSignal, which is made only when a backend asks for it.
+ */
+export class Cancellation {
+  #cancelled = false
+  #reason: unknown
+  #callbacks: Set<() => void> | undefined
+  #controller: AbortController | undefined
+
+  get cancelled(): boolean {
+    return this.#cancelled
+  }
+
+  get reason(): unknown {
+    return this.#reason
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#cancelled) this.#controller.abort(this.#reason)
+    }
+    return this.#controller.signal
+  }
+
+  cancel(reason: unknown): void {
+    if (this.#cancelled) return
+    this.#cancelled = true
+    this.#reason = reason
+    const callbacks = this.#callbacks
+    this.#callbacks = undefined
+    this.#controller?.abort(reason)
+    for (const callback of callbacks ?? []) callback()
+  }
+
+  /** Runs `callback` when cancelled (now, if it already is); the returned function takes it back. */
+  onCancel(callback: () => void): () => void {
+    if (this.#cancelled) {
+      callback()
+      return () => {}
+    }
+    this.#callbacks ??= new Set()
+    this.#callbacks.add(callback)
+    return () => this.#callbacks?.delete(callback)
+  }
+
+  /** Cancels together with a caller's signal; the returned function unties the two. */
+  follow(signal: AbortSignal | undefined): () => void {
+    if (signal === undefined) return () => {}
+    if (signal.aborted) {
+      this.cancel(signal.reason)
+      return () => {}
+    }
+    const onAbort = () => this.cancel(signal.reason)
+    signal.addEventListener('abort', onAbort, { once: true })
+    return () => signal.removeEventListener('abort', onAbort)
+  }
+}
+
+/** `promise`, unless the cancellation comes first: then its reason is thrown at once, and `promise` is on its own. */
+export function unlessCancelled<T>(promise: Promise<T>, cancellation: Cancellation): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    const untie = cancellation.onCancel(() => reject(cancellation.reason))
+    promise.then(
+      (value) => {
+        untie()
+        resolve(value)
+      },
+      (error) => {
+        untie()
+        reject(error)
+      },
+    )
+  })
+}

@@ -1,0 +1,250 @@
+/**
+ * Every failure is a typed error with a code (G11). Messages say what happened, to which resource, and what to
+ * do; they never contain an attempt's secret or a connection's password.
+ */
+import type { Fence } from './fence.ts'
+
+export type ErrorCode =
+  | 'ACQUIRE_TIMEOUT'
+  | 'LEASE_LOST'
+  | 'FENCE_STALE'
+  | 'FENCE_FOREIGN'
+  | 'FENCE_INVALID'
+  | 'BACKEND_UNAVAILABLE'
+  | 'CAPACITY_MISMATCH'
+  | 'INVALID_ARGUMENT'
+  | 'UNSUPPORTED'
+  | 'CLOSED'
+
+/** Shared by all copies of Holdfast in a process, so that `isHoldfastError` works across duplicate installs. */
+const brand = Symbol.for('holdfast.error')
+
+export abstract class HoldfastError extends Error {
+  abstract readonly code: ErrorCode
+  /** Whether the same call may succeed when it is simply made again. */
+  abstract readonly retryable: boolean
+
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.name = new.target.name
+    Object.defineProperty(this, brand, { value: true })
+  }
+}
+
+/** The wait budget ran out while others had the name. */
+export class AcquireTimeoutError extends HoldfastError {
+  readonly code = 'ACQUIRE_TIMEOUT'
+  readonly retryable = true
+  readonly resource: string
+  readonly waitedMs: number
+
+  constructor(resource: string, waitedMs: number) {
+    super(
+      `${quote(resource)} was not free within ${Math.round(waitedMs)} ms. ` +
+        'locker.inspect(name) shows who holds it and who waits; raise waitMs to wait longer.',
+    )
+    this.resource = resource
+    this.waitedMs = waitedMs
+  }
+}
+
+export type LossReason =
+  | 'expired'
+  | 'taken-over'
+  | 'session-gone'
+  | 'unreachable'
+  | 'deleted'
+  | 'force-released'
+  | 'max-hold'
+  | 'closed'
+  | 'dropped'
+  | 'released'
+
+const lossMeaning: Record<LossReason, string> = {
+  expired:
+    'its time ran out before a renewal was confirmed (a paused process or a blocked event loop does this)',
+  'taken-over': 'the engine says that another holder has it',
+  'session-gone': 'the engine no longer knows the session',
+  unreachable: 'the engine did not confirm a renewal in time',
+  deleted: 'its record was removed from the engine',
+  'force-released': 'an operator released it',
+  'max-hold': 'it was held for maxHoldMs',
+  closed: 'its locker was closed',
+  dropped: 'it was garbage collected without having been released',
+  released: 'its own holder has released it',
+}
+
+/** What became of the body of `withLease` when its lease was lost meanwhile. */
+export type BodyOutcome =
+  | { readonly status: 'fulfilled'; readonly value: unknown }
+  | { readonly status: 'rejected'; readonly reason: unknown }
+
+/** The lease ended before it was released. Also the reason of an aborted `lease.signal`. */
+export class LeaseLostError extends HoldfastError {
+  readonly code = 'LEASE_LOST'
+  readonly retryable = false
+  readonly resource: string
+  readonly reason: LossReason
+  /** Set by `withLease`: what the body returned or threw although the lease was gone. */
+  body?: BodyOutcome
+
+  constructor(resource: string, reason: LossReason, options?: ErrorOptions) {
+    super(
+      `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}. ` +
+        'Stop the work, and acquire again if it is still needed.',
+      options,
+    )
+    this.resource = resource
+    this.reason = reason
+  }
+}
+
+/** The guard has seen a newer fence: this holder was overtaken. */
+export class FenceStaleError extends HoldfastError {
+  readonly code = 'FENCE_STALE'
+  readonly retryable = false
+  readonly fence: Fence
+  /** The highest token that the guard remembers for the name (or its issuer's floor). */
+  readonly highest: bigint
+
+  constructor(fence: Fence, highest: bigint, why = 'a newer holder has been here') {
+    super(
+      `${quote(fence.name)}: token ${fence.token} is refused, ${why} (highest token seen: ${highest}). ` +
+        'The work done under this lease must not be repeated blindly: acquire again and read the current state.',
+    )
+    this.fence = fence
+    this.highest = highest
+  }
+}
+
+/** The fence comes from an issuer whose tokens this guard or locker cannot compare with its own. */
+export class FenceForeignError extends HoldfastError {
+  readonly code = 'FENCE_FOREIGN'
+  readonly retryable = false
+  readonly fence: Fence
+  readonly expected: readonly string[]
+
+  constructor(fence: Fence, expected: readonly string[]) {
+    super(
+      `${quote(fence.name)}: the fence was issued by ${quote(fence.issuer)}, but only ` +
+        `${expected.map(quote).join(', ')} is trusted here. Tokens of two issuers are not comparable; give both ` +
+        'lockers the same issuer (and raise the epoch when you move), or name it in `issuers`.',
+    )
+    this.fence = fence
+    this.expected = expected
+  }
+}
+
+export type FenceProblem = 'malformed' | 'unsigned' | 'unknown-key' | 'bad-signature' | 'not-a-fence'
+
+const fenceAdvice: Record<FenceProblem, string> = {
+  malformed: 'the text is not a fence; pass on what formatFence returned, unchanged',
+  unsigned: 'a signed fence is required here; format it with a signing key',
+  'unknown-key': 'it is signed with a key that is not known here; add the key id to the verifying keys',
+  'bad-signature': 'its signature does not match; it was changed or forged',
+  'not-a-fence': 'the proof is not a fence; pass lease.fence, a fenced lease, or what parseFence returned',
+}
+
+/** The proof is malformed, forged, or unsigned where a signature is required. */
+export class FenceInvalidError extends HoldfastError {
+  readonly code = 'FENCE_INVALID'
+  readonly retryable = false
+  readonly problem: FenceProblem
+
+  constructor(problem: FenceProblem, detail?: string) {
+    super(`Fence refused: ${fenceAdvice[problem]}${detail === undefined ? '' : ` (${detail})`}.`)
+    this.problem = problem
+  }
+}
+
+/** Whether a failed call took effect: `unknown` means that it may have, or may yet. */
+export type CallOutcome = 'not-applied' | 'unknown'
+
+/** The engine could not be reached, did not answer, or answered with a failure of its own. */
+export class BackendUnavailableError extends HoldfastError {
+  readonly code = 'BACKEND_UNAVAILABLE'
+  readonly retryable = true
+  readonly backend: string
+  readonly outcome: CallOutcome
+
+  constructor(backend: string, what: string, outcome: CallOutcome, options?: ErrorOptions) {
+    const effect = outcome === 'unknown' ? 'It may or may not have taken effect.' : 'It has not taken effect.'
+    super(`${backend}: ${what}. ${effect}`, options)
+    this.backend = backend
+    this.outcome = outcome
+  }
+}
+
+/** Clients disagree about what a name is: a lock, or a semaphore of a certain capacity. */
+export class CapacityMismatchError extends HoldfastError {
+  readonly code = 'CAPACITY_MISMATCH'
+  readonly retryable = false
+  readonly resource: string
+
+  constructor(resource: string, asked: string, inUse: string) {
+    super(
+      `${quote(resource)} is in use as ${inUse}, and was asked for as ${asked}. All clients must agree; ` +
+        'locker.resize(name, …) changes the capacity of a semaphore on purpose.',
+    )
+    this.resource = resource
+  }
+}
+
+export class InvalidArgumentError extends HoldfastError {
+  readonly code = 'INVALID_ARGUMENT'
+  readonly retryable = false
+  readonly argument: string
+
+  constructor(argument: string, rule: string, options?: ErrorOptions) {
+    super(`${argument} ${rule}`, options)
+    this.argument = argument
+  }
+}
+
+/** The backend, file or platform cannot do what was asked, and says so instead of pretending (G12). */
+export class UnsupportedError extends HoldfastError {
+  readonly code = 'UNSUPPORTED'
+  readonly retryable = false
+}
+
+/** The locker has been closed, or is closing. */
+export class ClosedError extends HoldfastError {
+  readonly code = 'CLOSED'
+  readonly retryable = false
+  constructor(what = 'The locker') {
+    super(`${what} is closed. Create a new one to go on.`)
+  }
+}
+
+export interface ErrorByCode {
+  ACQUIRE_TIMEOUT: AcquireTimeoutError
+  LEASE_LOST: LeaseLostError
+  FENCE_STALE: FenceStaleError
+  FENCE_FOREIGN: FenceForeignError
+  FENCE_INVALID: FenceInvalidError
+  BACKEND_UNAVAILABLE: BackendUnavailableError
+  CAPACITY_MISMATCH: CapacityMismatchError
+  INVALID_ARGUMENT: InvalidArgumentError
+  UNSUPPORTED: UnsupportedError
+  CLOSED: ClosedError
+}
+
+/** Tells Holdfast's errors from others, and one from another, also when two copies of the package are loaded. */
+export function isHoldfastError(error: unknown): error is HoldfastError
+export function isHoldfastError<C extends ErrorCode>(error: unknown, code: C): error is ErrorByCode[C]
+export function isHoldfastError(error: unknown, code?: ErrorCode): boolean {
+  if (!(error instanceof Error) || !(brand in error)) return false
+  return code === undefined || ('code' in error && error.code === code)
+}
+
+/** Whether a call that failed with `error` may have taken effect, or may yet. */
+export function outcomeOf(error: unknown): CallOutcome {
+  if (isHoldfastError(error, 'BACKEND_UNAVAILABLE')) return error.outcome
+  return isHoldfastError(error) ? 'not-applied' : 'unknown'
+}
+
+/** Names come from users: shown quoted, with control characters escaped and huge ones cut. */
+export function quote(text: string): string {
+  const quoted = JSON.stringify(text)
+  return quoted.length > 120 ? `${quoted.slice(0, 117)}…"` : quoted
+}

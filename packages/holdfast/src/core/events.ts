@@ -1,0 +1,95 @@
+/**
+ * One vocabulary for logs, metrics, traces and the dashboard, published on `node:diagnostics_channel` under
+ * `holdfast:<kind>`. Nothing is computed for an event that nobody listens to.
+ */
+import { type Channel, channel } from 'node:diagnostics_channel'
+import type { LossReason } from './errors.ts'
+
+/** What every event about a name says. */
+export interface AboutName {
+  readonly backend: string
+  readonly namespace: string
+  readonly name: string
+  readonly holder: string
+}
+
+/** What every event about a lease says. */
+export interface AboutLease extends AboutName {
+  readonly id: string
+  readonly token: bigint | null
+}
+
+export interface HoldfastEvents {
+  /** An acquire has started to wait for its turn. */
+  waiting: AboutName & { readonly waitMs: number }
+  acquired: AboutLease & { readonly waitedMs: number }
+  /** A `tryAcquire` found it taken. */
+  busy: AboutName
+  'timed-out': AboutName & { readonly waitedMs: number }
+  /** An acquire failed, or one of its tries did and it goes on trying (`final: false`). */
+  failed: AboutName & { readonly error: unknown; readonly final: boolean }
+  renewed: {
+    readonly backend: string
+    readonly namespace: string
+    readonly leases: number
+    readonly tookMs: number
+  }
+  'renewal-failed': {
+    readonly backend: string
+    readonly namespace: string
+    readonly leases: number
+    readonly error: unknown
+  }
+  jeopardy: AboutLease & { readonly remainingMs: number }
+  lost: AboutLease & { readonly reason: LossReason; readonly heldForMs: number }
+  released: AboutLease & { readonly heldForMs: number; readonly outcome: 'released' | 'not-held' | 'unknown' }
+  'release-failed': AboutLease & { readonly error: unknown }
+  'held-long': AboutLease & { readonly heldForMs: number }
+  /** A lease was garbage collected without having been released; it is released now. */
+  dropped: AboutLease
+  /** Our own timer came late by more than the margin: the process was stopped or its event loop blocked. */
+  paused: { readonly backend: string; readonly namespace: string; readonly lateByMs: number }
+  /** The engine says another while our clock says ours. */
+  'dual-owner-suspected': AboutLease & { readonly reason: LossReason; readonly remainingMs: number }
+  'force-released': AboutName & { readonly reason: string; readonly count: number }
+  'guard-accepted': { readonly guard: string; readonly name: string; readonly token: bigint }
+  'guard-refused': {
+    readonly guard: string
+    readonly name: string
+    readonly token: bigint
+    readonly reason: 'stale' | 'foreign' | 'used'
+    readonly highest: bigint | null
+  }
+}
+
+export type EventKind = keyof HoldfastEvents
+
+const channels = new Map<EventKind, Channel<unknown>>()
+
+function channelOf(kind: EventKind): Channel<unknown> {
+  let found = channels.get(kind)
+  if (found === undefined) {
+    found = channel(`holdfast:${kind}`)
+    channels.set(kind, found)
+  }
+  return found
+}
+
+/** Ask first where making the event costs something. */
+export function hasListeners(kind: EventKind): boolean {
+  return channelOf(kind).hasSubscribers
+}
+
+export function emit<K extends EventKind>(kind: K, event: HoldfastEvents[K]): void {
+  channelOf(kind).publish(event)
+}
+
+/** Listens to one kind of event from every locker and guard of the process; call the result to stop. */
+export function onEvent<K extends EventKind>(
+  kind: K,
+  listener: (event: HoldfastEvents[K]) => void,
+): () => void {
+  const subscription = (event: unknown) => listener(event as HoldfastEvents[K])
+  channelOf(kind).subscribe(subscription)
+  return () => void channelOf(kind).unsubscribe(subscription)
+}

@@ -1,0 +1,73 @@
+/**
+ * Fences as text, signed or not. A guard that strangers can reach must require the signature: a forged huge token
+ * would lock everybody out.
+ *
+ *   unsigned   hf1/<issuer>/<name>/<mode>/<token>/<grant>
+ *   signed     hf1/<issuer>/<name>/<mode>/<token>/<grant>/s1/<key id>/<HMAC-SHA-256 of all that stands before>
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { FenceInvalidError, InvalidArgumentError } from './errors.ts'
+import { type Fence, fenceText, isFence, readFenceText } from './fence.ts'
+
+export interface FenceKey {
+  /** Names the key in the text, so that keys can be changed one after the other. */
+  readonly id: string
+  /** At least 32 bytes that strangers do not know. */
+  readonly secret: Uint8Array
+}
+
+const SIGNATURE_VERSION = 's1'
+const LONGEST_TEXT = 4_096
+const MIN_SECRET_BYTES = 32
+
+/** The text form of a fence, for a header or a message; signed if a key is given. */
+export function formatFence(fence: Fence, options: { readonly signWith?: FenceKey } = {}): string {
+  if (!isFence(fence)) throw new FenceInvalidError('not-a-fence')
+  const text = fenceText(fence)
+  if (options.signWith === undefined) return text
+  const key = checkKey(options.signWith)
+  const signed = `${text}/${SIGNATURE_VERSION}/${key.id}`
+  return `${signed}/${signatureOf(signed, key).toString('base64url')}`
+}
+
+/**
+ * Reads a fence from its text. With `keys`, only a fence that one of them signed is accepted; without, a signature
+ * that happens to be there is an error, because nobody has verified it.
+ */
+export function parseFence(text: string, options: { readonly keys?: readonly FenceKey[] } = {}): Fence {
+  if (typeof text !== 'string' || text.length > LONGEST_TEXT) throw new FenceInvalidError('malformed')
+  const parts = text.split('/')
+  const isSigned = parts.length === 9 && parts[6] === SIGNATURE_VERSION
+  if (options.keys === undefined) {
+    if (isSigned)
+      throw new FenceInvalidError('unknown-key', 'it is signed, and no keys were given to verify it with')
+    return readFenceText(text)
+  }
+  const keys = options.keys.map(checkKey)
+  if (!isSigned) {
+    readFenceText(text)
+    throw new FenceInvalidError('unsigned')
+  }
+  const key = keys.find((candidate) => candidate.id === parts[7])
+  if (key === undefined) throw new FenceInvalidError('unknown-key')
+  const given = Buffer.from(parts[8] ?? '', 'base64url')
+  const expected = signatureOf(parts.slice(0, 8).join('/'), key)
+  const genuine = given.length === expected.length && timingSafeEqual(given, expected)
+  if (!genuine || given.toString('base64url') !== parts[8]) throw new FenceInvalidError('bad-signature')
+  return readFenceText(parts.slice(0, 6).join('/'))
+}
+
+function signatureOf(text: string, key: FenceKey): Buffer {
+  return createHmac('sha256', key.secret).update(text).digest()
+}
+
+function checkKey(key: FenceKey): FenceKey {
+  if (typeof key?.id !== 'string' || !/^[A-Za-z0-9_-]{1,64}$/.test(key.id))
+    throw new InvalidArgumentError('key.id', 'must be 1–64 characters of A–Z, a–z, 0–9, _ and -.')
+  if (!(key.secret instanceof Uint8Array) || key.secret.length < MIN_SECRET_BYTES)
+    throw new InvalidArgumentError(
+      'key.secret',
+      `must be a Uint8Array of at least ${MIN_SECRET_BYTES} bytes.`,
+    )
+  return key
+}

@@ -1,0 +1,197 @@
+/**
+ * What callers hold in their hands: thin objects over a `LeaseRecord`. The session knows only the record, so a
+ * lease that its caller dropped without releasing can be found by the garbage collector and given back.
+ */
+import type { Fencing } from '../spi.ts'
+import { callEngine } from './call.ts'
+import { Cancellation } from './cancellation.ts'
+import { InvalidArgumentError, UnsupportedError } from './errors.ts'
+import { emit, hasListeners } from './events.ts'
+import { type Fence, makeFence } from './fence.ts'
+import type { KeeperContext, KeptSession } from './keeper.ts'
+import type { LeaseRecord } from './lease.ts'
+import { checkData, checkKnownOptions, checkNumber, checkSignal } from './options.ts'
+import type {
+  CallOptions,
+  FencedLease,
+  Lease,
+  LeaseBase,
+  LeaseState,
+  Permit,
+  ReleaseOutcome,
+  UnfencedLease,
+} from './types.ts'
+
+const dropped = new FinalizationRegistry<LeaseRecord>((record) => {
+  if (!record.isLive) return
+  if (hasListeners('dropped')) emit('dropped', record.about)
+  record.lose('dropped')
+})
+
+abstract class Handle implements LeaseBase {
+  readonly #record: LeaseRecord
+  readonly #context: KeeperContext
+
+  constructor(record: LeaseRecord, context: KeeperContext) {
+    this.#record = record
+    this.#context = context
+    dropped.register(this, record)
+  }
+
+  get id(): string {
+    return this.#record.id
+  }
+
+  get name(): string {
+    return this.#record.claim.name
+  }
+
+  get holder(): string {
+    return this.#context.holder
+  }
+
+  get state(): LeaseState {
+    return this.#record.state
+  }
+
+  get signal(): AbortSignal {
+    return this.#record.signal
+  }
+
+  get remainingMs(): number {
+    return this.#record.remainingMs
+  }
+
+  get previousData(): string | undefined {
+    return this.#record.previousData
+  }
+
+  async ensure(ms: number, options?: CallOptions): Promise<void> {
+    const mostMs = this.#record.ttlMs - this.#context.info.driftMs(this.#record.ttlMs)
+    checkNumber('ms', ms, { min: 0 })
+    if (ms > mostMs)
+      throw new InvalidArgumentError(
+        'ms',
+        `must be at most the TTL less drift, ${mostMs} ms for this lease, not ${ms}.`,
+      )
+    if (this.remainingMs < ms || !this.#record.isLive) await this.renew(options)
+  }
+
+  async renew(options?: CallOptions): Promise<void> {
+    checkCallOptions(options)
+    await this.#session.renew(this.#record, options)
+  }
+
+  async setData(data: string, options?: CallOptions): Promise<void> {
+    checkCallOptions(options)
+    const { engineSession } = this.#session
+    if (engineSession.setData === undefined)
+      throw new UnsupportedError(
+        `${this.#context.backendName} cannot carry data from one holder to the next (info.data).`,
+      )
+    checkData(data)
+    if (this.#record.ended !== undefined) throw this.#record.ended
+    const stop = new Cancellation()
+    const untie = stop.follow(options?.signal)
+    const limits = {
+      what: `setData of "${this.name}"`,
+      timeoutMs: this.#context.callTimeoutMs,
+      stop,
+      keepsProcessAlive: true,
+    }
+    try {
+      const outcome = await callEngine(
+        this.#context,
+        limits,
+        (call) =>
+          engineSession.setData?.(this.#record.claim, data, call) ?? Promise.resolve('not-held' as const),
+      )
+      if (outcome === 'not-held') this.#record.lose('deleted', 'gone')
+      if (outcome === 'not-held') throw this.#record.ended
+    } finally {
+      untie()
+    }
+  }
+
+  async release(options?: CallOptions): Promise<ReleaseOutcome> {
+    checkCallOptions(options)
+    const released = this.#record.release()
+    if (options?.signal === undefined) return released
+    // The caller's signal ends the caller's wait, never the release itself (T14).
+    const stop = new Cancellation()
+    const untie = stop.follow(options.signal)
+    try {
+      return await Promise.race([
+        released,
+        new Promise<'unknown'>((resolve) => stop.onCancel(() => resolve('unknown'))),
+      ])
+    } finally {
+      untie()
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release()
+  }
+
+  get #session(): KeptSession {
+    return this.#record.host as KeptSession
+  }
+
+  protected fenceOf(): Fence {
+    const { claim, terms, token, id } = this.#record
+    const mode = terms.mode === 'shared' ? 'shared' : 'exclusive'
+    return makeFence({
+      issuer: this.#context.info.issuer,
+      name: claim.name,
+      mode,
+      token: token as bigint,
+      grant: id,
+    })
+  }
+
+  get [Symbol.toStringTag](): string {
+    return 'Lease'
+  }
+}
+
+class FencedHandle extends Handle implements FencedLease {
+  readonly fencing = 'fenced'
+  #fence: Fence | undefined
+
+  get fence(): Fence {
+    this.#fence ??= this.fenceOf()
+    return this.#fence
+  }
+}
+
+class UnfencedHandle extends Handle implements UnfencedLease {
+  readonly fencing = 'unfenced'
+}
+
+class PermitHandle extends Handle implements Permit {
+  readonly fencing = 'unfenced'
+  readonly weight: number
+  readonly capacity: number
+
+  constructor(record: LeaseRecord, context: KeeperContext) {
+    super(record, context)
+    this.weight = record.terms.weight
+    this.capacity = record.terms.capacity
+  }
+}
+
+export function leaseHandle<F extends Fencing>(record: LeaseRecord, context: KeeperContext): Lease<F> {
+  const handle =
+    record.token === null ? new UnfencedHandle(record, context) : new FencedHandle(record, context)
+  return handle as unknown as Lease<F>
+}
+
+export function permitHandle(record: LeaseRecord, context: KeeperContext): Permit {
+  return new PermitHandle(record, context)
+}
+
+export function checkCallOptions(options: CallOptions | undefined): void {
+  checkKnownOptions('options', options, ['signal'])
+  checkSignal(options?.signal)
+}

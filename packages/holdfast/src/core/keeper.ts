@@ -1,0 +1,429 @@
+/**
+ * Keeps one session of the engine alive, and with it everything that rides on it: one keep-alive serves all
+ * leases and all places in line.
+ *
+ *   open ──unresolved claim, or worn out──▶ open, but takes no new leases   [takesNewLeases]
+ *   open ──its own deadline | engine says gone | unresolved for one TTL──▶ gone   [end]
+ *   open ──close──▶ gone
+ *
+ * 1. A keep-alive confirms exactly the leases that it listed when it was sent, from the moment it was sent (T1).
+ * 2. A failed keep-alive is not a "no": it puts leases into jeopardy, is tried again soon, and the deadline alone
+ *    decides (T16, T30, T33). An answer that comes late still counts, from its send time, unless the lease is over.
+ * 3. An acquire or release with an unknown outcome is *unresolved* until `abandon` has been answered; while
+ *    something is unresolved the session takes no new leases, and after one TTL of it the session is given up, so
+ *    that nothing becomes immortal through a live session (T15, T29).
+ */
+import type { BackendInfo, BackendSession, Claim, Fencing, Grant, KeepAliveResult } from '../spi.ts'
+import type { Background } from './background.ts'
+import { callEngine, type Engine } from './call.ts'
+import { Cancellation, unlessCancelled } from './cancellation.ts'
+import { type Clock, elapsedMs, type Instant, laterOf, sleep, type Timer } from './clock.ts'
+import { defaults } from './defaults.ts'
+import { BackendUnavailableError, type LossReason } from './errors.ts'
+import { emit, hasListeners } from './events.ts'
+import { withEpoch } from './fence.ts'
+import type { Random } from './ids.ts'
+import { type AtEngine, type LeaseHost, LeaseRecord, type LeaseTerms } from './lease.ts'
+import type { CallOptions, ReleaseOutcome } from './types.ts'
+
+/** What a session shares with its locker. */
+export interface KeeperContext extends Engine {
+  readonly random: Random
+  readonly info: BackendInfo<Fencing>
+  readonly holder: string
+  readonly callTimeoutMs: number
+  readonly background: Background
+}
+
+interface Flight {
+  readonly number: number
+  readonly done: Promise<void>
+}
+
+/** A waiter's place in the engine's line, which ends with the session. */
+export interface PlaceInLine {
+  readonly claim: Claim
+  readonly onLost: (reason: LossReason) => void
+}
+
+const SHORTEST_RETRY_MS = 20
+const LONGEST_RETRY_MS = 1_000
+
+export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
+  readonly engineSession: BackendSession<F>
+  readonly clock: Clock
+  readonly about: LeaseHost['about']
+  readonly epoch: number
+  readonly #context: KeeperContext
+  readonly #onEnd: (session: KeptSession<F>) => void
+  readonly #leases = new Map<string, LeaseRecord>()
+  /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
+  readonly #lingering = new Map<string, Claim>()
+  readonly #places = new Map<string, PlaceInLine>()
+  readonly #unresolved = new Map<string, Promise<void>>()
+  readonly #ended = new Cancellation()
+  #since: Instant
+  #ttlMs: number
+  #abandoned = 0
+  #flights = 0
+  #flight: Flight | undefined
+  #renewTimer: Timer | undefined
+  #deadlineTimer: Timer | undefined
+  #deadlineTimerDueMs = Number.POSITIVE_INFINITY
+  #idleSinceMs: number
+
+  constructor(
+    context: KeeperContext,
+    engineSession: BackendSession<F>,
+    onEnd: (session: KeptSession<F>) => void,
+  ) {
+    this.#context = context
+    this.engineSession = engineSession
+    this.clock = context.clock
+    this.about = { backend: context.info.name, namespace: context.info.namespace, holder: context.holder }
+    this.epoch = context.info.epoch
+    this.#onEnd = onEnd
+    this.#since = engineSession.since
+    this.#ttlMs = engineSession.ttlMs
+    this.#idleSinceMs = this.clock.monotonicMs()
+    this.#scheduleRenewal(this.#renewalDelayMs())
+    this.#armDeadlineTimer(this.#timeLeftMs())
+  }
+
+  get isOpen(): boolean {
+    if (!this.#ended.cancelled && this.#timeLeftMs() <= 0) this.end('expired')
+    return !this.#ended.cancelled
+  }
+
+  get takesNewLeases(): boolean {
+    return this.isOpen && this.#unresolved.size === 0 && this.#abandoned < defaults.maxAbandonedPerSession
+  }
+
+  get isIdle(): boolean {
+    return this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size === 0
+  }
+
+  get leases(): Iterable<LeaseRecord> {
+    return this.#leases.values()
+  }
+
+  driftMs(ttlMs: number): number {
+    return this.#context.info.driftMs(ttlMs)
+  }
+
+  // --- what rides on it ------------------------------------------------------------------------------------
+
+  /** A lease for what the engine granted, or null if its time is already up (T6): then it is given back. */
+  adopt(grant: Grant<F>, terms: LeaseTerms): LeaseRecord | null {
+    if (!this.isOpen) return null
+    const leftMs = grant.ttlMs - this.driftMs(grant.ttlMs) - elapsedMs(this.clock, grant.since)
+    if (leftMs <= 0) {
+      this.resolve(grant)
+      return null
+    }
+    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)
+    const lease = new LeaseRecord(this, grant, token, terms)
+    this.#leases.set(grant.attempt, lease)
+    const firstDueMs = Math.min(leftMs, terms.maxHoldMs)
+    if (this.clock.monotonicMs() + firstDueMs < this.#deadlineTimerDueMs) this.#armDeadlineTimer(firstDueMs)
+    return lease
+  }
+
+  takePlace(place: PlaceInLine): void {
+    this.#places.set(place.claim.attempt, place)
+  }
+
+  leavePlace(claim: Claim): void {
+    this.#places.delete(claim.attempt)
+    this.#noteIdle()
+  }
+
+  leaseLost(lease: LeaseRecord, atEngine: AtEngine): void {
+    this.#leases.delete(lease.claim.attempt)
+    if (atEngine === 'kept') this.#lingering.set(lease.claim.attempt, lease.claim)
+    if (atEngine === 'abandoned') this.resolve(lease.claim)
+    this.#noteIdle()
+  }
+
+  // --- releasing -------------------------------------------------------------------------------------------
+
+  async releaseAtEngine(lease: LeaseRecord, keepForMs: number): Promise<ReleaseOutcome> {
+    const { claim } = lease
+    this.#leases.delete(claim.attempt)
+    if (this.#ended.cancelled) return 'not-held'
+    try {
+      return await callEngine(
+        this.#context,
+        {
+          what: `release of "${claim.name}"`,
+          timeoutMs: this.#context.callTimeoutMs,
+          keepsProcessAlive: true,
+          stop: this.#ended,
+        },
+        (call) => this.engineSession.release(claim, { keepForMs }, call),
+      )
+    } catch (error) {
+      // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
+      if (!this.#ended.cancelled) this.resolve(claim)
+      if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
+      return 'unknown'
+    } finally {
+      this.#noteIdle()
+    }
+  }
+
+  /** The engine may or may not have this claim: sees to it, in the background, that it has not and never will. */
+  resolve(claim: Claim): void {
+    if (this.#unresolved.has(claim.attempt) || this.#ended.cancelled) return
+    this.#abandoned++
+    this.#context.background.run(() => {
+      const resolving = this.#abandonUntilAnswered(claim)
+      this.#unresolved.set(claim.attempt, resolving)
+      return resolving
+    })
+  }
+
+  async #abandonUntilAnswered(claim: Claim): Promise<void> {
+    const startedMs = this.clock.monotonicMs()
+    for (let failures = 0; !this.#ended.cancelled; failures++) {
+      try {
+        await callEngine(
+          this.#context,
+          { what: `abandon of "${claim.name}"`, timeoutMs: this.#callLimitMs(), stop: this.#ended },
+          (call) => this.engineSession.abandon(claim, call),
+        )
+        this.#unresolved.delete(claim.attempt)
+        this.#noteIdle()
+        return
+      } catch {
+        if (this.clock.monotonicMs() - startedMs >= this.#ttlMs) this.end('unreachable')
+        else await this.#pause(Math.min(SHORTEST_RETRY_MS * 2 ** failures, this.#ttlMs / 3))
+      }
+    }
+  }
+
+  async #pause(ms: number): Promise<void> {
+    const jittered = ms * (0.5 + this.#context.random.fraction() / 2)
+    await unlessCancelled(sleep(this.clock, jittered), this.#ended).catch(() => {})
+  }
+
+  // --- renewing --------------------------------------------------------------------------------------------
+
+  /** Resolves when a keep-alive that listed this lease has been confirmed. */
+  async renew(lease: LeaseRecord, options: CallOptions = {}): Promise<void> {
+    for (;;) {
+      if (lease.ended !== undefined) throw lease.ended
+      const flight = this.#flight ?? this.#sendKeepAlive()
+      const stop = new Cancellation()
+      const untie = stop.follow(options.signal)
+      try {
+        await unlessCancelled(flight.done, stop)
+      } catch (error) {
+        throw stop.cancelled ? error : (lease.ended ?? error)
+      } finally {
+        untie()
+      }
+      if (lease.ended !== undefined) throw lease.ended
+      if (lease.listedInFlight >= flight.number) return
+    }
+  }
+
+  #sendKeepAlive(): Flight {
+    this.#renewTimer?.cancel()
+    const number = ++this.#flights
+    const held = [...this.#leases.values()].filter((lease) => lease.isLive)
+    const places = [...this.#places.values()]
+    for (const lease of held) lease.listedInFlight = number
+    const sentMs = this.clock.monotonicMs()
+    const done = callEngine(
+      this.#context,
+      { what: 'keep-alive', timeoutMs: this.#callLimitMs(), stop: this.#ended },
+      (call) => {
+        const listed = {
+          held: [...held.map((lease) => lease.claim), ...this.#lingering.values()],
+          waiting: places.map((place) => place.claim),
+        }
+        const answer = this.engineSession.keepAlive(listed, call)
+        // Attached to the answer itself and not to the bounded call: a late confirmation is a confirmation.
+        return answer.then((result) => this.#apply(result, held, places, sentMs))
+      },
+    )
+    this.#flight = { number, done }
+    done
+      .catch((error: unknown) => this.#renewalFailed(error, held))
+      .finally(() => {
+        if (this.#flight?.number === number) this.#flight = undefined
+      })
+    // Whoever called `renew` handles the rejection; when nobody did, it has been handled above (T30).
+    done.catch(() => {})
+    return this.#flight
+  }
+
+  #apply(
+    result: KeepAliveResult,
+    held: readonly LeaseRecord[],
+    places: readonly PlaceInLine[],
+    sentMs: number,
+  ): void {
+    if (!this.isOpen) return
+    if (result.kind === 'gone') {
+      this.end('session-gone')
+      return
+    }
+    this.#since = laterOf(this.#since, result.since)
+    this.#ttlMs = result.ttlMs
+    const lost = new Map(result.lost.map((claim) => [claim.attempt, claim.reason]))
+    for (const lease of held) {
+      const reason = lost.get(lease.claim.attempt)
+      if (reason === undefined) lease.confirm(result.since, result.ttlMs)
+      else this.#loseByEnginesWord(lease, reason)
+    }
+    for (const place of places) {
+      const reason = lost.get(place.claim.attempt)
+      if (reason !== undefined && this.#places.has(place.claim.attempt)) place.onLost(reason)
+    }
+    if (hasListeners('renewed')) {
+      const tookMs = this.clock.monotonicMs() - sentMs
+      emit('renewed', {
+        backend: this.about.backend,
+        namespace: this.about.namespace,
+        leases: held.length,
+        tookMs,
+      })
+    }
+    this.#scheduleRenewal(this.#renewalDelayMs())
+    this.#judgeAll()
+  }
+
+  #loseByEnginesWord(lease: LeaseRecord, reason: LossReason): void {
+    if (!lease.isLive) return
+    if (reason === 'taken-over' && hasListeners('dual-owner-suspected'))
+      emit('dual-owner-suspected', { ...lease.about, reason, remainingMs: lease.remainingMs })
+    lease.lose(reason, 'gone')
+  }
+
+  #renewalFailed(error: unknown, held: readonly LeaseRecord[]): void {
+    if (!this.isOpen) return
+    if (hasListeners('renewal-failed'))
+      emit('renewal-failed', {
+        backend: this.about.backend,
+        namespace: this.about.namespace,
+        leases: held.length,
+        error,
+      })
+    for (const lease of held) lease.jeopardize()
+    const soonMs = Math.min(LONGEST_RETRY_MS, Math.max(SHORTEST_RETRY_MS, this.#ttlMs / 10))
+    this.#scheduleRenewal(soonMs * (0.5 + this.#context.random.fraction() / 2))
+  }
+
+  #scheduleRenewal(delayMs: number): void {
+    if (this.#ended.cancelled) return
+    const dueMs = this.clock.monotonicMs() + delayMs
+    this.#renewTimer?.cancel()
+    this.#renewTimer = this.clock.setTimer(delayMs, () => this.#renewalDue(dueMs))
+  }
+
+  #renewalDue(dueMs: number): void {
+    const lateByMs = this.clock.monotonicMs() - dueMs
+    if (lateByMs > this.#renewalIntervalMs() / 2 && hasListeners('paused'))
+      emit('paused', { backend: this.about.backend, namespace: this.about.namespace, lateByMs })
+    this.#judgeAll()
+    if (!this.isOpen) return
+    this.#warnOfLongHolds()
+    const idleForMs = this.clock.monotonicMs() - this.#idleSinceMs
+    if (this.isIdle && idleForMs >= defaults.idleSessionMs) this.#context.background.run(() => this.close())
+    else if (this.#flight === undefined) this.#sendKeepAlive()
+  }
+
+  #warnOfLongHolds(): void {
+    if (!hasListeners('held-long')) return
+    for (const lease of this.#leases.values()) {
+      const { heldForMs } = lease
+      if (lease.warnedOfLongHold || heldForMs < lease.terms.warnHoldMs) continue
+      lease.warnedOfLongHold = true
+      emit('held-long', { ...lease.about, heldForMs })
+    }
+  }
+
+  #renewalIntervalMs(): number {
+    return Math.max(SHORTEST_RETRY_MS, this.#ttlMs / defaults.renewalsPerTtl)
+  }
+
+  #renewalDelayMs(): number {
+    const jitter = (this.#context.random.fraction() * 2 - 1) * defaults.renewalJitter
+    return this.#renewalIntervalMs() * (1 + jitter)
+  }
+
+  /** A keep-alive that has not been answered by the time the next one is due counts as failed. */
+  #callLimitMs(): number {
+    return Math.min(this.#context.callTimeoutMs, this.#renewalIntervalMs())
+  }
+
+  // --- ending ----------------------------------------------------------------------------------------------
+
+  #timeLeftMs(): number {
+    return this.#ttlMs - this.driftMs(this.#ttlMs) - elapsedMs(this.clock, this.#since)
+  }
+
+  /** One timer for all deadlines of the session, set to the earliest. */
+  #armDeadlineTimer(delayMs: number): void {
+    this.#deadlineTimer?.cancel()
+    this.#deadlineTimerDueMs = this.clock.monotonicMs() + delayMs
+    this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.#judgeAll())
+  }
+
+  #judgeAll(): void {
+    if (!this.isOpen) return
+    let earliestMs = this.#timeLeftMs()
+    for (const lease of this.#leases.values()) {
+      const leftMs = lease.remainingMs
+      if (leftMs > 0) earliestMs = Math.min(earliestMs, leftMs)
+    }
+    if (!this.#ended.cancelled) this.#armDeadlineTimer(earliestMs)
+  }
+
+  #noteIdle(): void {
+    if (!this.isIdle) return
+    this.#idleSinceMs = this.clock.monotonicMs()
+    if (this.#abandoned >= defaults.maxAbandonedPerSession && !this.#ended.cancelled)
+      this.#context.background.run(() => this.close())
+  }
+
+  /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
+  end(reason: LossReason): void {
+    if (this.#ended.cancelled) return
+    const isOurWord = reason !== 'session-gone'
+    this.#finish(reason)
+    if (isOurWord) this.#context.background.run(() => this.#closeAtEngine())
+  }
+
+  async close(): Promise<void> {
+    if (this.#ended.cancelled) return
+    this.#finish('closed')
+    await this.#closeAtEngine()
+  }
+
+  #finish(reason: LossReason): void {
+    this.#ended.cancel(
+      new BackendUnavailableError(this.about.backend, `the session has ended (${reason})`, 'unknown'),
+    )
+    this.#renewTimer?.cancel()
+    this.#deadlineTimer?.cancel()
+    this.#unresolved.clear()
+    this.#onEnd(this)
+    for (const lease of [...this.#leases.values()]) {
+      lease.judge()
+      lease.lose(reason)
+    }
+    this.#leases.clear()
+    const places = [...this.#places.values()]
+    this.#places.clear()
+    for (const place of places) place.onLost(reason)
+  }
+
+  /** Once, as a courtesy to whoever waits: without an answer the session ends by its TTL. */
+  async #closeAtEngine(): Promise<void> {
+    const limits = { what: 'close of the session', timeoutMs: this.#callLimitMs() }
+    await callEngine(this.#context, limits, (call) => this.engineSession.close(call)).catch(() => {})
+  }
+}

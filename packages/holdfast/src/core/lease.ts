@@ -1,0 +1,190 @@
+/**
+ * A lease, as its holder sees it.
+ *
+ *   held ──────────── keep-alive failed ───────▶ jeopardy   [jeopardize]
+ *   jeopardy ──────── keep-alive confirmed ────▶ held       [confirm]
+ *   held | jeopardy ─ deadline, engine's word ─▶ lost       [lose]      the signal aborts here, exactly once
+ *   held | jeopardy ─ release ─────────────────▶ released   [release]   does not abort the signal
+ *
+ * 1. lost and released are final (G4): no transition leaves them.
+ * 2. The deadline is `since + granted TTL − drift`, and `since` only ever comes from a backend (G3).
+ * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8).
+ * 4. Whoever ends a lease tells its session, so that the engine's side is released too (nothing is immortal).
+ */
+import type { Claim, Fencing, Grant, Mode } from '../spi.ts'
+import { type Clock, elapsedMs, type Instant, instantOf, laterOf } from './clock.ts'
+import { LeaseLostError, type LossReason } from './errors.ts'
+import { type AboutLease, emit, hasListeners } from './events.ts'
+import { publicIdOf } from './ids.ts'
+import type { LeaseState, ReleaseOutcome } from './types.ts'
+
+/** What was agreed when the lease was acquired. */
+export interface LeaseTerms {
+  readonly mode: Mode
+  readonly weight: number
+  readonly capacity: number
+  readonly maxHoldMs: number
+  readonly holdAtLeastMs: number
+  readonly warnHoldMs: number
+  readonly onJeopardy: ((remainingMs: number) => void) | undefined
+}
+
+/**
+ * What becomes of a lost lease at the engine: it is `gone` there already, is to be `abandoned`, or is `kept` until
+ * its session closes, because its holder has been told to stop and has not stopped yet.
+ */
+export type AtEngine = 'gone' | 'abandoned' | 'kept'
+
+/** What a lease needs of the session that it rides on. */
+export interface LeaseHost {
+  readonly clock: Clock
+  readonly about: { readonly backend: string; readonly namespace: string; readonly holder: string }
+  readonly epoch: number
+  driftMs(ttlMs: number): number
+  leaseLost(lease: LeaseRecord, atEngine: AtEngine): void
+  releaseAtEngine(lease: LeaseRecord, keepForMs: number): Promise<ReleaseOutcome>
+}
+
+export class LeaseRecord {
+  readonly claim: Claim
+  readonly id: string
+  readonly terms: LeaseTerms
+  readonly token: bigint | null
+  readonly previousData: string | undefined
+  readonly host: LeaseHost
+  readonly acquiredAt: Instant
+  /** The number of the last keep-alive that listed this lease; see `KeptSession`. */
+  listedInFlight = 0
+  warnedOfLongHold = false
+  #state: LeaseState = 'held'
+  #since: Instant
+  #ttlMs: number
+  #controller: AbortController | undefined
+  #loss: LeaseLostError | undefined
+  #releasing: Promise<ReleaseOutcome> | undefined
+
+  constructor(host: LeaseHost, grant: Grant<Fencing>, token: bigint | null, terms: LeaseTerms) {
+    this.host = host
+    this.claim = grant
+    this.id = publicIdOf(grant.attempt)
+    this.terms = terms
+    this.token = token
+    this.previousData = grant.previousData
+    this.acquiredAt = instantOf(host.clock)
+    this.#since = grant.since
+    this.#ttlMs = grant.ttlMs
+  }
+
+  get state(): LeaseState {
+    this.judge()
+    return this.#state
+  }
+
+  get isLive(): boolean {
+    this.judge()
+    return this.#state === 'held' || this.#state === 'jeopardy'
+  }
+
+  get remainingMs(): number {
+    this.judge()
+    return this.#isOver() ? 0 : this.#timeLeftMs()
+  }
+
+  get heldForMs(): number {
+    return elapsedMs(this.host.clock, this.acquiredAt)
+  }
+
+  get signal(): AbortSignal {
+    this.judge()
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#loss !== undefined) this.#controller.abort(this.#loss)
+    }
+    return this.#controller.signal
+  }
+
+  get ttlMs(): number {
+    return this.#ttlMs
+  }
+
+  /** The error to throw if the lease is no longer held, else undefined. */
+  get ended(): LeaseLostError | undefined {
+    this.judge()
+    if (this.#state === 'released') return new LeaseLostError(this.claim.name, 'released')
+    return this.#loss
+  }
+
+  /** Ends the lease if its time is up. Called at every read, and by the session's timer. */
+  judge(): void {
+    if (this.#isOver()) return
+    if (this.#timeLeftMs() > 0) return
+    if (this.heldForMs >= this.terms.maxHoldMs) this.lose('max-hold')
+    else this.lose(this.#state === 'jeopardy' ? 'unreachable' : 'expired')
+  }
+
+  confirm(since: Instant, ttlMs: number): void {
+    this.judge()
+    if (this.#isOver()) return
+    this.#since = laterOf(this.#since, since)
+    this.#ttlMs = ttlMs
+    this.#state = 'held'
+    this.judge()
+  }
+
+  jeopardize(): void {
+    this.judge()
+    if (this.#state !== 'held') return
+    this.#state = 'jeopardy'
+    const remainingMs = this.#timeLeftMs()
+    if (hasListeners('jeopardy')) emit('jeopardy', { ...this.about, remainingMs })
+    try {
+      this.terms.onJeopardy?.(remainingMs)
+    } catch (error) {
+      // The callback is the caller's: its failure must not end the renewal loop (T30), and must not be hidden.
+      queueMicrotask(() => {
+        throw error
+      })
+    }
+  }
+
+  lose(reason: LossReason, atEngine: AtEngine = 'abandoned'): void {
+    if (this.#isOver()) return
+    const heldForMs = this.heldForMs
+    this.#state = 'lost'
+    this.#loss = new LeaseLostError(this.claim.name, reason)
+    this.host.leaseLost(this, atEngine)
+    if (hasListeners('lost')) emit('lost', { ...this.about, reason, heldForMs })
+    this.#controller?.abort(this.#loss)
+  }
+
+  /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13). */
+  release(): Promise<ReleaseOutcome> {
+    this.judge()
+    if (this.#releasing !== undefined) return this.#releasing
+    if (this.#state === 'lost') return Promise.resolve('not-held')
+    const heldForMs = this.heldForMs
+    this.#state = 'released'
+    // By the monotonic clock alone: a stepped wall clock must not shorten what was promised to others.
+    const heldAtLeastMs = this.host.clock.monotonicMs() - this.acquiredAt.monotonicMs
+    const keepForMs = Math.max(0, this.terms.holdAtLeastMs - heldAtLeastMs)
+    this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((outcome) => {
+      this.#releasing = outcome === 'unknown' ? undefined : Promise.resolve('not-held')
+      if (hasListeners('released')) emit('released', { ...this.about, heldForMs, outcome })
+      return outcome
+    })
+    return this.#releasing
+  }
+
+  get about(): AboutLease {
+    return { ...this.host.about, name: this.claim.name, id: this.id, token: this.token }
+  }
+
+  #isOver(): boolean {
+    return this.#state === 'lost' || this.#state === 'released'
+  }
+
+  #timeLeftMs(): number {
+    const byEngine = this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
+    return Math.min(byEngine, this.terms.maxHoldMs - this.heldForMs)
+  }
+}

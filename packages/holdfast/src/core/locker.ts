@@ -1,0 +1,460 @@
+/**
+ * The locker: what users call. It checks what they ask for, bounds how long they wait, and leaves the rest to the
+ * sessions (`keeper`), the wait (`waiting`) and the lease.
+ */
+import { hostname } from 'node:os'
+import type { Backend, BackendInfo, Call, Fencing, ForceTarget, NameState, WatchEvent } from '../spi.ts'
+import {
+  type AcquireDefaults,
+  checkCapacity,
+  checkTtlMs,
+  checkWaitMs,
+  wantedLock,
+  wantedPermits,
+} from './acquire-options.ts'
+import { Background } from './background.ts'
+import { callEngine } from './call.ts'
+import { Cancellation, unlessCancelled } from './cancellation.ts'
+import { defaults, limits } from './defaults.ts'
+import {
+  AcquireTimeoutError,
+  ClosedError,
+  FenceForeignError,
+  FenceInvalidError,
+  InvalidArgumentError,
+} from './errors.ts'
+import { emit, hasListeners } from './events.ts'
+import { type Fence, isFence, withEpoch, withoutEpoch } from './fence.ts'
+import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
+import type { Random } from './ids.ts'
+import type { KeeperContext } from './keeper.ts'
+import type { LeaseRecord } from './lease.ts'
+import { canonicalOrder, HeldLeases } from './lease-set.ts'
+import { checkName, checkPrefix, checkText } from './names.ts'
+import { checkKnownOptions, checkNumber, checkSignal } from './options.ts'
+import { Sessions } from './sessions.ts'
+import type {
+  AcquireOptions,
+  CallOptions,
+  ForceReleaseOptions,
+  Lease,
+  LeaseSet,
+  Locker,
+  Permit,
+  PermitOptions,
+  TryAcquireOptions,
+  TryPermitOptions,
+  WatchOptions,
+} from './types.ts'
+import { Waiting, type Wanted } from './waiting.ts'
+import { watchByListing } from './watching.ts'
+import { runWithLease } from './with-lease.ts'
+
+export interface LockerOptions {
+  /** The TTL of leases that do not say theirs. Default 15,000. */
+  readonly ttlMs?: number
+  /** How long acquires wait that do not say it. Default 30,000. */
+  readonly waitMs?: number
+  /** The public label of this client. Default: host name, process id and four random characters. */
+  readonly holder?: string
+  /** How long one call to the engine may take before its outcome counts as unknown. Default 5,000. */
+  readonly callTimeoutMs?: number
+}
+
+/** The locker owns its backend from here on: closing the one closes the other. */
+export function createLocker<F extends Fencing>(backend: Backend<F>, options: LockerOptions = {}): Locker<F> {
+  return new BackendLocker(backend, options)
+}
+
+class BackendLocker<F extends Fencing> implements Locker<F> {
+  readonly fencing: F
+  readonly info: BackendInfo<F>
+  readonly holder: string
+  readonly #backend: Backend<F>
+  readonly #defaults: AcquireDefaults
+  readonly #context: KeeperContext
+  readonly #sessions: Sessions<F>
+  readonly #waiting: Waiting<F>
+  readonly #background = new Background()
+  readonly #bodies = new Set<Promise<unknown>>()
+  readonly #closing = new Cancellation()
+  #closed: Promise<void> | undefined
+
+  constructor(backend: Backend<F>, options: LockerOptions) {
+    checkKnownOptions('options', options, ['ttlMs', 'waitMs', 'holder', 'callTimeoutMs'])
+    const { clock, random, info } = backend
+    this.#backend = backend
+    this.info = info
+    this.fencing = info.fencing
+    this.holder =
+      options.holder === undefined
+        ? defaultHolder(random)
+        : checkText('holder', options.holder, limits.holderBytes)
+    this.#defaults = {
+      ttlMs: checkTtlMs(info, options.ttlMs ?? Math.max(defaults.ttlMs, info.ttlMs.min)),
+      waitMs: checkWaitMs(options.waitMs ?? defaults.waitMs),
+    }
+    const callTimeoutMs = checkNumber('callTimeoutMs', options.callTimeoutMs ?? defaults.callTimeoutMs, {
+      min: 1,
+    })
+    this.#context = {
+      clock,
+      random,
+      info,
+      backendName: info.name,
+      holder: this.holder,
+      callTimeoutMs,
+      background: this.#background,
+    }
+    this.#sessions = new Sessions(backend, this.#context)
+    this.#waiting = new Waiting(this.#sessions, this.#context)
+  }
+
+  // --- acquiring -------------------------------------------------------------------------------------------
+
+  async tryAcquire(name: string, options: TryAcquireOptions = {}): Promise<Lease<F> | null> {
+    const wanted = wantedLock(this.info, name, options, this.#defaults, false)
+    const record = await this.#tryOnce(wanted, options.signal)
+    return record === null ? null : leaseHandle<F>(record, this.#context)
+  }
+
+  async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
+    const wanted = wantedLock(this.info, name, options, this.#defaults, true)
+    return leaseHandle<F>(
+      await this.#obtain(wanted, this.#waitMs(options.waitMs), options.signal),
+      this.#context,
+    )
+  }
+
+  async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
+    const wanted = wantedPermits(this.info, name, options, this.#defaults, false)
+    const record = await this.#tryOnce(wanted, options.signal)
+    return record === null ? null : permitHandle(record, this.#context)
+  }
+
+  async acquirePermits(name: string, options: PermitOptions): Promise<Permit> {
+    const wanted = wantedPermits(this.info, name, options, this.#defaults, true)
+    return permitHandle(
+      await this.#obtain(wanted, this.#waitMs(options.waitMs), options.signal),
+      this.#context,
+    )
+  }
+
+  async acquireAll(names: readonly string[], options: AcquireOptions = {}): Promise<LeaseSet<F>> {
+    const ordered = canonicalOrder(names)
+    const wanted = ordered.map((name) => wantedLock(this.info, name, options, this.#defaults, true))
+    const waitMs = this.#waitMs(options.waitMs)
+    const startMs = this.#context.clock.monotonicMs()
+    // One deadline for all (T54). The earlier ones are renewed while the later ones are awaited; should one be lost
+    // all the same, nothing is handed out and everything is tried again in what is left of the time.
+    for (;;) {
+      const records: LeaseRecord[] = []
+      const giveBack = () =>
+        this.#background.run(() => Promise.all(records.map((record) => record.release())))
+      try {
+        for (const each of wanted) {
+          const spentMs = this.#context.clock.monotonicMs() - startMs
+          records.push(await this.#obtain(each, Math.max(0, waitMs - spentMs), options.signal))
+        }
+      } catch (error) {
+        giveBack()
+        throw error
+      }
+      if (records.every((record) => record.isLive))
+        return new HeldLeases(records.map((record) => leaseHandle<F>(record, this.#context)))
+      giveBack()
+    }
+  }
+
+  async withLease<T>(
+    name: string,
+    optionsOrBody: AcquireOptions | ((lease: Lease<F>) => Promise<T> | T),
+    maybeBody?: (lease: Lease<F>) => Promise<T> | T,
+  ): Promise<T> {
+    const options = typeof optionsOrBody === 'function' ? {} : optionsOrBody
+    const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
+    if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
+    const lease = await this.acquire(name, options)
+    const running = runWithLease(lease, body)
+    this.#bodies.add(running.finished)
+    running.finished.then(() => this.#bodies.delete(running.finished))
+    return running.outcome
+  }
+
+  #waitMs(asked: number | undefined): number {
+    return asked === undefined ? this.#defaults.waitMs : checkWaitMs(asked)
+  }
+
+  async #tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+    const stop = this.#stopWith(signal)
+    try {
+      const startMs = this.#context.clock.monotonicMs()
+      const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
+      if (record === null) {
+        if (hasListeners('busy')) emit('busy', this.#about(wanted.request.name))
+        return null
+      }
+      return this.#handOut(record, stop.cancellation, startMs)
+    } catch (error) {
+      this.#noteFailure(wanted, error, true)
+      throw error
+    } finally {
+      stop.untie()
+    }
+  }
+
+  async #obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
+    const { clock } = this.#context
+    const { name } = wanted.request
+    const startMs = clock.monotonicMs()
+    const timedOut = () => new AcquireTimeoutError(name, clock.monotonicMs() - startMs)
+    if (waitMs === 0) {
+      const record = await this.#tryOnce(wanted, signal)
+      if (record !== null) return record
+      throw this.#timedOut(wanted, timedOut())
+    }
+    const stop = this.#stopWith(signal)
+    let lastFailure: unknown
+    // This timer also keeps the process alive while a caller waits, however long that is.
+    const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(lastFailure ?? timedOut()), {
+      keepsProcessAlive: true,
+    })
+    try {
+      const record = await this.#waiting.wait(wanted, stop.cancellation, {
+        onWaiting: () => {
+          lastFailure = undefined
+          if (hasListeners('waiting')) emit('waiting', { ...this.#about(name), waitMs })
+        },
+        onFailure: (error) => {
+          lastFailure = error
+          this.#noteFailure(wanted, error, false)
+        },
+      })
+      return this.#handOut(record, stop.cancellation, startMs)
+    } catch (error) {
+      if (error instanceof AcquireTimeoutError) throw this.#timedOut(wanted, error)
+      this.#noteFailure(wanted, error, true)
+      throw error
+    } finally {
+      deadline.cancel()
+      stop.untie()
+    }
+  }
+
+  /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
+  #handOut(record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
+    if (stop.cancelled) {
+      this.#background.run(() => record.release())
+      throw stop.reason
+    }
+    if (hasListeners('acquired'))
+      emit('acquired', { ...record.about, waitedMs: this.#context.clock.monotonicMs() - startMs })
+    return record
+  }
+
+  #timedOut(wanted: Wanted, error: AcquireTimeoutError): AcquireTimeoutError {
+    if (hasListeners('timed-out'))
+      emit('timed-out', { ...this.#about(wanted.request.name), waitedMs: error.waitedMs })
+    return error
+  }
+
+  #noteFailure(wanted: Wanted, error: unknown, final: boolean): void {
+    if (hasListeners('failed')) emit('failed', { ...this.#about(wanted.request.name), error, final })
+  }
+
+  /** Raised by the caller's signal or by closing; deadlines are added by those who have one. */
+  #stopWith(signal: AbortSignal | undefined): { cancellation: Cancellation; untie: () => void } {
+    const cancellation = new Cancellation()
+    if (this.#closing.cancelled) throw new ClosedError()
+    const untieSignal = cancellation.follow(signal)
+    if (cancellation.cancelled) throw cancellation.reason
+    const untieClosing = this.#closing.onCancel(() => cancellation.cancel(this.#closing.reason))
+    return {
+      cancellation,
+      untie: () => {
+        untieSignal()
+        untieClosing()
+      },
+    }
+  }
+
+  #about(name: string) {
+    return { backend: this.info.name, namespace: this.info.namespace, name, holder: this.holder }
+  }
+
+  // --- looking ---------------------------------------------------------------------------------------------
+
+  async check(fence: Fence, options?: CallOptions): Promise<boolean> {
+    if (!isFence(fence)) throw new FenceInvalidError('not-a-fence')
+    if (fence.issuer !== this.info.issuer) throw new FenceForeignError(fence, [this.info.issuer])
+    const token = withoutEpoch(this.info.epoch, fence.token)
+    if (token === null) return false
+    const holder = { name: fence.name, id: fence.grant, token }
+    return this.#call(`check of "${fence.name}"`, options, (call) => this.#backend.check(holder, call))
+  }
+
+  async inspect(name: string, options?: CallOptions): Promise<NameState | null> {
+    checkName(name)
+    const state = await this.#call(`inspect of "${name}"`, options, (call) =>
+      this.#backend.inspect(name, call),
+    )
+    return state === null ? null : this.#withEpochs(state)
+  }
+
+  async list(prefix = '', options?: CallOptions): Promise<readonly NameState[]> {
+    checkPrefix(prefix)
+    const states = await this.#call('list', options, (call) => this.#backend.list(prefix, call))
+    return states.map((state) => this.#withEpochs(state))
+  }
+
+  async *watch(prefix = '', options: WatchOptions = {}): AsyncGenerator<WatchEvent> {
+    checkPrefix(prefix)
+    checkKnownOptions('options', options, ['cursor', 'signal'])
+    checkSignal(options.signal)
+    const stop = this.#stopWith(options.signal)
+    const { signal } = stop.cancellation
+    const cursor =
+      options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.nameBytes) }
+    const events =
+      this.#backend.watch?.(prefix, { signal, ...cursor }) ??
+      watchByListing(() => this.#call('watch', { signal }, (call) => this.#backend.list(prefix, call)), {
+        clock: this.#context.clock,
+        intervalMs: defaults.pollMs,
+        signal,
+        ...cursor,
+      })
+    try {
+      for await (const event of events) {
+        if ('token' in event && event.token !== null)
+          yield { ...event, token: withEpoch(this.info.epoch, event.token) }
+        else yield event
+      }
+    } catch (error) {
+      // Whoever aborts a watch has had enough of it: the iteration ends, it does not fail.
+      if (!signal.aborted) throw error
+    } finally {
+      stop.untie()
+    }
+  }
+
+  #withEpochs(state: NameState): NameState {
+    const { epoch } = this.info
+    if (epoch === 0) return state
+    const holders = state.holders.map((holder) =>
+      holder.token === null ? holder : { ...holder, token: withEpoch(epoch, holder.token) },
+    )
+    return { ...state, holders }
+  }
+
+  // --- operating -------------------------------------------------------------------------------------------
+
+  async forceRelease(name: string, options: ForceReleaseOptions & CallOptions): Promise<number> {
+    checkName(name)
+    checkKnownOptions('options', options, ['holder', 'token', 'all', 'reason', 'signal'])
+    const reason = checkText('reason', options?.reason, limits.noteBytes)
+    const target = this.#forceTarget(options)
+    if (target === null) return 0
+    const call = { ...(options.signal && { signal: options.signal }) }
+    const count = await this.#call(`force release of "${name}"`, call, (engineCall) =>
+      this.#backend.forceRelease(name, target, reason, engineCall),
+    )
+    if (hasListeners('force-released')) emit('force-released', { ...this.#about(name), reason, count })
+    return count
+  }
+
+  #forceTarget(options: ForceReleaseOptions): ForceTarget | null {
+    const given = [options.holder, options.token, options.all].filter((value) => value !== undefined)
+    if (given.length !== 1)
+      throw new InvalidArgumentError(
+        'options',
+        'must say whom to release: exactly one of holder, token, or all: true.',
+      )
+    if (options.holder !== undefined)
+      return { kind: 'holder', holder: checkText('holder', options.holder, limits.holderBytes) }
+    if (options.all !== undefined) {
+      if (options.all !== true) throw new InvalidArgumentError('all', 'must be true if it is given.')
+      return { kind: 'all' }
+    }
+    if (typeof options.token !== 'bigint' || options.token < 1n)
+      throw new InvalidArgumentError('token', 'must be a positive bigint, as in lease.fence.token.')
+    const token = withoutEpoch(this.info.epoch, options.token)
+    return token === null ? null : { kind: 'token', token }
+  }
+
+  async resize(
+    name: string,
+    capacity: number,
+    options?: CallOptions,
+  ): Promise<'resized' | 'in-use' | 'not-found'> {
+    checkName(name)
+    checkCapacity(capacity)
+    return this.#call(`resize of "${name}"`, options, (call) => this.#backend.resize(name, capacity, call))
+  }
+
+  async forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'> {
+    checkName(name)
+    return this.#call(`forget of "${name}"`, options, (call) => this.#backend.forget(name, call))
+  }
+
+  async #call<T>(
+    what: string,
+    options: CallOptions | undefined,
+    run: (call: Call) => Promise<T>,
+  ): Promise<T> {
+    checkCallOptions(options)
+    const stop = this.#stopWith(options?.signal)
+    const limits = {
+      what,
+      timeoutMs: this.#context.callTimeoutMs,
+      stop: stop.cancellation,
+      keepsProcessAlive: true,
+    }
+    try {
+      return await callEngine(this.#context, limits, run)
+    } finally {
+      stop.untie()
+    }
+  }
+
+  // --- closing ---------------------------------------------------------------------------------------------
+
+  close(options: { readonly graceMs?: number } = {}): Promise<void> {
+    checkKnownOptions('options', options, ['graceMs'])
+    const graceMs = checkNumber('graceMs', options.graceMs ?? defaults.closeGraceMs, {
+      min: 0,
+      infinityAllowed: true,
+    })
+    this.#closed ??= this.#close(graceMs)
+    return this.#closed
+  }
+
+  async #close(graceMs: number): Promise<void> {
+    this.#closing.cancel(new ClosedError())
+    this.#sessions.stopOpening()
+    // Holders are told to stop before anything is given away (T53): their leases stay renewed until the bodies
+    // have ended or the grace is over.
+    for (const session of this.#sessions.all) {
+      for (const lease of [...session.leases]) lease.lose('closed', 'kept')
+    }
+    await this.#within(graceMs, Promise.allSettled(this.#bodies))
+    await this.#sessions.closeAll()
+    await this.#within(this.#context.callTimeoutMs, this.#background.idle())
+    await this.#backend[Symbol.asyncDispose]()
+  }
+
+  async #within(ms: number, work: Promise<unknown>): Promise<void> {
+    const over = new Cancellation()
+    const timer = this.#context.clock.setTimer(ms, () => over.cancel(undefined), { keepsProcessAlive: true })
+    await unlessCancelled(work, over).catch(() => {})
+    timer.cancel()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+}
+
+function defaultHolder(random: Random): string {
+  // A host name comes from the system, not from the user: cut it rather than refuse it.
+  return `${hostname().slice(0, 100)}:${process.pid}:${random.id().slice(0, 4)}`
+}

@@ -1,0 +1,175 @@
+/** What users see: leases, permits and the locker. */
+import type { BackendInfo, Fencing, NameState, WatchEvent } from '../spi.ts'
+import type { Fence } from './fence.ts'
+
+export type { BackendInfo, Fencing, HolderState, Mode, NameState, Scope, WaiterState } from '../spi.ts'
+
+/**
+ * held ──renewal not confirmed──▶ jeopardy ──confirmed──▶ held
+ * held | jeopardy ──deadline, or told by the engine──▶ lost
+ * held | jeopardy ──release──▶ released
+ *
+ * `lost` and `released` are final (G4).
+ */
+export type LeaseState = 'held' | 'jeopardy' | 'lost' | 'released'
+
+/** `unknown`: the engine did not answer; it is tried again in the background, and may be by calling again. */
+export type ReleaseOutcome = 'released' | 'not-held' | 'unknown'
+
+export interface CallOptions {
+  readonly signal?: AbortSignal
+}
+
+export interface LeaseBase extends AsyncDisposable {
+  /** Public: shown in `inspect`, events and the fence. */
+  readonly id: string
+  readonly name: string
+  /** The public label of the locker that holds it. */
+  readonly holder: string
+  /** Judged by the clock at every read (G3). */
+  readonly state: LeaseState
+  /** Aborts once, with a `LeaseLostError`, when the lease is lost. Releasing does not abort it. */
+  readonly signal: AbortSignal
+  /** How much longer this holder may believe; 0 when it may not. */
+  readonly remainingMs: number
+  /** What the holder before left with `setData`. */
+  readonly previousData: string | undefined
+
+  /** Returns with at least `ms` remaining, renewing if need be; throws `LeaseLostError` if it is lost. */
+  ensure(ms: number, options?: CallOptions): Promise<void>
+  /** Renews now. It happens by itself every third of the TTL. */
+  renew(options?: CallOptions): Promise<void>
+  /** Leaves up to 4 KiB for the next holder. */
+  setData(data: string, options?: CallOptions): Promise<void>
+  /** Never throws because of the engine: a failed release is `unknown`, and is tried again in the background. */
+  release(options?: CallOptions): Promise<ReleaseOutcome>
+}
+
+export interface FencedLease extends LeaseBase {
+  readonly fencing: 'fenced'
+  /** The proof for a guard. */
+  readonly fence: Fence
+}
+
+export interface UnfencedLease extends LeaseBase {
+  readonly fencing: 'unfenced'
+  readonly fence?: never
+}
+
+export type Lease<F extends Fencing = Fencing> = F extends 'fenced' ? FencedLease : UnfencedLease
+
+/** One or more of a semaphore's permits. Several hold at once, so it is no proof for a guard, by type. */
+export interface Permit extends LeaseBase {
+  readonly fencing: 'unfenced'
+  readonly fence?: never
+  readonly weight: number
+  readonly capacity: number
+}
+
+/** Several leases acquired as one, in the canonical order of their names. */
+export interface LeaseSet<F extends Fencing = Fencing> extends AsyncDisposable {
+  readonly leases: readonly Lease<F>[]
+  readonly fences: F extends 'fenced' ? readonly Fence[] : readonly never[]
+  get(name: string): Lease<F>
+  /** Aborts when the first of them is lost. */
+  readonly signal: AbortSignal
+  /** The least of all. */
+  readonly remainingMs: number
+  /** Releases all; one outcome each, in order. */
+  release(options?: CallOptions): Promise<readonly ReleaseOutcome[]>
+}
+
+/** What the acquiring calls have in common. */
+export interface HoldOptions {
+  /** How long the claim outlives its last renewal. Default 15,000. */
+  readonly ttlMs?: number
+  readonly signal?: AbortSignal
+  /** Shown to operators. */
+  readonly note?: string
+  /** After this long it is lost, then released. */
+  readonly maxHoldMs?: number
+  /** A release before this keeps the name closed until then. */
+  readonly holdAtLeastMs?: number
+  /** How long the name stays closed after this holder's time ran out. */
+  readonly lockDelayMs?: number
+  /** A `held-long` event after this. Default 60,000; `Infinity` for never. */
+  readonly warnHoldMs?: number
+  /** Called when a renewal was not confirmed and the deadline has not come. */
+  readonly onJeopardy?: (remainingMs: number) => void
+}
+
+export interface TryAcquireOptions extends HoldOptions {
+  /** Default `exclusive`. */
+  readonly mode?: 'exclusive' | 'shared'
+}
+
+export interface AcquireOptions extends TryAcquireOptions {
+  /** How long to try. Default 30,000; `Infinity` is allowed. */
+  readonly waitMs?: number
+}
+
+export interface TryPermitOptions extends HoldOptions {
+  /** How many permits there are in all; every client must say the same. */
+  readonly capacity: number
+  /** How many to take. Default 1. */
+  readonly weight?: number
+}
+
+export interface PermitOptions extends TryPermitOptions {
+  readonly waitMs?: number
+}
+
+export interface WatchOptions {
+  /** The cursor of the last event that was seen. */
+  readonly cursor?: string
+  readonly signal?: AbortSignal
+}
+
+/** Whom to release: one holder by its label, one by its token, or everybody. */
+export type ForceReleaseOptions = { readonly reason: string } & (
+  | { readonly holder: string; readonly token?: never; readonly all?: never }
+  | { readonly token: bigint; readonly holder?: never; readonly all?: never }
+  | { readonly all: true; readonly holder?: never; readonly token?: never }
+)
+
+export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
+  /** Narrow by this when the locker comes from configuration. */
+  readonly fencing: F
+  readonly info: BackendInfo<F>
+  /** The public label of this client. */
+  readonly holder: string
+
+  /** `null`: somebody else has it; an answer, not an error. Does not wait. */
+  tryAcquire(name: string, options?: TryAcquireOptions): Promise<Lease<F> | null>
+  acquire(name: string, options?: AcquireOptions): Promise<Lease<F>>
+  /** All or nothing, in canonical order, with one deadline. */
+  acquireAll(names: readonly string[], options?: AcquireOptions): Promise<LeaseSet<F>>
+  /** Runs `body` under a lease. A loss meanwhile rejects with `LeaseLostError`, which keeps the body's outcome. */
+  withLease<T>(name: string, body: (lease: Lease<F>) => Promise<T> | T): Promise<T>
+  withLease<T>(name: string, options: AcquireOptions, body: (lease: Lease<F>) => Promise<T> | T): Promise<T>
+
+  tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null>
+  acquirePermits(name: string, options: PermitOptions): Promise<Permit>
+  /** Changes a semaphore's capacity on purpose. */
+  resize(name: string, capacity: number, options?: CallOptions): Promise<'resized' | 'in-use' | 'not-found'>
+
+  /** Whether this fence is the current holder's. It may stop being so before you have read the answer. */
+  check(fence: Fence, options?: CallOptions): Promise<boolean>
+  inspect(name: string, options?: CallOptions): Promise<NameState | null>
+  list(prefix?: string, options?: CallOptions): Promise<readonly NameState[]>
+  watch(prefix?: string, options?: WatchOptions): AsyncIterable<WatchEvent>
+
+  /**
+   * An operator's act: ends exactly the holders that match and returns how many. A released holder passes the
+   * guard until a successor touches it.
+   */
+  forceRelease(name: string, options: ForceReleaseOptions & CallOptions): Promise<number>
+  /** Removes the data that the last holder left, if nobody holds or waits. */
+  forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'>
+
+  /** Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. */
+  close(options?: { readonly graceMs?: number }): Promise<void>
+}
+
+/** A locker whose backend comes from configuration: narrow it by `fencing` before its leases meet a guard. */
+export type AnyLocker = Locker<'fenced'> | Locker<'unfenced'>

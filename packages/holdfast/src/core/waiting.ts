@@ -1,0 +1,220 @@
+/**
+ * How an acquire gets its grant: from the engine's own line where there is one, else by trying again when told
+ * to, else by polling. The wait ends at once when `stop` is raised (a deadline, the caller's signal, a closing
+ * locker), and whatever may have been left at the engine is cleaned up behind it (G6).
+ *
+ *   queue    enqueue ─────────────────────────────────────────▶ granted
+ *   notify   try ─busy─▶ subscribe ─▶ try again ─busy─▶ wait for the hint or the next poll ─▶ try …   (T19)
+ *   poll     try ─busy─▶ wait for the next poll ─▶ try …
+ *
+ * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
+ * until `stop`, once it has been reached at all; before that the failure is reported at once.
+ */
+import type { AcquireRequest, AcquireResult, Fencing } from '../spi.ts'
+import { callEngine } from './call.ts'
+import { Cancellation, unlessCancelled } from './cancellation.ts'
+import { sleep } from './clock.ts'
+import { defaults } from './defaults.ts'
+import { BackendUnavailableError, isHoldfastError, outcomeOf } from './errors.ts'
+import { newAttempt } from './ids.ts'
+import type { KeeperContext, KeptSession } from './keeper.ts'
+import type { LeaseRecord, LeaseTerms } from './lease.ts'
+import type { Sessions } from './sessions.ts'
+
+/** What is wanted, as the engine is told; the attempt is added with every fresh try. */
+export interface Wanted {
+  readonly ttlMs: number
+  readonly request: Omit<AcquireRequest, 'attempt'>
+  readonly terms: LeaseTerms
+}
+
+export interface WaitObserver {
+  /** It is not free, and the wait has begun. */
+  onWaiting(): void
+  /** A try failed, and another will follow. */
+  onFailure(error: unknown): void
+}
+
+/** Several sessions in a row that die before they can be used mean that the engine is not well. */
+const MAX_SESSIONS_PER_TRY = 3
+const FIRST_BACKOFF_MS = 50
+const LONGEST_BACKOFF_MS = 2_000
+
+type Tried = { kind: 'won'; lease: LeaseRecord } | { kind: 'busy'; retryAfterMs?: number } | { kind: 'again' }
+
+export class Waiting<F extends Fencing> {
+  readonly #sessions: Sessions<F>
+  readonly #context: KeeperContext
+
+  constructor(sessions: Sessions<F>, context: KeeperContext) {
+    this.#sessions = sessions
+    this.#context = context
+  }
+
+  /** One try. `null`: somebody else has it. */
+  async tryOnce(wanted: Wanted, stop: Cancellation): Promise<LeaseRecord | null> {
+    for (let tries = 0; tries < MAX_SESSIONS_PER_TRY; tries++) {
+      const session = this.#sessions.ready(wanted.ttlMs) ?? (await this.#sessionFor(wanted, stop))
+      const tried = await this.#tryIn(session, wanted, stop)
+      if (tried.kind === 'won') return tried.lease
+      if (tried.kind === 'busy') return null
+    }
+    throw new BackendUnavailableError(
+      this.#context.backendName,
+      `acquire of "${wanted.request.name}": sessions end before they can be used (is the TTL of ${wanted.ttlMs} ms too short for this engine?)`,
+      'not-applied',
+    )
+  }
+
+  /** Waits until granted; rejects with the reason of `stop` when that comes first. */
+  async wait(wanted: Wanted, stop: Cancellation, observer: WaitObserver): Promise<LeaseRecord> {
+    const takeTurn = this.#context.info.waiting === 'queue' ? this.#waitInLine : this.#waitByTrying
+    let reached = false
+    for (let failures = 0; ; ) {
+      try {
+        const session = this.#sessions.ready(wanted.ttlMs) ?? (await this.#sessionFor(wanted, stop))
+        reached = true
+        const lease = await takeTurn.call(this, session, wanted, stop, observer)
+        if (lease !== null) return lease
+        failures = 0
+      } catch (error) {
+        if (stop.cancelled || !reached || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+        observer.onFailure(error)
+        await this.#backOff(failures++, stop)
+      }
+    }
+  }
+
+  #sessionFor(wanted: Wanted, stop: Cancellation): Promise<KeptSession<F>> {
+    return unlessCancelled(this.#sessions.take(wanted.ttlMs), stop)
+  }
+
+  /** `null`: the session or the place was lost, or the grant came too late to be of use: start again. */
+  async #waitInLine(
+    session: KeptSession<F>,
+    wanted: Wanted,
+    stop: Cancellation,
+    observer: WaitObserver,
+  ): Promise<LeaseRecord | null> {
+    const request = this.#freshRequest(wanted)
+    const round = new Cancellation()
+    const untie = stop.onCancel(() => round.cancel(stop.reason))
+    let placeLost = false
+    session.takePlace({
+      claim: request,
+      onLost: () => {
+        placeLost = true
+        round.cancel(undefined)
+      },
+    })
+    try {
+      const result = await this.#call(session, request, round, Number.POSITIVE_INFINITY, observer, (call) => {
+        if (session.engineSession.enqueue === undefined)
+          throw new TypeError('a backend with a queue must have enqueue')
+        return session.engineSession.enqueue(request, call)
+      })
+      const tried = this.#accept(session, wanted, result)
+      return tried.kind === 'won' ? tried.lease : null
+    } catch (error) {
+      if (placeLost && !stop.cancelled) return null
+      throw error
+    } finally {
+      untie()
+      session.leavePlace(request)
+    }
+  }
+
+  async #waitByTrying(
+    session: KeptSession<F>,
+    wanted: Wanted,
+    stop: Cancellation,
+    observer: WaitObserver,
+  ): Promise<LeaseRecord | null> {
+    const listening = new Cancellation()
+    const untie = stop.onCancel(() => listening.cancel(stop.reason))
+    let hint: Promise<void> | undefined
+    let waiting = false
+    try {
+      for (;;) {
+        const tried = await this.#tryIn(session, wanted, stop)
+        if (tried.kind === 'won') return tried.lease
+        if (tried.kind === 'again' || !session.takesNewLeases) return null
+        if (!waiting) observer.onWaiting()
+        waiting = true
+        if (hint === undefined && session.engineSession.waitForFree !== undefined) {
+          // Subscribe, then try again, then wait: a release between the first try and the subscription is not missed.
+          hint = session.engineSession.waitForFree(wanted.request.name, listening).catch(() => {})
+          continue
+        }
+        await this.#pollPause(hint, tried.retryAfterMs, stop)
+        hint = undefined
+      }
+    } finally {
+      untie()
+      listening.cancel(undefined)
+    }
+  }
+
+  async #pollPause(
+    hint: Promise<void> | undefined,
+    retryAfterMs: number | undefined,
+    stop: Cancellation,
+  ): Promise<void> {
+    const pollMs = defaults.pollMs + this.#context.random.fraction() * defaults.pollJitterMs
+    const pause = sleep(this.#context.clock, Math.min(pollMs, retryAfterMs ?? pollMs), {
+      signal: stop.signal,
+    })
+    await unlessCancelled(hint === undefined ? pause : Promise.race([pause, hint]), stop)
+  }
+
+  async #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
+    const request = this.#freshRequest(wanted)
+    const result = await this.#call(session, request, stop, this.#context.callTimeoutMs, undefined, (call) =>
+      session.engineSession.tryAcquire(request, call),
+    )
+    return this.#accept(session, wanted, result)
+  }
+
+  /** One call for this attempt; when its outcome is unknown, the session sees to it that it comes to nothing. */
+  async #call(
+    session: KeptSession<F>,
+    request: AcquireRequest,
+    stop: Cancellation,
+    timeoutMs: number,
+    observer: WaitObserver | undefined,
+    run: Parameters<typeof callEngine<AcquireResult<F>>>[2],
+  ): Promise<AcquireResult<F>> {
+    const what = `acquire of "${request.name}"`
+    const onQueued = observer && (() => observer.onWaiting())
+    const limits = { what, timeoutMs, stop, keepsProcessAlive: true, ...(onQueued && { onQueued }) }
+    try {
+      return await callEngine(this.#context, limits, run)
+    } catch (error) {
+      if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)
+      throw error
+    }
+  }
+
+  #accept(session: KeptSession<F>, wanted: Wanted, result: AcquireResult<F>): Tried {
+    if (result.kind === 'busy') return result
+    if (result.kind === 'session-gone') {
+      session.end('session-gone')
+      return { kind: 'again' }
+    }
+    // The wait may have outlived the session or the grant's own time: check before believing (T6, T17).
+    const lease = session.adopt(result.grant, wanted.terms)
+    return lease === null ? { kind: 'again' } : { kind: 'won', lease }
+  }
+
+  #freshRequest(wanted: Wanted): AcquireRequest {
+    return { ...wanted.request, attempt: newAttempt(this.#context.random) }
+  }
+
+  async #backOff(failures: number, stop: Cancellation): Promise<void> {
+    const ms = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** failures)
+    const pause = sleep(this.#context.clock, ms * (0.5 + this.#context.random.fraction() / 2), {
+      signal: stop.signal,
+    })
+    await unlessCancelled(pause, stop)
+  }
+}

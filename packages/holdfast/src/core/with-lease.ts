@@ -1,0 +1,42 @@
+/** Runs a body under a lease, and tells apart what the body did from what became of the lease (G11). */
+import { type BodyOutcome, isHoldfastError, LeaseLostError } from './errors.ts'
+import type { LeaseBase } from './types.ts'
+
+export interface RunningBody<T> {
+  readonly outcome: Promise<T>
+  /** Resolves when the body itself has ended, however it ended. */
+  readonly finished: Promise<void>
+}
+
+export function runWithLease<L extends LeaseBase, T>(
+  lease: L,
+  body: (lease: L) => Promise<T> | T,
+): RunningBody<T> {
+  const running = settle(lease, body)
+  return { finished: running.then(() => {}), outcome: running.then((ended) => conclude<T>(lease, ended)) }
+}
+
+async function settle<L extends LeaseBase>(lease: L, body: (lease: L) => unknown): Promise<BodyOutcome> {
+  try {
+    return { status: 'fulfilled', value: await body(lease) }
+  } catch (reason) {
+    return { status: 'rejected', reason }
+  }
+}
+
+async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
+  // Asked before the release: whether it was lost while the body ran.
+  const loss = lease.state === 'lost' ? (lease.signal.reason as LeaseLostError) : undefined
+  await lease.release()
+  if (loss !== undefined) throw withBody(loss, ended)
+  if (ended.status === 'rejected') throw ended.reason
+  return ended.value as T
+}
+
+/** A new error for every body: the signal's own is shared by all who listen to it. */
+function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
+  const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
+  const error = new LeaseLostError(loss.resource, loss.reason, { cause })
+  error.body = body
+  return error
+}

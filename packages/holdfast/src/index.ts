@@ -1,0 +1,62 @@
+/** Holdfast: leases with fencing tokens, over the engine that you already run. */
+export type { Clock, Instant, Timer } from './core/clock.ts'
+export { defaults, limits } from './core/defaults.ts'
+export {
+  AcquireTimeoutError,
+  BackendUnavailableError,
+  type BodyOutcome,
+  type CallOutcome,
+  CapacityMismatchError,
+  ClosedError,
+  type ErrorByCode,
+  type ErrorCode,
+  FenceForeignError,
+  FenceInvalidError,
+  type FenceProblem,
+  FenceStaleError,
+  HoldfastError,
+  InvalidArgumentError,
+  isHoldfastError,
+  LeaseLostError,
+  type LossReason,
+  UnsupportedError,
+} from './core/errors.ts'
+export {
+  type AboutLease,
+  type AboutName,
+  type EventKind,
+  type HoldfastEvents,
+  onEvent,
+} from './core/events.ts'
+export { type Fence, isFence } from './core/fence.ts'
+export { type FenceKey, formatFence, parseFence } from './core/fence-text.ts'
+export { createLocker, type LockerOptions } from './core/locker.ts'
+export type {
+  AcquireOptions,
+  AnyLocker,
+  BackendInfo,
+  CallOptions,
+  FencedLease,
+  Fencing,
+  ForceReleaseOptions,
+  HolderState,
+  HoldOptions,
+  Lease,
+  LeaseBase,
+  LeaseSet,
+  LeaseState,
+  Locker,
+  Mode,
+  NameState,
+  Permit,
+  PermitOptions,
+  ReleaseOutcome,
+  Scope,
+  TryAcquireOptions,
+  TryPermitOptions,
+  UnfencedLease,
+  WaiterState,
+  WatchOptions,
+} from './core/types.ts'
+export { type OpenLockerOptions, openLocker, type Requirement } from './open.ts'
+export type { Backend, WatchEvent, WatchEventKind } from './spi.ts'

@@ -1,0 +1,152 @@
+/** Opens a locker from a URL, so that moving to another engine is a change of configuration. */
+import { InvalidArgumentError, quote, UnsupportedError } from './core/errors.ts'
+import { createLocker, type LockerOptions } from './core/locker.ts'
+import { checkInteger, checkKnownOptions, checkOneOf } from './core/options.ts'
+import type { AnyLocker, Locker } from './core/types.ts'
+import type { Backend, Fencing } from './spi.ts'
+
+export interface OpenLockerOptions extends LockerOptions {
+  /** Refuses to start on a backend that does not promise this (G12). */
+  readonly require?: Requirement | readonly Requirement[]
+}
+
+export type Requirement = 'fenced' | 'cluster'
+
+type RequiresFencing = {
+  readonly require: 'fenced' | readonly ['fenced', 'cluster'] | readonly ['cluster', 'fenced']
+}
+
+/** Query parameters that every backend takes. */
+const commonParameters = ['namespace', 'issuer', 'epoch']
+
+/** Schemes, each with the way to its backend; a backend is loaded only when it is asked for. */
+const openers: Record<string, (url: LockerUrl) => Promise<Backend<Fencing>>> = {
+  memory: openMemory,
+  sqlite: openSqlite,
+}
+
+/**
+ * `memory:`, `memory:shared-name` or `sqlite:path/to/file.db`, with options as query parameters:
+ * `?namespace=…&issuer=…&epoch=…`.
+ */
+export function openLocker(
+  url: string,
+  options: OpenLockerOptions & RequiresFencing,
+): Promise<Locker<'fenced'>>
+export function openLocker(url: string, options?: OpenLockerOptions): Promise<AnyLocker>
+export async function openLocker(url: string, options: OpenLockerOptions = {}): Promise<AnyLocker> {
+  checkKnownOptions('options', options, ['require', 'ttlMs', 'waitMs', 'holder', 'callTimeoutMs'])
+  const { require = [], ...lockerOptions } = options
+  const requirements = [require]
+    .flat()
+    .map((each) => checkOneOf<Requirement>('require', each, ['fenced', 'cluster']))
+  const parsed = parseLockerUrl(url)
+  const backend = await parsed.open(parsed)
+  try {
+    for (const requirement of requirements) checkRequirement(backend, requirement)
+    return createLocker(backend, lockerOptions) as AnyLocker
+  } catch (error) {
+    await backend[Symbol.asyncDispose]()
+    throw error
+  }
+}
+
+function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement): void {
+  if (requirement === 'fenced' && info.fencing !== 'fenced')
+    throw new UnsupportedError(
+      `${info.name} issues no fencing tokens, and require: 'fenced' was asked for. Choose another engine.`,
+    )
+  if (requirement === 'cluster' && info.scope !== 'cluster')
+    throw new UnsupportedError(
+      `${info.name} excludes within one ${info.scope} only, and require: 'cluster' was asked for. ` +
+        'Choose an engine that all your machines can reach.',
+    )
+}
+
+interface LockerUrl {
+  readonly location: string
+  readonly parameters: ReadonlyMap<string, string>
+  readonly open: (url: LockerUrl) => Promise<Backend<Fencing>>
+}
+
+function parseLockerUrl(url: unknown): LockerUrl {
+  if (typeof url !== 'string')
+    throw new InvalidArgumentError('url', `must be a string such as 'sqlite:locks.db', not ${typeof url}.`)
+  const [, scheme, rest = ''] = /^([a-z][a-z0-9+]*):(.*)$/s.exec(url) ?? []
+  const known = Object.keys(openers).map((each) => `${each}:`)
+  // Of an unknown URL only the scheme is shown: the rest may hold a password.
+  if (scheme === undefined)
+    throw new InvalidArgumentError('url', `must start with a scheme: ${known.join(', ')}.`)
+  const open = Object.hasOwn(openers, scheme) ? openers[scheme] : undefined
+  if (open === undefined)
+    throw new InvalidArgumentError(
+      'url',
+      `has the scheme ${quote(`${scheme}:`)}, which no backend answers to; there are: ${known.join(', ')}.`,
+    )
+  const [location = '', ...query] = rest.split('?')
+  return { open, location: decodeLocation(location), parameters: parseParameters(query.join('?')) }
+}
+
+function decodeLocation(location: string): string {
+  try {
+    return decodeURIComponent(location)
+  } catch {
+    throw new InvalidArgumentError('url', 'has a % that does not start an escape; write it as %25.')
+  }
+}
+
+function parseParameters(query: string): ReadonlyMap<string, string> {
+  const parameters = new Map<string, string>()
+  for (const [key, value] of new URLSearchParams(query)) {
+    if (parameters.has(key)) throw new InvalidArgumentError('url', `has the parameter ${quote(key)} twice.`)
+    parameters.set(key, value)
+  }
+  return parameters
+}
+
+/** The parameters of every backend, checked; others than `own` are refused, because a misspelt one would be ignored. */
+function commonOptions({ parameters }: LockerUrl, own: readonly string[]) {
+  const known = [...commonParameters, ...own]
+  for (const key of parameters.keys()) {
+    if (!known.includes(key))
+      throw new InvalidArgumentError(
+        'url',
+        `has the parameter ${quote(key)}, which is unknown; there are: ${known.join(', ')}.`,
+      )
+  }
+  const namespace = parameters.get('namespace')
+  const issuer = parameters.get('issuer')
+  const epoch = parameters.get('epoch')
+  return {
+    ...(namespace !== undefined && { namespace }),
+    ...(issuer !== undefined && { issuer }),
+    ...(epoch !== undefined && {
+      epoch: checkInteger('epoch', /^\d+$/.test(epoch) ? Number(epoch) : epoch, { min: 0 }),
+    }),
+  }
+}
+
+async function openMemory(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const { memory, sharedMemoryEngine } = await import('./backends/memory/index.ts')
+  const options = commonOptions(url, [])
+  return memory(url.location === '' ? options : { ...options, engine: sharedMemoryEngine(url.location) })
+}
+
+async function openSqlite(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const { sqlite } = await import('./backends/sqlite/index.ts')
+  // sqlite:file.db, sqlite:/var/lib/file.db and the usual sqlite:///var/lib/file.db name a file alike.
+  const path = url.location.replace(/^\/\/(?=\/)/, '')
+  if (path === '')
+    throw new InvalidArgumentError(
+      'url',
+      "must name a file: 'sqlite:locks.db' or 'sqlite:/var/lib/locks.db'.",
+    )
+  const synchronous = url.parameters.get('synchronous')
+  return sqlite({
+    path,
+    ...commonOptions(url, ['synchronous']),
+    ...(synchronous !== undefined && {
+      synchronous: checkOneOf('synchronous', synchronous, ['normal', 'full']),
+    }),
+  })
+}

@@ -1,0 +1,249 @@
+/**
+ * What a backend implements. A backend makes one attempt per call and tells the truth about it; core owns time,
+ * retries and belief. `describeBackend` in `holdfast/testing` is the definition of "works".
+ *
+ * Rules that the types cannot say:
+ *
+ * - Every call has three outcomes. A rejection with `BackendUnavailableError` says which of the two bad ones it
+ *   is (`not-applied` or `unknown`); any other rejection that is not a HoldfastError counts as `unknown`.
+ * - When `call.signal` aborts, a call settles soon; what was already sent may still land, so the outcome is unknown.
+ * - `since` is the send time of a request that the engine is known to have applied and that prolonged the claim,
+ *   on `backend.clock`; it never comes from a receipt. Where leases ride on a session it is the session's.
+ * - `tryAcquire` and `enqueue` are idempotent in the attempt: asked again, they answer with the same grant.
+ * - No retries, no logging; the time, timers and randomness only from `backend.clock` and `backend.random`.
+ */
+import type { Clock, Instant } from './core/clock.ts'
+import type { LossReason } from './core/errors.ts'
+import type { Random } from './core/ids.ts'
+
+export type { Clock, Instant, Timer } from './core/clock.ts'
+export type { Random } from './core/ids.ts'
+
+export type Fencing = 'fenced' | 'unfenced'
+export type Scope = 'process' | 'machine' | 'cluster'
+export type Mode = 'exclusive' | 'shared' | 'permits'
+
+export interface BackendInfo<F extends Fencing = Fencing> {
+  readonly name: string
+  /** How far exclusion reaches: the processes of one program, of one machine, or of all that reach the engine. */
+  readonly scope: Scope
+  readonly fencing: F
+  readonly namespace: string
+  /** Who issues the tokens; tokens of two issuers are not comparable. */
+  readonly issuer: string
+  /** The top 11 bits of every token (0–2047); core adds them, backends return the engine's own number. */
+  readonly epoch: number
+  readonly modes: readonly Mode[]
+  /** `queue`: the engine keeps a fair line. `notify`: it tells when to try again. `poll`: neither. */
+  readonly waiting: 'queue' | 'notify' | 'poll'
+  /** Who enforces a lock-delay and a hold-at-least. */
+  readonly lockDelay: 'server' | 'waiter' | 'none'
+  readonly holdAtLeast: 'server' | 'waiter' | 'none'
+  /** Whether a name can carry data from one holder to the next. */
+  readonly data: boolean
+  readonly ttlMs: { readonly min: number; readonly max: number; readonly step: number }
+  /** How much earlier than the engine a holder must stop believing. */
+  driftMs(ttlMs: number): number
+  /** How long after a claim's time is up the engine (or the first in line) may take to act on it. */
+  readonly expirySlackMs: number
+  /** What must be true of clocks, disks and operators for the guarantees to hold, in sentences. */
+  readonly assumptions: readonly string[]
+  /** What counts as a confirmed prolongation, in a sentence. */
+  readonly confirmed: string
+}
+
+/** What accompanies every call: a way for core to say that nobody waits for the answer any more. */
+export interface Call {
+  readonly signal: AbortSignal
+  /** `enqueue` calls it once it knows that it has to wait for its turn. */
+  readonly onQueued?: () => void
+}
+
+export interface SessionRequest {
+  /** Secret and unguessable, chosen by core so that a repeated request opens one session. */
+  readonly id: string
+  readonly ttlMs: number
+  /** The public label of the client, shown to others. */
+  readonly holder: string
+}
+
+/** Plain data that can be carried to another process, which goes on with `attachSession`. It is a secret. */
+export type SessionHandle = { readonly [key: string]: string | number }
+
+/** One attempt to hold a name. */
+export interface Claim {
+  readonly name: string
+  readonly attempt: string
+}
+
+export interface AcquireRequest extends Claim {
+  readonly mode: Mode
+  /** Granted when first in line and the holders' weights leave room: `held + weight <= capacity`. */
+  readonly weight: number
+  /** `LOCK_CAPACITY` for locks (exclusive weighs all of it, shared weighs 1), the number of permits otherwise. */
+  readonly capacity: number
+  readonly note?: string
+  /** How long the name stays closed to others when this holder's time runs out. */
+  readonly lockDelayMs: number
+}
+
+/**
+ * The capacity of every name that is locked rather than counted. An exclusive lease weighs all of it and a shared
+ * one weighs 1, so exclusive and shared requests for one name always understand each other.
+ */
+export const LOCK_CAPACITY = 2 ** 30
+
+export interface Grant<F extends Fencing = Fencing> extends Claim {
+  /** The engine's own number, without the epoch. */
+  readonly token: F extends 'fenced' ? bigint : null
+  readonly since: Instant
+  readonly ttlMs: number
+  /** What the last holder left, if anything. */
+  readonly previousData?: string
+}
+
+export type AcquireResult<F extends Fencing = Fencing> =
+  | { readonly kind: 'granted'; readonly grant: Grant<F> }
+  /** Somebody else has it, or is first in line. */
+  | { readonly kind: 'busy'; readonly retryAfterMs?: number }
+  /** The engine no longer knows this session; nothing was granted. */
+  | { readonly kind: 'session-gone' }
+
+export type EnqueueResult<F extends Fencing = Fencing> = Exclude<AcquireResult<F>, { kind: 'busy' }>
+
+export interface LostClaim {
+  readonly attempt: string
+  readonly reason: LossReason
+}
+
+export type KeepAliveResult =
+  | {
+      readonly kind: 'alive'
+      readonly since: Instant
+      readonly ttlMs: number
+      readonly lost: readonly LostClaim[]
+    }
+  | { readonly kind: 'gone' }
+
+export interface BackendSession<F extends Fencing = Fencing> {
+  readonly id: string
+  /** The TTL that was *granted*, which may be more than was asked for. */
+  readonly ttlMs: number
+  /** The send time of the request that opened (or attached) it. */
+  readonly since: Instant
+  readonly handle: SessionHandle
+
+  /**
+   * Prolongs the session and everything that is listed. Says which of the listed claims it no longer has; never
+   * removes one that was not listed. A session whose time is up is gone, even if nobody has noticed yet.
+   */
+  keepAlive(
+    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    call: Call,
+  ): Promise<KeepAliveResult>
+
+  tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>>
+
+  /** Takes a place in the engine's fair line and answers when the turn has come. Only with `waiting: 'queue'`. */
+  enqueue?(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>>
+
+  /** Resolves when the name may have become free: a hint, possibly spurious. Only with `waiting: 'notify'`. */
+  waitForFree?(name: string, call: Call): Promise<void>
+
+  /** Afterwards this attempt neither holds nor waits, and a late request for it can never land. */
+  abandon(claim: Claim, call: Call): Promise<void>
+
+  /** Only with `info.data`. Refused by the engine when the claim is no longer the holder's. */
+  setData?(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'>
+
+  /** `keepForMs`: the name stays closed to everybody for that much longer (hold-at-least). */
+  release(claim: Claim, options: { readonly keepForMs: number }, call: Call): Promise<'released' | 'not-held'>
+
+  /** Gives up everything that the session holds or waits for. */
+  close(call: Call): Promise<void>
+}
+
+export interface HolderState {
+  /** The public half of the attempt. */
+  readonly id: string
+  readonly holder: string
+  readonly mode: Mode
+  readonly weight: number
+  readonly token: bigint | null
+  readonly note?: string
+  readonly heldForMs: number
+  readonly expiresInMs: number
+}
+
+export interface WaiterState {
+  readonly id: string
+  readonly holder: string
+  readonly mode: Mode
+  readonly weight: number
+  readonly note?: string
+  readonly waitingForMs: number
+}
+
+export interface NameState {
+  readonly name: string
+  readonly capacity: number
+  readonly holders: readonly HolderState[]
+  /** In the order of their turns. */
+  readonly waiters: readonly WaiterState[]
+  readonly data?: string
+  /** How much longer the name is closed to everybody by a lock-delay or a hold-at-least; 0 if it is not. */
+  readonly closedForMs: number
+}
+
+/** Whom an operator means: one holder by label, one by its raw token, or everybody. */
+export type ForceTarget =
+  | { readonly kind: 'holder'; readonly holder: string }
+  | { readonly kind: 'token'; readonly token: bigint }
+  | { readonly kind: 'all' }
+
+export type WatchEventKind = 'acquired' | 'released' | 'expired' | 'force-released' | 'waiting' | 'gave-up'
+
+export type WatchEvent =
+  | {
+      readonly kind: WatchEventKind
+      readonly name: string
+      /** The lease's id. */
+      readonly id: string
+      readonly holder: string
+      readonly token: bigint | null
+      /** Hand this to `watch` to go on after this event. */
+      readonly cursor: string
+    }
+  /** Events may be missing here: what is known from now on starts with the current holders. */
+  | { readonly kind: 'gap'; readonly cursor: string }
+
+export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
+  readonly info: BackendInfo<F>
+  /** The clock of all its instants, and the source of its randomness; core uses the same ones. */
+  readonly clock: Clock
+  readonly random: Random
+
+  openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
+  /** Goes on with a session that another process opened; rejects if it is gone. Prolongs nothing. */
+  attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<F> | null>
+
+  inspect(name: string, call: Call): Promise<NameState | null>
+  /** Names in use (held, waited for, closed, or carrying data) that start with `prefix`, in byte order. */
+  list(prefix: string, call: Call): Promise<readonly NameState[]>
+  /** Whether the attempt with this public id and raw token holds the name now. */
+  check(
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    call: Call,
+  ): Promise<boolean>
+  /** Compare-and-release: ends exactly the holders that match; returns how many. Their sessions learn why. */
+  forceRelease(name: string, target: ForceTarget, reason: string, call: Call): Promise<number>
+  /** Changes a semaphore's capacity; `in-use` if the present holders would not fit. */
+  resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'>
+  /** Removes the data of a name that nobody holds or waits for. */
+  forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'>
+  /** Without it, core compares lists at intervals. */
+  watch?(
+    prefix: string,
+    options: { readonly cursor?: string; readonly signal: AbortSignal },
+  ): AsyncIterable<WatchEvent>
+}

@@ -1,0 +1,85 @@
+/** A clock that stands still until a test moves it: deadlines, renewals and expiries happen when told to. */
+import type { Clock, Timer } from '../core/clock.ts'
+
+export interface FakeClock extends Clock {
+  /** Moves both clocks, fires every timer that falls due in its order, and lets promises settle in between. */
+  advance(ms: number): Promise<void>
+  /** Moves both clocks but fires nothing: a blocked event loop or a stopped process. What is due fires at the next `advance`. */
+  block(ms: number): void
+  /** Somebody sets the wall clock. */
+  stepWall(ms: number): void
+  /** The machine sleeps: the wall clock moves on, the monotonic clock does not. */
+  suspend(ms: number): void
+  /** Lets promises, and what the event loop has ready, settle. Time stands still. */
+  settle(): Promise<void>
+  readonly pendingTimers: number
+}
+
+interface ArmedTimer {
+  readonly dueMs: number
+  readonly order: number
+  readonly fire: () => void
+}
+
+export function createFakeClock(
+  start: { readonly monotonicMs?: number; readonly wallMs?: number } = {},
+): FakeClock {
+  let monotonicMs = start.monotonicMs ?? 1_000_000
+  let wallMs = start.wallMs ?? 1_700_000_000_000
+  let order = 0
+  const timers = new Set<ArmedTimer>()
+
+  const nextDueBy = (limitMs: number): ArmedTimer | undefined => {
+    let next: ArmedTimer | undefined
+    for (const timer of timers) {
+      if (timer.dueMs > limitMs) continue
+      if (next === undefined || timer.dueMs < next.dueMs || (timer.dueMs === next.dueMs && timer.order < next.order))
+        next = timer
+    }
+    return next
+  }
+
+  const settle = async () => {
+    // A turn of the event loop drains all microtasks; a few turns also let sockets of this process deliver.
+    for (let turn = 0; turn < 4; turn++) await new Promise((resolve) => setImmediate(resolve))
+  }
+
+  return {
+    monotonicMs: () => monotonicMs,
+    wallMs: () => wallMs,
+    setTimer(delayMs, fire): Timer {
+      const timer: ArmedTimer = { dueMs: monotonicMs + Math.max(0, delayMs), order: order++, fire }
+      timers.add(timer)
+      return { cancel: () => void timers.delete(timer) }
+    },
+    async advance(ms) {
+      const endMs = monotonicMs + ms
+      await settle()
+      for (let timer = nextDueBy(endMs); timer !== undefined; timer = nextDueBy(endMs)) {
+        const stepMs = Math.max(0, timer.dueMs - monotonicMs)
+        monotonicMs += stepMs
+        wallMs += stepMs
+        timers.delete(timer)
+        timer.fire()
+        await settle()
+      }
+      wallMs += Math.max(0, endMs - monotonicMs)
+      monotonicMs = Math.max(monotonicMs, endMs)
+      await settle()
+    },
+    block(ms) {
+      monotonicMs += ms
+      wallMs += ms
+    },
+    stepWall(ms) {
+      wallMs += ms
+    },
+    suspend(ms) {
+      wallMs += ms
+    },
+    settle,
+    get pendingTimers() {
+      return timers.size
+    },
+  }
+}
