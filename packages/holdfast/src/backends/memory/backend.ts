@@ -1,0 +1,108 @@
+/** The SPI over an engine of this process. Every effect is applied within the call itself. */
+import { type Clock, instantOf } from '../../core/clock.ts'
+import type { Random } from '../../core/ids.ts'
+import type {
+  Backend,
+  BackendInfo,
+  BackendSession,
+  Call,
+  ForceTarget,
+  NameState,
+  SessionHandle,
+  SessionRequest,
+  WatchEvent,
+} from '../../spi.ts'
+import { Connection } from './connection.ts'
+import type { MemoryEngine } from './engine.ts'
+import { MemorySession } from './session.ts'
+import { watch } from './watch.ts'
+
+export interface MemoryBackendOptions {
+  readonly engine: MemoryEngine
+  /** Whether the engine ends with this backend. */
+  readonly ownsEngine: boolean
+  readonly info: BackendInfo<'fenced'>
+  readonly clock: Clock
+  readonly random: Random
+}
+
+export class MemoryBackend implements Backend<'fenced'> {
+  readonly info: BackendInfo<'fenced'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly #connection: Connection
+  readonly #ownsEngine: boolean
+
+  constructor(options: MemoryBackendOptions) {
+    this.info = options.info
+    this.clock = options.clock
+    this.random = options.random
+    this.#connection = new Connection(options.engine, options.info.namespace, options.clock)
+    this.#ownsEngine = options.ownsEngine
+  }
+
+  async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
+    const { engine, namespace } = this.#connection.begin(call)
+    const since = instantOf(this.clock)
+    const { ttlMs, holder } = engine.openSession(namespace, request)
+    return new MemorySession(this.#connection, { id: request.id, ttlMs, holder, since })
+  }
+
+  async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
+    const { engine, namespace } = this.#connection.begin(call)
+    const now = instantOf(this.clock)
+    const id = String(handle.id)
+    const session = engine.findSession(namespace, id)
+    if (session === null) return null
+    const { ttlMs, holder, leftMs } = session
+    // Attaching prolongs nothing, so belief counts from when the engine last prolonged the session.
+    const agoMs = ttlMs - leftMs
+    const since = { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
+    return new MemorySession(this.#connection, { id, ttlMs, holder, since })
+  }
+
+  async inspect(name: string, call: Call): Promise<NameState | null> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return engine.inspect(namespace, name)
+  }
+
+  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return engine.list(namespace, prefix)
+  }
+
+  async check(
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    call: Call,
+  ): Promise<boolean> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return engine.check(namespace, holder)
+  }
+
+  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return engine.forceRelease(namespace, name, target)
+  }
+
+  async resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return engine.resize(namespace, name, capacity)
+  }
+
+  async forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return engine.forget(namespace, name)
+  }
+
+  watch(
+    prefix: string,
+    options: { readonly cursor?: string; readonly signal: AbortSignal },
+  ): AsyncIterable<WatchEvent> {
+    return watch(this.#connection, prefix, options)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#connection.close()
+    if (this.#ownsEngine) this.#connection.engine[Symbol.dispose]()
+  }
+}

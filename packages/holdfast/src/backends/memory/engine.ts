@@ -1,0 +1,355 @@
+/**
+ * The reference model: what every other engine is compared with, as synchronous operations on one process's
+ * memory. One step is one operation: it sees no dead session, changes what it says, and hands over what became
+ * free before it returns.
+ *
+ *   session   (none) ──open──▶ alive ──keepAlive──▶ alive      [openSession, keepAlive]
+ *             alive ──its time is up──▶ gone                   [#expireDue]   before every step, and by timer
+ *             alive ──close──▶ gone                            [closeSession]
+ */
+import assert from 'node:assert/strict'
+import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
+import type { LossReason } from '../../core/errors.ts'
+import { type Random, systemRandom } from '../../core/ids.ts'
+import type * as spi from '../../spi.ts'
+import { Deadlines } from './deadlines.ts'
+import { EventLog } from './event-log.ts'
+import { type Ending, NameTable } from './name-table.ts'
+import { Scoped } from './scoped.ts'
+import {
+  type Claim,
+  describeName,
+  isInUse,
+  type NameRecord,
+  type Session,
+  type WaitListener,
+  type WaitOutcome,
+} from './state.ts'
+
+/** An `AcquireResult` before the client has added what only it knows: since when it may believe. */
+export type Admission =
+  | { readonly kind: 'granted'; readonly claim: Claim }
+  | { readonly kind: 'busy'; readonly retryAfterMs?: number }
+  | { readonly kind: 'session-gone' }
+
+export type Queueing =
+  | WaitOutcome
+  /** The listener will be told; `stopListening` takes it back and leaves the place in line. */
+  | { readonly kind: 'waiting'; readonly stopListening: () => void }
+
+export interface SessionView {
+  readonly ttlMs: number
+  readonly holder: string
+  readonly leftMs: number
+}
+
+export interface MemoryEngineOptions {
+  /** Judges expiry; it may differ from the clocks of the engine's clients. */
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+export class MemoryEngine implements Disposable {
+  /** Tells this engine from every other, also after a restart of the process. */
+  readonly id: string
+  readonly clock: Clock
+  readonly log = new EventLog()
+  readonly #sessions = new Scoped<Session>()
+  readonly #deadlines = new Deadlines<Session | NameRecord>()
+  readonly #names = new NameTable(this.#deadlines, this.log)
+  #watchers = 0
+  #timer: { readonly handle: Timer; readonly dueMs: number } | undefined
+
+  constructor(options: MemoryEngineOptions = {}) {
+    this.clock = options.clock ?? systemClock
+    this.id = (options.random ?? systemRandom).id()
+  }
+
+  /** Everything that the engine keeps; all zero when everything has been given back. */
+  stats(): { sessions: number; names: number; waiters: number; deadlines: number } {
+    return this.#step(() => ({
+      sessions: this.#sessions.size,
+      names: this.#names.size,
+      waiters: this.#names.waiting,
+      deadlines: this.#deadlines.size,
+    }))
+  }
+
+  openSession(namespace: string, request: spi.SessionRequest): SessionView {
+    return this.#step((nowMs) => {
+      let session = this.#sessions.get(namespace, request.id)
+      if (session === undefined) {
+        const { id, ttlMs, holder } = request
+        const expiresAtMs = nowMs + ttlMs
+        session = {
+          kind: 'session',
+          namespace,
+          id,
+          ttlMs,
+          holder,
+          expiresAtMs,
+          claims: new Map(),
+          marks: new Map(),
+        }
+        this.#sessions.set(namespace, id, session)
+      }
+      this.#prolong(session, nowMs)
+      return viewOf(session, nowMs)
+    })
+  }
+
+  /** Null if there is no such session alive. */
+  findSession(namespace: string, id: string): SessionView | null {
+    return this.#step((nowMs) => {
+      const session = this.#sessions.get(namespace, id)
+      return session === undefined ? null : viewOf(session, nowMs)
+    })
+  }
+
+  /** Null: the session is gone, and nothing brings it back (T31). */
+  keepAlive(namespace: string, id: string, listed: readonly spi.Claim[]): readonly spi.LostClaim[] | null {
+    return this.#step((nowMs) => {
+      const session = this.#sessions.get(namespace, id)
+      if (session === undefined) return null
+      this.#prolong(session, nowMs)
+      return listed
+        .filter((claim) => !session.claims.has(claim.attempt))
+        .map((claim) => ({ attempt: claim.attempt, reason: this.#whyLost(session, claim) }))
+    })
+  }
+
+  closeSession(namespace: string, id: string): void {
+    this.#step((nowMs) => {
+      const session = this.#sessions.get(namespace, id)
+      if (session === undefined) return
+      this.#deadlines.delete(session)
+      for (const record of this.#end(session, 'released')) this.#names.settle(record, nowMs)
+    })
+  }
+
+  tryAcquire(namespace: string, sessionId: string, request: spi.AcquireRequest): Admission {
+    return this.#step((nowMs) => {
+      const session = this.#sessions.get(namespace, sessionId)
+      if (session === undefined) return { kind: 'session-gone' }
+      if (session.marks.has(request.attempt)) return { kind: 'busy' }
+      const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, false, nowMs)
+      if (claim !== null && claim.token !== null) return { kind: 'granted', claim }
+      const closedForMs = (this.#names.find(namespace, request.name)?.closedUntilMs ?? nowMs) - nowMs
+      return closedForMs > 0 ? { kind: 'busy', retryAfterMs: closedForMs } : { kind: 'busy' }
+    })
+  }
+
+  enqueue(
+    namespace: string,
+    sessionId: string,
+    request: spi.AcquireRequest,
+    listener: WaitListener,
+  ): Queueing {
+    return this.#step((nowMs) => {
+      const session = this.#sessions.get(namespace, sessionId)
+      if (session === undefined) return { kind: 'session-gone' }
+      if (session.marks.has(request.attempt)) return { kind: 'abandoned' }
+      const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, true, nowMs)
+      assert(claim !== null, 'who may wait is always admitted')
+      if (claim.token !== null) return { kind: 'granted', claim }
+      claim.listeners.add(listener)
+      return { kind: 'waiting', stopListening: () => void claim.listeners.delete(listener) }
+    })
+  }
+
+  abandon(namespace: string, sessionId: string, attempt: string): void {
+    this.#step((nowMs) => {
+      const session = this.#sessions.get(namespace, sessionId)
+      if (session === undefined) return
+      session.marks.set(attempt, 'abandoned')
+      const claim = session.claims.get(attempt)
+      if (claim === undefined) return
+      this.#names.remove(claim, 'released', { kind: 'abandoned' })
+      this.#names.settle(claim.record, nowMs)
+    })
+  }
+
+  release(
+    namespace: string,
+    sessionId: string,
+    claimed: spi.Claim,
+    keepForMs: number,
+  ): 'released' | 'not-held' {
+    return this.#step((nowMs) => {
+      const claim = this.#holding(namespace, sessionId, claimed)
+      if (claim === null) return 'not-held'
+      this.#names.remove(claim, 'released', { kind: 'abandoned' })
+      if (keepForMs > 0) this.#names.keepClosed(claim.record, nowMs + keepForMs)
+      this.#names.settle(claim.record, nowMs)
+      return 'released'
+    })
+  }
+
+  setData(namespace: string, sessionId: string, claimed: spi.Claim, data: string): 'stored' | 'not-held' {
+    return this.#step(() => {
+      const claim = this.#holding(namespace, sessionId, claimed)
+      if (claim === null) return 'not-held'
+      claim.record.data = data
+      return 'stored'
+    })
+  }
+
+  inspect(namespace: string, name: string): spi.NameState | null {
+    return this.#step((nowMs) => {
+      const record = this.#names.find(namespace, name)
+      return record === undefined ? null : describeName(record, nowMs)
+    })
+  }
+
+  list(namespace: string, prefix: string): readonly spi.NameState[] {
+    return this.#step((nowMs) =>
+      this.#names.list(namespace, prefix).map((record) => describeName(record, nowMs)),
+    )
+  }
+
+  check(
+    namespace: string,
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+  ): boolean {
+    return this.#step(() => {
+      for (const claim of this.#names.find(namespace, holder.name)?.holders.values() ?? [])
+        if (claim.publicId === holder.id && claim.token === holder.token) return true
+      return false
+    })
+  }
+
+  forceRelease(namespace: string, name: string, target: spi.ForceTarget): number {
+    return this.#step((nowMs) => {
+      const record = this.#names.find(namespace, name)
+      if (record === undefined) return 0
+      const claims = this.#names.matching(record, target)
+      for (const claim of claims) {
+        claim.session.marks.set(claim.attempt, 'force-released')
+        this.#names.remove(claim, 'force-released', { kind: 'abandoned' })
+      }
+      this.#names.settle(record, nowMs)
+      return claims.length
+    })
+  }
+
+  resize(namespace: string, name: string, capacity: number): 'resized' | 'in-use' | 'not-found' {
+    return this.#step((nowMs) => this.#names.resize(this.#names.find(namespace, name), capacity, nowMs))
+  }
+
+  forget(namespace: string, name: string): 'forgotten' | 'in-use' | 'not-found' {
+    return this.#step((nowMs) => {
+      const record = this.#names.find(namespace, name)
+      if (record === undefined) return 'not-found'
+      if (isInUse(record)) return 'in-use'
+      if (record.data === undefined) return 'not-found'
+      record.data = undefined
+      this.#names.settle(record, nowMs)
+      return 'forgotten'
+    })
+  }
+
+  /**
+   * A fault, for tests and simulations: the holders and the data of a name vanish behind everybody's back, as they
+   * do on an engine whose operator deletes keys (T34). Nobody is told why.
+   */
+  deleteName(namespace: string, name: string): void {
+    this.#step((nowMs) => {
+      const record = this.#names.find(namespace, name)
+      if (record === undefined) return
+      for (const claim of record.holders.values())
+        this.#names.remove(claim, 'released', { kind: 'abandoned' })
+      record.data = undefined
+      this.#names.settle(record, nowMs)
+    })
+  }
+
+  /** While somebody watches, expiries are noticed when they happen; call the result to stop. */
+  addWatcher(): () => void {
+    this.#step(() => this.#watchers++)
+    return () => void this.#watchers--
+  }
+
+  /** Stops the engine's timer. What is waiting stays where it is. */
+  [Symbol.dispose](): void {
+    this.#timer?.handle.cancel()
+    this.#timer = undefined
+  }
+
+  #step<T>(operation: (nowMs: number) => T): T {
+    const nowMs = this.clock.monotonicMs()
+    this.#expireDue(nowMs)
+    try {
+      return operation(nowMs)
+    } finally {
+      this.#armTimer(nowMs)
+    }
+  }
+
+  #expireDue(nowMs: number): void {
+    if (this.#deadlines.nextMs > nowMs) return
+    // First all the dead go, then the living are served: a waiter that died meanwhile must not be granted anything.
+    const touched = new Set<NameRecord>()
+    for (let due = this.#deadlines.takeDue(nowMs); due !== undefined; due = this.#deadlines.takeDue(nowMs)) {
+      if (due.kind === 'name') touched.add(due)
+      else for (const record of this.#end(due, 'expired')) touched.add(record)
+    }
+    for (const record of touched) this.#names.settle(record, nowMs)
+  }
+
+  #armTimer(nowMs: number): void {
+    const needed = this.#names.waiting > 0 || this.#watchers > 0
+    const dueMs = needed ? this.#deadlines.nextMs : Number.POSITIVE_INFINITY
+    // A timer that fires too early does no harm and arms the next, so keep-alives need not move it.
+    if (this.#timer !== undefined && this.#timer.dueMs <= dueMs && needed) return
+    this[Symbol.dispose]()
+    if (dueMs === Number.POSITIVE_INFINITY) return
+    const handle = this.clock.setTimer(dueMs - nowMs, () => {
+      this.#timer = undefined
+      this.#step(() => {})
+    })
+    this.#timer = { handle, dueMs }
+  }
+
+  #prolong(session: Session, nowMs: number): void {
+    session.expiresAtMs = Math.max(session.expiresAtMs, nowMs + session.ttlMs)
+    this.#deadlines.set(session, session.expiresAtMs)
+  }
+
+  /** Removes a session with all its claims; returns the names that may have become free. */
+  #end(session: Session, ending: Ending): Set<NameRecord> {
+    const touched = new Set<NameRecord>()
+    this.#sessions.delete(session.namespace, session.id)
+    for (const claim of session.claims.values()) {
+      touched.add(claim.record)
+      this.#names.remove(claim, ending, { kind: 'session-gone' })
+      if (ending === 'expired' && claim.token !== null && claim.lockDelayMs > 0)
+        this.#names.keepClosed(claim.record, session.expiresAtMs + claim.lockDelayMs)
+    }
+    return touched
+  }
+
+  /** What the attempt already has: asked again, it is answered with the same. */
+  #claimOf(session: Session, claimed: spi.Claim): Claim | undefined {
+    const claim = session.claims.get(claimed.attempt)
+    assert(claim === undefined || claim.record.name === claimed.name, 'an attempt is for one name')
+    return claim
+  }
+
+  /** The claim, if it is this session's and holds: nobody else's is ever touched (G7). */
+  #holding(namespace: string, sessionId: string, claimed: spi.Claim): Claim | null {
+    const session = this.#sessions.get(namespace, sessionId)
+    const claim = session === undefined ? undefined : this.#claimOf(session, claimed)
+    return claim === undefined || claim.token === null ? null : claim
+  }
+
+  #whyLost(session: Session, claim: spi.Claim): LossReason {
+    if (session.marks.get(claim.attempt) === 'force-released') return 'force-released'
+    const record = this.#names.find(session.namespace, claim.name)
+    // What the claim weighed is gone with it; no claim weighs less than 1.
+    return record !== undefined && record.heldWeight + 1 > record.capacity ? 'taken-over' : 'deleted'
+  }
+}
+
+function viewOf(session: Session, nowMs: number): SessionView {
+  return { ttlMs: session.ttlMs, holder: session.holder, leftMs: session.expiresAtMs - nowMs }
+}

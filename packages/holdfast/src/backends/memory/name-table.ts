@@ -1,0 +1,186 @@
+/**
+ * The one rule for all modes: a request is granted when it is first in line, the name is not closed, and the
+ * holders' weights leave room. A token is drawn in the same step as its grant (T37), and a name that becomes free
+ * goes to the next in line in the same step (G9).
+ *
+ * Everything here assumes that dead sessions have been removed: the engine does so before every operation.
+ */
+import assert from 'node:assert/strict'
+import { CapacityMismatchError } from '../../core/errors.ts'
+import { publicIdOf } from '../../core/ids.ts'
+import { compareNames } from '../../core/names.ts'
+import { type AcquireRequest, type ForceTarget, LOCK_CAPACITY } from '../../spi.ts'
+import type { Deadlines } from './deadlines.ts'
+import type { EventLog } from './event-log.ts'
+import { Scoped } from './scoped.ts'
+import { type Claim, isInUse, type NameRecord, newName, type Session, type WaitOutcome } from './state.ts'
+
+export type Ending = 'released' | 'expired' | 'force-released'
+
+export class NameTable {
+  readonly #names = new Scoped<NameRecord>()
+  readonly #closings: Deadlines<Session | NameRecord>
+  readonly #log: EventLog
+  #lastToken = 0n
+  #waiting = 0
+
+  constructor(closings: Deadlines<Session | NameRecord>, log: EventLog) {
+    this.#closings = closings
+    this.#log = log
+  }
+
+  get size(): number {
+    return this.#names.size
+  }
+
+  /** How many claims wait, on all names together. */
+  get waiting(): number {
+    return this.#waiting
+  }
+
+  find(namespace: string, name: string): NameRecord | undefined {
+    return this.#names.get(namespace, name)
+  }
+
+  list(namespace: string, prefix: string): NameRecord[] {
+    const found: NameRecord[] = []
+    for (const record of this.#names.values(namespace)) if (record.name.startsWith(prefix)) found.push(record)
+    return found.sort((a, b) => compareNames(a.name, b.name))
+  }
+
+  /** Grants what is asked for, or takes a place in line if `mayWait`; null if it is busy. */
+  admit(session: Session, request: AcquireRequest, mayWait: boolean, nowMs: number): Claim | null {
+    const { name, capacity, weight } = request
+    assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
+    const found = this.#names.get(session.namespace, name)
+    if (found !== undefined && isInUse(found) && found.capacity !== capacity)
+      throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(found.capacity))
+    const hasRoom =
+      found === undefined ||
+      (found.closedUntilMs <= nowMs && found.line.length === 0 && found.heldWeight + weight <= capacity)
+    if (!hasRoom && !mayWait) return null
+    const record = found ?? this.#add(session.namespace, request)
+    // A name that nobody holds or waits for is kept for its data or its closing only: its capacity is free to change.
+    record.capacity = capacity
+    const claim = newClaim(session, record, request, nowMs)
+    session.claims.set(claim.attempt, claim)
+    if (hasRoom) this.#grant(claim, nowMs)
+    else this.#enqueue(claim)
+    return claim
+  }
+
+  /** Ends a claim, held or waiting. The caller settles the name afterwards. */
+  remove(claim: Claim, ending: Ending, outcome: WaitOutcome): void {
+    const { record, session, attempt } = claim
+    session.claims.delete(attempt)
+    if (claim.token === null) {
+      record.line.leave(claim)
+      this.#waiting--
+      this.#log.append('gave-up', claim)
+    } else {
+      record.holders.delete(attempt)
+      record.heldWeight -= claim.weight
+      this.#log.append(ending, claim)
+    }
+    notify(claim, outcome)
+  }
+
+  keepClosed(record: NameRecord, untilMs: number): void {
+    if (untilMs <= record.closedUntilMs) return
+    record.closedUntilMs = untilMs
+    this.#closings.set(record, untilMs)
+  }
+
+  /** After every change that may make room: whose turn has come is granted, and a name without content goes. */
+  settle(record: NameRecord, nowMs: number): void {
+    if (record.closedUntilMs <= nowMs) {
+      for (let first = record.line.first; first !== undefined; first = record.line.first) {
+        if (record.heldWeight + first.weight > record.capacity) break
+        record.line.leave(first)
+        this.#waiting--
+        this.#grant(first, nowMs)
+        notify(first, { kind: 'granted', claim: first })
+      }
+    }
+    if (isInUse(record) || record.data !== undefined || record.closedUntilMs > nowMs) return
+    this.#names.delete(record.namespace, record.name)
+  }
+
+  /** The holders that an operator means. */
+  matching(record: NameRecord, target: ForceTarget): Claim[] {
+    return [...record.holders.values()].filter((claim) => {
+      if (target.kind === 'all') return true
+      return target.kind === 'token' ? claim.token === target.token : claim.session.holder === target.holder
+    })
+  }
+
+  resize(
+    record: NameRecord | undefined,
+    capacity: number,
+    nowMs: number,
+  ): 'resized' | 'in-use' | 'not-found' {
+    if (record === undefined || !isInUse(record)) return 'not-found'
+    if (record.capacity === LOCK_CAPACITY)
+      throw new CapacityMismatchError(
+        record.name,
+        describeCapacity(capacity),
+        describeCapacity(LOCK_CAPACITY),
+      )
+    if (record.heldWeight > capacity) return 'in-use'
+    for (const waiter of record.line) if (waiter.weight > capacity) return 'in-use'
+    record.capacity = capacity
+    this.settle(record, nowMs)
+    return 'resized'
+  }
+
+  #add(namespace: string, request: AcquireRequest): NameRecord {
+    const record = newName(namespace, request.name, request.capacity)
+    this.#names.set(namespace, request.name, record)
+    return record
+  }
+
+  #grant(claim: Claim, nowMs: number): void {
+    const { record } = claim
+    claim.token = ++this.#lastToken
+    claim.sinceMs = nowMs
+    claim.previousData = record.data
+    record.holders.set(claim.attempt, claim)
+    record.heldWeight += claim.weight
+    this.#log.append('acquired', claim)
+  }
+
+  #enqueue(claim: Claim): void {
+    claim.record.line.join(claim)
+    this.#waiting++
+    this.#log.append('waiting', claim)
+  }
+}
+
+function newClaim(session: Session, record: NameRecord, request: AcquireRequest, nowMs: number): Claim {
+  const { attempt, mode, weight, note, lockDelayMs } = request
+  return {
+    session,
+    record,
+    attempt,
+    publicId: publicIdOf(attempt),
+    mode,
+    weight,
+    note,
+    lockDelayMs,
+    token: null,
+    sinceMs: nowMs,
+    previousData: undefined,
+    listeners: new Set(),
+    before: undefined,
+    behind: undefined,
+  }
+}
+
+function notify(claim: Claim, outcome: WaitOutcome): void {
+  for (const listener of claim.listeners) listener(outcome)
+  claim.listeners.clear()
+}
+
+function describeCapacity(capacity: number): string {
+  return capacity === LOCK_CAPACITY ? 'a lock' : `a semaphore of ${capacity} permits`
+}

@@ -1,0 +1,108 @@
+/** What the engine knows: sessions, names, and the claims that tie the two together. */
+import type { HolderState, Mode, NameState, WaiterState } from '../../spi.ts'
+import { Line, type Place } from './line.ts'
+
+export interface Session {
+  readonly kind: 'session'
+  readonly namespace: string
+  readonly id: string
+  readonly ttlMs: number
+  /** The public label of its client. */
+  readonly holder: string
+  /** Dead from this moment on, whether or not anybody has noticed. */
+  expiresAtMs: number
+  readonly claims: Map<string, Claim>
+  /** Attempts that can never land again, and why. */
+  readonly marks: Map<string, 'abandoned' | 'force-released'>
+}
+
+/**
+ * waiting ──its turn──▶ held        [NameTable.settle]   the token is drawn here
+ * waiting | held ──▶ (gone)         [NameTable.remove]
+ */
+export interface Claim extends Place<Claim> {
+  readonly session: Session
+  readonly record: NameRecord
+  readonly attempt: string
+  /** The half of the attempt that may be shown. */
+  readonly publicId: string
+  readonly mode: Mode
+  readonly weight: number
+  readonly note: string | undefined
+  readonly lockDelayMs: number
+  /** Null while it waits. */
+  token: bigint | null
+  /** Since when it has waited, or held. */
+  sinceMs: number
+  previousData: string | undefined
+  /** Calls that wait for this claim's turn. */
+  readonly listeners: Set<WaitListener>
+}
+
+/** How a wait ended. Listeners must not call the engine: it is in the middle of a step. */
+export type WaitOutcome =
+  | { readonly kind: 'granted'; readonly claim: Claim }
+  | { readonly kind: 'session-gone' }
+  | { readonly kind: 'abandoned' }
+
+export type WaitListener = (outcome: WaitOutcome) => void
+
+export interface NameRecord {
+  readonly kind: 'name'
+  readonly namespace: string
+  readonly name: string
+  capacity: number
+  readonly holders: Map<string, Claim>
+  heldWeight: number
+  readonly line: Line<Claim>
+  data: string | undefined
+  /** Closed to everybody until then, by a lock-delay or a hold-at-least. */
+  closedUntilMs: number
+}
+
+export function newName(namespace: string, name: string, capacity: number): NameRecord {
+  return {
+    kind: 'name',
+    namespace,
+    name,
+    capacity,
+    holders: new Map(),
+    heldWeight: 0,
+    line: new Line(),
+    data: undefined,
+    closedUntilMs: Number.NEGATIVE_INFINITY,
+  }
+}
+
+export function isInUse(record: NameRecord): boolean {
+  return record.holders.size > 0 || record.line.length > 0
+}
+
+export function describeName(record: NameRecord, nowMs: number): NameState {
+  return {
+    name: record.name,
+    capacity: record.capacity,
+    holders: [...record.holders.values()].map((claim) => describeHolder(claim, nowMs)),
+    waiters: [...record.line].map((claim) => describeWaiter(claim, nowMs)),
+    ...(record.data === undefined ? {} : { data: record.data }),
+    closedForMs: Math.max(0, record.closedUntilMs - nowMs),
+  }
+}
+
+function describeHolder(claim: Claim, nowMs: number): HolderState {
+  return {
+    ...describeClaim(claim),
+    token: claim.token,
+    heldForMs: nowMs - claim.sinceMs,
+    expiresInMs: claim.session.expiresAtMs - nowMs,
+  }
+}
+
+function describeWaiter(claim: Claim, nowMs: number): WaiterState {
+  return { ...describeClaim(claim), waitingForMs: nowMs - claim.sinceMs }
+}
+
+function describeClaim(claim: Claim) {
+  const { publicId, session, mode, weight, note } = claim
+  return { id: publicId, holder: session.holder, mode, weight, ...(note === undefined ? {} : { note }) }
+}

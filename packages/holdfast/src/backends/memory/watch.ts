@@ -1,0 +1,97 @@
+/**
+ * Watching reads the engine's log from a cursor on. A cursor that the log no longer reaches back to, or that is
+ * another engine's, starts with a gap and the current holders: less than what happened, but a true picture.
+ */
+import type { WatchEvent } from '../../spi.ts'
+import type { Connection } from './connection.ts'
+import type { MemoryEngine } from './engine.ts'
+import type { LoggedEvent } from './event-log.ts'
+
+export interface WatchRequest {
+  readonly cursor?: string
+  readonly signal: AbortSignal
+}
+
+/** Ends when the signal aborts; throws when the connection is closed. */
+export function watch(
+  connection: Connection,
+  prefix: string,
+  request: WatchRequest,
+): AsyncIterable<WatchEvent> {
+  const { engine, namespace } = connection
+  // Taken now and not at the first read, so that nothing between the two is missed.
+  const start = request.cursor === undefined ? engine.log.last : readCursor(engine, request.cursor)
+  const concerns = (event: LoggedEvent) => event.namespace === namespace && event.name.startsWith(prefix)
+
+  return {
+    async *[Symbol.asyncIterator]() {
+      const stopWatching = engine.addWatcher()
+      try {
+        let seen = start
+        while (!request.signal.aborted) {
+          connection.begin(request)
+          if (seen === null || !engine.log.reachesBackTo(seen)) {
+            seen = engine.log.last
+            yield* currentState(engine, namespace, prefix, seen)
+            continue
+          }
+          const event = engine.log.at(seen + 1)
+          if (event === null) {
+            await nextEvent(connection, request)
+            continue
+          }
+          seen = event.sequence
+          if (concerns(event)) yield publicEvent(engine, event)
+        }
+      } finally {
+        stopWatching()
+      }
+    },
+  }
+}
+
+function* currentState(
+  engine: MemoryEngine,
+  namespace: string,
+  prefix: string,
+  at: number,
+): Generator<WatchEvent> {
+  const holders = engine
+    .list(namespace, prefix)
+    .flatMap(({ name, holders }) =>
+      holders.map(({ id, holder, token }) => ({ kind: 'acquired' as const, name, id, holder, token })),
+    )
+  // Who stops in the middle of this picture must get all of it again: only its end is a place to go on from.
+  const restart = cursorOf(engine, 'gap')
+  const end = cursorOf(engine, at)
+  yield { kind: 'gap', cursor: holders.length === 0 ? end : restart }
+  for (const [index, event] of holders.entries())
+    yield { ...event, cursor: index === holders.length - 1 ? end : restart }
+}
+
+function publicEvent(engine: MemoryEngine, event: LoggedEvent): WatchEvent {
+  const { kind, name, id, holder, token, sequence } = event
+  return { kind, name, id, holder, token, cursor: cursorOf(engine, sequence) }
+}
+
+function nextEvent(connection: Connection, request: WatchRequest): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      untie()
+      stopListening()
+      resolve()
+    }
+    const stopListening = connection.engine.log.onNext(done)
+    const untie = connection.onCut(request, done)
+  })
+}
+
+function cursorOf(engine: MemoryEngine, position: number | 'gap'): string {
+  return `${engine.id}:${position}`
+}
+
+/** Null for anything that this engine did not hand out as a place to go on from. */
+function readCursor(engine: MemoryEngine, cursor: string): number | null {
+  const [id, position] = cursor.split(':')
+  return id === engine.id && position !== undefined && /^\d{1,15}$/.test(position) ? Number(position) : null
+}
