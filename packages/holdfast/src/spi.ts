@@ -116,12 +116,19 @@ export interface LostClaim {
   readonly reason: LossReason
 }
 
-export type KeepAliveResult =
+export type KeepAliveResult<F extends Fencing = Fencing> =
   | {
       readonly kind: 'alive'
       readonly since: Instant
       readonly ttlMs: number
       readonly lost: readonly LostClaim[]
+      /** Listed as waiting, but their turn has come: so that a push that got lost costs one interval, not the lock. */
+      readonly granted: readonly Grant<F>[]
+      /**
+       * What the session holds or waits for besides. Core abandons what it does not know: the late twin of a request
+       * whose answer came in time, which would otherwise be held for as long as the session lives (T73).
+       */
+      readonly unlisted: readonly Claim[]
     }
   | { readonly kind: 'gone' }
 
@@ -140,7 +147,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
   keepAlive(
     claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
     call: Call,
-  ): Promise<KeepAliveResult>
+  ): Promise<KeepAliveResult<F>>
 
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>>
 

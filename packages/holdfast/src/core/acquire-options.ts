@@ -69,7 +69,8 @@ export function wantedPermits(
     withWait ? permitOptions : permitOptions.filter((option) => option !== 'waitMs'),
   )
   const capacity = checkCapacity(options?.capacity)
-  const weight = checkInteger('weight', options.weight ?? 1, { min: 1, max: capacity })
+  const { weight: asked = 1 } = options
+  const weight = checkInteger('weight', asked, { min: 1, max: capacity })
   return wanted(info, name, 'permits', weight, capacity, options, locker)
 }
 
@@ -113,7 +114,7 @@ function wanted(
       : checkNumber('maxHoldMs', options.maxHoldMs, { min: 1, infinityAllowed: true })
   if (holdAtLeastMs > maxHoldMs)
     throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
-  const warnHoldMs = options.warnHoldMs ?? defaults.warnHoldMs
+  const { warnHoldMs = defaults.warnHoldMs } = options
   return {
     ttlMs: options.ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, options.ttlMs),
     request: {
@@ -141,9 +142,9 @@ function checkServerDuty(
   info: BackendInfo<Fencing>,
   argument: 'lockDelayMs' | 'holdAtLeastMs',
   by: 'server' | 'waiter' | 'none',
-  value: number | undefined,
+  value: number | undefined = 0,
 ): number {
-  const ms = checkNumber(argument, value ?? 0, { min: 0, max: 86_400_000 })
+  const ms = checkNumber(argument, value, { min: 0, max: 86_400_000 })
   if (ms > 0 && by === 'none') throw new UnsupportedError(`${info.name} cannot enforce ${argument}.`)
   return ms
 }

@@ -79,7 +79,8 @@ export const systemClock: Clock = {
   monotonicMs: () => machineOffsetMs + performance.now(),
   wallMs: () => Date.now(),
   setTimer(delayMs, fire, options) {
-    let leftMs = delayMs
+    // Node prints a warning for a negative delay.
+    let leftMs = Math.max(0, delayMs)
     let handle: NodeJS.Timeout
     const arm = () => {
       const pieceMs = Math.min(leftMs, LONGEST_TIMEOUT_MS)

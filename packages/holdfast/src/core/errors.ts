@@ -246,5 +246,6 @@ export function outcomeOf(error: unknown): CallOutcome {
 /** Names come from users: shown quoted, with control characters escaped and huge ones cut. */
 export function quote(text: string): string {
   const quoted = JSON.stringify(text)
-  return quoted.length > 120 ? `${quoted.slice(0, 117)}…"` : quoted
+  // The cut may go through a character of two halves; half of one would break whoever logs the message.
+  return quoted.length > 120 ? `${quoted.slice(0, 117).toWellFormed()}…"` : quoted
 }

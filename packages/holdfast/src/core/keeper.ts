@@ -13,7 +13,7 @@
  *    something is unresolved the session takes no new leases, and after one TTL of it the session is given up, so
  *    that nothing becomes immortal through a live session (T15, T29).
  */
-import type { BackendInfo, BackendSession, Claim, Fencing, Grant, KeepAliveResult } from '../spi.ts'
+import type { BackendInfo, BackendSession, Call, Claim, Fencing, Grant, KeepAliveResult } from '../spi.ts'
 import type { Background } from './background.ts'
 import { callEngine, type Engine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
@@ -41,9 +41,11 @@ interface Flight {
 }
 
 /** A waiter's place in the engine's line, which ends with the session. */
-export interface PlaceInLine {
+export interface PlaceInLine<F extends Fencing = Fencing> {
   readonly claim: Claim
   readonly onLost: (reason: LossReason) => void
+  /** The engine says that the turn has come, although its push has not (or not yet) arrived. */
+  readonly onGranted: (grant: Grant<F>) => void
 }
 
 const SHORTEST_RETRY_MS = 20
@@ -59,8 +61,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly #leases = new Map<string, LeaseRecord>()
   /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
   readonly #lingering = new Map<string, Claim>()
-  readonly #places = new Map<string, PlaceInLine>()
+  readonly #places = new Map<string, PlaceInLine<F>>()
   readonly #unresolved = new Map<string, Promise<void>>()
+  /** Attempts that are being asked for or released right now: the engine may know more of them than we do. */
+  readonly #inFlight = new Set<string>()
   readonly #ended = new Cancellation()
   #since: Instant
   #ttlMs: number
@@ -129,7 +133,17 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return lease
   }
 
-  takePlace(place: PlaceInLine): void {
+  /** While `work` runs, the attempt is ours even if the engine's word on it has not arrived. */
+  async inFlight<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
+    this.#inFlight.add(claim.attempt)
+    try {
+      return await work()
+    } finally {
+      this.#inFlight.delete(claim.attempt)
+    }
+  }
+
+  takePlace(place: PlaceInLine<F>): void {
     this.#places.set(place.claim.attempt, place)
   }
 
@@ -151,17 +165,15 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const { claim } = lease
     this.#leases.delete(claim.attempt)
     if (this.#ended.cancelled) return 'not-held'
+    const limits = {
+      what: `release of "${claim.name}"`,
+      timeoutMs: this.#context.callTimeoutMs,
+      keepsProcessAlive: true,
+      stop: this.#ended,
+    }
+    const release = (call: Call) => this.engineSession.release(claim, { keepForMs }, call)
     try {
-      return await callEngine(
-        this.#context,
-        {
-          what: `release of "${claim.name}"`,
-          timeoutMs: this.#context.callTimeoutMs,
-          keepsProcessAlive: true,
-          stop: this.#ended,
-        },
-        (call) => this.engineSession.release(claim, { keepForMs }, call),
-      )
+      return await this.inFlight(claim, () => callEngine(this.#context, limits, release))
     } catch (error) {
       // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
       if (!this.#ended.cancelled) this.resolve(claim)
@@ -260,9 +272,9 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   #apply(
-    result: KeepAliveResult,
+    result: KeepAliveResult<F>,
     held: readonly LeaseRecord[],
-    places: readonly PlaceInLine[],
+    places: readonly PlaceInLine<F>[],
     sentMs: number,
   ): void {
     if (!this.isOpen) return
@@ -282,6 +294,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       const reason = lost.get(place.claim.attempt)
       if (reason !== undefined && this.#places.has(place.claim.attempt)) place.onLost(reason)
     }
+    for (const claim of result.unlisted) if (!this.#isKnown(claim.attempt)) this.resolve(claim)
+    for (const grant of result.granted) this.#places.get(grant.attempt)?.onGranted(grant)
     if (hasListeners('renewed')) {
       const tookMs = this.clock.monotonicMs() - sentMs
       emit('renewed', {
@@ -293,6 +307,12 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     }
     this.#scheduleRenewal(this.#renewalDelayMs())
     this.#judgeAll()
+  }
+
+  #isKnown(attempt: string): boolean {
+    return [this.#leases, this.#lingering, this.#places, this.#unresolved, this.#inFlight].some((known) =>
+      known.has(attempt),
+    )
   }
 
   #loseByEnginesWord(lease: LeaseRecord, reason: LossReason): void {

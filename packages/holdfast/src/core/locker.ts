@@ -63,6 +63,11 @@ export interface LockerOptions {
 
 /** The locker owns its backend from here on: closing the one closes the other. */
 export function createLocker<F extends Fencing>(backend: Backend<F>, options: LockerOptions = {}): Locker<F> {
+  if (typeof backend?.openSession !== 'function')
+    throw new InvalidArgumentError(
+      'backend',
+      'must be a backend, for example sqlite({ path }) of holdfast/sqlite.',
+    )
   return new BackendLocker(backend, options)
 }
 

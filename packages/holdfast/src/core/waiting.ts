@@ -100,18 +100,22 @@ export class Waiting<F extends Fencing> {
     const round = new Cancellation()
     const untie = stop.onCancel(() => round.cancel(stop.reason))
     let placeLost = false
-    session.takePlace({
-      claim: request,
-      onLost: () => {
-        placeLost = true
-        round.cancel(undefined)
-      },
+    // The push and the keep-alive may both bring the grant; whichever comes first will do.
+    const grantedByKeepAlive = new Promise<AcquireResult<F>>((resolve) => {
+      session.takePlace({
+        claim: request,
+        onLost: () => {
+          placeLost = true
+          round.cancel(undefined)
+        },
+        onGranted: (grant) => resolve({ kind: 'granted', grant }),
+      })
     })
     try {
       const result = await this.#call(session, request, round, Number.POSITIVE_INFINITY, observer, (call) => {
         if (session.engineSession.enqueue === undefined)
           throw new TypeError('a backend with a queue must have enqueue')
-        return session.engineSession.enqueue(request, call)
+        return Promise.race([session.engineSession.enqueue(request, call), grantedByKeepAlive])
       })
       const tried = this.#accept(session, wanted, result)
       return tried.kind === 'won' ? tried.lease : null
@@ -167,12 +171,19 @@ export class Waiting<F extends Fencing> {
     await unlessCancelled(hint === undefined ? pause : Promise.race([pause, hint]), stop)
   }
 
-  async #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
+  #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
     const request = this.#freshRequest(wanted)
-    const result = await this.#call(session, request, stop, this.#context.callTimeoutMs, undefined, (call) =>
-      session.engineSession.tryAcquire(request, call),
-    )
-    return this.#accept(session, wanted, result)
+    return session.inFlight(request, async () => {
+      const result = await this.#call(
+        session,
+        request,
+        stop,
+        this.#context.callTimeoutMs,
+        undefined,
+        (call) => session.engineSession.tryAcquire(request, call),
+      )
+      return this.#accept(session, wanted, result)
+    })
   }
 
   /** One call for this attempt; when its outcome is unknown, the session sees to it that it comes to nothing. */

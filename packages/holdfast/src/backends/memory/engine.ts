@@ -37,6 +37,13 @@ export type Queueing =
   /** The listener will be told; `stopListening` takes it back and leaves the place in line. */
   | { readonly kind: 'waiting'; readonly stopListening: () => void }
 
+/** What a keep-alive found out. */
+export interface Kept {
+  readonly lost: readonly spi.LostClaim[]
+  readonly granted: readonly Claim[]
+  readonly unlisted: readonly spi.Claim[]
+}
+
 export interface SessionView {
   readonly ttlMs: number
   readonly holder: string
@@ -107,14 +114,27 @@ export class MemoryEngine implements Disposable {
   }
 
   /** Null: the session is gone, and nothing brings it back (T31). */
-  keepAlive(namespace: string, id: string, listed: readonly spi.Claim[]): readonly spi.LostClaim[] | null {
+  keepAlive(
+    namespace: string,
+    id: string,
+    listed: { readonly held: readonly spi.Claim[]; readonly waiting: readonly spi.Claim[] },
+  ): Kept | null {
     return this.#step((nowMs) => {
       const session = this.#sessions.get(namespace, id)
       if (session === undefined) return null
       this.#prolong(session, nowMs)
-      return listed
+      const lost = [...listed.held, ...listed.waiting]
         .filter((claim) => !session.claims.has(claim.attempt))
         .map((claim) => ({ attempt: claim.attempt, reason: this.#whyLost(session, claim) }))
+      const granted = listed.waiting.flatMap(({ attempt }) => {
+        const claim = session.claims.get(attempt)
+        return claim === undefined || claim.token === null ? [] : [claim]
+      })
+      const isListed = new Set([...listed.held, ...listed.waiting].map(({ attempt }) => attempt))
+      const unlisted = [...session.claims.values()]
+        .filter(({ attempt }) => !isListed.has(attempt))
+        .map(({ attempt, record }) => ({ attempt, name: record.name }))
+      return { lost, granted, unlisted }
     })
   }
 

@@ -45,13 +45,14 @@ export class MemorySession implements BackendSession<'fenced'> {
   async keepAlive(
     claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
     call: Call,
-  ): Promise<KeepAliveResult> {
+  ): Promise<KeepAliveResult<'fenced'>> {
     const { engine, namespace, clock } = this.#connection.begin(call)
     const since = instantOf(clock)
-    const lost = engine.keepAlive(namespace, this.id, [...claims.held, ...claims.waiting])
-    if (lost === null) return { kind: 'gone' }
+    const kept = engine.keepAlive(namespace, this.id, claims)
+    if (kept === null) return { kind: 'gone' }
     this.#prolongedAt = since
-    return { kind: 'alive', since, ttlMs: this.ttlMs, lost }
+    const granted = kept.granted.map((claim) => this.#granted(claim).grant)
+    return { kind: 'alive', since, ttlMs: this.ttlMs, lost: kept.lost, granted, unlisted: kept.unlisted }
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {

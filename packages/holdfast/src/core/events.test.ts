@@ -1,0 +1,348 @@
+import assert from 'node:assert/strict'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { afterEach, describe, test } from 'vitest'
+import { tableRows } from '../../test/markdown-table.ts'
+import { createRig } from '../../test/rig.ts'
+import { memoryGuard } from '../guards/memory.ts'
+import type { CallKind, PlannedCall } from '../testing/faults.ts'
+import { faultyBackend } from '../testing/faulty-backend.ts'
+import { type EventKind, emit, type HoldfastEvents, hasListeners, onEvent } from './events.ts'
+
+/** The compiler sees to it that no kind is missing here. */
+const all: Record<EventKind, true> = {
+  waiting: true,
+  acquired: true,
+  busy: true,
+  'timed-out': true,
+  failed: true,
+  renewed: true,
+  'renewal-failed': true,
+  jeopardy: true,
+  lost: true,
+  released: true,
+  'release-failed': true,
+  'held-long': true,
+  dropped: true,
+  paused: true,
+  'dual-owner-suspected': true,
+  'force-released': true,
+  'guard-accepted': true,
+  'guard-refused': true,
+}
+const kinds = Object.keys(all) as EventKind[]
+const documented = new Map(tableRows('events.md').map(({ kind, fields = '' }) => [kind, fields.split(', ')]))
+
+const stops: (() => void)[] = []
+afterEach(() => stops.splice(0).forEach((stop) => void stop()))
+
+let stages = 0
+
+/**
+ * Two clients, `ours` and `other`, whose engine can be made to fail for `ours`. What `ours` reports is collected,
+ * and every event must have exactly the fields that are documented.
+ */
+function setStage() {
+  const rig = createRig()
+  const failing = new Set<CallKind>()
+  const holder = `ours-${++stages}`
+  const plan = ({ kind }: PlannedCall) =>
+    failing.has(kind) ? ({ kind: 'error-before', error: new Error(`${kind} failed`) } as const) : null
+  const ours = rig.locker({ holder, wrap: (backend) => faultyBackend(backend, { plan }) })
+  const seen: { kind: EventKind; event: object }[] = []
+  for (const kind of kinds) {
+    const stop = onEvent(kind, (event) => {
+      if ('holder' in event && event.holder !== holder) return
+      assert.deepEqual(Object.keys(event).sort(), [...(documented.get(kind) ?? [])].sort(), kind)
+      seen.push({ kind, event })
+    })
+    stops.push(stop)
+  }
+  const eventsOf = <K extends EventKind>(kind: K) =>
+    seen.filter((each) => each.kind === kind).map((each) => each.event as HoldfastEvents[K])
+  const one = <K extends EventKind>(kind: K): HoldfastEvents[K] => {
+    const found = eventsOf(kind)
+    assert.equal(found.length, 1, `one ${kind} among: ${seen.map((each) => each.kind).join(', ')}`)
+    return found[0]!
+  }
+  const about = { backend: 'memory', namespace: 'default', name: 'n', holder }
+  return { ...rig, ours, other: rig.locker({ holder: 'other' }), failing, eventsOf, one, about }
+}
+
+describe('events of acquiring', () => {
+  test('waiting, then acquired with the time that was waited', async () => {
+    const { ours, other, clock, one, eventsOf, about } = setStage()
+    const first = await other.acquire('n')
+    const acquiring = ours.acquire('n', { waitMs: 5_000 })
+    await clock.advance(1_200)
+    assert.deepEqual(one('waiting'), { ...about, waitMs: 5_000 })
+    assert.deepEqual(eventsOf('acquired'), [])
+    await first.release()
+    const lease = await acquiring
+    assert.deepEqual(one('acquired'), { ...about, id: lease.id, token: lease.fence.token, waitedMs: 1_200 })
+  })
+
+  test('acquired at once has waited for nothing, and was not waiting', async () => {
+    const { ours, one, eventsOf } = setStage()
+    await using _ = await ours.acquire('n')
+    assert.equal(one('acquired').waitedMs, 0)
+    assert.deepEqual(eventsOf('waiting'), [])
+  })
+
+  test('busy', async () => {
+    const { ours, other, one, eventsOf, about } = setStage()
+    await using _ = await other.acquire('n')
+    assert.equal(await ours.tryAcquire('n'), null)
+    assert.deepEqual(one('busy'), about)
+    assert.deepEqual(eventsOf('failed'), [], 'busy is an answer, not a failure')
+  })
+
+  test('timed-out', async () => {
+    const { ours, other, clock, one, eventsOf, about } = setStage()
+    await using _ = await other.acquire('n')
+    const acquiring = ours.acquire('n', { waitMs: 700 }).catch((error) => error)
+    await clock.advance(700)
+    assert.equal((await acquiring).code, 'ACQUIRE_TIMEOUT')
+    assert.deepEqual(one('timed-out'), { ...about, waitedMs: 700 })
+    assert.deepEqual(eventsOf('failed'), [])
+  })
+
+  test('failed for good, with the error that the caller gets', async () => {
+    const { ours, other, one, about } = setStage()
+    await using _ = await other.acquire('n')
+    const controller = new AbortController()
+    const acquiring = ours.acquire('n', { signal: controller.signal })
+    controller.abort('enough')
+    await assert.rejects(acquiring, (error) => error === 'enough')
+    assert.deepEqual(one('failed'), { ...about, error: 'enough', final: true })
+  })
+
+  test('failed for now, when it goes on trying', async () => {
+    const { ours, clock, failing, eventsOf, one } = setStage()
+    failing.add('enqueue')
+    const acquiring = ours.acquire('n')
+    await clock.settle()
+    failing.clear()
+    await clock.advance(1_000)
+    await using lease = await acquiring
+    assert.equal(one('failed').final, false)
+    assert.match(String(one('failed').error), /enqueue failed/)
+    assert.deepEqual(
+      eventsOf('acquired').map(({ id }) => id),
+      [lease.id],
+    )
+  })
+})
+
+describe('events of holding', () => {
+  test('renewed says how many leases one keep-alive served', async () => {
+    const { ours, clock, eventsOf } = setStage()
+    await using _ = await ours.acquireAll(['a', 'b', 'c'])
+    await clock.advance(5_600)
+    assert.deepEqual(eventsOf('renewed')[0], { backend: 'memory', namespace: 'default', leases: 3, tookMs: 0 })
+  })
+
+  test('renewal-failed, jeopardy once, and lost when the deadline comes', async () => {
+    const { ours, clock, failing, eventsOf, one, about } = setStage()
+    const lease = await ours.acquire('n')
+    const { id, fence } = lease
+    failing.add('keepAlive')
+    await clock.advance(5_600)
+    assert.match(String(eventsOf('renewal-failed')[0]?.error), /keepAlive failed/)
+    assert.equal(eventsOf('renewal-failed')[0]?.leases, 1)
+    const { remainingMs, ...rest } = one('jeopardy')
+    assert.deepEqual(rest, { ...about, id, token: fence.token })
+    assert.ok(remainingMs > 0 && remainingMs < 15_000)
+    await clock.advance(15_000)
+    assert.ok(eventsOf('renewal-failed').length > 1)
+    const lost = { ...about, id, token: fence.token, reason: 'unreachable' as const, heldForMs: 15_000 - 152 }
+    assert.deepEqual(one('lost'), lost)
+    assert.equal(await lease.release(), 'not-held')
+    assert.deepEqual(eventsOf('released'), [], 'what is lost is not released')
+  })
+
+  test('held-long once for each lease', async () => {
+    const { ours, clock, one, eventsOf, about } = setStage()
+    await using lease = await ours.acquire('n', { warnHoldMs: 20_000 })
+    await using _ = await ours.acquire('m', { warnHoldMs: Number.POSITIVE_INFINITY })
+    await clock.advance(19_999)
+    assert.deepEqual(eventsOf('held-long'), [])
+    await clock.advance(60_000)
+    const { heldForMs, ...rest } = one('held-long')
+    assert.deepEqual(rest, { ...about, id: lease.id, token: lease.fence.token })
+    assert.ok(heldForMs >= 20_000 && heldForMs <= 25_500)
+  })
+
+  test('T8 paused, when our own timer came late', async () => {
+    const { ours, clock, one, eventsOf } = setStage()
+    await using _ = await ours.acquire('n', { ttlMs: 60_000 })
+    await clock.advance(10_000)
+    assert.deepEqual(eventsOf('paused'), [])
+    clock.block(25_000)
+    await clock.advance(0)
+    const { lateByMs, ...rest } = one('paused')
+    assert.deepEqual(rest, { backend: 'memory', namespace: 'default' })
+    assert.ok(lateByMs >= 13_000 && lateByMs <= 17_000, `${lateByMs} of 35,000 less one interval`)
+  })
+
+  test('T34 dual-owner-suspected and lost, when the engine says another', async () => {
+    const { ours, other, clock, engine, one, about } = setStage()
+    const { id, fence } = await ours.acquire('n')
+    engine.deleteName('default', 'n')
+    await using _ = await other.acquire('n')
+    await clock.advance(5_600)
+    const { remainingMs, ...suspected } = one('dual-owner-suspected')
+    assert.deepEqual(suspected, { ...about, id, token: fence.token, reason: 'taken-over' })
+    assert.ok(remainingMs > 0)
+    assert.equal(one('lost').reason, 'taken-over')
+  })
+
+  test('dropped, when nobody can release it any more', async () => {
+    const { ours, clock, one, eventsOf, about } = setStage()
+    let handle: { id: string } | undefined = await ours.acquire('n')
+    const { id } = handle
+    handle = undefined
+    for (let rounds = 0; rounds < 50 && eventsOf('dropped').length === 0; rounds++) {
+      globalThis.gc?.()
+      await clock.settle()
+    }
+    const { token, ...rest } = one('dropped')
+    assert.deepEqual(rest, { ...about, id })
+    assert.equal(typeof token, 'bigint')
+    assert.equal(one('lost').reason, 'dropped')
+    assert.ok(await ours.tryAcquire('n'), 'it is free again')
+  })
+})
+
+describe('events of ending', () => {
+  type Stage = ReturnType<typeof setStage>
+  const ways: Record<string, (stage: Stage) => Promise<unknown>> = {
+    'through the handle': async ({ ours, clock }) => {
+      const lease = await ours.acquire('n')
+      await clock.advance(300)
+      assert.equal(await lease.release(), 'released')
+    },
+    'by await using': async ({ ours, clock }) => {
+      await using _ = await ours.acquire('n')
+      await clock.advance(300)
+    },
+    'by withLease': ({ ours, clock }) => ours.withLease('n', () => clock.advance(300)),
+    'by withLease whose body throws': ({ ours, clock }) =>
+      assert.rejects(
+        ours.withLease('n', async () => {
+          await clock.advance(300)
+          throw new Error('body')
+        }),
+        /body/,
+      ),
+    'with its set': async ({ ours, clock }) => {
+      const leases = await ours.acquireAll(['n'])
+      await clock.advance(300)
+      await leases.release()
+    },
+    'as a permit': async ({ ours, clock }) => {
+      const permit = await ours.acquirePermits('n', { capacity: 2 })
+      await clock.advance(300)
+      await permit.release()
+    },
+  }
+
+  test.each(Object.keys(ways))('T60 released %s', async (way) => {
+    const stage = setStage()
+    await ways[way]?.(stage)
+    const { id, token, ...rest } = stage.one('released')
+    assert.deepEqual(rest, { ...stage.about, heldForMs: 300, outcome: 'released' })
+    assert.deepEqual({ id, token }, { id: stage.one('acquired').id, token: stage.one('acquired').token })
+    assert.deepEqual(stage.eventsOf('lost'), [])
+  })
+
+  test('T60 released is said once, however often it is called', async () => {
+    const { ours, one } = setStage()
+    const lease = await ours.acquire('n')
+    await Promise.all([lease.release(), lease.release()])
+    await lease.release()
+    one('released')
+  })
+
+  test('release-failed, and released with an unknown outcome', async () => {
+    const { ours, failing, one, about } = setStage()
+    const lease = await ours.acquire('n')
+    failing.add('release')
+    assert.equal(await lease.release(), 'unknown')
+    const { error, ...rest } = one('release-failed')
+    assert.deepEqual(rest, { ...about, id: lease.id, token: lease.fence.token })
+    assert.match(String(error), /release failed/)
+    assert.equal(one('released').outcome, 'unknown')
+  })
+
+  test('force-released says who did it and why, and the holder learns it', async () => {
+    const { ours, clock, one, about } = setStage()
+    const lease = await ours.acquire('n')
+    assert.equal(await ours.forceRelease('n', { all: true, reason: 'stuck' }), 1)
+    assert.deepEqual(one('force-released'), { ...about, reason: 'stuck', count: 1 })
+    await clock.advance(5_600)
+    assert.equal(one('lost').reason, 'force-released')
+    assert.equal(lease.state, 'lost')
+  })
+
+  test('lost says for how long it was held', async () => {
+    const { ours, clock, one, about } = setStage()
+    const { id, fence } = await ours.acquire('n', { maxHoldMs: 2_000 })
+    await clock.advance(2_000)
+    assert.deepEqual(one('lost'), { ...about, id, token: fence.token, reason: 'max-hold', heldForMs: 2_000 })
+  })
+})
+
+describe('events of guards', () => {
+  test('guard-accepted, and guard-refused with what the guard has seen', async () => {
+    const { ours, one, eventsOf } = setStage()
+    const guard = memoryGuard({ issuers: [ours.info.issuer] })
+    const stale = await ours.acquire('n')
+    await stale.release()
+    await using current = await ours.acquire('n')
+    await guard.run(current, async () => {})
+    assert.equal(one('guard-accepted').name, 'n')
+    assert.equal(one('guard-accepted').token, current.fence.token)
+    await assert.rejects(guard.run(stale.fence, async () => {}), { code: 'FENCE_STALE' })
+    const { guard: _, ...refused } = one('guard-refused')
+    const { token } = stale.fence
+    assert.deepEqual(refused, { name: 'n', token, reason: 'stale', highest: current.fence.token })
+    assert.equal(eventsOf('guard-accepted').length, 1)
+  })
+})
+
+describe('channels', () => {
+  test('every kind is a diagnostics channel of its own', () => {
+    for (const kind of kinds) {
+      const seen: unknown[] = []
+      const listener = (event: unknown) => void seen.push(event)
+      assert.equal(hasListeners(kind), false)
+      subscribe(`holdfast:${kind}`, listener)
+      assert.equal(hasListeners(kind), true)
+      const event = { kind }
+      emit(kind, event as never)
+      unsubscribe(`holdfast:${kind}`, listener)
+      emit(kind, event as never)
+      assert.deepEqual(seen, [event])
+      assert.equal(seen[0], event)
+    }
+  })
+
+  test('whoever stops listening hears nothing more, and others go on', () => {
+    const heard: string[] = []
+    const stopOne = onEvent('busy', () => heard.push('one'))
+    const stopTwo = onEvent('busy', () => heard.push('two'))
+    const event = { backend: 'b', namespace: 'n', name: 'n', holder: 'h' }
+    emit('busy', event)
+    stopOne()
+    stopOne()
+    emit('busy', event)
+    stopTwo()
+    emit('busy', event)
+    assert.deepEqual(heard, ['one', 'two', 'two'])
+    assert.equal(hasListeners('busy'), false)
+  })
+
+  test('docs/reference/events.md lists every kind, and nothing else', () => {
+    assert.deepEqual([...documented.keys()], kinds)
+  })
+})
