@@ -231,7 +231,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   readonly random: Random
 
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
-  /** Goes on with a session that another process opened; rejects if it is gone. Prolongs nothing. */
+  /** Goes on with a session that another process opened; null if it is gone. Prolongs nothing. */
   attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<F> | null>
 
   inspect(name: string, call: Call): Promise<NameState | null>

@@ -68,6 +68,8 @@ export function checkData(data: unknown): string {
   if (typeof data !== 'string')
     throw new InvalidArgumentError('data', `must be a string, not ${describe(data)}.`)
   if (!data.isWellFormed()) throw new InvalidArgumentError('data', 'must be well-formed Unicode.')
+  // Several engines keep text that ends at a NUL; what works on one must work on all.
+  if (data.includes('\0')) throw new InvalidArgumentError('data', 'must not contain the character U+0000.')
   const bytes = utf8Length(data)
   if (bytes > limits.dataBytes)
     throw new InvalidArgumentError(

@@ -1,0 +1,176 @@
+/** A client with a session, and what it does in a case: short words for the calls of the SPI. */
+import assert from 'node:assert/strict'
+import { isHoldfastError } from '../../core/errors.ts'
+import { publicIdOf } from '../../core/ids.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  Backend,
+  BackendSession,
+  Claim,
+  EnqueueResult,
+  Fencing,
+  Grant,
+  KeepAliveResult,
+  LostClaim,
+} from '../../spi.ts'
+import { call, request } from './requests.ts'
+import type { Stage } from './stage.ts'
+
+/** A name stands for an exclusive request with an attempt of its own. */
+export type Wanted = string | AcquireRequest
+
+export class Actor {
+  readonly stage: Stage
+  readonly backend: Backend
+  readonly session: BackendSession
+  readonly holder: string
+
+  constructor(stage: Stage, backend: Backend, session: BackendSession, holder: string) {
+    this.stage = stage
+    this.backend = backend
+    this.session = session
+    this.holder = holder
+  }
+
+  try(wanted: Wanted): Promise<AcquireResult> {
+    return this.session.tryAcquire(asRequest(wanted), call())
+  }
+
+  /** Acquires, and insists on it. */
+  async take(wanted: Wanted): Promise<Grant> {
+    return expectGranted(await this.try(wanted))
+  }
+
+  async expectBusy(wanted: Wanted): Promise<Extract<AcquireResult, { kind: 'busy' }>> {
+    return expectBusy(await this.try(wanted))
+  }
+
+  /** Takes a place in line, and returns when it is taken (or already granted). */
+  async line(wanted: Wanted): Promise<Place> {
+    const place = new Place(this, asRequest(wanted))
+    await this.stage.eventually('the waiter stands in line', async () => {
+      if (place.state !== 'waiting') return true
+      const found = await this.backend.inspect(place.request.name, call())
+      return found?.waiters.some((waiter) => waiter.id === place.id) ?? false
+    })
+    return place
+  }
+
+  release(claim: Claim, keepForMs = 0): Promise<'released' | 'not-held'> {
+    return this.session.release(claim, { keepForMs }, call())
+  }
+
+  abandon(claim: Claim): Promise<void> {
+    return this.session.abandon(claim, call())
+  }
+
+  keepAlive(claims: { held?: readonly Claim[]; waiting?: readonly Claim[] } = {}): Promise<KeepAliveResult> {
+    return this.session.keepAlive({ held: claims.held ?? [], waiting: claims.waiting ?? [] }, call())
+  }
+
+  /** A keep-alive that the session must survive; what it lost. */
+  async stayAlive(
+    claims: { held?: readonly Claim[]; waiting?: readonly Claim[] } = {},
+  ): Promise<readonly LostClaim[]> {
+    const result = await this.keepAlive(claims)
+    assert(result.kind === 'alive', 'the session is alive')
+    return result.lost
+  }
+
+  setData(claim: Claim, data: string): Promise<'stored' | 'not-held'> {
+    assert(this.session.setData !== undefined, 'a backend with a data cell has setData')
+    return this.session.setData(claim, data, call())
+  }
+
+  close(): Promise<void> {
+    return this.session.close(call())
+  }
+
+  /** Whether the engine says that this grant holds the name. */
+  async holds(grant: Claim): Promise<boolean> {
+    const found = await this.backend.inspect(grant.name, call())
+    return found?.holders.some((holder) => holder.id === publicIdOf(grant.attempt)) ?? false
+  }
+}
+
+/** A call of `enqueue`, and what has become of it. */
+export class Place {
+  readonly request: AcquireRequest
+  readonly id: string
+  state: 'waiting' | EnqueueResult['kind'] | 'rejected' = 'waiting'
+  error: unknown
+  /** How often it was told that it has to wait. */
+  queued = 0
+  readonly #stage: Stage
+  readonly #controller = new AbortController()
+  #grant: Grant | undefined
+
+  constructor(actor: Actor, wanted: AcquireRequest) {
+    assert(actor.session.enqueue !== undefined, 'a backend with a line has enqueue')
+    this.#stage = actor.stage
+    this.request = wanted
+    this.id = publicIdOf(wanted.attempt)
+    const onQueued = () => void this.queued++
+    actor.session.enqueue(wanted, { signal: this.#controller.signal, onQueued }).then(
+      (result) => {
+        this.state = result.kind
+        if (result.kind === 'granted') this.#grant = result.grant
+      },
+      (error: unknown) => {
+        this.state = 'rejected'
+        this.error = error
+      },
+    )
+  }
+
+  /** Waits for its turn, which must come soon. */
+  async granted(withinMs?: number): Promise<Grant> {
+    const { name } = this.request
+    await this.#stage.eventually(`the waiter for ${name} is served`, () => this.state !== 'waiting', withinMs)
+    if (this.state === 'rejected') throw this.error
+    assert.equal(this.state, 'granted')
+    return checkGrant(this.#grant, this.request)
+  }
+
+  async ends(as: 'session-gone' | 'rejected'): Promise<void> {
+    await this.#stage.eventually('the wait ends', () => this.state !== 'waiting')
+    assert.equal(this.state, as)
+  }
+
+  /** The caller has lost interest. */
+  abort(): void {
+    this.#controller.abort(new Error('the caller has lost interest'))
+  }
+}
+
+export function expectGranted(result: AcquireResult): Grant {
+  assert.equal(result.kind, 'granted')
+  return checkGrant((result as Extract<AcquireResult, { kind: 'granted' }>).grant)
+}
+
+export function expectBusy(result: AcquireResult): Extract<AcquireResult, { kind: 'busy' }> {
+  assert.equal(result.kind, 'busy')
+  return result as Extract<AcquireResult, { kind: 'busy' }>
+}
+
+/** The token of a grant that must have one. */
+export function tokenOf(grant: Grant<Fencing>): bigint {
+  assert(typeof grant.token === 'bigint', 'a fenced grant has a token')
+  return grant.token
+}
+
+/** For `assert.rejects`: the call failed, and says that nothing has come of it. */
+export function isNotApplied(error: unknown): boolean {
+  return isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+}
+
+function asRequest(wanted: Wanted): AcquireRequest {
+  return typeof wanted === 'string' ? request(wanted) : wanted
+}
+
+function checkGrant(grant: Grant | undefined, asked?: AcquireRequest): Grant {
+  assert(grant !== undefined, 'granted, with a grant')
+  assert(asked === undefined || (grant.name === asked.name && grant.attempt === asked.attempt))
+  return grant
+}

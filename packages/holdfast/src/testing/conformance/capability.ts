@@ -1,0 +1,79 @@
+/**
+ * What a backend may lack. A case that needs something which `info` says is not there does not run: instead it is
+ * verified that the backend refuses the thing rather than pretending (G12).
+ */
+import assert from 'node:assert/strict'
+import { isHoldfastError } from '../../core/errors.ts'
+import type { Backend } from '../../spi.ts'
+import type { Stage } from './stage.ts'
+
+export const capabilities = [
+  'fencing',
+  'queue',
+  'shared',
+  'permits',
+  'data',
+  'lock-delay',
+  'hold-at-least',
+  'watch',
+] as const
+
+export type Capability = (typeof capabilities)[number]
+
+export function hasCapability({ info, watch }: Backend, capability: Capability): boolean {
+  switch (capability) {
+    case 'fencing':
+      return info.fencing === 'fenced'
+    case 'queue':
+      return info.waiting === 'queue'
+    case 'shared':
+    case 'permits':
+      return info.modes.includes(capability)
+    case 'data':
+      return info.data
+    case 'lock-delay':
+      return info.lockDelay !== 'none'
+    case 'hold-at-least':
+      return info.holdAtLeast !== 'none'
+    case 'watch':
+      return watch !== undefined
+  }
+}
+
+const isUnsupported = (error: unknown) => isHoldfastError(error, 'UNSUPPORTED')
+
+/** How each shows that it is not there. */
+export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
+  async fencing(stage) {
+    const ada = await stage.actor()
+    assert.equal((await ada.take('unfenced')).token, null, 'an unfenced backend gives no token')
+  },
+  async queue(stage) {
+    const ada = await stage.actor()
+    assert.equal(ada.session.enqueue, undefined, 'without a line there is no enqueue')
+  },
+  async shared(stage) {
+    const locker = await stage.locker()
+    await assert.rejects(locker.tryAcquire('x', { mode: 'shared' }), isUnsupported)
+  },
+  async permits(stage) {
+    const locker = await stage.locker()
+    await assert.rejects(locker.tryAcquirePermits('x', { capacity: 3 }), isUnsupported)
+  },
+  async data(stage) {
+    const locker = await stage.locker()
+    const lease = await stage.drive(locker.acquire('without data'))
+    await assert.rejects(lease.setData('a note'), isUnsupported)
+  },
+  async 'lock-delay'(stage) {
+    const locker = await stage.locker()
+    await assert.rejects(locker.tryAcquire('x', { lockDelayMs: stage.ttlMs }), isUnsupported)
+  },
+  async 'hold-at-least'(stage) {
+    const locker = await stage.locker()
+    await assert.rejects(locker.tryAcquire('x', { holdAtLeastMs: stage.ttlMs }), isUnsupported)
+  },
+  async watch(stage) {
+    assert.equal((await stage.client()).watch, undefined)
+  },
+}

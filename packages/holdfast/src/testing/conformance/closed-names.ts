@@ -1,0 +1,140 @@
+/** Names that stay closed for a while: after an expiry (lock-delay), or after an early release (hold-at-least). */
+import assert from 'node:assert/strict'
+import { call, request, topic } from './toolbox.ts'
+
+export const closedNameCases = topic('closed names', [
+  {
+    rule: 'C123',
+    title: 'after an expiry a name stays closed for the lock-delay of the holder, and then opens',
+    needs: ['lock-delay'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const delayMs = stage.ttlMs * 2
+      await ada.take(request('x', { lockDelayMs: delayMs }))
+      await stage.outlive(ada)
+      await stage.passTime(delayMs / 2)
+      await bob.expectBusy('x')
+      await stage.passTime(delayMs / 2 + stage.world.resolutionMs)
+      await bob.take('x')
+    },
+  },
+  {
+    rule: 'C124',
+    title: 'T23 who finds a name closed is told how long at most',
+    needs: ['lock-delay'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const delayMs = stage.ttlMs * 2
+      await ada.take(request('x', { lockDelayMs: delayMs }))
+      await stage.outlive(ada)
+      const { retryAfterMs } = await bob.expectBusy('x')
+      assert(retryAfterMs !== undefined && retryAfterMs > 0 && retryAfterMs <= delayMs)
+      const found = await stage.inspect('x')
+      assert.deepEqual(found?.holders, [])
+      assert(found !== null && found.closedForMs > 0 && found.closedForMs <= delayMs)
+    },
+  },
+  {
+    rule: 'C125',
+    title: 'a lock-delay follows neither a release nor a close nor an abandon',
+    needs: ['lock-delay'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const delayed = (name: string) => request(name, { lockDelayMs: stage.ttlMs * 10 })
+      await ada.release(await ada.take(delayed('released')))
+      await bob.take('released')
+      await ada.abandon(await ada.take(delayed('abandoned')))
+      await bob.take('abandoned')
+      await ada.take(delayed('closed'))
+      await ada.close()
+      await bob.take('closed')
+    },
+  },
+  {
+    rule: 'C126',
+    title:
+      'T23 G10 the first in line is served when the lock-delay ends, without anybody calling, and not before',
+    needs: ['lock-delay', 'queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const delayMs = stage.ttlMs * 2
+      await ada.take(request('x', { lockDelayMs: delayMs }))
+      const place = await bob.line('x')
+      await stage.outlive(ada)
+      await stage.passTime(delayMs / 2)
+      assert.equal(place.state, 'waiting')
+      await stage.passTime(delayMs / 2 + stage.world.resolutionMs)
+      await place.granted(stage.ttlMs / 10)
+    },
+  },
+  {
+    rule: 'C127',
+    title: 'the lock-delay is that of the one who expired, and a taker brings none with it',
+    needs: ['lock-delay'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      await ada.take('x')
+      await stage.outlive(ada)
+      await bob.take(request('x', { lockDelayMs: stage.ttlMs * 10 }))
+    },
+  },
+  {
+    rule: 'C128',
+    title: 'a release that keeps the name closed keeps it closed to everybody, and then it opens',
+    needs: ['hold-at-least'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const held = await ada.take('x')
+      assert.equal(await ada.release(held, stage.ttlMs), 'released')
+      await bob.expectBusy('x')
+      await ada.expectBusy('x')
+      await stage.passTime(stage.ttlMs / 2)
+      await bob.expectBusy('x')
+      await stage.passTime(stage.ttlMs / 2 + stage.world.resolutionMs)
+      await bob.take('x')
+    },
+  },
+  {
+    rule: 'C129',
+    title: 'G10 the first in line is served when a kept name opens, without anybody calling',
+    needs: ['hold-at-least', 'queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const held = await ada.take('x')
+      const place = await bob.line('x')
+      await ada.release(held, stage.ttlMs)
+      await stage.passTime(stage.ttlMs / 2)
+      assert.equal(place.state, 'waiting')
+      await stage.passTime(stage.ttlMs / 2 + stage.world.resolutionMs)
+      await place.granted(stage.ttlMs / 10)
+    },
+  },
+  {
+    rule: 'C130',
+    title: 'G7 only the holder can keep a name closed',
+    needs: ['hold-at-least'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const held = await ada.take('x')
+      assert.equal(await bob.release(held, stage.ttlMs), 'not-held')
+      assert.equal(await bob.release(request('y'), stage.ttlMs), 'not-held')
+      assert.equal(await ada.release(held), 'released')
+      await bob.take('x')
+      await bob.take('y')
+    },
+  },
+  {
+    rule: 'C131',
+    title: 'G6 a closed name is listed while it is closed, and leaves nothing behind',
+    needs: ['hold-at-least'],
+    async play(stage) {
+      const ada = await stage.actor()
+      await ada.release(await ada.take('x'), stage.ttlMs)
+      const [listed] = await stage.list()
+      assert(listed?.name === 'x' && listed.closedForMs > 0)
+      await stage.passTime(stage.ttlMs + stage.world.resolutionMs)
+      assert.deepEqual(await stage.list(), [])
+      assert.equal(await ada.backend.inspect('x', call()), null)
+    },
+  },
+])

@@ -1,0 +1,133 @@
+/** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
+import assert from 'node:assert/strict'
+import { call, hookOf, request, topic } from './toolbox.ts'
+
+export const expiryCases = topic('expiry', [
+  {
+    rule: 'C57',
+    title: 'G13 a name is not given to another while its holder may believe',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const held = await ada.take('x')
+      await stage.untilBeliefEnds(ada, held)
+      await bob.expectBusy('x')
+    },
+  },
+  {
+    rule: 'C58',
+    title: 'G13 a keep-alive postpones that by a whole TTL from its sending',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const held = await ada.take('x')
+      await stage.passTime(ada.session.ttlMs / 2)
+      const kept = await ada.keepAlive({ held: [held] })
+      assert(kept.kind === 'alive')
+      assert(
+        kept.since.monotonicMs >= held.since.monotonicMs + ada.session.ttlMs / 2 - stage.world.resolutionMs,
+      )
+      await stage.untilBeliefEnds(ada, kept)
+      await bob.expectBusy('x')
+    },
+  },
+  {
+    rule: 'C59',
+    title: 'T64 G3 a grant on an old session is believed no longer than the engine keeps it',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      await stage.passTime(ada.session.ttlMs / 2)
+      const held = await ada.take('x')
+      await stage.untilBeliefEnds(ada, held)
+      await bob.expectBusy('x')
+    },
+  },
+  {
+    rule: 'C60',
+    title: 'T1 G3 a grant counts from a request that was sent before it was asked for, not from its answer',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const delayMs = ada.session.ttlMs / 4
+      const sentMs = stage.clock.monotonicMs()
+      const delayAnswers = hookOf(stage.world, 'delayAnswers')
+      await delayAnswers(delayMs)
+      const result = await stage.drive(ada.try('x'))
+      assert(result.kind === 'granted')
+      assert(result.grant.since.monotonicMs <= sentMs + stage.world.resolutionMs)
+      await delayAnswers(0)
+      await stage.untilBeliefEnds(ada, result.grant)
+      await bob.expectBusy('x')
+    },
+  },
+  {
+    rule: 'C61',
+    title: 'G10 a name whose holder is gone is free when its time and the declared slack are over',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      await ada.take('x')
+      await stage.outlive(ada)
+      await bob.take('x')
+    },
+  },
+  {
+    rule: 'C62',
+    title: 'G10 everything that an expired session held becomes free',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const names = ['x', 'y', 'a/b', 'a/c']
+      for (const name of names) await ada.take(name)
+      await stage.outlive(ada)
+      for (const name of names) await bob.take(name)
+    },
+  },
+  {
+    rule: 'C63',
+    title: 'G10 the first in line is served when the holder expires, without anybody calling',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      await ada.take('x')
+      const place = await bob.line('x')
+      await stage.outlive(ada)
+      await place.granted(stage.ttlMs / 10)
+    },
+  },
+  {
+    rule: 'C64',
+    title: 'G13 the first in line is not served before',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const held = await ada.take('x')
+      const place = await bob.line('x')
+      await stage.untilBeliefEnds(ada, held)
+      assert.equal(place.state, 'waiting')
+    },
+  },
+  {
+    rule: 'C65',
+    title: 'what has expired is not shown any more',
+    async play(stage) {
+      const ada = await stage.mortal()
+      const held = await ada.take('x')
+      assert.notEqual(await stage.inspect('x'), null)
+      await stage.outlive(ada)
+      assert.equal(await stage.inspect('x'), null)
+      assert.deepEqual(await stage.list(), [])
+      assert.equal(await ada.holds(held), false)
+    },
+  },
+  {
+    rule: 'C66',
+    title: 'T16 an expired session can still be spoken to, and is told that it has nothing',
+    async play(stage) {
+      const ada = await stage.mortal()
+      const held = await ada.take('x')
+      await stage.outlive(ada)
+      assert.equal(await ada.release(held), 'not-held')
+      await ada.abandon(held)
+      await ada.abandon(request('x'))
+      if (ada.session.setData) assert.equal(await ada.session.setData(held, 'late', call()), 'not-held')
+      await ada.close()
+      assert.deepEqual(await stage.list(), [])
+    },
+  },
+])

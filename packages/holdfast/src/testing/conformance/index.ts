@@ -1,0 +1,52 @@
+/** All cases, by topic. */
+import { abandoningCases } from './abandoning.ts'
+import { attachingCases } from './attaching.ts'
+import type { BackendCase } from './case.ts'
+import { closedNameCases } from './closed-names.ts'
+import { dataCases } from './data.ts'
+import { exclusiveCases } from './exclusive.ts'
+import { expiryCases } from './expiry.ts'
+import { infoCases } from './info.ts'
+import { leavingCases } from './leaving.ts'
+import { lineCases } from './line.ts'
+import { lockerCases } from './locker.ts'
+import { lockerEndCases } from './locker-ends.ts'
+import { lookingCases } from './looking.ts'
+import { losingCases } from './losing.ts'
+import { nameCases } from './names.ts'
+import { releasingCases } from './releasing.ts'
+import { semaphoreCases } from './semaphores.ts'
+import { sessionCases } from './sessions.ts'
+import { sharedCases } from './shared.ts'
+import { tokenCases } from './tokens.ts'
+import { waiterCases } from './waiters.ts'
+import { watchingCases } from './watching.ts'
+import { workloadCases } from './workload.ts'
+
+/** Every rule that a backend keeps. New ones get the next number; a number is never given to another. */
+export function backendCases(): readonly BackendCase[] {
+  return [
+    infoCases,
+    sessionCases,
+    attachingCases,
+    exclusiveCases,
+    releasingCases,
+    tokenCases,
+    expiryCases,
+    lineCases,
+    waiterCases,
+    abandoningCases,
+    sharedCases,
+    semaphoreCases,
+    closedNameCases,
+    dataCases,
+    losingCases,
+    lookingCases,
+    nameCases,
+    leavingCases,
+    watchingCases,
+    workloadCases,
+    lockerCases,
+    lockerEndCases,
+  ].flat()
+}

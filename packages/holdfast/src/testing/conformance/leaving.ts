@@ -1,0 +1,163 @@
+/** Nothing is left behind: not by those who finish, not by those who are called off, not by those who disappear. */
+import assert from 'node:assert/strict'
+import { isHoldfastError } from '../../core/errors.ts'
+import { abortedCall, call, isNotApplied, newSessionId, request, type Stage, topic } from './toolbox.ts'
+
+export const leavingCases = topic('nothing left behind', [
+  {
+    rule: 'C170',
+    title: 'G6 T38 when everything is released, nothing is left',
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      for (let round = 0; round < 10; round++) {
+        const [x, y] = [await ada.take('x'), await bob.take(`y/${round}`)]
+        await bob.expectBusy('x')
+        await ada.release(x)
+        await bob.release(y)
+      }
+      assert.deepEqual(await stage.list(), [])
+      assert.equal(await stage.inspect('x'), null)
+    },
+  },
+  {
+    rule: 'C171',
+    title: 'G6 T20 when holder and waiters disappear, nothing is left',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = [await stage.mortal(), await stage.mortal(), await stage.mortal()]
+      await ada.take('x')
+      await bob.line('x')
+      await eve.line('x')
+      await stage.outlive(eve)
+      await stage.quiet()
+      assert.deepEqual(await stage.list(), [])
+    },
+  },
+  {
+    rule: 'C172',
+    title: 'G6 when sessions are closed, nothing is left',
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      await ada.take('x')
+      await ada.take('y')
+      await bob.take('z')
+      await ada.close()
+      await bob.close()
+      assert.deepEqual(await stage.list(), [])
+    },
+  },
+  {
+    rule: 'C173',
+    title: 'T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+    async play(stage) {
+      const ada = await stage.actor()
+      const opening = ada.backend.openSession(
+        { id: newSessionId(), ttlMs: stage.ttlMs, holder: 'late' },
+        abortedCall(),
+      )
+      await assert.rejects(opening, isNotApplied)
+      await assert.rejects(ada.session.tryAcquire(request('x'), abortedCall()), isNotApplied)
+      if (ada.session.enqueue)
+        await assert.rejects(ada.session.enqueue(request('x'), abortedCall()), isNotApplied)
+      assert.deepEqual(await stage.list(), [])
+    },
+  },
+  {
+    rule: 'C174',
+    title: 'T14 a call whose caller has already gone changes nothing of what is held',
+    async play(stage) {
+      const ada = await stage.actor()
+      const held = await ada.take('x')
+      const { session } = ada
+      await assert.rejects(session.release(held, { keepForMs: 0 }, abortedCall()), isNotApplied)
+      await assert.rejects(session.abandon(held, abortedCall()), isNotApplied)
+      await assert.rejects(session.close(abortedCall()), isNotApplied)
+      await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, abortedCall()), isNotApplied)
+      if (session.setData) await assert.rejects(session.setData(held, 'late', abortedCall()), isNotApplied)
+      assert.deepEqual(await ada.stayAlive({ held: [held] }), [])
+      assert.equal((await stage.inspect('x'))?.data, undefined)
+      assert.equal(await ada.release(held), 'released')
+    },
+  },
+  {
+    rule: 'C175',
+    title: "T14 an operator's call whose caller has already gone is not made either",
+    async play(stage) {
+      const ada = await stage.actor()
+      const { backend } = ada
+      const held = await ada.take('x')
+      await assert.rejects(backend.forceRelease('x', { kind: 'all' }, 'late', abortedCall()), isNotApplied)
+      await assert.rejects(backend.forget('x', abortedCall()), isNotApplied)
+      await assert.rejects(backend.resize('x', 3, abortedCall()), isNotApplied)
+      await assert.rejects(backend.inspect('x', abortedCall()), isNotApplied)
+      await assert.rejects(backend.list('', abortedCall()), isNotApplied)
+      await assert.rejects(backend.attachSession(ada.session.handle, abortedCall()), isNotApplied)
+      assert(await ada.holds(held))
+    },
+  },
+  {
+    rule: 'C176',
+    title: 'G6 T15 an acquire that is called off on its way settles, and leaves nothing once abandoned',
+    play: calledOffOnTheWay,
+  },
+  {
+    rule: 'C177',
+    title: 'G11 after its end a client refuses everything, with a typed error',
+    async play(stage) {
+      const { backend, session } = await stage.actor()
+      await backend[Symbol.asyncDispose]()
+      const isClosed = (error: unknown) => isHoldfastError(error, 'CLOSED')
+      const asked = { id: newSessionId(), ttlMs: stage.ttlMs, holder: 'late' }
+      await assert.rejects(backend.openSession(asked, call()), isClosed)
+      await assert.rejects(backend.attachSession(session.handle, call()), isClosed)
+      await assert.rejects(backend.inspect('x', call()), isClosed)
+      await assert.rejects(backend.list('', call()), isClosed)
+      await assert.rejects(backend.forceRelease('x', { kind: 'all' }, 'late', call()), isClosed)
+      await assert.rejects(session.tryAcquire(request('x'), call()), isClosed)
+      await assert.rejects(session.keepAlive({ held: [], waiting: [] }, call()), isClosed)
+      await assert.rejects(session.release(request('x'), { keepForMs: 0 }, call()), isClosed)
+    },
+  },
+  {
+    rule: 'C178',
+    title: 'G11 the end of a client ends its waits, and a second end is harmless',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      await ada.take('x')
+      const place = await bob.line('x')
+      await bob.backend[Symbol.asyncDispose]()
+      await place.ends('rejected')
+      assert(isHoldfastError(place.error), 'a typed error')
+      await bob.backend[Symbol.asyncDispose]()
+    },
+  },
+  {
+    rule: 'C179',
+    title: 'the end of one client does not disturb another',
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await bob.take('x')
+      const waiting = eve.session.enqueue === undefined ? undefined : await eve.line('x')
+      await ada.backend[Symbol.asyncDispose]()
+      assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
+      await bob.release(held)
+      await waiting?.granted()
+    },
+  },
+])
+
+async function calledOffOnTheWay(stage: Stage): Promise<void> {
+  const [ada, bob] = await stage.two()
+  for (let round = 0; round < 5; round++) {
+    const controller = new AbortController()
+    const asked = request('x')
+    const trying = ada.session.tryAcquire(asked, call(controller.signal))
+    controller.abort(new Error('the caller has lost interest'))
+    const [outcome] = await stage.drive(Promise.allSettled([trying]))
+    if (outcome?.status === 'rejected') assert(isHoldfastError(outcome.reason, 'BACKEND_UNAVAILABLE'))
+    await ada.abandon(asked)
+    await bob.release(await bob.take('x'))
+  }
+  assert.deepEqual(await stage.list(), [])
+}

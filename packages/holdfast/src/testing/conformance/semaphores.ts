@@ -1,0 +1,210 @@
+/** Permits: weights against a capacity on which everybody agrees. */
+import assert from 'node:assert/strict'
+import { isHoldfastError } from '../../core/errors.ts'
+import { call, permits, topic } from './toolbox.ts'
+
+const isMismatch = (error: unknown) => isHoldfastError(error, 'CAPACITY_MISMATCH')
+
+export const semaphoreCases = topic('permits', [
+  {
+    rule: 'C110',
+    title: 'G1 as many permits are granted as there are, and then no more',
+    needs: ['permits'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const first = await ada.take(permits('s', 1, 3))
+      await ada.take(permits('s', 1, 3))
+      await bob.take(permits('s', 1, 3))
+      await bob.expectBusy(permits('s', 1, 3))
+      assert.equal(await ada.release(first), 'released')
+      await bob.take(permits('s', 1, 3))
+      await ada.expectBusy(permits('s', 1, 3))
+    },
+  },
+  {
+    rule: 'C111',
+    title: 'G1 weights add up',
+    needs: ['permits'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const heavy = await ada.take(permits('s', 3, 5))
+      await bob.expectBusy(permits('s', 3, 5))
+      await bob.take(permits('s', 2, 5))
+      await bob.expectBusy(permits('s', 1, 5))
+      await ada.release(heavy)
+      await bob.take(permits('s', 3, 5))
+    },
+  },
+  {
+    rule: 'C112',
+    title: 'G1 of many who ask at once exactly as many are granted as fit',
+    needs: ['permits'],
+    async play(stage) {
+      const actors = await stage.actors(4)
+      const results = await Promise.all(
+        [...actors, ...actors, ...actors].map((actor) => actor.try(permits('s', 1, 5))),
+      )
+      assert.equal(results.filter((result) => result.kind === 'granted').length, 5)
+    },
+  },
+  {
+    rule: 'C113',
+    title: 'clients who disagree on the capacity, or on lock or semaphore, are told',
+    needs: ['permits'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const held = await ada.take(permits('s', 1, 3))
+      await ada.take('lock')
+      await assert.rejects(bob.try(permits('s', 1, 4)), isMismatch)
+      await assert.rejects(bob.try('s'), isMismatch)
+      await assert.rejects(bob.try(permits('lock', 1, 3)), isMismatch)
+      await bob.take(permits('s', 2, 3))
+      assert.equal(await ada.release(held), 'released')
+    },
+  },
+  {
+    rule: 'C114',
+    title: 'who disagrees takes no place in line either',
+    needs: ['permits', 'queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      await ada.take(permits('s', 3, 3))
+      const place = await bob.line(permits('s', 1, 4))
+      await place.ends('rejected')
+      assert(isMismatch(place.error))
+      assert.deepEqual((await stage.inspect('s'))?.waiters, [])
+    },
+  },
+  {
+    rule: 'C115',
+    title: 'a name that nobody uses any more may get another capacity, or become a lock',
+    needs: ['permits'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      await ada.release(await ada.take(permits('s', 1, 3)))
+      await bob.release(await bob.take(permits('s', 4, 4)))
+      await ada.release(await ada.take('s'))
+      await bob.take(permits('s', 2, 2))
+    },
+  },
+  {
+    rule: 'C116',
+    title: 'T72 the release of any holder lets the first in line through',
+    needs: ['permits', 'queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = [
+        await ada.take(permits('s', 1, 3)),
+        await bob.take(permits('s', 1, 3)),
+        await ada.take(permits('s', 1, 3)),
+      ]
+      const places = [await eve.line(permits('s', 1, 3)), await eve.line(permits('s', 1, 3))]
+      const [first, second, third] = held
+      assert(first && second && third)
+      await bob.release(second)
+      await places[0]?.granted()
+      await stage.quiet()
+      assert.equal(places[1]?.state, 'waiting')
+      await ada.release(third)
+      await places[1]?.granted()
+      assert(await ada.holds(first))
+    },
+  },
+  {
+    rule: 'C117',
+    title: 'G8 a light request does not overtake a heavy one that waits',
+    needs: ['permits', 'queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take(permits('s', 2, 3))
+      const heavy = await bob.line(permits('s', 2, 3))
+      await eve.expectBusy(permits('s', 1, 3))
+      const light = await eve.line(permits('s', 1, 3))
+      await stage.quiet()
+      assert.equal(light.state, 'waiting')
+      await ada.release(held)
+      await heavy.granted()
+      await light.granted()
+    },
+  },
+  {
+    rule: 'C118',
+    title: 'one release serves as many waiters as fit, in order',
+    needs: ['permits', 'queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take(permits('s', 4, 4))
+      const places = [
+        await bob.line(permits('s', 1, 4)),
+        await eve.line(permits('s', 2, 4)),
+        await bob.line(permits('s', 2, 4)),
+        await eve.line(permits('s', 1, 4)),
+      ]
+      await ada.release(held)
+      await places[0]?.granted()
+      await places[1]?.granted()
+      await stage.quiet()
+      assert.deepEqual(
+        places.map((place) => place.state),
+        ['granted', 'granted', 'waiting', 'waiting'],
+      )
+    },
+  },
+  {
+    rule: 'C119',
+    title: 'G10 an expired holder gives back its own weight and no more',
+    needs: ['permits'],
+    async play(stage) {
+      const [dying, ada, bob] = await stage.mortalAndTwo()
+      await dying.take(permits('s', 2, 3))
+      await ada.take(permits('s', 1, 3))
+      await stage.outlive(dying)
+      await bob.expectBusy(permits('s', 3, 3))
+      await bob.take(permits('s', 2, 3))
+    },
+  },
+  {
+    rule: 'C120',
+    title: 'a semaphore that grows lets waiters in, and everybody must know its new capacity',
+    needs: ['permits', 'queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      await ada.take(permits('s', 2, 2))
+      const place = await bob.line(permits('s', 2, 2))
+      assert.equal(await eve.backend.resize('s', 4, call()), 'resized')
+      await place.granted()
+      assert.equal((await stage.inspect('s'))?.capacity, 4)
+      await assert.rejects(eve.try(permits('s', 1, 2)), isMismatch)
+      await eve.expectBusy(permits('s', 1, 4))
+    },
+  },
+  {
+    rule: 'C121',
+    title: 'a semaphore does not shrink below what is held or waited for',
+    needs: ['permits', 'queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const held = await ada.take(permits('s', 2, 4))
+      assert.equal(await bob.backend.resize('s', 1, call()), 'in-use')
+      const place = await bob.line(permits('s', 4, 4))
+      assert.equal(await bob.backend.resize('s', 3, call()), 'in-use')
+      await bob.abandon(place.request)
+      assert.equal(await bob.backend.resize('s', 2, call()), 'resized')
+      await bob.expectBusy(permits('s', 1, 2))
+      await ada.release(held)
+      await bob.take(permits('s', 2, 2))
+    },
+  },
+  {
+    rule: 'C122',
+    title: 'neither a lock nor an unused name can be resized',
+    needs: ['permits'],
+    async play(stage) {
+      const ada = await stage.actor()
+      await ada.take('lock')
+      await assert.rejects(ada.backend.resize('lock', 3, call()), isMismatch)
+      assert.equal(await ada.backend.resize('unused', 3, call()), 'not-found')
+      assert.equal((await stage.list()).length, 1)
+    },
+  },
+])

@@ -1,0 +1,209 @@
+/** Waiters who live, die, give up, or are called off. */
+import assert from 'node:assert/strict'
+import { isHoldfastError } from '../../core/errors.ts'
+import { topic } from './toolbox.ts'
+
+export const waiterCases = topic('waiters come and go', [
+  {
+    rule: 'C80',
+    title: 'T20 G8 a dead waiter at the head does not block the living',
+    needs: ['queue'],
+    async play(stage) {
+      const [dead, ada, bob] = await stage.mortalAndTwo()
+      const held = await ada.take('x')
+      await dead.line('x')
+      const living = await bob.line('x')
+      await stage.outlive(dead)
+      await ada.release(held)
+      await living.granted(stage.ttlMs / 10)
+    },
+  },
+  {
+    rule: 'C81',
+    title: 'T20 G10 a dead holder and all dead waiters behind it together cost one TTL',
+    needs: ['queue'],
+    async play(stage) {
+      const bob = await stage.actor()
+      const dying = [await stage.mortal(), await stage.mortal(), await stage.mortal(), await stage.mortal()]
+      const [holder, ...waiters] = dying
+      assert(holder !== undefined)
+      await holder.take('x')
+      for (const waiter of waiters) await waiter.line('x')
+      const living = await bob.line('x')
+      await stage.outlive(holder)
+      await living.granted(stage.ttlMs / 5)
+    },
+  },
+  {
+    rule: 'C82',
+    title: 'T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+    needs: ['queue'],
+    async play(stage) {
+      const [dead, ada, eve] = await stage.mortalAndTwo()
+      const held = await ada.take('x')
+      const place = await dead.line('x')
+      await stage.outlive(dead)
+      assert.equal((await dead.keepAlive({ waiting: [place.request] })).kind, 'gone')
+      await place.ends('session-gone')
+      await ada.release(held)
+      await eve.take('x')
+    },
+  },
+  {
+    rule: 'C83',
+    title: 'T18 closing a session ends its waits and gives up its places',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take('x')
+      const [first, second] = [await bob.line('x'), await eve.line('x')]
+      await bob.close()
+      await first.ends('session-gone')
+      await ada.release(held)
+      await second.granted()
+    },
+  },
+  {
+    rule: 'C84',
+    title: 'a waiter that is kept alive keeps its place for many TTLs',
+    needs: ['queue'],
+    async play(stage) {
+      const [bob, ada, eve] = await stage.mortalAndTwo()
+      const held = await ada.take('x')
+      const place = await bob.line('x')
+      const behind = await eve.line('x')
+      for (let third = 0; third < 9; third++) {
+        await stage.passTime(bob.session.ttlMs / 3)
+        assert.deepEqual(await bob.stayAlive({ waiting: [place.request] }), [])
+      }
+      await ada.release(held)
+      await place.granted()
+      assert.equal(behind.state, 'waiting')
+    },
+  },
+  {
+    rule: 'C85',
+    title: 'T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+    needs: ['queue'],
+    async play(stage) {
+      const [bob, ada, eve] = await stage.mortalAndTwo()
+      const held = await ada.take('x')
+      const place = await bob.line('x')
+      await stage.passTime(bob.session.ttlMs / 2)
+      await ada.release(held)
+      const granted = await place.granted()
+      await stage.untilBeliefEnds(bob, granted)
+      await eve.expectBusy('x')
+    },
+  },
+  {
+    rule: 'C86',
+    title: 'T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
+    needs: ['queue'],
+    async play(stage) {
+      const [bob, ada, eve] = await stage.mortalAndTwo()
+      const held = await ada.take('x')
+      const place = await bob.line('x')
+      for (let half = 0; half < 5; half++) {
+        await stage.passTime(bob.session.ttlMs / 2)
+        await bob.stayAlive({ waiting: [place.request] })
+      }
+      const heartbeatMs = stage.clock.monotonicMs()
+      await stage.passTime(bob.session.ttlMs / 4)
+      await ada.release(held)
+      const granted = await place.granted()
+      assert(Math.abs(granted.since.monotonicMs - heartbeatMs) <= bob.session.ttlMs / 4)
+      await stage.untilBeliefEnds(bob, granted)
+      await eve.expectBusy('x')
+    },
+  },
+  {
+    rule: 'C87',
+    title: 'a waiting claim that was granted meanwhile is not reported as lost',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const held = await ada.take('x')
+      const place = await bob.line('x')
+      await ada.release(held)
+      assert.deepEqual(await bob.stayAlive({ waiting: [place.request] }), [])
+      await place.granted()
+      assert.deepEqual(await bob.stayAlive({ held: [place.request] }), [])
+    },
+  },
+  {
+    rule: 'C88',
+    title: 'T20 G6 a wait that is called off ends soon, and abandoning it gives up the place',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take('x')
+      const [called, behind] = [await bob.line('x'), await eve.line('x')]
+      called.abort()
+      await called.ends('rejected')
+      assert(isHoldfastError(called.error, 'BACKEND_UNAVAILABLE'))
+      await bob.abandon(called.request)
+      assert.equal((await stage.inspect('x'))?.waiters.length, 1)
+      await ada.release(held)
+      await behind.granted()
+    },
+  },
+  {
+    rule: 'C89',
+    title: 'T20 G6 a waiter that is abandoned leaves the line, and its wait ends',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take('x')
+      const [first, second] = [await bob.line('x'), await eve.line('x')]
+      await bob.abandon(first.request)
+      await first.ends('rejected')
+      assert(isHoldfastError(first.error, 'BACKEND_UNAVAILABLE'))
+      await ada.release(held)
+      await second.granted()
+      assert.deepEqual((await stage.inspect('x'))?.waiters, [])
+    },
+  },
+  {
+    rule: 'C90',
+    title: 'G6 a wait that is called off at the moment of its grant leaves no holder once abandoned',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      for (let round = 0; round < 10; round++) {
+        const held = await ada.take('x')
+        const place = await bob.line('x')
+        const releasing = stage.start(ada.release(held))
+        place.abort()
+        await releasing
+        await bob.abandon(place.request)
+        const next = await eve.take('x')
+        await eve.release(next)
+      }
+    },
+  },
+  {
+    rule: 'C209',
+    title:
+      'T19 a keep-alive brings the grants of waiting claims whose turn has come, so that no lost push costs one',
+    needs: ['queue'],
+    async play(stage) {
+      const [bob, ada, eve] = await stage.mortalAndTwo()
+      const held = await ada.take('x')
+      await ada.take('y')
+      const [x, y] = [await bob.line('x'), await bob.line('y')]
+      const waiting = [x.request, y.request]
+      const before = await bob.keepAlive({ waiting })
+      assert(before.kind === 'alive' && before.granted.length === 0)
+      await ada.release(held)
+      const after = await bob.keepAlive({ waiting })
+      assert(after.kind === 'alive')
+      const [granted, ...others] = after.granted
+      assert(granted !== undefined && others.length === 0)
+      assert.equal(granted.attempt, x.request.attempt)
+      assert.equal(granted.token, (await x.granted()).token)
+      await stage.untilBeliefEnds(bob, granted)
+      await eve.expectBusy('x')
+    },
+  },
+])

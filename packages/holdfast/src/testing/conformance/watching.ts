@@ -1,0 +1,183 @@
+/** Events as they happen, to be resumed where one stopped. */
+import assert from 'node:assert/strict'
+import { publicIdOf } from '../../core/ids.ts'
+import type { Backend, WatchEvent } from '../../spi.ts'
+import { call, type Stage, secretOf, topic } from './toolbox.ts'
+
+/** Reads events in the background. */
+class Watcher {
+  readonly events: WatchEvent[] = []
+  ended = false
+  readonly #stage: Stage
+  readonly #controller = new AbortController()
+
+  constructor(stage: Stage, backend: Backend, prefix: string, cursor?: string) {
+    this.#stage = stage
+    const { signal } = this.#controller
+    const events = backend.watch?.(prefix, { signal, ...(cursor !== undefined && { cursor }) })
+    assert(events !== undefined, 'a backend that can watch has watch')
+    this.#read(events).then(
+      () => {
+        this.ended = true
+      },
+      () => {
+        this.ended = true
+      },
+    )
+  }
+
+  static async start(stage: Stage, prefix = '', cursor?: string): Promise<Watcher> {
+    const watcher = new Watcher(stage, await stage.client(), prefix, cursor)
+    await stage.quiet()
+    return watcher
+  }
+
+  /** `acquired x`, `released x`, `gap`. */
+  get story(): string[] {
+    return this.events.map((event) => (event.kind === 'gap' ? 'gap' : `${event.kind} ${event.name}`))
+  }
+
+  /** What is seen within a while, which must begin with this. */
+  async sees(...story: string[]): Promise<void> {
+    await this.#stage
+      .eventually('the events arrive', () => this.events.length >= story.length)
+      .catch(() => assert.deepEqual(this.story, story))
+    assert.deepEqual(this.story, story)
+  }
+
+  async stop(): Promise<void> {
+    this.#controller.abort()
+    await this.#stage.eventually('the watch ends', () => this.ended)
+  }
+
+  async #read(events: AsyncIterable<WatchEvent>): Promise<void> {
+    for await (const event of events) this.events.push(event)
+  }
+}
+
+export const watchingCases = topic('watching', [
+  {
+    rule: 'C180',
+    title: 'an acquire and a release are seen in their order, with id, label and token',
+    needs: ['watch'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage)
+      const ada = await stage.actor({ holder: 'ada' })
+      const held = await ada.take('x')
+      await ada.release(held)
+      await watcher.sees('acquired x', 'released x')
+      for (const event of watcher.events) {
+        assert(event.kind !== 'gap')
+        assert.equal(event.id, publicIdOf(held.attempt))
+        assert.equal(event.holder, 'ada')
+        assert.equal(event.token, held.token)
+      }
+    },
+  },
+  {
+    rule: 'C181',
+    title: 'a line is seen: who waits, who gives up, and who is served after the release',
+    needs: ['watch', 'queue'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage)
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take('x')
+      const places = [await bob.line('x'), await eve.line('x')]
+      assert(places[0] && places[1])
+      await bob.abandon(places[0].request)
+      await ada.release(held)
+      await places[1].granted()
+      await watcher.sees('acquired x', 'waiting x', 'waiting x', 'gave-up x', 'released x', 'acquired x')
+    },
+  },
+  {
+    rule: 'C182',
+    title: 'an expiry and a force release are told apart from a release',
+    needs: ['watch'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage)
+      const [bob, ada] = await stage.mortalAndOne()
+      await ada.take('x')
+      await ada.backend.forceRelease('x', { kind: 'all' }, 'over', call())
+      await bob.take('y')
+      await stage.outlive(bob)
+      await watcher.sees('acquired x', 'force-released x', 'acquired y', 'expired y')
+    },
+  },
+  {
+    rule: 'C183',
+    title: 'a watch sees its prefix and its namespace only',
+    needs: ['watch'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage, 'a%')
+      const ada = await stage.actor()
+      const apart = await stage.actor({ on: await stage.client({ namespace: 'apart' }) })
+      await apart.take('a%elsewhere')
+      for (const name of ['a', 'ab', 'a%', 'A%', 'a%b', 'b']) await ada.take(name)
+      await watcher.sees('acquired a%', 'acquired a%b')
+    },
+  },
+  {
+    rule: 'C184',
+    title: 'who comes back with a cursor sees what it missed, or is told that there is a gap',
+    needs: ['watch'],
+    async play(stage) {
+      const first = await Watcher.start(stage)
+      const ada = await stage.actor()
+      const held = await ada.take('x')
+      await first.sees('acquired x')
+      await first.stop()
+      await ada.release(held)
+      await ada.take('y')
+      const second = await Watcher.start(stage, '', first.events.at(-1)?.cursor)
+      await stage.eventually('the missed events arrive', () => second.events.length >= 2)
+      assert.deepEqual(
+        second.story,
+        second.story[0] === 'gap' ? ['gap', 'acquired y'] : ['released x', 'acquired y'],
+      )
+    },
+  },
+  {
+    rule: 'C185',
+    title: 'who comes with a cursor from nowhere is told of the gap, and then of the current holders',
+    needs: ['watch'],
+    async play(stage) {
+      const ada = await stage.actor()
+      await ada.take('x')
+      const watcher = await Watcher.start(stage, '', 'not a cursor')
+      await watcher.sees('gap', 'acquired x')
+      await ada.take('y')
+      await watcher.sees('gap', 'acquired x', 'acquired y')
+    },
+  },
+  {
+    rule: 'C186',
+    title: 'a watch ends when its signal aborts, and when its client ends',
+    needs: ['watch'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage)
+      await watcher.stop()
+      const client = await stage.client()
+      const other = new Watcher(stage, client, '')
+      await stage.quiet()
+      await client[Symbol.asyncDispose]()
+      await stage.eventually('the watch ends', () => other.ended)
+    },
+  },
+  {
+    rule: 'C187',
+    title: 'no event contains a secret',
+    needs: ['watch'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage)
+      const ada = await stage.actor()
+      const held = await ada.take('x')
+      await ada.release(held)
+      await watcher.sees('acquired x', 'released x')
+      const told = JSON.stringify(watcher.events, (_, value: unknown) =>
+        typeof value === 'bigint' ? value.toString() : value,
+      )
+      for (const secret of [secretOf(held.attempt), ada.session.id]) assert(!told.includes(secret))
+    },
+  },
+])

@@ -1,0 +1,47 @@
+/** How the suite gets at an engine: what a harness provides. */
+import type { Clock } from '../../core/clock.ts'
+import type { Backend, Fencing } from '../../spi.ts'
+
+export interface ClientOptions {
+  readonly namespace?: string
+  readonly issuer?: string
+  readonly epoch?: number
+}
+
+/** One engine, fresh for one case: a new one, or a part of a running server that nobody else uses. */
+export interface World<F extends Fencing = Fencing> {
+  /** Another client, as if in another process. The world disposes of it at its end. */
+  client(options?: ClientOptions): Promise<Backend<F>>
+  /** The clock of all clients. */
+  readonly clock: Clock
+  /** Lets that much time pass for clients and engine: a fake clock is moved on, a real one is waited for. */
+  passTime(ms: number): Promise<void>
+  /** A short TTL that the engine supports; all waits of the suite are multiples of it. */
+  readonly ttlMs: number
+  /** How exactly time can be told here: 1 with a fake clock, else what a busy machine may be late by. */
+  readonly resolutionMs: number
+  close(): Promise<void>
+
+  // What follows is for single cases. A harness that cannot do one of them declares those cases as exceptions.
+
+  /** The engine stops and starts again with what it keeps durably. Clients from before need not work any more. */
+  restart?(): Promise<void>
+  /** Somebody removes the record of a name from the engine, behind everybody's back. */
+  deleteName?(name: string): Promise<void>
+  /** From now on the answers to new calls take that much longer to arrive. */
+  delayAnswers?(ms: number): Promise<void>
+  /** How many commands the engine has been sent so far, by all clients. */
+  countCommands?(): Promise<number>
+}
+
+export type Hook = 'restart' | 'deleteName' | 'delayAnswers' | 'countCommands'
+
+/** The hook, or a failure that says how to go on: a case is never skipped silently. */
+export function hookOf<H extends Hook>(world: World, hook: H): NonNullable<World[H]> {
+  const found = world[hook]
+  if (found === undefined)
+    throw new Error(
+      `this world has no ${hook}(): provide it, or declare the case as an exception and say why`,
+    )
+  return found.bind(world) as NonNullable<World[H]>
+}

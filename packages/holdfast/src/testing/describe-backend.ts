@@ -1,0 +1,103 @@
+/**
+ * The definition of "works": a backend passes every case, with declared exceptions only. The suite runs in any
+ * test runner that has `describe` and `test`; what it needs of the engine is in `World`.
+ *
+ * ```ts
+ * import { describe, test } from 'node:test'
+ * import { describeBackend } from 'holdfast/testing'
+ *
+ * describeBackend({
+ *   name: 'my engine',
+ *   describe,
+ *   test,
+ *   createWorld: () => openMyWorld(),
+ *   lacks: ['watch'],
+ *   except: [{ rule: 'C71', why: 'there is no wire on which commands could be counted' }],
+ * })
+ * ```
+ */
+import assert from 'node:assert/strict'
+import type { Capability } from './conformance/capability.ts'
+import type { BackendCase } from './conformance/case.ts'
+import { backendCases } from './conformance/index.ts'
+import type { World } from './conformance/world.ts'
+
+export type { Capability } from './conformance/capability.ts'
+export type { BackendCase } from './conformance/case.ts'
+export { backendCases } from './conformance/index.ts'
+export type { ClientOptions, World } from './conformance/world.ts'
+
+/** A case that this backend does not pass. It is run all the same: one that would pass fails the run. */
+export interface DeclaredException {
+  readonly rule: string
+  readonly why: string
+}
+
+export interface BackendSuite {
+  /** Stands before the topics in the runner's report. */
+  readonly name: string
+  readonly describe: (name: string, body: () => void) => unknown
+  readonly test: (name: string, body: () => Promise<void>) => unknown
+  /** A fresh world for every case. A server that cannot be reached is a failure, not a reason to skip. */
+  readonly createWorld: () => Promise<World>
+  /** What the backend's `info` says it cannot do; its refusal is tested instead. */
+  readonly lacks?: readonly Capability[]
+  readonly except?: readonly DeclaredException[]
+  /** By default all of `backendCases()`. */
+  readonly cases?: readonly BackendCase[]
+}
+
+export function describeBackend(suite: BackendSuite): void {
+  const { name, describe, test, createWorld, lacks = [], except = [], cases = backendCases() } = suite
+  const exceptions = new Map(except.map((exception) => [exception.rule, exception]))
+  const topics = new Map<string, BackendCase[]>()
+  for (const each of cases) topics.set(each.topic, [...(topics.get(each.topic) ?? []), each])
+
+  describe(`${name} conforms`, () => {
+    test('every declared exception names a case once and says why', async () => {
+      const rules = new Set(cases.map((each) => each.rule))
+      for (const { rule, why } of except) {
+        assert(rules.has(rule), `exception ${rule}: there is no such case`)
+        assert(why.trim().length > 0, `exception ${rule}: say why`)
+      }
+      assert(exceptions.size === except.length, 'two exceptions name the same case')
+    })
+    for (const [topic, members] of topics) {
+      describe(topic, () => {
+        for (const each of members) {
+          const exception = exceptions.get(each.rule)
+          test(titleOf(each, lacks, exception), async () => {
+            const world = await createWorld()
+            try {
+              if (exception === undefined) await each.run(world, lacks)
+              else await expectFailure(each, world, lacks)
+            } finally {
+              await world.close()
+            }
+          })
+        }
+      })
+    }
+  })
+}
+
+/**
+ * The name says what was really shown. Only a case that ran carries the numbers of guarantees and traps: a report
+ * must not count a refusal or an exception as proof.
+ */
+function titleOf(each: BackendCase, lacks: readonly Capability[], exception?: DeclaredException): string {
+  const sentence = each.title.replace(/^([GT]\d+ )+/, '')
+  if (exception !== undefined) return `exception ${each.rule}: ${sentence} (${exception.why})`
+  const missing = each.needs.filter((capability) => lacks.includes(capability))
+  if (missing.length > 0) return `${each.rule} lacks ${missing.join(', ')} and refuses it: ${sentence}`
+  return `${each.rule} ${each.title}`
+}
+
+async function expectFailure(each: BackendCase, world: World, lacks: readonly Capability[]): Promise<void> {
+  try {
+    await each.run(world, lacks)
+  } catch {
+    return
+  }
+  assert.fail(`exception ${each.rule} would pass: remove it`)
+}

@@ -1,0 +1,207 @@
+/** Faults of exclusion, ownership and tokens. */
+import { publicIdOf } from '../../../src/core/ids.ts'
+import type { AcquireResult, Claim } from '../../../src/spi.ts'
+import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { type AnyGrant, type Break, broken, brokenBackend, brokenSession, lineOf, regrant } from './break.ts'
+
+export const ownershipBreaks: readonly Break[] = [
+  broken(
+    'a session gets again what it already holds',
+    'C28 C33 C104 C110 C112',
+    () => (backend) =>
+      replace(backend, {
+        session: (inner) => {
+          const held = new Map<string, AnyGrant>()
+          return {
+            async tryAcquire(request, call): Promise<AcquireResult<'fenced'>> {
+              const result = await inner.tryAcquire(request, call)
+              if (result.kind === 'granted') held.set(request.name, result.grant)
+              const mine = held.get(request.name)
+              const reenters = result.kind === 'busy' && mine !== undefined
+              return reenters ? { kind: 'granted', grant: { ...mine, attempt: request.attempt } } : result
+            },
+            release(claim, options, call) {
+              held.delete(claim.name)
+              return inner.release(claim, options, call)
+            },
+          }
+        },
+      }),
+  ),
+  brokenSession(
+    'who finds a name busy takes it',
+    'C27 C30 C35 C76 C166 C188 C189 C191 C201',
+    (inner, backend) => ({
+      async tryAcquire(request, call) {
+        const result = await inner.tryAcquire(request, call)
+        if (result.kind !== 'busy') return result
+        await backend.forceRelease(request.name, { kind: 'all' }, 'taken', call)
+        return inner.tryAcquire(request, call)
+      },
+    }),
+  ),
+  brokenSession('every call is another attempt', 'C26 C31 C32 C73 C74', (inner, { random }) => ({
+    tryAcquire: (request, call) =>
+      inner.tryAcquire({ ...request, attempt: `${publicIdOf(request.attempt)}.${random.id()}` }, call),
+  })),
+  brokenSession('a release does not ask whose it is', 'C36 C38 C41', (inner, backend) => ({
+    async release(claim, options, call) {
+      const outcome = await inner.release(claim, options, call)
+      if (outcome === 'released') return outcome
+      return (await backend.forceRelease(claim.name, { kind: 'all' }, 'mine', call)) > 0
+        ? 'released'
+        : 'not-held'
+    },
+  })),
+  broken('a release asks for the attempt and not for the session', 'C37 C130', () => {
+    const owners = new Map<string, (claim: Claim) => Promise<unknown>>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          tryAcquire(request, call) {
+            owners.set(request.attempt, (claim) => inner.release(claim, { keepForMs: 0 }, call))
+            return inner.tryAcquire(request, call)
+          },
+          async release(claim, options, call) {
+            const outcome = await inner.release(claim, options, call)
+            if (outcome === 'not-held') await owners.get(claim.attempt)?.(claim)
+            return outcome
+          },
+        }),
+      })
+  }),
+  brokenSession('a release always says that it released', 'C20 C39 C40 C42 C43', (inner) => ({
+    async release(claim, options, call) {
+      await inner.release(claim, options, call)
+      return 'released'
+    },
+  })),
+  brokenSession('a release does nothing', 'C29 C75 C78 C115 C179 C192 C207', () => ({
+    release: async () => 'released',
+  })),
+  brokenSession('tokens are constant', 'C45 C55', (inner) =>
+    regrant(inner, (grant) => ({ ...grant, token: 7n })),
+  ),
+  brokenSession('tokens are random ids', 'C45', (inner) =>
+    regrant(inner, (grant) => ({ ...grant, token: (grant.token * 0x9e3779b97f4a7c15n) % 2n ** 63n })),
+  ),
+  brokenSession('tokens are larger than 63 bits', 'C44', (inner) =>
+    regrant(inner, (grant) => ({ ...grant, token: grant.token + 2n ** 63n })),
+  ),
+  broken('every name counts its own tokens', 'C46 C52 C200', () => {
+    const counts = new Map<string, bigint>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) =>
+          regrant(inner, (grant) => {
+            const token = (counts.get(grant.name) ?? 0n) + 1n
+            counts.set(grant.name, token)
+            return { ...grant, token }
+          }),
+      })
+  }),
+  broken('every client counts its own tokens', 'C47 C49 C56', () => (backend) => {
+    let count = 0n
+    return replace(backend, { session: (inner) => regrant(inner, (grant) => ({ ...grant, token: ++count })) })
+  }),
+  broken('tokens fall back when a name is forgotten', 'C48', () => {
+    let offset = 1_000n
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => regrant(inner, (grant) => ({ ...grant, token: grant.token + offset })),
+        backend: (inner) => ({
+          async forget(name, call) {
+            offset -= 100n
+            return inner.forget(name, call)
+          },
+        }),
+      })
+  }),
+  broken('a place in line reserves its token', 'C54', () => {
+    let count = 0n
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          ...regrant(inner, (grant) => ({ ...grant, token: ++count })),
+          async enqueue(request, call) {
+            const token = ++count
+            const result = await lineOf(inner)(request, call)
+            return result.kind === 'granted' ? { ...result, grant: { ...result.grant, token } } : result
+          },
+        }),
+      })
+  }),
+  broken('the token is drawn before the grant', 'C53', () => {
+    let count = 0n
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          async tryAcquire(request, call) {
+            const token = ++count
+            for (let turns = Number(token % 3n); turns >= 0; turns--)
+              await new Promise((done) => setImmediate(done))
+            const result = await inner.tryAcquire(request, call)
+            return result.kind === 'granted' ? { ...result, grant: { ...result.grant, token } } : result
+          },
+        }),
+      })
+  }),
+  brokenBackend('the epoch is always 0', 'C5 C204', (inner) => ({ info: { ...inner.info, epoch: 0 } })),
+  brokenBackend('every client has an issuer of its own', 'C4', (inner) => ({
+    info: { ...inner.info, issuer: inner.random.id() },
+  })),
+  brokenBackend('a check looks at the name only', 'C153 C154', (inner) => ({
+    check: async ({ name }, call) => ((await inner.inspect(name, call))?.holders.length ?? 0) > 0,
+  })),
+  broken('a check remembers whoever has held', 'C154 C196', () => {
+    const known = new Set<string>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) =>
+          regrant(inner, (grant) => {
+            known.add(`${grant.name} ${publicIdOf(grant.attempt)} ${grant.token}`)
+            return grant
+          }),
+        backend: () => ({ check: async ({ name, id, token }) => known.has(`${name} ${id} ${token}`) }),
+      })
+  }),
+  brokenBackend('a force release takes everybody', 'C140 C141 C143', (inner) => ({
+    forceRelease: (name, _target, reason, call) => inner.forceRelease(name, { kind: 'all' }, reason, call),
+  })),
+  brokenBackend('a force release takes nobody', 'C142 C145 C148', () => ({ forceRelease: async () => 0 })),
+  brokenSession('a keep-alive reports no loss', 'C145 C146 C151 C198', (inner) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      return result.kind === 'alive' ? { ...result, lost: [] } : result
+    },
+  })),
+  brokenSession('a keep-alive gives every loss the same reason', 'C145', (inner) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      if (result.kind === 'gone') return result
+      return { ...result, lost: result.lost.map(({ attempt }) => ({ attempt, reason: 'deleted' as const })) }
+    },
+  })),
+  broken(
+    'a keep-alive removes what it does not list',
+    'C152 C210',
+    () => (backend) =>
+      replace(backend, {
+        session: (inner) => {
+          const held = new Map<string, Claim>()
+          return {
+            ...regrant(inner, (grant) => {
+              held.set(grant.attempt, grant)
+              return grant
+            }),
+            async keepAlive(claims, call) {
+              const listed = new Set([...claims.held, ...claims.waiting].map((claim) => claim.attempt))
+              for (const claim of held.values())
+                if (!listed.has(claim.attempt)) await inner.release(claim, { keepForMs: 0 }, call)
+              return inner.keepAlive(claims, call)
+            },
+          }
+        },
+      }),
+  ),
+]

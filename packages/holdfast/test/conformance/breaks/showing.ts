@@ -1,0 +1,237 @@
+/** Faults of what is said, shown, named, kept, and left behind. */
+import { memory } from '../../../src/backends/memory/index.ts'
+import { isHoldfastError } from '../../../src/core/errors.ts'
+import type { Backend, Call, NameState } from '../../../src/spi.ts'
+import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { memoryWorld } from '../worlds.ts'
+import {
+  type AnySession,
+  type Break,
+  broken,
+  brokenBackend,
+  brokenSession,
+  lineOf,
+  regrant,
+} from './break.ts'
+
+const fresh = (): Call => ({ signal: new AbortController().signal })
+
+/** Every method that takes a call gets another one, or has its errors changed. */
+function everyCall<T extends object>(
+  inner: T,
+  change: (run: (...args: unknown[]) => unknown) => (...args: unknown[]) => unknown,
+): T {
+  return new Proxy(inner, {
+    get(target, key) {
+      const value: unknown = Reflect.get(target, key, target)
+      const plain =
+        typeof value !== 'function' || typeof key === 'symbol' || key === 'watch' || key === 'enqueue'
+      return plain ? value : change((value as (...args: unknown[]) => unknown).bind(target))
+    },
+  })
+}
+
+/** Names are changed on the way to the engine; who asks is answered with the name that it asked for. */
+function renamed(change: (name: string) => string): (backend: Backend<'fenced'>) => Backend<'fenced'> {
+  const seen = new Map<string, string>()
+  const to = (name: string) => {
+    seen.set(change(name), name)
+    return change(name)
+  }
+  const back = (state: NameState) => ({ ...state, name: seen.get(state.name) ?? state.name })
+  return (backend) =>
+    replace(backend, {
+      session: (inner) => ({
+        async tryAcquire(request, call) {
+          const result = await inner.tryAcquire({ ...request, name: to(request.name) }, call)
+          return result.kind === 'granted'
+            ? { ...result, grant: { ...result.grant, name: request.name } }
+            : result
+        },
+        release: (claim, options, call) => inner.release({ ...claim, name: to(claim.name) }, options, call),
+      }),
+      backend: (inner) => ({
+        inspect: async (name, call) => {
+          const state = await inner.inspect(to(name), call)
+          return state && { ...back(state), name }
+        },
+        list: async (prefix, call) => (await inner.list(prefix, call)).map(back),
+      }),
+    })
+}
+
+function listed(
+  what: string,
+  red: string,
+  change: (states: readonly NameState[], prefix: string) => readonly NameState[],
+): Break {
+  return brokenBackend(what, red, (inner) => ({
+    list: async (prefix, call) => change(await inner.list('', call), prefix),
+  }))
+}
+
+const like = (prefix: string) =>
+  new RegExp(
+    `^${prefix
+      .replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+      .replaceAll('%', '.*')
+      .replaceAll('_', '.')}`,
+  )
+
+export const showingBreaks: readonly Break[] = [
+  brokenBackend('it declares a line that it has not', 'C1', (inner) => ({
+    info: { ...inner.info, waiting: 'notify' },
+  })),
+  brokenBackend('it declares no drift', 'C2', (inner) => ({ info: { ...inner.info, driftMs: () => 0 } })),
+  brokenBackend('it assumes nothing', 'C3', (inner) => ({ info: { ...inner.info, assumptions: [] } })),
+  brokenSession('it grants less than was asked for', 'C6 C61', (inner) => ({ ttlMs: inner.ttlMs / 2 })),
+  brokenSession('a grant says another TTL than its session', 'C6 C57', (inner) =>
+    regrant(inner, (grant) => ({ ...grant, ttlMs: grant.ttlMs * 2 })),
+  ),
+  brokenBackend('a force release always says that it released one', 'C144', (inner) => ({
+    forceRelease: async (...args) => Math.max(1, await inner.forceRelease(...args)),
+  })),
+  broken('whole attempts are shown', 'C155 C157 C180 C187', () => {
+    const attempts = new Map<string, string>()
+    const whole = (id: string) => attempts.get(id) ?? id
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          tryAcquire(request, call) {
+            attempts.set(request.attempt.slice(0, 22), request.attempt)
+            return inner.tryAcquire(request, call)
+          },
+        }),
+        backend: (inner) => ({
+          async inspect(name, call) {
+            const state = await inner.inspect(name, call)
+            return (
+              state && {
+                ...state,
+                holders: state.holders.map((holder) => ({ ...holder, note: whole(holder.id) })),
+              }
+            )
+          },
+          watch: async function* (prefix, options) {
+            for await (const event of inner.watch?.(prefix, options) ?? [])
+              yield event.kind === 'gap' ? event : { ...event, holder: whole(event.id) }
+          },
+        }),
+      })
+  }),
+  listed('every list lists everything', 'C158', (states) => states),
+  listed('a list is in the order of UTF-16', 'C159', (states, prefix) =>
+    states.filter(({ name }) => name.startsWith(prefix)).sort((a, b) => (a.name < b.name ? -1 : 1)),
+  ),
+  listed('a prefix is a pattern', 'C160', (states, prefix) =>
+    states.filter(({ name }) => like(prefix).test(name)),
+  ),
+  listed('a prefix ignores case', 'C160', (states, prefix) =>
+    states.filter(({ name }) => name.toLowerCase().startsWith(prefix.toLowerCase())),
+  ),
+  broken('names ignore case', 'C161', () => renamed((name) => name.toLowerCase())),
+  broken('names are normalized', 'C161', () => renamed((name) => name.normalize('NFKC'))),
+  broken('braces in names are taken for placeholders', 'C162', () =>
+    renamed((name) => name.replace(/[{}$]/g, '')),
+  ),
+  broken('names are keys of a plain object', 'C163', () => renamed((name) => (name in {} ? 'object' : name))),
+  broken('names are trimmed', 'C165', () => renamed((name) => name.trim())),
+  broken('names are unescaped', 'C165', () => renamed((name) => name.replaceAll('%2F', '/'))),
+  broken('names are cut at 254 bytes', 'C164', () => renamed((name) => name.slice(0, 254))),
+  {
+    what: 'namespace and name are joined by a slash',
+    red: ['C168', 'C169'],
+    createWorld: () =>
+      memoryWorld({
+        create({ namespace = 'default', ...options }) {
+          const joined = renamed((name) => `${namespace}/${name}`)(memory({ ...options, namespace: 'all' }))
+          return replace(joined, {
+            backend: (inner) => ({
+              info: { ...inner.info, namespace },
+              list: async (_prefix, call) => {
+                const all = await inner.list(`${namespace}/`, call)
+                return all.map((state) => ({ ...state, name: state.name.replace(`${namespace}/`, '') }))
+              },
+            }),
+          })
+        },
+      }),
+  },
+  {
+    what: 'namespaces are ignored',
+    red: ['C168'],
+    createWorld: () => memoryWorld({ create: ({ namespace: _ignored, ...options }) => memory(options) }),
+  },
+  brokenBackend('labels are cut at 100 characters', 'C167', (inner) => ({
+    openSession: (asked, call) => inner.openSession({ ...asked, holder: asked.holder.slice(0, 100) }, call),
+  })),
+  brokenSession('data is cut at 1,000 characters', 'C139', (inner) => ({
+    setData: (claim, data, call) => inner.setData?.(claim, data.slice(0, 1_000), call) ?? Promise.reject(),
+  })),
+  brokenSession('empty data is no data', 'C139', (inner) =>
+    regrant(inner, ({ previousData, ...grant }) => (previousData ? { ...grant, previousData } : grant)),
+  ),
+  brokenSession('data is not handed on', 'C132 C133 C134 C203', (inner) =>
+    regrant(inner, ({ previousData: _lost, ...grant }) => grant),
+  ),
+  brokenSession('data that is refused is said to be stored', 'C135 C136', (inner) => ({
+    async setData(claim, data, call) {
+      await inner.setData?.(claim, data, call)
+      return 'stored'
+    },
+  })),
+  brokenBackend('nothing is ever forgotten', 'C48 C137 C138', () => ({ forget: async () => 'not-found' })),
+  broken('calls are made although their caller has gone', 'C173 C174 C175', () => (backend) => {
+    const ignoring =
+      (run: (...args: unknown[]) => unknown) =>
+      (...args: unknown[]) =>
+        run(...args.slice(0, -1), fresh())
+    const deaf = replace(backend, { session: (inner) => everyCall<AnySession>(inner, ignoring) })
+    return everyCall(deaf, ignoring)
+  }),
+  broken('errors lose their types', 'C113', () => (backend) => {
+    const untyped =
+      (run: (...args: unknown[]) => unknown) =>
+      async (...args: unknown[]) => {
+        try {
+          return await run(...args)
+        } catch (error) {
+          throw isHoldfastError(error) ? new Error(error.message) : error
+        }
+      }
+    const vague = replace(backend, { session: (inner) => everyCall<AnySession>(inner, untyped) })
+    return everyCall(vague, untyped)
+  }),
+  brokenBackend('a client does not end', 'C177 C178', () => ({ [Symbol.asyncDispose]: async () => {} })),
+  brokenSession('a try that finds a name busy takes a place in line', 'C34 C170', (inner) => ({
+    async tryAcquire(request, call) {
+      const result = await inner.tryAcquire(request, call)
+      if (result.kind === 'busy') lineOf(inner)(request, fresh()).catch(() => {})
+      return result
+    },
+  })),
+  brokenBackend(
+    'a watch sees every name',
+    'C183',
+    (inner) =>
+      ({
+        watch: (_prefix, options) => inner.watch?.('', options) ?? [],
+      }) as Partial<Backend<'fenced'>>,
+  ),
+  brokenBackend(
+    'a watch without a past does not say so',
+    'C184 C185',
+    (inner) =>
+      ({
+        watch: (prefix, { signal }) => inner.watch?.(prefix, { signal }) ?? [],
+      }) as Partial<Backend<'fenced'>>,
+  ),
+  brokenBackend(
+    'a watch never ends',
+    'C186',
+    (inner) =>
+      ({
+        watch: (prefix, options) => inner.watch?.(prefix, { ...options, signal: fresh().signal }) ?? [],
+      }) as Partial<Backend<'fenced'>>,
+  ),
+]

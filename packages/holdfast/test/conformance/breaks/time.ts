@@ -1,0 +1,170 @@
+/** Faults of sessions, of time, and of what is believed. */
+import { instantOf } from '../../../src/core/clock.ts'
+import type { AcquireRequest } from '../../../src/spi.ts'
+import { request } from '../../../src/testing/conformance/toolbox.ts'
+import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import {
+  type AnySession,
+  type Break,
+  broken,
+  brokenBackend,
+  brokenEngineClock,
+  brokenSession,
+  lineOf,
+  regrant,
+} from './break.ts'
+
+export const timeBreaks: readonly Break[] = [
+  brokenBackend('every opening makes a session of its own', 'C7 C8', (inner) => ({
+    openSession: (asked, call) => inner.openSession({ ...asked, id: inner.random.id() }, call),
+  })),
+  broken('the engine keeps half of the TTL that it grants', 'C57 C58 C197', () => (backend) => {
+    const doubled = replace(backend, {
+      session: (inner) => ({
+        ttlMs: inner.ttlMs * 2,
+        async keepAlive(claims, call) {
+          const result = await inner.keepAlive(claims, call)
+          return result.kind === 'alive' ? { ...result, ttlMs: inner.ttlMs * 2 } : result
+        },
+        ...regrant(inner, (grant) => ({ ...grant, ttlMs: inner.ttlMs * 2 })),
+      }),
+    })
+    return replace(doubled, {
+      backend: (inner) => ({
+        openSession: (asked, call) => inner.openSession({ ...asked, ttlMs: asked.ttlMs / 2 }, call),
+      }),
+    })
+  }),
+  brokenSession('a keep-alive revives what is gone', 'C12 C13', (inner, backend) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      if (result.kind === 'alive') return result
+      const { id, ttlMs } = inner
+      const revived = await backend.openSession({ id, ttlMs, holder: 'revived' }, call)
+      for (const { name, attempt } of claims.held) {
+        await backend.forceRelease(name, { kind: 'all' }, 'revived', call)
+        await revived.tryAcquire(request(name, { attempt }), call)
+      }
+      return revived.keepAlive(claims, call)
+    },
+  })),
+  brokenSession('a keep-alive says yes without asking the engine', 'C11 C193 C206', (inner, { clock }) => ({
+    async keepAlive() {
+      const since = instantOf(clock)
+      return { kind: 'alive', since, ttlMs: inner.ttlMs, lost: [], granted: [], unlisted: [] }
+    },
+  })),
+  broken('a keep-alive prolongs every session of its client', 'C14', () => (backend) => {
+    const sessions = new Set<AnySession>()
+    return replace(backend, {
+      session: (inner) => {
+        sessions.add(inner)
+        return {
+          async keepAlive(claims, call) {
+            for (const session of sessions) await session.keepAlive({ held: [], waiting: [] }, call)
+            return inner.keepAlive(claims, call)
+          },
+        }
+      },
+    })
+  }),
+  brokenSession('a keep-alive counts from its answer', 'C10', (inner, { clock }) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      return result.kind === 'alive' ? { ...result, since: instantOf(clock) } : result
+    },
+  })),
+  broken(
+    'a session counts from the answer to its opening',
+    'C9',
+    () => (backend) => replace(backend, { session: () => ({ since: instantOf(backend.clock) }) }),
+  ),
+  brokenSession('a grant counts from its own answer', 'C59 C60 C208', (inner, { clock }) => ({
+    tryAcquire: regrant(inner, (grant) => ({ ...grant, since: instantOf(clock) })).tryAcquire,
+  })),
+  brokenSession('a grant that is handed over counts from its receipt', 'C85', (inner, { clock }) => ({
+    enqueue: regrant(inner, (grant) => ({ ...grant, since: instantOf(clock) })).enqueue,
+  })),
+  brokenSession(
+    'a grant that is handed over counts from the start of the wait',
+    'C86',
+    (inner, { clock }) => ({
+      async enqueue(asked, call) {
+        const since = instantOf(clock)
+        const result = await lineOf(inner)(asked, call)
+        return result.kind === 'granted' ? { ...result, grant: { ...result.grant, since } } : result
+      },
+    }),
+  ),
+  brokenBackend('attaching prolongs the session', 'C21', (inner) => ({
+    async attachSession(handle, call) {
+      const session = await inner.attachSession(handle, call)
+      await session?.keepAlive({ held: [], waiting: [] }, call)
+      return session
+    },
+  })),
+  brokenBackend('attaching to what is gone opens it again', 'C22 C23', (inner) => ({
+    attachSession: async (handle, call) =>
+      (await inner.attachSession(handle, call)) ??
+      inner.openSession(
+        { id: String(handle.id), ttlMs: Number(handle.ttlMs), holder: String(handle.holder) },
+        call,
+      ),
+  })),
+  brokenBackend('sessions of a client end with it', 'C25', (inner) => {
+    const opened: AnySession[] = []
+    return {
+      async openSession(asked, call) {
+        const session = await inner.openSession(asked, call)
+        opened.push(session)
+        return session
+      },
+      async [Symbol.asyncDispose]() {
+        for (const session of opened) await session.close({ signal: new AbortController().signal })
+        await inner[Symbol.asyncDispose]()
+      },
+    }
+  }),
+  broken('opening a session again brings back what it had', 'C212', () => {
+    const taken = new Map<string, AcquireRequest[]>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          tryAcquire(asked, call) {
+            taken.set(inner.id, [...(taken.get(inner.id) ?? []), asked])
+            return inner.tryAcquire(asked, call)
+          },
+        }),
+        backend: (inner) => ({
+          async openSession(asked, call) {
+            const session = await inner.openSession(asked, call)
+            for (const before of taken.get(asked.id) ?? []) await session.tryAcquire(before, call)
+            return session
+          },
+        }),
+      })
+  }),
+  brokenSession('closing does nothing', 'C16 C17 C24 C172 C205', () => ({ close: async () => {} })),
+  brokenSession('closing fails when the session is gone', 'C18 C66', (inner) => ({
+    async close(call) {
+      const { kind } = await inner.keepAlive({ held: [], waiting: [] }, call)
+      if (kind === 'gone') throw new Error('no such session')
+      await inner.close(call)
+    },
+  })),
+  brokenEngineClock('the engine has no timer of its own', 'C63 C182', (clock) => ({
+    monotonicMs: () => clock.monotonicMs(),
+    wallMs: () => clock.wallMs(),
+    setTimer: () => ({ cancel: () => {} }),
+  })),
+  brokenEngineClock("the engine's clock runs twice as fast", 'C57 C64 C156', (clock) => ({
+    monotonicMs: () => clock.monotonicMs() * 2,
+    wallMs: () => clock.wallMs(),
+    setTimer: (delayMs, fire) => clock.setTimer(delayMs / 2, fire),
+  })),
+  brokenEngineClock("the engine's clock stands still", 'C15 C19 C61 C62 C65 C127', (clock) => ({
+    monotonicMs: () => 1,
+    wallMs: () => 1,
+    setTimer: (delayMs, fire) => clock.setTimer(delayMs, fire),
+  })),
+]

@@ -1,0 +1,207 @@
+/** Faults of the line, of abandoning, of modes and of closed names. */
+import { isHoldfastError } from '../../../src/core/errors.ts'
+import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
+import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import {
+  type AnySession,
+  type Break,
+  broken,
+  brokenBackend,
+  brokenLine,
+  brokenSession,
+  lineOf,
+} from './break.ts'
+
+/** Both ways of acquiring, with a changed request. */
+function reask(inner: AnySession, change: (request: AcquireRequest) => AcquireRequest): Partial<AnySession> {
+  return {
+    tryAcquire: (request, call) => inner.tryAcquire(change(request), call),
+    enqueue: (request, call) => lineOf(inner)(change(request), call),
+  }
+}
+
+export const waitingBreaks: readonly Break[] = [
+  brokenLine('the last in line is served first', 'C69 C70 C72 C77 C84 C116 C147', {
+    first: {
+      get(this: Iterable<unknown>) {
+        return [...this].at(-1)
+      },
+    },
+  }),
+  brokenLine('the line does not hold back who comes later', 'C105 C117', { length: { get: () => 0 } }),
+  broken('a release wakes everybody who waits', 'C70', () => {
+    const waiting = new Map<string, Set<(result: EnqueueResult<'fenced'>) => void>>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          enqueue(request, call) {
+            const { name, attempt } = request
+            const { since, ttlMs } = inner
+            return new Promise((resolve, reject) => {
+              const wake = () =>
+                resolve({ kind: 'granted', grant: { name, attempt, token: 1n, since, ttlMs } })
+              waiting.set(name, (waiting.get(name) ?? new Set()).add(wake))
+              lineOf(inner)(request, call).then(resolve, reject)
+            })
+          },
+          async release(claim, options, call) {
+            const outcome = await inner.release(claim, options, call)
+            for (const wake of waiting.get(claim.name) ?? []) wake({ kind: 'session-gone' })
+            return outcome
+          },
+        }),
+      })
+  }),
+  brokenSession('nobody is told to wait', 'C68', (inner) => ({
+    enqueue: (request, { signal }) => lineOf(inner)(request, { signal }),
+  })),
+  brokenSession('everybody is told to wait', 'C67', (inner) => ({
+    enqueue(request, call) {
+      call.onQueued?.()
+      return lineOf(inner)(request, call)
+    },
+  })),
+  brokenSession('a wait cannot be called off', 'C88 C173', (inner) => ({
+    enqueue: (request, call) => lineOf(inner)(request, { ...call, signal: new AbortController().signal }),
+  })),
+  brokenSession('a wait in a session that is gone goes on for ever', 'C79 C82 C83', (inner) => ({
+    async enqueue(request, call) {
+      const result = await lineOf(inner)(request, call)
+      return result.kind === 'granted' ? result : new Promise(() => {})
+    },
+  })),
+  brokenSession('waiters never die', 'C80 C81 C171', (inner, { clock }) => ({
+    enqueue(request, call) {
+      const beat = () => {
+        inner.keepAlive({ held: [], waiting: [] }, { signal: new AbortController().signal }).catch(() => {})
+        clock.setTimer(inner.ttlMs / 3, beat)
+      }
+      beat()
+      return lineOf(inner)(request, call)
+    },
+  })),
+  brokenSession('a keep-alive brings no grants', 'C209', (inner) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      return result.kind === 'alive' ? { ...result, granted: [] } : result
+    },
+  })),
+  brokenSession('a keep-alive does not say what else there is', 'C210 C211', (inner) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      return result.kind === 'alive' ? { ...result, unlisted: [] } : result
+    },
+  })),
+  brokenSession('a keep-alive reports what was granted as lost', 'C87', (inner) => ({
+    async keepAlive(claims, call) {
+      const result = await inner.keepAlive(claims, call)
+      if (result.kind === 'gone') return result
+      const lost = result.granted.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))
+      return { ...result, lost: [...result.lost, ...lost] }
+    },
+  })),
+  brokenSession('abandoning does nothing', 'C89 C90 C91 C92 C95 C176 C181 C194 C195 C199', () => ({
+    abandon: async () => {},
+  })),
+  brokenSession('abandoning is a release', 'C93 C94 C96 C97 C101', (inner) => ({
+    async abandon(claim, call) {
+      await inner.release(claim, { keepForMs: 0 }, call)
+    },
+  })),
+  brokenSession('abandoning is forgotten at the next keep-alive', 'C96', (inner) => {
+    const abandoned = new Set<string>()
+    return {
+      async abandon(claim, call) {
+        abandoned.add(claim.attempt)
+        await inner.release(claim, { keepForMs: 0 }, call)
+      },
+      async tryAcquire(request, call) {
+        return abandoned.has(request.attempt) ? { kind: 'busy' } : inner.tryAcquire(request, call)
+      },
+      keepAlive(claims, call) {
+        abandoned.clear()
+        return inner.keepAlive(claims, call)
+      },
+    }
+  }),
+  brokenSession('abandoning frees the name, whoever holds it', 'C99 C100', (inner, backend) => ({
+    async abandon(claim, call) {
+      await inner.abandon(claim, call)
+      await backend.forceRelease(claim.name, { kind: 'all' }, 'abandoned', call)
+    },
+  })),
+  brokenSession('abandoning what is unknown fails', 'C98', (inner, backend) => ({
+    async abandon(claim, call) {
+      if ((await backend.inspect(claim.name, call)) === null) throw new Error('no such attempt')
+      await inner.abandon(claim, call)
+    },
+  })),
+  brokenSession('readers are writers', 'C102 C103 C106 C107 C108 C109 C202', (inner) =>
+    reask(inner, (request) =>
+      request.mode === 'shared' ? { ...request, weight: request.capacity } : request,
+    ),
+  ),
+  brokenSession('writers are readers', 'C103', (inner) =>
+    reask(inner, (request) => (request.mode === 'exclusive' ? { ...request, weight: 1 } : request)),
+  ),
+  brokenSession('every permit weighs 1', 'C111 C118 C119 C190', (inner) =>
+    reask(inner, (request) => (request.mode === 'permits' ? { ...request, weight: 1 } : request)),
+  ),
+  brokenSession('who disagrees on the capacity is told that it is busy', 'C113 C120', (inner) => ({
+    async tryAcquire(request, call) {
+      try {
+        return await inner.tryAcquire(request, call)
+      } catch (error) {
+        if (isHoldfastError(error, 'CAPACITY_MISMATCH')) return { kind: 'busy' }
+        throw error
+      }
+    },
+  })),
+  brokenSession('who disagrees on the capacity waits', 'C114', (inner) => ({
+    async enqueue(request, call) {
+      try {
+        return await lineOf(inner)(request, call)
+      } catch (error) {
+        return isHoldfastError(error, 'CAPACITY_MISMATCH') ? new Promise(() => {}) : Promise.reject(error)
+      }
+    },
+  })),
+  brokenBackend('a resize always says yes', 'C121 C122', (inner) => ({
+    resize: (name, capacity, call) =>
+      inner.resize(name, capacity, call).then(
+        () => 'resized',
+        () => 'resized',
+      ),
+  })),
+  brokenBackend('a resize does nothing', 'C120', () => ({ resize: async () => 'resized' })),
+  brokenSession('lock-delays are ignored', 'C123 C126', (inner) =>
+    reask(inner, (request) => ({ ...request, lockDelayMs: 0 })),
+  ),
+  broken(
+    'a lock-delay follows every release',
+    'C125',
+    () => (backend) =>
+      replace(backend, {
+        session: (inner) => {
+          const delays = new Map<string, number>()
+          return {
+            ...reask(inner, (request) => {
+              delays.set(request.attempt, request.lockDelayMs)
+              return request
+            }),
+            release: (claim, { keepForMs }, call) =>
+              inner.release(claim, { keepForMs: Math.max(keepForMs, delays.get(claim.attempt) ?? 0) }, call),
+          }
+        },
+      }),
+  ),
+  brokenSession('names are never kept closed', 'C128 C129 C131', (inner) => ({
+    release: (claim, _options, call) => inner.release(claim, { keepForMs: 0 }, call),
+  })),
+  brokenSession('nobody is told how long a name is closed', 'C124', (inner) => ({
+    async tryAcquire(request, call) {
+      const result = await inner.tryAcquire(request, call)
+      return result.kind === 'busy' ? { kind: 'busy' } : result
+    },
+  })),
+]

@@ -1,0 +1,36 @@
+import { describe, test } from 'vitest'
+import { describeBackend } from '../../src/testing/describe-backend.ts'
+import { weakenWaiting } from '../../src/testing/weaken-waiting.ts'
+import { bare } from './bare.ts'
+import { memoryExceptions } from './exceptions.ts'
+import { memoryWorld } from './worlds.ts'
+
+describeBackend({
+  name: 'memory',
+  describe,
+  test,
+  createWorld: () => memoryWorld(),
+  except: memoryExceptions,
+})
+
+// Two engines that have no line: one that tells when to try again, one that does not even do that.
+for (const waiting of ['notify', 'poll'] as const) {
+  describeBackend({
+    name: `memory weakened to ${waiting}`,
+    describe,
+    test,
+    createWorld: () => memoryWorld({ wrap: (backend) => weakenWaiting(backend, waiting) }),
+    lacks: ['queue'],
+    except: memoryExceptions.filter(({ rule }) => rule !== 'C71'),
+  })
+}
+
+// And one that can do nothing but lock: whatever it lacks it refuses.
+describeBackend({
+  name: 'memory stripped to bare locks',
+  describe,
+  test,
+  createWorld: () => memoryWorld({ wrap: bare }),
+  lacks: ['fencing', 'queue', 'shared', 'permits', 'data', 'lock-delay', 'hold-at-least', 'watch'],
+  except: memoryExceptions.filter(({ rule }) => ['C149', 'C150'].includes(rule)),
+})

@@ -1,0 +1,30 @@
+import { describe, test } from 'vitest'
+import { sleep, systemClock } from '../../src/core/clock.ts'
+import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import { sqliteWorld, sqliteWorldOnFakeClock } from './sqlite-world.ts'
+
+describeBackend({
+  name: 'sqlite',
+  describe,
+  test,
+  createWorld: () => sqliteWorldOnFakeClock(),
+  lacks: ['watch'],
+})
+
+// What depends on time most also holds by the system's own clock.
+const timely = new Set(['C57', 'C58', 'C61', 'C63', 'C81', 'C85', 'C197', 'C198'])
+
+describeBackend({
+  name: 'sqlite on the system clock',
+  describe,
+  test,
+  cases: backendCases().filter(({ rule }) => timely.has(rule)),
+  createWorld: () =>
+    sqliteWorld({
+      clock: systemClock,
+      passTime: (ms) => sleep(systemClock, ms, { keepsProcessAlive: true }),
+      ttlMs: 600,
+      resolutionMs: 150,
+    }),
+  lacks: ['watch'],
+})

@@ -1,0 +1,126 @@
+/** The suite itself: its cases as data, and the rules for what a backend may leave out. */
+import assert from 'node:assert/strict'
+import { describe, test } from 'vitest'
+import { replace } from '../../src/testing/conformance/wrapping.ts'
+import { type BackendSuite, backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import { memoryWorld } from './worlds.ts'
+
+/** A runner that collects and then runs, and tells what passed. */
+async function report(
+  suite: Omit<BackendSuite, 'name' | 'describe' | 'test'>,
+): Promise<Map<string, unknown>> {
+  const tests: { name: string; body: () => Promise<void> }[] = []
+  describeBackend({
+    name: 'memory',
+    describe: (_name, body) => body(),
+    test: (name, body) => void tests.push({ name, body }),
+    ...suite,
+  })
+  const results = new Map<string, unknown>()
+  for (const { name, body } of tests)
+    results.set(
+      name,
+      await body().then(
+        () => 'passed',
+        (error: unknown) => (error as Error).message,
+      ),
+    )
+  return results
+}
+
+const only = (...rules: string[]) => backendCases().filter(({ rule }) => rules.includes(rule))
+const createWorld = () => memoryWorld()
+
+const withoutData = () =>
+  memoryWorld({
+    wrap: (backend) =>
+      replace(backend, {
+        backend: (inner) => ({ info: { ...inner.info, data: false } }),
+        session: () => ({ setData: undefined }),
+      }),
+  })
+
+describe('the conformance suite', () => {
+  test('has at least 100 cases, each with a number of its own and a sentence of its own', () => {
+    const cases = backendCases()
+    assert(cases.length >= 100)
+    assert.equal(new Set(cases.map(({ rule }) => rule)).size, cases.length)
+    assert.equal(new Set(cases.map(({ title }) => title)).size, cases.length)
+    const numbers = cases.map(({ rule }) => Number(/^C(\d+)$/.exec(rule)?.[1])).sort((a, b) => a - b)
+    assert.deepEqual(
+      numbers,
+      Array.from({ length: cases.length }, (_, index) => index + 1),
+      'no number is left out',
+    )
+    for (const { title } of cases) assert.match(title, /^([GT]\d+ )*\S+( \S+){3,}$/)
+  })
+
+  test('names what ran: rule, guarantees and traps, and the sentence', async () => {
+    const results = await report({ createWorld, cases: only('C12') })
+    assert.deepEqual(
+      [...results],
+      [
+        ['every declared exception names a case once and says why', 'passed'],
+        ['C12 T31 a keep-alive does not revive an expired session', 'passed'],
+      ],
+    )
+  })
+
+  test('a declared exception runs, and passes because it fails', async () => {
+    const except = [{ rule: 'C71', why: 'there is no wire' }]
+    const results = await report({ createWorld, cases: only('C71'), except })
+    assert.equal(
+      results.get(
+        'exception C71: a release costs as many commands with many waiting as with few (there is no wire)',
+      ),
+      'passed',
+    )
+  })
+
+  test('an exception that would pass fails the run', async () => {
+    const except = [{ rule: 'C12', why: 'we thought so' }]
+    const results = await report({ createWorld, cases: only('C12'), except })
+    assert([...results.values()].includes('exception C12 would pass: remove it'))
+  })
+
+  test('an exception for a case that does not exist, or without a reason, fails the run', async () => {
+    const title = 'every declared exception names a case once and says why'
+    const cases = only('C12')
+    const check = async (except: BackendSuite['except']) =>
+      (await report({ createWorld, cases, except: except ?? [] })).get(title)
+    assert.equal(
+      await check([{ rule: 'C9999', why: 'a typing error' }]),
+      'exception C9999: there is no such case',
+    )
+    assert.equal(await check([{ rule: 'C12', why: ' ' }]), 'exception C12: say why')
+    assert.equal(
+      await check([
+        { rule: 'C12', why: 'once' },
+        { rule: 'C12', why: 'twice' },
+      ]),
+      'two exceptions name the same case',
+    )
+  })
+
+  test('a world that cannot be created fails also a declared exception', async () => {
+    const except = [{ rule: 'C71', why: 'there is no wire' }]
+    const unreachable = () => Promise.reject(new Error('the server is down'))
+    const results = await report({ createWorld: unreachable, cases: only('C12', 'C71'), except })
+    assert.deepEqual([...results.values()], ['passed', 'the server is down', 'the server is down'])
+  })
+
+  test('what a backend lacks must be declared, and is then refused rather than skipped', async () => {
+    const cases = only('C132')
+    const undeclared = await report({ createWorld: withoutData, cases })
+    assert([...undeclared.values()].includes("the backend has no data: declare it in 'lacks'"))
+    const declared = await report({ createWorld: withoutData, cases, lacks: ['data'] })
+    assert.equal(
+      declared.get(
+        'C132 lacks data and refuses it: the next holder gets what the last one left, and the first gets nothing',
+      ),
+      'passed',
+    )
+    const lying = await report({ createWorld, cases, lacks: ['data'] })
+    assert([...lying.values()].includes("the backend has data: remove it from 'lacks'"))
+  })
+})
