@@ -58,5 +58,6 @@ export type {
   WaiterState,
   WatchOptions,
 } from './core/types.ts'
+export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guards/guard.ts'
 export { type OpenLockerOptions, openLocker, type Requirement } from './open.ts'
 export type { Backend, WatchEvent, WatchEventKind } from './spi.ts'

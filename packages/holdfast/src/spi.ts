@@ -248,7 +248,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'>
   /** Removes the data of a name that nobody holds or waits for. */
   forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'>
-  /** Without it, core compares lists at intervals. */
+  /** Ends quietly when its signal aborts. Without it, core compares lists at intervals. */
   watch?(
     prefix: string,
     options: { readonly cursor?: string; readonly signal: AbortSignal },

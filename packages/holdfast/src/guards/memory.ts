@@ -1,0 +1,106 @@
+/**
+ * A guard over a map in this process, for tests and examples. What it remembers ends with the process, and so does
+ * what it protects: for anything that outlives a restart, use a guard that keeps its memory beside the data (T41).
+ *
+ * ```ts
+ * const accounts = new MemoryResource<number>()
+ * const guard = memoryGuard({ resource: accounts })
+ *
+ * await guard.run(lease, (tx) => tx.set('42', (tx.get('42') ?? 0) - 10))
+ * ```
+ */
+import type { Clock } from '../core/clock.ts'
+import { InvalidArgumentError } from '../core/errors.ts'
+import type { Fence } from '../core/fence.ts'
+import { checkName } from '../core/names.ts'
+import { announceAccepted, pass } from './checkpoint.ts'
+import { Forgetting } from './forgetting.ts'
+import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
+import type { MapMemory } from './memory/map-memory.ts'
+import { MemoryResource, MemoryTransaction, type MemoryTx } from './memory/resource.ts'
+import { assertHeld, checkProofs } from './proofs.ts'
+import {
+  checkEnterOptions,
+  checkGuardOptions,
+  checkPruneOptions,
+  checkRunOptions,
+  type GuardSettings,
+} from './settings.ts'
+
+export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
+export { MemoryResource, type MemoryTx } from './memory/resource.ts'
+
+export interface MemoryGuardOptions<Value> extends GuardOptions {
+  /** What is protected. Default: a resource of the guard's own. */
+  readonly resource?: MemoryResource<Value>
+  readonly clock?: Clock
+}
+
+export interface MemoryGuard<Value = unknown> extends Guard<MemoryTx<Value>> {
+  readonly resource: MemoryResource<Value>
+}
+
+export function memoryGuard<Value = unknown>(options: MemoryGuardOptions<Value> = {}): MemoryGuard<Value> {
+  const settings = checkGuardOptions(options, ['resource'])
+  const { resource = new MemoryResource<Value>() } = options
+  if (!(resource instanceof MemoryResource))
+    throw new InvalidArgumentError('resource', 'must be a MemoryResource.')
+  return new MapGuard(resource, settings)
+}
+
+class MapGuard<Value> implements MemoryGuard<Value> {
+  readonly resource: MemoryResource<Value>
+  readonly #settings: GuardSettings
+  readonly #forgetting: Forgetting
+
+  constructor(resource: MemoryResource<Value>, settings: GuardSettings) {
+    this.resource = resource
+    this.#settings = settings
+    this.#forgetting = new Forgetting(settings)
+  }
+
+  get name(): string {
+    return this.#settings.name
+  }
+
+  async run<T>(
+    proof: Proof | readonly Proof[],
+    effect: (tx: MemoryTx<Value>) => Promise<T> | T,
+    options?: RunOptions,
+  ): Promise<T> {
+    const { once, signal } = checkRunOptions(options)
+    const proofs = checkProofs(proof, once)
+    assertHeld(proofs)
+    const guarded = async (tx: MemoryTx<Value>) => {
+      const memory = this.#memoryIn(tx)
+      if (this.#forgetting.isDue()) memory.forget(this.#settings.forgetAfterMs)
+      pass(memory, this.#settings, proofs, once)
+      return await effect(tx)
+    }
+    const result = await this.resource.transaction(guarded, { signal })
+    announceAccepted(this.name, proofs)
+    return result
+  }
+
+  async enter(tx: MemoryTx<Value>, proof: Proof | readonly Proof[], options?: EnterOptions): Promise<void> {
+    const { once } = checkEnterOptions(options)
+    const proofs = checkProofs(proof, once)
+    pass(this.#memoryIn(tx), this.#settings, proofs, once)
+    announceAccepted(this.name, proofs)
+  }
+
+  async highest(name: string): Promise<Fence | null> {
+    return this.resource.mapsOf(this.name).names.get(checkName(name))?.highest ?? null
+  }
+
+  async prune(options: { readonly untouchedForMs: number }): Promise<number> {
+    const untouchedForMs = checkPruneOptions(options)
+    return this.resource.transaction((tx) => this.#memoryIn(tx).forget(untouchedForMs))
+  }
+
+  #memoryIn(tx: MemoryTx<Value>): MapMemory {
+    if (!(tx instanceof MemoryTransaction) || tx.resource !== this.resource)
+      throw new InvalidArgumentError('tx', "must be a transaction of the guard's resource.")
+    return tx.memoryOf(this.#settings.name, this.#settings.clock)
+  }
+}

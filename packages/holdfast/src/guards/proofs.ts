@@ -1,0 +1,65 @@
+/** What callers hand in, made sure of: types do not bind a caller who writes JavaScript. */
+import {
+  FenceInvalidError,
+  InvalidArgumentError,
+  isHoldfastError,
+  LeaseLostError,
+  quote,
+} from '../core/errors.ts'
+import { type Fence, isFence } from '../core/fence.ts'
+import { compareNames } from '../core/names.ts'
+import type { FencedLease } from '../core/types.ts'
+import type { Proof } from './guard.ts'
+
+export interface CheckedProof {
+  readonly fence: Fence
+  /** Absent if the fence came alone, from another process. */
+  readonly lease?: FencedLease
+}
+
+/** In the order of their names; none twice. */
+export function checkProofs(proof: Proof | readonly Proof[], once: boolean): readonly CheckedProof[] {
+  const given: readonly unknown[] = Array.isArray(proof) ? proof : [proof]
+  if (given.length === 0) throw new InvalidArgumentError('proof', 'must not be an empty list.')
+  const proofs = given.map(checkProof).sort((a, b) => compareNames(a.fence.name, b.fence.name))
+  proofs.forEach(({ fence }, index) => {
+    if (fence.name === proofs[index + 1]?.fence.name)
+      throw new InvalidArgumentError('proof', `must not have two fences for one name, ${quote(fence.name)}.`)
+    if (once && fence.mode === 'shared')
+      throw new InvalidArgumentError(
+        'once',
+        'needs exclusive fences: a guard does not remember every shared holder.',
+      )
+  })
+  return proofs
+}
+
+/** A holder that knows it has lost its lease must not even try. */
+export function assertHeld(proofs: readonly CheckedProof[]): void {
+  for (const { fence, lease } of proofs) {
+    if (lease === undefined || lease.state === 'held' || lease.state === 'jeopardy') continue
+    const { reason } = lease.signal
+    if (isHoldfastError(reason, 'LEASE_LOST')) throw reason
+    throw new LeaseLostError(fence.name, lease.state === 'released' ? 'released' : 'expired')
+  }
+}
+
+function checkProof(value: unknown): CheckedProof {
+  if (isFence(value)) return { fence: value }
+  if (isFencedLease(value)) return { fence: value.fence, lease: value }
+  throw new FenceInvalidError('not-a-fence', describe(value))
+}
+
+function isFencedLease(value: unknown): value is FencedLease {
+  if (typeof value !== 'object' || value === null) return false
+  const { fencing, fence, state, signal } = value as Partial<FencedLease>
+  return fencing === 'fenced' && isFence(fence) && typeof state === 'string' && signal instanceof AbortSignal
+}
+
+function describe(value: unknown): string {
+  if (value === null) return 'it is null'
+  if (typeof value !== 'object') return `it is a ${typeof value}`
+  if ((value as { fencing?: unknown }).fencing === 'unfenced')
+    return 'it is an unfenced lease or a permit: its backend issues no tokens, or several may hold at once'
+  return 'it is an object of another kind, or a copy of a fence'
+}

@@ -1,0 +1,98 @@
+/**
+ * The guard rule, as a pure decision about one fence:
+ *
+ *   exclusive   newer than every token seen, or the very grant that was seen last
+ *   shared      newer than the highest exclusive token seen
+ *
+ * A name that is not remembered is compared with its issuer's floor instead: the highest token among the forgotten.
+ */
+import type { Fence } from '../core/fence.ts'
+
+/** What is remembered of a name. */
+export interface Remembered {
+  /** The newest fence that was accepted. */
+  readonly highest: Fence
+  /** The highest token that an exclusive fence had; null if none was seen. */
+  readonly exclusiveToken: bigint | null
+}
+
+export interface Floor {
+  readonly token: bigint
+  readonly grant: string
+}
+
+/** What a guard knows that concerns one fence. */
+export interface Known {
+  readonly remembered: Remembered | null
+  /** Of the fence's issuer. */
+  readonly floor: Floor | null
+  /** Null as long as nobody's first fence has been seen. */
+  readonly trusted: readonly string[] | null
+}
+
+export type Verdict =
+  | { readonly accepted: true; readonly remembered: Remembered }
+  | { readonly accepted: false; readonly reason: 'foreign'; readonly expected: readonly string[] }
+  | {
+      readonly accepted: false
+      readonly reason: 'stale' | 'used'
+      readonly highest: bigint
+      readonly why: string
+    }
+
+export function judge(fence: Fence, known: Known, once: boolean): Verdict {
+  const { remembered, floor, trusted } = known
+  if (trusted !== null && !trusted.includes(fence.issuer)) return foreign(trusted)
+  if (remembered === null) return judgeByFloor(fence, floor, once)
+  // Tokens of two issuers are not comparable, even if both are trusted.
+  if (remembered.highest.issuer !== fence.issuer) return foreign([remembered.highest.issuer])
+  return fence.mode === 'exclusive' ? judgeExclusive(fence, remembered, once) : judgeShared(fence, remembered)
+}
+
+function judgeExclusive(fence: Fence, { highest }: Remembered, once: boolean): Verdict {
+  if (fence.token < highest.token) return stale(highest.token, 'a newer holder has been here')
+  if (fence.token === highest.token) {
+    // A broken engine can issue one token twice (T68): then the grant decides, and only the first to come passes.
+    if (highest.mode !== 'exclusive' || fence.grant !== highest.grant)
+      return stale(highest.token, 'another holder with the same token has been here')
+    if (once) return used(highest.token)
+  }
+  return accept(fence, fence.token)
+}
+
+function judgeShared(fence: Fence, { highest, exclusiveToken }: Remembered): Verdict {
+  if (exclusiveToken !== null && fence.token <= exclusiveToken)
+    return stale(exclusiveToken, 'an exclusive holder that is not older has been here')
+  // Shared holders come in any order; the newest of them is what an exclusive one must beat.
+  return accept(fence.token > highest.token ? fence : highest, exclusiveToken)
+}
+
+function judgeByFloor(fence: Fence, floor: Floor | null, once: boolean): Verdict {
+  if (floor !== null && fence.token <= floor.token) {
+    const isTheFloor = fence.token === floor.token && fence.grant === floor.grant
+    if (!isTheFloor) return stale(floor.token, 'this name was forgotten together with newer tokens')
+    if (once) return used(floor.token)
+  }
+  return accept(fence, fence.mode === 'exclusive' ? fence.token : null)
+}
+
+function accept(highest: Fence, exclusiveToken: bigint | null): Verdict {
+  return { accepted: true, remembered: { highest, exclusiveToken } }
+}
+
+function stale(highest: bigint, why: string): Verdict {
+  return { accepted: false, reason: 'stale', highest, why }
+}
+
+function used(highest: bigint): Verdict {
+  return {
+    accepted: false,
+    reason: 'used',
+    highest,
+    why: 'it has been used before and may be used once only',
+  }
+}
+
+function foreign(expected: readonly string[]): Verdict {
+  return { accepted: false, reason: 'foreign', expected }
+}

@@ -1,0 +1,132 @@
+/** What is specific to SQLite: connections of every kind, from their opening to their end. */
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { afterEach, beforeEach, describe, test } from 'vitest'
+import { type Fence, makeFence } from '../../core/fence.ts'
+import { type SqliteDatabase, sqliteGuard } from '../sqlite.ts'
+
+function fence(token: bigint, name = 'n', grant = `g${token}`): Fence {
+  return makeFence({ issuer: 'i', name, mode: 'exclusive', token, grant })
+}
+
+function createTable(database: DatabaseSync): void {
+  database.exec('CREATE TABLE IF NOT EXISTS cells (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
+}
+
+function readCell(database: SqliteDatabase, key: string): string | undefined {
+  const row = database.prepare('SELECT value FROM cells WHERE key = ?').get(key)
+  return (row as { value: string } | undefined)?.value
+}
+
+function writeCell(database: SqliteDatabase, key: string, value: string): void {
+  database.prepare('INSERT OR REPLACE INTO cells (key, value) VALUES (?, ?)').run(key, value)
+}
+
+describe('sqliteGuard and its connection', () => {
+  let folder: string
+  let path: string
+  let database: DatabaseSync
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'holdfast-guard-'))
+    path = join(folder, 'data.db')
+    database = new DatabaseSync(path)
+    createTable(database)
+  })
+
+  afterEach(async () => {
+    if (database.isOpen) database.close()
+    await rm(folder, { recursive: true })
+  })
+
+  test('connections that read numbers or return arrays, and those that cannot say whether they are in a transaction', async () => {
+    for (const options of [{ readBigInts: true }, { returnArrays: true }]) {
+      const guard = sqliteGuard({ database: new DatabaseSync(':memory:', options) })
+      await guard.run(fence(5n), () => {})
+      await assert.rejects(
+        guard.run(fence(4n), () => {}),
+        { code: 'FENCE_STALE' },
+      )
+    }
+    // As of Node before 22.16, or of another library: only what the guard says it needs.
+    const bare: SqliteDatabase = {
+      exec: (sql) => database.exec(sql),
+      prepare: (sql) => database.prepare(sql),
+    }
+    const guard = sqliteGuard({ database: bare })
+    await assert.rejects(guard.enter(bare, fence(1n)), { code: 'INVALID_ARGUMENT' })
+    await guard.run(fence(5n), () => guard.enter(bare, fence(6n, 'm')))
+    await assert.rejects(
+      guard.run(fence(6n), () => Promise.reject(new Error('planted'))),
+      /planted/,
+    )
+    assert.equal(database.isTransaction, false)
+    assert.equal((await guard.highest('n'))?.token, 5n)
+  })
+
+  test('tables of a later layout are refused instead of being misread', async () => {
+    const guard = sqliteGuard({ database })
+    await guard.run(fence(1n), () => {})
+    database.exec('UPDATE holdfast_guard_layout SET version = 2')
+    await assert.rejects(
+      sqliteGuard({ database }).run(fence(2n), () => {}),
+      { code: 'UNSUPPORTED' },
+    )
+    assert.equal(database.isTransaction, false)
+  })
+
+  test('a guard of its own connection closes it at its end, after the runs that were asked for', async () => {
+    const guard = sqliteGuard({ path })
+    const gate = Promise.withResolvers<void>()
+    const run = guard.run(fence(1n), async (tx) => {
+      await gate.promise
+      writeCell(tx, 'a', 'done')
+      return tx
+    })
+    const queued = guard.run(fence(1n), () => 'served')
+    const closed = guard[Symbol.asyncDispose]()
+    const late = assert.rejects(
+      guard.run(fence(2n), () => {}),
+      { code: 'CLOSED' },
+    )
+    gate.resolve()
+    const connection = await run
+    assert.equal(await queued, 'served')
+    await closed
+    await late
+    await guard[Symbol.asyncDispose]()
+    assert.equal(connection.isOpen, false)
+    assert.equal(readCell(database, 'a'), 'done')
+  })
+
+  test('a connection of the user stays open', async () => {
+    {
+      await using guard = sqliteGuard({ database })
+      await guard.run(fence(1n), () => {})
+    }
+    assert.equal(database.isOpen, true)
+  })
+
+  test('forgetting keeps one row for each issuer, however many names there were', async () => {
+    const guard = sqliteGuard({ database })
+    for (let token = 1n; token <= 100n; token++) await guard.run(fence(token, `name ${token}`), () => {})
+    assert.equal(await guard.prune({ untouchedForMs: 0 }), 100)
+    const count = (table: string) => database.prepare(`SELECT count(*) AS n FROM ${table}`).get()?.n
+    assert.equal(count('holdfast_guard_names'), 0)
+    assert.equal(count('holdfast_guard_issuers'), 1)
+    await assert.rejects(
+      guard.run(fence(99n, 'name 100'), () => {}),
+      { code: 'FENCE_STALE' },
+    )
+    await guard.run(fence(100n, 'name 100'), () => {})
+  })
+
+  test('nonsense options are refused', () => {
+    for (const options of [{}, { database, path }, { database: {} }, { path: '' }, { database, tabel: 'x' }])
+      assert.throws(() => sqliteGuard(options as { path: string }), { code: 'INVALID_ARGUMENT' })
+    assert.throws(() => sqliteGuard({ path: folder }), { code: 'BACKEND_UNAVAILABLE' })
+  })
+})
