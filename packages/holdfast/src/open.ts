@@ -13,7 +13,11 @@ export interface OpenLockerOptions extends LockerOptions {
 export type Requirement = 'fenced' | 'cluster'
 
 type RequiresFencing = {
-  readonly require: 'fenced' | readonly ['fenced', 'cluster'] | readonly ['cluster', 'fenced']
+  readonly require:
+    | 'fenced'
+    | readonly ['fenced']
+    | readonly ['fenced', 'cluster']
+    | readonly ['cluster', 'fenced']
 }
 
 /** Query parameters that every backend takes. */
@@ -82,6 +86,12 @@ function parseLockerUrl(url: unknown): LockerUrl {
     throw new InvalidArgumentError(
       'url',
       `has the scheme ${quote(`${scheme}:`)}, which no backend answers to; there are: ${known.join(', ')}.`,
+    )
+  // memory://jobs would quietly be another engine than memory:jobs, and sqlite://locks.db a file in the root folder.
+  if (/^\/\/(?!\/)/.test(rest))
+    throw new InvalidArgumentError(
+      'url',
+      `must not have // after ${scheme}:, because there is no host to name; write '${scheme}:…' or '${scheme}:/…'.`,
     )
   const [location = '', ...query] = rest.split('?')
   return { open, location: decodeLocation(location), parameters: parseParameters(query.join('?')) }

@@ -28,10 +28,10 @@ export class Cancellation {
     if (this.#cancelled) return
     this.#cancelled = true
     this.#reason = reason
-    const callbacks = this.#callbacks
-    this.#callbacks = undefined
     this.#controller?.abort(reason)
-    for (const callback of callbacks ?? []) callback()
+    // What one callback takes back of the others is not called any more.
+    for (const callback of this.#callbacks ?? []) callback()
+    this.#callbacks = undefined
   }
 
   /** Runs `callback` when cancelled (now, if it already is); the returned function takes it back. */

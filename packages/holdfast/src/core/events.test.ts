@@ -1,72 +1,11 @@
 import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { afterEach, describe, test } from 'vitest'
-import { tableRows } from '../../test/markdown-table.ts'
-import { createRig } from '../../test/rig.ts'
+import { describe, test } from 'vitest'
+import { createEventStage, documentedFields, kinds } from '../../test/event-stage.ts'
 import { memoryGuard } from '../guards/memory.ts'
-import type { CallKind, PlannedCall } from '../testing/faults.ts'
-import { faultyBackend } from '../testing/faulty-backend.ts'
-import { type EventKind, emit, type HoldfastEvents, hasListeners, onEvent } from './events.ts'
+import { emit, hasListeners, onEvent } from './events.ts'
 
-/** The compiler sees to it that no kind is missing here. */
-const all: Record<EventKind, true> = {
-  waiting: true,
-  acquired: true,
-  busy: true,
-  'timed-out': true,
-  failed: true,
-  renewed: true,
-  'renewal-failed': true,
-  jeopardy: true,
-  lost: true,
-  released: true,
-  'release-failed': true,
-  'held-long': true,
-  dropped: true,
-  paused: true,
-  'dual-owner-suspected': true,
-  'force-released': true,
-  'guard-accepted': true,
-  'guard-refused': true,
-}
-const kinds = Object.keys(all) as EventKind[]
-const documented = new Map(tableRows('events.md').map(({ kind, fields = '' }) => [kind, fields.split(', ')]))
-
-const stops: (() => void)[] = []
-afterEach(() => stops.splice(0).forEach((stop) => void stop()))
-
-let stages = 0
-
-/**
- * Two clients, `ours` and `other`, whose engine can be made to fail for `ours`. What `ours` reports is collected,
- * and every event must have exactly the fields that are documented.
- */
-function setStage() {
-  const rig = createRig()
-  const failing = new Set<CallKind>()
-  const holder = `ours-${++stages}`
-  const plan = ({ kind }: PlannedCall) =>
-    failing.has(kind) ? ({ kind: 'error-before', error: new Error(`${kind} failed`) } as const) : null
-  const ours = rig.locker({ holder, wrap: (backend) => faultyBackend(backend, { plan }) })
-  const seen: { kind: EventKind; event: object }[] = []
-  for (const kind of kinds) {
-    const stop = onEvent(kind, (event) => {
-      if ('holder' in event && event.holder !== holder) return
-      assert.deepEqual(Object.keys(event).sort(), [...(documented.get(kind) ?? [])].sort(), kind)
-      seen.push({ kind, event })
-    })
-    stops.push(stop)
-  }
-  const eventsOf = <K extends EventKind>(kind: K) =>
-    seen.filter((each) => each.kind === kind).map((each) => each.event as HoldfastEvents[K])
-  const one = <K extends EventKind>(kind: K): HoldfastEvents[K] => {
-    const found = eventsOf(kind)
-    assert.equal(found.length, 1, `one ${kind} among: ${seen.map((each) => each.kind).join(', ')}`)
-    return found[0]!
-  }
-  const about = { backend: 'memory', namespace: 'default', name: 'n', holder }
-  return { ...rig, ours, other: rig.locker({ holder: 'other' }), failing, eventsOf, one, about }
-}
+const setStage = createEventStage()
 
 describe('events of acquiring', () => {
   test('waiting, then acquired with the time that was waited', async () => {
@@ -138,7 +77,12 @@ describe('events of holding', () => {
     const { ours, clock, eventsOf } = setStage()
     await using _ = await ours.acquireAll(['a', 'b', 'c'])
     await clock.advance(5_600)
-    assert.deepEqual(eventsOf('renewed')[0], { backend: 'memory', namespace: 'default', leases: 3, tookMs: 0 })
+    assert.deepEqual(eventsOf('renewed')[0], {
+      backend: 'memory',
+      namespace: 'default',
+      leases: 3,
+      tookMs: 0,
+    })
   })
 
   test('renewal-failed, jeopardy once, and lost when the deadline comes', async () => {
@@ -302,7 +246,10 @@ describe('events of guards', () => {
     await guard.run(current, async () => {})
     assert.equal(one('guard-accepted').name, 'n')
     assert.equal(one('guard-accepted').token, current.fence.token)
-    await assert.rejects(guard.run(stale.fence, async () => {}), { code: 'FENCE_STALE' })
+    await assert.rejects(
+      guard.run(stale.fence, async () => {}),
+      { code: 'FENCE_STALE' },
+    )
     const { guard: _, ...refused } = one('guard-refused')
     const { token } = stale.fence
     assert.deepEqual(refused, { name: 'n', token, reason: 'stale', highest: current.fence.token })
@@ -342,7 +289,11 @@ describe('channels', () => {
     assert.equal(hasListeners('busy'), false)
   })
 
+  test('the tests above have made somebody emit every kind', () => {
+    assert.deepEqual([...setStage.emitted].sort(), [...kinds].sort())
+  })
+
   test('docs/reference/events.md lists every kind, and nothing else', () => {
-    assert.deepEqual([...documented.keys()], kinds)
+    assert.deepEqual([...documentedFields.keys()], kinds)
   })
 })

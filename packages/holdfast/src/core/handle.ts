@@ -5,7 +5,7 @@
 import type { Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation } from './cancellation.ts'
-import { InvalidArgumentError, UnsupportedError } from './errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import { type Fence, makeFence } from './fence.ts'
 import type { KeeperContext, KeptSession } from './keeper.ts'
@@ -67,14 +67,26 @@ abstract class Handle implements LeaseBase {
   }
 
   async ensure(ms: number, options?: CallOptions): Promise<void> {
-    const mostMs = this.#record.ttlMs - this.#context.info.driftMs(this.#record.ttlMs)
+    const { ttlMs, maxHoldLeftMs } = this.#record
+    const mostMs = Math.min(ttlMs - this.#context.info.driftMs(ttlMs), maxHoldLeftMs)
     checkNumber('ms', ms, { min: 0 })
-    if (ms > mostMs)
+    if (ms > mostMs && this.#record.isLive)
       throw new InvalidArgumentError(
         'ms',
-        `must be at most the TTL less drift, ${mostMs} ms for this lease, not ${ms}.`,
+        `must be at most what a renewal can give: the TTL less drift, or what is left of maxHoldMs; that is ${mostMs} ms ` +
+          `for this lease now, not ${ms}.`,
       )
-    if (this.remainingMs < ms || !this.#record.isLive) await this.renew(options)
+    if (this.remainingMs >= ms && this.#record.isLive) return
+    await this.renew(options)
+    if (this.remainingMs >= ms) return
+    throw (
+      this.#record.ended ??
+      new BackendUnavailableError(
+        this.#context.backendName,
+        `the renewal of "${this.name}" took so long that less than ${ms} ms remain`,
+        'not-applied',
+      )
+    )
   }
 
   async renew(options?: CallOptions): Promise<void> {

@@ -8,7 +8,8 @@ import type { CallOptions, Lease, LeaseSet, ReleaseOutcome } from './types.ts'
 export function canonicalOrder(names: readonly string[]): readonly string[] {
   if (!Array.isArray(names) || names.length === 0)
     throw new InvalidArgumentError('names', 'must be a list of at least one name.')
-  const sorted = names.map((name) => checkName(name, 'names')).sort(compareNames)
+  // Array.from also visits holes, which `map` would skip unchecked.
+  const sorted = Array.from(names, (name) => checkName(name, 'names')).sort(compareNames)
   const twice = sorted.find((name, index) => index > 0 && sorted[index - 1] === name)
   if (twice !== undefined)
     throw new InvalidArgumentError('names', `must not have a name twice: ${JSON.stringify(twice)}.`)

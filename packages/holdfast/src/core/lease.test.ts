@@ -1,9 +1,13 @@
 import { describe, expect, test } from 'vitest'
-import { createRig, eventsDuring } from '../../test/rig.ts'
+import { createRig, eventsDuring, peek } from '../../test/rig.ts'
+import type { FaultPlan } from '../testing/faults.ts'
+import { faultyBackend } from '../testing/faulty-backend.ts'
 import { LeaseLostError } from './errors.ts'
 
 const ttlMs = 9_000
 const driftMs = ttlMs * 0.01 + 2
+const slowKeepAlives: FaultPlan = ({ kind }) =>
+  kind === 'keepAlive' ? { kind: 'late-reply', ms: 900 } : null
 
 describe('belief', () => {
   test('G3 belief ends at since + TTL − drift, and the signal aborts in that very moment', async () => {
@@ -182,6 +186,21 @@ describe('terms', () => {
     expect(renewal).toMatchObject({ leases: 1 })
     expect(lease.remainingMs).toBeGreaterThan(8_000)
     await expect(lease.ensure(ttlMs)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  })
+
+  test('ensure does not promise more than maxHoldMs leaves, nor more than a slow renewal has left', async () => {
+    const { clock, locker } = createRig()
+    const short = await locker().acquire('a', { ttlMs, maxHoldMs: 400 })
+    await expect(short.ensure(401)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await short.ensure(400)
+    const slow = await locker({
+      wrap: (backend) => faultyBackend(backend, { plan: slowKeepAlives }),
+    }).acquire('b', { ttlMs })
+    clock.block(100)
+    const ensuring = peek(slow.ensure(ttlMs - driftMs))
+    await clock.advance(1_000)
+    expect(ensuring).toMatchObject({ status: 'rejected', reason: { code: 'BACKEND_UNAVAILABLE' } })
+    expect(slow.state).toBe('held')
   })
 
   test('data goes from one holder to the next', async () => {

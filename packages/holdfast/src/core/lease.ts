@@ -94,6 +94,10 @@ export class LeaseRecord {
     return elapsedMs(this.host.clock, this.acquiredAt)
   }
 
+  get maxHoldLeftMs(): number {
+    return this.terms.maxHoldMs - this.heldForMs
+  }
+
   get signal(): AbortSignal {
     this.judge()
     if (this.#controller === undefined) {
@@ -185,6 +189,6 @@ export class LeaseRecord {
 
   #timeLeftMs(): number {
     const byEngine = this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
-    return Math.min(byEngine, this.terms.maxHoldMs - this.heldForMs)
+    return Math.min(byEngine, this.maxHoldLeftMs)
   }
 }

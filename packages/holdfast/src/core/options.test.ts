@@ -181,11 +181,12 @@ describe('other options', () => {
     refused(() => checkNote('n'.repeat(1_025)), 'note', /at most 1024 bytes/)
   })
 
-  test('data may be empty and of any characters, up to 4 KiB of UTF-8', () => {
-    for (const data of ['', '\u0000\n', 'd'.repeat(4_096), '\u00e9'.repeat(2_048)])
+  test('data may be empty and of any characters but zero, up to 4 KiB of UTF-8', () => {
+    for (const data of ['', '\u0001\n', 'd'.repeat(4_096), '\u00e9'.repeat(2_048)])
       assert.equal(checkData(data), data)
     refused(() => checkData('d'.repeat(4_097)), 'data', /at most 4096 bytes of UTF-8; it has 4097/)
     refused(() => checkData('\u00e9'.repeat(2_049)), 'data', /at most 4096 bytes of UTF-8; it has 4098/)
+    refused(() => checkData('a\u0000b'), 'data', /U\+0000/)
     refused(() => checkData('\ud800'), 'data', /well-formed/)
     for (const value of [null, undefined, 5, {}, Buffer.from('x')])
       refused(() => checkData(value), 'data', /must be a string, not /)

@@ -12,7 +12,11 @@ export class Sessions<F extends Fencing> {
   readonly #backend: Backend<F>
   readonly #context: KeeperContext
   readonly #byTtl = new Map<number, Set<KeptSession<F>>>()
+  /** By TTL, for those who ask for the same: they wait for one session, whichever it will be. */
   readonly #opening = new Map<number, Promise<KeptSession<F>>>()
+  /** Sessions that the engine is being asked for. */
+  readonly #requested = new Set<Promise<KeptSession<F>>>()
+  readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
   #closed = false
 
   constructor(backend: Backend<F>, context: KeeperContext) {
@@ -28,7 +32,7 @@ export class Sessions<F extends Fencing> {
 
   take(ttlMs: number): Promise<KeptSession<F>> {
     const ready = this.ready(ttlMs)
-    if (ready !== undefined) return Promise.resolve(ready)
+    if (ready !== undefined) return Promise.resolve(this.#handOut(ready))
     const shared = this.#opening.get(ttlMs)
     if (shared !== undefined) return shared
     const opening = this.#makeRoomFor(ttlMs).finally(() => this.#opening.delete(ttlMs))
@@ -52,24 +56,34 @@ export class Sessions<F extends Fencing> {
   }
 
   async #makeRoomFor(ttlMs: number): Promise<KeptSession<F>> {
-    if (this.#closed) throw new ClosedError()
-    const open = this.all.filter((session) => session.isOpen)
-    if (open.length + this.#opening.size < defaults.maxSessions) return this.#open(ttlMs)
-    const idle = open.find((session) => session.isIdle)
-    if (idle !== undefined) {
-      await idle.close()
-      return this.#open(ttlMs)
+    for (;;) {
+      if (this.#closed) throw new ClosedError()
+      const open = this.all.filter((session) => session.isOpen)
+      if (open.length + this.#requested.size < defaults.maxSessions) return this.#request(ttlMs)
+      const idle = open.find((session) => session.isIdle && !this.#isWanted(session))
+      if (idle !== undefined) return this.#request(ttlMs, idle)
+      // More TTLs than sessions: the lease rides on one whose TTL comes nearest.
+      const usable = open.filter((session) => session.takesNewLeases)
+      const distance = (session: KeptSession<F>) => Math.abs(session.engineSession.ttlMs - ttlMs)
+      const nearest = usable.sort((a, b) => distance(a) - distance(b))[0]
+      if (nearest !== undefined) return this.#handOut(nearest)
+      if (this.#requested.size === 0)
+        throw new BackendUnavailableError(
+          this.#context.backendName,
+          `all ${defaults.maxSessions} sessions have calls whose outcome is unknown; the engine does not answer`,
+          'not-applied',
+        )
+      // Those that it could ride on are only just being opened.
+      await Promise.race(this.#requested).catch(() => {})
     }
-    // More TTLs than sessions: the lease rides on one whose TTL comes nearest.
-    const usable = open.filter((session) => session.takesNewLeases)
-    const distance = (session: KeptSession<F>) => Math.abs(session.engineSession.ttlMs - ttlMs)
-    const nearest = usable.sort((a, b) => distance(a) - distance(b))[0]
-    if (nearest !== undefined) return nearest
-    throw new BackendUnavailableError(
-      this.#context.backendName,
-      `all ${defaults.maxSessions} sessions have calls whose outcome is unknown; the engine does not answer`,
-      'not-applied',
-    )
+  }
+
+  /** Counts against the limit from here on, so that concurrent calls cannot exceed it together. */
+  #request(ttlMs: number, insteadOf?: KeptSession<F>): Promise<KeptSession<F>> {
+    const closed = insteadOf?.close() ?? Promise.resolve()
+    const requested = closed.then(() => this.#open(ttlMs))
+    this.#requested.add(requested)
+    return requested.finally(() => this.#requested.delete(requested))
   }
 
   async #open(ttlMs: number): Promise<KeptSession<F>> {
@@ -87,7 +101,18 @@ export class Sessions<F extends Fencing> {
     }
     const sessions = this.#byTtl.get(ttlMs) ?? new Set()
     this.#byTtl.set(ttlMs, sessions.add(session))
+    return this.#handOut(session)
+  }
+
+  #handOut(session: KeptSession<F>): KeptSession<F> {
+    this.#handedOutAtMs.set(session, this.#context.clock.monotonicMs())
     return session
+  }
+
+  /** Whoever was given it may be about to use it, or have a first call under way: closing it would rob them. */
+  #isWanted(session: KeptSession<F>): boolean {
+    const handedOutAtMs = this.#handedOutAtMs.get(session) ?? Number.NEGATIVE_INFINITY
+    return this.#context.clock.monotonicMs() - handedOutAtMs < this.#context.callTimeoutMs
   }
 
   #forget(ttlMs: number, session: KeptSession<F>): void {

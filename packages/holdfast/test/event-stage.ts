@@ -1,0 +1,80 @@
+/** Two clients and an engine, for tests that look at what is reported. */
+import assert from 'node:assert/strict'
+import { onTestFinished } from 'vitest'
+import { type EventKind, type HoldfastEvents, onEvent } from '../src/core/events.ts'
+import type { CallKind, PlannedCall } from '../src/testing/faults.ts'
+import { faultyBackend } from '../src/testing/faulty-backend.ts'
+import { tableRows } from './markdown-table.ts'
+import { createRig } from './rig.ts'
+
+/** The compiler sees to it that no kind is missing here. */
+const everyKind: Record<EventKind, true> = {
+  waiting: true,
+  acquired: true,
+  busy: true,
+  'timed-out': true,
+  failed: true,
+  renewed: true,
+  'renewal-failed': true,
+  jeopardy: true,
+  lost: true,
+  released: true,
+  'release-failed': true,
+  'held-long': true,
+  dropped: true,
+  paused: true,
+  'dual-owner-suspected': true,
+  'force-released': true,
+  'guard-accepted': true,
+  'guard-refused': true,
+}
+export const kinds = Object.keys(everyKind) as EventKind[]
+
+/** The fields of each kind, as docs/reference/events.md has them. */
+export const documentedFields = new Map(
+  tableRows('events.md').map(({ kind, fields = '' }) => [kind, fields.split(', ')]),
+)
+
+/**
+ * Each stage has two clients, `ours` and `other`; calls of `ours` whose kind is in `failing` fail. What `ours`
+ * reports is collected, and every event must have exactly the fields that are documented.
+ */
+export function createEventStage() {
+  const emitted = new Set<EventKind>()
+  let stages = 0
+
+  function setStage() {
+    const rig = createRig()
+    const failing = new Set<CallKind>()
+    const holder = `ours-${++stages}`
+    const plan = ({ kind }: PlannedCall) =>
+      failing.has(kind) ? ({ kind: 'error-before', error: new Error(`${kind} failed`) } as const) : null
+    const ours = rig.locker({ holder, wrap: (backend) => faultyBackend(backend, { plan }) })
+    const other = rig.locker({ holder: 'other' })
+
+    const seen: { kind: EventKind; event: object }[] = []
+    for (const kind of kinds) {
+      const stop = onEvent(kind, (event) => {
+        if ('holder' in event && event.holder !== holder) return
+        seen.push({ kind, event })
+        emitted.add(kind)
+      })
+      onTestFinished(stop)
+    }
+    onTestFinished(() => {
+      for (const { kind, event } of seen)
+        assert.deepEqual(Object.keys(event).sort(), [...(documentedFields.get(kind) ?? [])].sort(), kind)
+    })
+    const eventsOf = <K extends EventKind>(kind: K) =>
+      seen.filter((each) => each.kind === kind).map((each) => each.event as HoldfastEvents[K])
+    const one = <K extends EventKind>(kind: K): HoldfastEvents[K] => {
+      const [event, ...more] = eventsOf(kind)
+      const heard = seen.map((each) => each.kind).join(', ')
+      assert.ok(event !== undefined && more.length === 0, `one ${kind} expected among: ${heard}`)
+      return event
+    }
+    const about = { backend: 'memory', namespace: 'default', name: 'n', holder }
+    return { ...rig, ours, other, failing, eventsOf, one, about }
+  }
+  return Object.assign(setStage, { emitted })
+}
