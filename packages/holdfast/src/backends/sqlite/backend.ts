@@ -1,0 +1,105 @@
+/** The SPI over one SQLite file, shared by the processes of one machine. */
+import { type Clock, instantOf } from '../../core/clock.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
+import type { Random } from '../../core/ids.ts'
+import type {
+  Backend,
+  BackendInfo,
+  BackendSession,
+  Call,
+  ForceTarget,
+  NameState,
+  SessionHandle,
+  SessionRequest,
+} from '../../spi.ts'
+import type { Engine } from './engine.ts'
+import { catchUp } from './line.ts'
+import { inspect, list } from './looking.ts'
+import { forceRelease, forget, resize } from './operators.ts'
+import { SqliteSession } from './session.ts'
+import type { Statistics } from './statistics.ts'
+
+export class SqliteBackend implements Backend<'fenced'> {
+  readonly info: BackendInfo<'fenced'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly #engine: Engine
+
+  constructor(engine: Engine, info: BackendInfo<'fenced'>, random: Random) {
+    this.info = info
+    this.clock = engine.clock
+    this.random = random
+    this.#engine = engine
+  }
+
+  /** What it has done so far, for tests and measurements. */
+  get statistics(): Readonly<Statistics> {
+    return this.#engine.statistics
+  }
+
+  async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
+    const { namespace, machine } = this.#engine
+    const { id, holder, ttlMs } = request
+    const since = instantOf(this.clock)
+    const opened = await this.#engine.write(call, (tx) => {
+      this.#engine.checkFile(tx)
+      // A session that has expired is removed first, so that a late repetition does not bring it back (T31).
+      catchUp(tx)
+      const [row] = tx.sql.openSession.all(id, namespace, holder, ttlMs, tx.nowMs, machine.bootId)
+      if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
+      return row
+    })
+    return new SqliteSession(this.#engine, { id, no: opened.no, ttlMs: opened.ttl_ms, holder, since })
+  }
+
+  async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
+    const id = String(handle.id)
+    const now = instantOf(this.clock)
+    const found = this.#engine.read(call, (sql, nowMs) => sql.findSession.first(id, this.#engine.namespace, nowMs))
+    if (found === undefined) return null
+    // Attaching prolongs nothing, so belief counts from when the session was last prolonged.
+    const agoMs = now.monotonicMs - (found.expires_at - found.ttl_ms)
+    const since = { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
+    return new SqliteSession(this.#engine, { id, no: found.no, ttlMs: found.ttl_ms, holder: found.holder, since })
+  }
+
+  async inspect(name: string, call: Call): Promise<NameState | null> {
+    return this.#engine.read(call, (sql, nowMs) => inspect(sql, this.#place(name), nowMs))
+  }
+
+  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+    return this.#engine.read(call, (sql, nowMs) => list(sql, this.#engine.namespace, prefix, nowMs))
+  }
+
+  async check(
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    call: Call,
+  ): Promise<boolean> {
+    const { name, id, token } = holder
+    const found = this.#engine.read(call, (sql, nowMs) =>
+      sql.check.first(this.#engine.namespace, name, token, id, nowMs),
+    )
+    return found !== undefined
+  }
+
+  /** The reason is for core's events; the file does not keep it. */
+  forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+    return this.#engine.write(call, (tx) => forceRelease(tx, this.#place(name), target))
+  }
+
+  resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
+    return this.#engine.write(call, (tx) => resize(tx, this.#place(name), capacity))
+  }
+
+  forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
+    return this.#engine.write(call, (tx) => forget(tx, this.#place(name)))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#engine.close()
+  }
+
+  #place(name: string): { readonly namespace: string; readonly name: string } {
+    return { namespace: this.#engine.namespace, name }
+  }
+}

@@ -1,0 +1,200 @@
+/**
+ * What a session does with its claims, each as a step inside a transaction. What may go wrong between the steps:
+ *
+ *   acquire    send · begin · judge · insert · commit · answer
+ *              crash before the commit: nothing happened. Crash or lost answer after it: the claim is the session's and
+ *              ends with it; asked again, the attempt finds its own row and the same token. A pause anywhere: `since`
+ *              is older than the session's last prolongation, so belief ends first.
+ *   keepAlive  send · begin · prolong · commit · answer
+ *              the row's new end counts from inside the transaction, belief from before it was sent.
+ *   release    delete · promote · commit · wake
+ *              one transaction: there is no moment in which the name is free and the first in line does not have it.
+ *              Crash before the wake-up: the successor holds the name and finds out at its next look.
+ *   abandon    mark · delete · promote · commit
+ *              a late request meets the mark; the mark goes only together with the session (T73).
+ */
+import assert from 'node:assert/strict'
+import { CapacityMismatchError, type LossReason } from '../../core/errors.ts'
+import { type AcquireRequest, type Claim, LOCK_CAPACITY, type LostClaim } from '../../spi.ts'
+import { unavailable } from './failures.ts'
+import { catchUp, Places, promote, removeSession } from './line.ts'
+import type { Situation } from './statements.ts'
+import type { Transaction } from './transaction.ts'
+
+/** Whose claims these are. */
+export interface Owner {
+  readonly namespace: string
+  /** The session's row. Numbers are never used again. */
+  readonly session: number
+}
+
+/** A grant as the file knows it; the session adds since when it may be believed. */
+export interface Granted {
+  readonly kind: 'granted'
+  readonly token: bigint
+  readonly data: string | null
+}
+
+export type Admission =
+  | Granted
+  | { readonly kind: 'busy'; readonly retryAfterMs?: number }
+  | { readonly kind: 'session-gone' }
+
+export function tryAcquire(tx: Transaction, owner: Owner, request: AcquireRequest): Admission {
+  const situation = judge(tx, owner, request)
+  if (situation === null) return { kind: 'session-gone' }
+  if (situation.ended === 1) return { kind: 'busy' }
+  return admit(tx, owner, request, situation) ?? busy(tx, situation)
+}
+
+/** Null: it has a place in line now, and has to wait for its turn. */
+export function enqueue(
+  tx: Transaction,
+  owner: Owner,
+  request: AcquireRequest,
+  address: () => string | null,
+): Exclude<Admission, { kind: 'busy' }> | null {
+  const situation = judge(tx, owner, request)
+  if (situation === null) return { kind: 'session-gone' }
+  if (situation.ended === 1) throw unavailable('the attempt was abandoned', 'not-applied')
+  const granted = admit(tx, owner, request, situation)
+  if (granted !== null || situation.place !== null) return granted
+  const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
+  const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
+  tx.sql.insertWaiter.run(owner.namespace, name, attempt, owner.session, ...common, address())
+  return null
+}
+
+/** Everything that decides, as it is once all that is due by now has been done. Null: the session is gone. */
+function judge(tx: Transaction, owner: Owner, { name, attempt }: Claim): Situation | null {
+  const look = () => tx.sql.situation.first(owner.namespace, name, owner.session, attempt)
+  let situation = look()
+  const dueMs = Math.min(situation?.first_expiry ?? Infinity, situation?.closed_until ?? Infinity)
+  if (dueMs <= tx.nowMs) {
+    catchUp(tx)
+    situation = look()
+  }
+  return situation === undefined || situation.alive_until === null ? null : situation
+}
+
+/** Null: not now. */
+function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation: Situation): Granted | null {
+  const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
+  const { namespace, session } = owner
+  if (situation.holds === 1) return grantOf(tx, owner, request)
+  if (situation.capacity !== null && situation.capacity !== capacity)
+    throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(situation.capacity))
+  // Who is first in line and fits has been promoted already; everybody else is behind somebody.
+  const isClosed = situation.closed_until !== null
+  if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
+  const token = tx.drawToken()
+  const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
+  tx.sql.insertHolder.run(namespace, name, attempt, session, token, ...common, situation.data)
+  return { kind: 'granted', token, data: situation.data }
+}
+
+function busy(tx: Transaction, { closed_until }: Situation): Admission {
+  return closed_until === null ? { kind: 'busy' } : { kind: 'busy', retryAfterMs: closed_until - tx.nowMs }
+}
+
+/** What the attempt was granted before. */
+function grantOf(tx: Transaction, owner: Owner, claim: Claim): Granted {
+  const found = tx.sql.grantOf.first(owner.namespace, claim.name, claim.attempt, owner.session)
+  assert(found !== undefined, 'the transaction has just seen it')
+  return { kind: 'granted', token: found.token, data: found.data }
+}
+
+export function release(
+  tx: Transaction,
+  owner: Owner,
+  { name, attempt }: Claim,
+  keepForMs: number,
+): 'released' | 'not-held' {
+  const { namespace, session } = owner
+  const [released] = tx.sql.release.all(namespace, name, attempt, session, tx.nowMs)
+  if (released === undefined) return 'not-held'
+  if (keepForMs > 0) tx.sql.close.run(namespace, name, released.capacity, tx.nowMs + keepForMs)
+  if (released.waited_for === 1) makeRoom(tx, owner, name)
+  return 'released'
+}
+
+export function abandon(tx: Transaction, owner: Owner, { name, attempt }: Claim): void {
+  const { namespace, session } = owner
+  if (tx.sql.isAlive.first(session, tx.nowMs) === undefined) return
+  tx.sql.mark.run(session, attempt, 'abandoned')
+  const held = tx.sql.deleteHolder.run(namespace, name, attempt, session)
+  const waited = tx.sql.deleteWaiter.run(namespace, name, attempt, session)
+  if (held + waited > 0) makeRoom(tx, owner, name)
+}
+
+/** After something has left a name. */
+function makeRoom(tx: Transaction, { namespace }: Owner, name: string): void {
+  catchUp(tx)
+  promote(tx, namespace, name)
+}
+
+export function setData(
+  tx: Transaction,
+  { namespace, session }: Owner,
+  { name, attempt }: Claim,
+  data: string,
+): 'stored' | 'not-held' {
+  const stored = tx.sql.setData.run(namespace, name, attempt, session, tx.nowMs, data)
+  return stored > 0 ? 'stored' : 'not-held'
+}
+
+export interface Kept {
+  readonly lost: readonly LostClaim[]
+  readonly granted: readonly (Claim & Granted)[]
+  readonly unlisted: readonly Claim[]
+}
+
+/** One statement for all claims, however many; more only if the session has others than it thinks. Null: gone. */
+export function keepAlive(
+  tx: Transaction,
+  owner: Owner,
+  claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+): Kept | null {
+  const { sql } = tx
+  const { session } = owner
+  const listed = new Map([...claims.held, ...claims.waiting].map((claim) => [claim.attempt, claim]))
+  const attempts = JSON.stringify([...listed.keys()])
+  const [kept] = sql.keepAlive.all(session, tx.nowMs, attempts)
+  catchUp(tx)
+  if (kept === undefined) return null
+  const missing = (JSON.parse(kept.missing) as string[]).map((attempt) => listed.get(attempt))
+  const lost = missing
+    .filter((claim) => claim !== undefined)
+    .map((claim) => ({ attempt: claim.attempt, reason: whyLost(tx, owner, claim) }))
+  return {
+    lost,
+    granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
+    unlisted: kept.claims === listed.size - lost.length ? [] : sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt })),
+  }
+}
+
+function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LossReason {
+  if (tx.sql.markOf.first(session, attempt)?.kind === 'force-released') return 'force-released'
+  const { held, capacity } = tx.sql.heldWeight.first(namespace, name) ?? { held: 0, capacity: null }
+  // What the claim weighed is gone with it; no claim weighs less than 1.
+  return capacity !== null && held + 1 > capacity ? 'taken-over' : 'deleted'
+}
+
+/** Those that hold by now although they were listed as waiting. */
+function turnsOf(tx: Transaction, owner: Owner, waiting: readonly Claim[]): (Claim & Granted)[] {
+  const asked = JSON.stringify(waiting.map(({ name, attempt }) => [name, attempt]))
+  return tx.sql.turns
+    .all(owner.namespace, owner.session, asked)
+    .map(({ name, attempt, token, data }) => ({ kind: 'granted', name, attempt, token, data }))
+}
+
+export function closeSession(tx: Transaction, { session }: Owner): void {
+  const touched = new Places()
+  catchUp(tx)
+  removeSession(tx, session, touched)
+  for (const { namespace, name } of touched) promote(tx, namespace, name)
+}
+
+export function describeCapacity(capacity: number): string {
+  return capacity === LOCK_CAPACITY ? 'a lock' : `a semaphore of ${capacity} permits`
+}

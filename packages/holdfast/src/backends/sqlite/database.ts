@@ -1,0 +1,98 @@
+/** A thin layer over `node:sqlite`: typed rows, counted statements, and transactions that say when they are busy. */
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite'
+import { isBusy } from './failures.ts'
+import type { Synchronous } from './open.ts'
+import type { Statistics } from './statistics.ts'
+
+export class Query<Row> {
+  readonly #statement: StatementSync
+  readonly #statistics: Statistics
+
+  constructor(statement: StatementSync, statistics: Statistics) {
+    this.#statement = statement
+    this.#statistics = statistics
+  }
+
+  first(...parameters: SQLInputValue[]): Row | undefined {
+    this.#statistics.statements++
+    return this.#statement.get(...parameters) as Row | undefined
+  }
+
+  all(...parameters: SQLInputValue[]): Row[] {
+    this.#statistics.statements++
+    return this.#statement.all(...parameters) as Row[]
+  }
+
+  /** How many rows it changed. */
+  run(...parameters: SQLInputValue[]): number {
+    this.#statistics.statements++
+    return Number(this.#statement.run(...parameters).changes)
+  }
+}
+
+export class Database {
+  readonly statistics: Statistics
+  readonly #connection: DatabaseSync
+  readonly #synchronous: Synchronous
+  readonly #begin: StatementSync
+  readonly #commit: StatementSync
+  readonly #rollback: StatementSync
+
+  constructor(connection: DatabaseSync, synchronous: Synchronous, statistics: Statistics) {
+    this.#connection = connection
+    this.#synchronous = synchronous
+    this.statistics = statistics
+    this.#begin = connection.prepare('BEGIN IMMEDIATE')
+    this.#commit = connection.prepare('COMMIT')
+    this.#rollback = connection.prepare('ROLLBACK')
+  }
+
+  query<Row>(sql: string): Query<Row> {
+    return new Query(this.#connection.prepare(sql), this.statistics)
+  }
+
+  /** For rows with tokens, which a JavaScript number cannot carry: all their integers are `bigint`. */
+  bigQuery<Row>(sql: string): Query<Row> {
+    const statement = this.#connection.prepare(sql)
+    statement.setReadBigInts(true)
+    return new Query(statement, this.statistics)
+  }
+
+  /** False: another connection has the write lock, and nothing has begun. */
+  begin(): boolean {
+    try {
+      this.#begin.run()
+      return true
+    } catch (error) {
+      if (!isBusy(error)) throw error
+      this.statistics.busyRetries++
+      return false
+    }
+  }
+
+  commit(): void {
+    this.statistics.transactions++
+    this.#commit.run()
+  }
+
+  /** After some errors SQLite has already rolled back by itself. */
+  rollBack(): void {
+    try {
+      this.#rollback.run()
+    } catch {}
+  }
+
+  /** What is committed within `work` is on the disk when it returns, and not only in the system's memory. */
+  durably<T>(work: () => T): T {
+    this.#connection.exec('PRAGMA synchronous = FULL')
+    try {
+      return work()
+    } finally {
+      this.#connection.exec(`PRAGMA synchronous = ${this.#synchronous}`)
+    }
+  }
+
+  close(): void {
+    this.#connection.close()
+  }
+}

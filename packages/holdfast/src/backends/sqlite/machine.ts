@@ -1,0 +1,64 @@
+/**
+ * Which machine this is, and since which start. Expiry is judged by the monotonic clock, whose readings mean
+ * something only to processes of the same boot and of the same time namespace (T71): after a restart the old
+ * readings lie days ahead, and in another time namespace they are shifted.
+ */
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { UnsupportedError } from '../../core/errors.ts'
+
+export interface MachineIdentity {
+  /** Different after every start of the machine, the same for all of its processes. */
+  readonly bootId: string
+  /** How far this process's monotonic clock is shifted from the machine's, in any fixed notation. */
+  readonly timeNamespaceOffset: string
+}
+
+const NOT_SHIFTED = '0 0'
+
+let own: MachineIdentity | undefined
+
+export function ownMachine(): MachineIdentity {
+  own ??= identify(process.platform)
+  return own
+}
+
+/** Exported for its test; `ownMachine` asks the system once. */
+export function identify(platform: NodeJS.Platform): MachineIdentity {
+  try {
+    if (platform === 'linux')
+      return {
+        bootId: readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(),
+        timeNamespaceOffset: monotonicOffset(readTimeNamespaceOffsets()),
+      }
+    if (platform === 'darwin') {
+      const bootId = execFileSync('/usr/sbin/sysctl', ['-n', 'kern.bootsessionuuid'], { encoding: 'utf8' })
+      return { bootId: bootId.trim(), timeNamespaceOffset: NOT_SHIFTED }
+    }
+  } catch (cause) {
+    throw new UnsupportedError(
+      'sqlite: this system does not say when it was started, so a lease from before a restart could not be told ' +
+        'from a living one. Pass `machine: { bootId, timeNamespaceOffset }`.',
+      { cause },
+    )
+  }
+  throw new UnsupportedError(
+    `sqlite: it is not known how to tell one start of the machine from another on ${platform}. Pass ` +
+      '`machine: { bootId, timeNamespaceOffset }` with an id that changes when the machine restarts.',
+  )
+}
+
+/** Null on kernels that have no time namespaces. */
+function readTimeNamespaceOffsets(): string | null {
+  try {
+    return readFileSync('/proc/self/timens_offsets', 'utf8')
+  } catch {
+    return null
+  }
+}
+
+/** The seconds and nanoseconds of the line `monotonic <seconds> <nanoseconds>`. */
+export function monotonicOffset(offsets: string | null): string {
+  const [, seconds, nanoseconds] = /^monotonic\s+(-?\d+)\s+(-?\d+)$/m.exec(offsets ?? '') ?? []
+  return seconds === undefined || nanoseconds === undefined ? NOT_SHIFTED : `${seconds} ${nanoseconds}`
+}

@@ -1,0 +1,169 @@
+/**
+ * Opens the file: checks it, makes an empty one ours, and admits this machine.
+ *
+ *   path ──checkFile──▶ a file that may be ours ──ensureSchema──▶ ours ──WAL──▶ shared ──admit──▶ open
+ *
+ * What a restart of the machine leaves in the file is over: no process survived it, and the monotonic readings of the
+ * last boot mean nothing now (T71). Whoever comes first after a restart removes it. It must be certain that there
+ * was one: a container may be shown a boot id of its own, and its neighbours' claims must not be taken for remains.
+ * After a restart nobody can have the file open, so the removal takes the file for itself alone, and when it cannot
+ * get that, it refuses.
+ */
+import { statSync } from 'node:fs'
+import { DatabaseSync } from 'node:sqlite'
+import { isHoldfastError, quote, UnsupportedError } from '../../core/errors.ts'
+import type { Random } from '../../core/ids.ts'
+import { codeOf, foreignFile, isBusy, readOnly, sqliteCodes, unavailable } from './failures.ts'
+import { checkFile, type FileSystemTypeOf } from './file-checks.ts'
+import type { MachineIdentity } from './machine.ts'
+import { ensureSchema } from './schema.ts'
+
+export type Synchronous = 'normal' | 'full'
+
+export interface OpenOptions {
+  readonly path: string
+  readonly machine: MachineIdentity
+  readonly synchronous: Synchronous
+  readonly random: Random
+  readonly fileSystemTypeOf: FileSystemTypeOf
+}
+
+export interface OpenFile {
+  readonly connection: DatabaseSync
+  readonly path: string
+  /** Random, made with the file: tells it from every other, also from one that takes its place. */
+  readonly fileId: string
+  /** Whether the path still leads to the file that is open. */
+  isInPlace(): boolean
+}
+
+/** Opening is synchronous, so it waits for others by sleeping; a healthy neighbour needs milliseconds. */
+const LONGEST_WAIT_MS = 5_000
+const PAUSE_MS = 20
+
+export function openFile(options: OpenOptions): OpenFile {
+  const path = checkFile(options.path, options.fileSystemTypeOf)
+  for (let waitedMs = 0; ; ) {
+    try {
+      const opened = tryToOpen(path, options)
+      if (opened !== null) return opened
+      removeRemains(path, options.machine)
+    } catch (error) {
+      if (!isBusy(error) || waitedMs >= LONGEST_WAIT_MS) throw asTyped(error, path)
+      waitedMs += pause(options.random)
+    }
+  }
+}
+
+/** Null: the file is of another boot, and was closed again. */
+function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
+  const connection = connect(path, options)
+  try {
+    if (isAdmitted(connection, path, options.machine)) return describe(connection, path)
+  } catch (error) {
+    connection.close()
+    throw error
+  }
+  connection.close()
+  return null
+}
+
+function connect(path: string, options: OpenOptions): DatabaseSync {
+  const connection = new DatabaseSync(path)
+  try {
+    connection.exec(`PRAGMA busy_timeout = ${PAUSE_MS}`)
+    ensureSchema(connection, path, { fileId: options.random.id(), ...options.machine })
+    const mode = connection.prepare('PRAGMA journal_mode = WAL').get()?.journal_mode
+    if (mode !== 'wal')
+      throw new UnsupportedError(`sqlite: ${quote(path)} cannot be shared here: SQLite refused its WAL mode.`)
+    connection.exec(`
+      PRAGMA busy_timeout = 0;
+      PRAGMA synchronous = ${options.synchronous};
+      PRAGMA fullfsync = ON;
+      PRAGMA temp_store = MEMORY;
+      PRAGMA wal_autocheckpoint = ${PAGES_PER_CHECKPOINT};
+    `)
+    return connection
+  } catch (error) {
+    connection.close()
+    throw error
+  }
+}
+
+/** 8 MiB of log. Each checkpoint waits for the disk twice, in the middle of somebody's commit. */
+const PAGES_PER_CHECKPOINT = 8_192
+
+function isAdmitted(connection: DatabaseSync, path: string, machine: MachineIdentity): boolean {
+  const found = connection.prepare('SELECT boot_id, time_namespace FROM meta').get()
+  if (found?.boot_id !== machine.bootId) return false
+  if (found.time_namespace === machine.timeNamespaceOffset) return true
+  throw new UnsupportedError(
+    `sqlite: ${quote(path)} is used by processes whose monotonic clock is shifted by "${found.time_namespace}" and ` +
+      `this one's by "${machine.timeNamespaceOffset}" (time namespaces). They cannot agree on when a lease ends; ` +
+      'run all of them in one time namespace, or give them different files.',
+  )
+}
+
+/** Removes what the last boot left behind, alone with the file; busy if somebody else has it open. */
+function removeRemains(path: string, machine: MachineIdentity): void {
+  const connection = new DatabaseSync(path)
+  try {
+    connection.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON')
+    connection.exec('BEGIN IMMEDIATE')
+    const found = connection.prepare('SELECT boot_id FROM meta').get()
+    // Somebody else may have been faster, and what the file holds now is alive.
+    if (found?.boot_id === machine.bootId) return
+    connection.prepare('DELETE FROM sessions WHERE boot_id <> ?').run(machine.bootId)
+    // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, T68).
+    connection
+      .prepare('UPDATE meta SET next_token = reserved_token, boot_id = ?, time_namespace = ?')
+      .run(machine.bootId, machine.timeNamespaceOffset)
+    connection.exec(`
+      DELETE FROM holders WHERE session NOT IN (SELECT no FROM sessions);
+      DELETE FROM waiters WHERE session NOT IN (SELECT no FROM sessions);
+      DELETE FROM marks WHERE session NOT IN (SELECT no FROM sessions);
+      DELETE FROM names WHERE data IS NULL;
+      UPDATE names SET closed_until = NULL;
+      COMMIT;
+    `)
+  } finally {
+    connection.close()
+  }
+}
+
+function describe(connection: DatabaseSync, path: string): OpenFile {
+  const { ino, dev } = statSync(path)
+  return {
+    connection,
+    path,
+    fileId: String(connection.prepare('SELECT file_id FROM meta').get()?.file_id),
+    isInPlace() {
+      const found = statSync(path, { throwIfNoEntry: false })
+      return found?.ino === ino && found.dev === dev
+    },
+  }
+}
+
+function asTyped(error: unknown, path: string): unknown {
+  if (isHoldfastError(error)) return error
+  const code = codeOf(error)
+  if (code === sqliteCodes.NOTADB) return foreignFile(path, 'is not an SQLite database', error)
+  if (code === sqliteCodes.READONLY || code === sqliteCodes.CANTOPEN) return readOnly(path, error)
+  if (isBusy(error))
+    return new UnsupportedError(
+      `sqlite: ${quote(path)} could not be had within ${LONGEST_WAIT_MS} ms. Either another program keeps it ` +
+        'locked, or processes that were shown another boot id (as in system containers) have it open: all users of ' +
+        'one file must run under one kernel and see the same /proc/sys/kernel/random/boot_id.',
+      { cause: error },
+    )
+  return unavailable(`${quote(path)} could not be opened`, 'not-applied', error)
+}
+
+const sleepCell = new Int32Array(new SharedArrayBuffer(4))
+
+/** Returns how long it slept; not the same for all who wait for the same file. */
+function pause(random: Random): number {
+  const ms = PAUSE_MS * (0.5 + random.fraction())
+  Atomics.wait(sleepCell, 0, 0, ms)
+  return ms
+}

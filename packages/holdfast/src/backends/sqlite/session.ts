@@ -1,0 +1,139 @@
+/** A client's view of its session: it adds to what the file says since when this client may believe it. */
+import assert from 'node:assert/strict'
+import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  BackendSession,
+  Call,
+  Claim,
+  EnqueueResult,
+  Grant,
+  KeepAliveResult,
+  SessionHandle,
+} from '../../spi.ts'
+import * as claims from './claims.ts'
+import type { Engine } from './engine.ts'
+
+export interface SessionFacts {
+  readonly id: string
+  /** The number of its row. */
+  readonly no: number
+  readonly ttlMs: number
+  readonly holder: string
+  readonly since: Instant
+}
+
+export class SqliteSession implements BackendSession<'fenced'> {
+  readonly id: string
+  readonly ttlMs: number
+  readonly since: Instant
+  readonly handle: SessionHandle
+  readonly #engine: Engine
+  readonly #owner: claims.Owner
+  /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
+  #prolongedAt: Instant
+
+  constructor(engine: Engine, { id, no, ttlMs, holder, since }: SessionFacts) {
+    this.#engine = engine
+    this.#owner = { namespace: engine.namespace, session: no }
+    this.id = id
+    this.ttlMs = ttlMs
+    this.since = since
+    this.handle = { id, ttlMs, holder }
+    this.#prolongedAt = since
+  }
+
+  async keepAlive(
+    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    call: Call,
+  ): Promise<KeepAliveResult<'fenced'>> {
+    const { room, clock } = this.#engine
+    const since = instantOf(clock)
+    const kept = await this.#engine.write(call, (tx) => {
+      this.#engine.checkFile(tx)
+      const kept = claims.keepAlive(tx, this.#owner, listed)
+      for (const { attempt, token, data } of kept?.granted ?? [])
+        tx.afterCommit(() => room.granted(this.#owner.session, attempt, token, data))
+      if (kept !== null) tx.afterCommit(() => this.#prolonged(since))
+      return kept
+    })
+    if (kept === null) return { kind: 'gone' }
+    const granted = kept.granted.map(({ token, data, ...claim }) => this.#grant(claim, token, data))
+    const { lost, unlisted } = kept
+    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted }
+  }
+
+  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
+    checkWeight(request)
+    const admission = await this.#engine.write(call, (tx) => claims.tryAcquire(tx, this.#owner, request))
+    return admission.kind === 'granted' ? this.#granted(request, admission) : admission
+  }
+
+  async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+    checkWeight(request)
+    const { room, wakeUps } = this.#engine
+    const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
+    const { name, attempt } = request
+    const admission = await this.#engine.write(call, (tx) => {
+      const admission = claims.enqueue(tx, this.#owner, request, () => wakeUps.address())
+      if (admission === null)
+        tx.afterCommit(() =>
+          room.add({
+            name,
+            attempt,
+            session: this.#owner.session,
+            signal: call.signal,
+            granted: (token, data) => ({ kind: 'granted', grant: this.#grant(request, token, data) }),
+            resolve: turn.resolve,
+            reject: turn.reject,
+          }),
+        )
+      return admission
+    })
+    if (admission?.kind === 'granted') return this.#granted(request, admission)
+    if (admission !== null) return admission
+    call.onQueued?.()
+    return turn.promise
+  }
+
+  abandon(claim: Claim, call: Call): Promise<void> {
+    return this.#engine.write(call, (tx) => {
+      claims.abandon(tx, this.#owner, claim)
+      tx.afterCommit(() => this.#engine.room.abandoned(this.#owner.session, claim.attempt))
+    })
+  }
+
+  setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+    return this.#engine.write(call, (tx) => claims.setData(tx, this.#owner, claim, data))
+  }
+
+  release(
+    claim: Claim,
+    { keepForMs }: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    return this.#engine.write(call, (tx) => claims.release(tx, this.#owner, claim, keepForMs))
+  }
+
+  close(call: Call): Promise<void> {
+    return this.#engine.write(call, (tx) => claims.closeSession(tx, this.#owner))
+  }
+
+  #prolonged(since: Instant): void {
+    this.#prolongedAt = laterOf(this.#prolongedAt, since)
+  }
+
+  #granted(claim: Claim, { token, data }: claims.Granted): { kind: 'granted'; grant: Grant<'fenced'> } {
+    return { kind: 'granted', grant: this.#grant(claim, token, data) }
+  }
+
+  #grant({ name, attempt }: Claim, token: bigint, data: string | null): Grant<'fenced'> {
+    const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
+    return data === null ? grant : { ...grant, previousData: data }
+  }
+}
+
+function checkWeight({ weight, capacity }: AcquireRequest): void {
+  assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
+}

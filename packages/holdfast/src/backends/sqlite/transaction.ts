@@ -1,0 +1,50 @@
+/** One write transaction while it is open: the time by which it judges, and what must happen once it has committed. */
+import type { Statements } from './statements.ts'
+import { TokenCounter } from './tokens.ts'
+
+/** A waiter whose turn has come. */
+export interface Handover {
+  readonly session: number
+  readonly attempt: string
+  readonly token: bigint
+  readonly data: string | null
+  /** Where its process listens; null if it does not. */
+  readonly address: string | null
+}
+
+export class Transaction {
+  readonly sql: Statements
+  /**
+   * Read after the write lock was won. Whoever prolonged a session has committed before that, and nobody else can
+   * while this transaction is open, so what has expired by this time stays so (T66).
+   */
+  readonly nowMs: number
+  readonly handovers: Handover[] = []
+  /** Sessions that this transaction has removed. */
+  readonly endedSessions: number[] = []
+  readonly #tokens: TokenCounter
+  readonly #afterCommit: (() => void)[] = []
+
+  constructor(sql: Statements, nowMs: number) {
+    this.sql = sql
+    this.nowMs = nowMs
+    this.#tokens = new TokenCounter(sql)
+  }
+
+  drawToken(): bigint {
+    return this.#tokens.draw()
+  }
+
+  /** `hook` runs only if and after this transaction has committed, before anything else does. */
+  afterCommit(hook: () => void): void {
+    this.#afterCommit.push(hook)
+  }
+
+  beforeCommit(): void {
+    this.#tokens.writeBack()
+  }
+
+  committed(): void {
+    for (const hook of this.#afterCommit) hook()
+  }
+}

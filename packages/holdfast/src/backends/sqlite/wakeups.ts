@@ -1,0 +1,164 @@
+/**
+ * Tells waiters in other processes that their turn has come, through one local socket per backend. A message is the
+ * public half of an attempt's id and a line break: who receives it looks into the file, which alone decides. So a lost
+ * message costs a poll, and a forged one a look.
+ *
+ * The file stores only a random id for each listener; the folder is each user's own. So whoever can write the file
+ * cannot make this process talk to other sockets. Users of one file who are not the same user of the system, or have
+ * another folder for temporary files, do not reach each other here and poll.
+ */
+import { lstatSync, mkdirSync, readdirSync, statSync, unlinkSync } from 'node:fs'
+import { connect, createServer, type Server, type Socket } from 'node:net'
+import { tmpdir, userInfo } from 'node:os'
+import { join } from 'node:path'
+import type { Random } from '../../core/ids.ts'
+import type { Statistics } from './statistics.ts'
+
+export interface WakeUpOptions {
+  readonly random: Random
+  readonly statistics: Statistics
+  /** Called with the public ids that somebody says have been granted. */
+  readonly onWakeUp: (ids: readonly string[]) => void
+  /** For tests. */
+  readonly folder?: string
+}
+
+const ID = /^[\w-]{22}$/
+const LONGEST_MESSAGE = 64
+/** A process that is stopped does not read; what it has not read by then it will find by polling. */
+const MOST_UNSENT_BYTES = 64 * 1_024
+/** The shortest limit of the systems that we know is macOS's, with its final zero byte. */
+const LONGEST_SOCKET_PATH = 103
+
+export class WakeUps {
+  readonly #options: WakeUpOptions
+  readonly #folder: string
+  readonly #peers = new Map<string, Socket>()
+  readonly #incoming = new Set<Socket>()
+  #listening: { readonly server: Server; readonly address: string | null } | undefined
+
+  constructor(options: WakeUpOptions) {
+    this.#options = options
+    this.#folder = options.folder ?? join(tmpdir(), `holdfast-${userInfo().uid}`)
+  }
+
+  /** Where this process listens, from the first time that somebody asks; null if it cannot. */
+  address(): string | null {
+    this.#listening ??= this.#listen()
+    return this.#listening.address
+  }
+
+  send(address: string, id: string): void {
+    if (!ID.test(address)) return
+    const socket = this.#peers.get(address) ?? this.#connect(address)
+    if (socket.writableLength > MOST_UNSENT_BYTES) return
+    this.#options.statistics.wakeUpsSent++
+    // The process may end when the message has left, but not before.
+    socket.ref()
+    socket.write(`${id}\n`, () => socket.unref())
+  }
+
+  close(): void {
+    // Sends what is on its way, without waiting for anybody to read it.
+    for (const socket of this.#peers.values()) socket.destroySoon()
+    for (const socket of this.#incoming) socket.destroy()
+    this.#listening?.server.close()
+  }
+
+  #listen(): { server: Server; address: string | null } {
+    const address = this.#options.random.id()
+    const server = createServer((socket) => this.#receive(socket))
+    server.on('error', () => {})
+    server.unref()
+    const path = this.#pathOf(address)
+    if (!this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH) return { server, address: null }
+    // A worker of `cluster` would otherwise ask its primary to listen, and share the socket with its siblings.
+    server.listen({ path, exclusive: true })
+    if (!server.listening) return { server, address: null }
+    if (process.platform !== 'win32') removeStale(this.#folder, path)
+    return { server, address }
+  }
+
+  #pathOf(address: string): string {
+    return process.platform === 'win32'
+      ? `\\\\.\\pipe\\holdfast-${address}`
+      : join(this.#folder, `${address}.sock`)
+  }
+
+  /** The folder must be this user's alone: others could otherwise listen in our place. */
+  #prepareFolder(): boolean {
+    if (process.platform === 'win32') return true
+    try {
+      mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
+      const found = lstatSync(this.#folder)
+      return found.isDirectory() && found.uid === userInfo().uid && (found.mode & 0o077) === 0
+    } catch {
+      return false
+    }
+  }
+
+  #receive(socket: Socket): void {
+    this.#incoming.add(socket)
+    socket.unref()
+    socket.setEncoding('latin1')
+    socket.on('error', () => {})
+    socket.on('close', () => this.#incoming.delete(socket))
+    let rest = ''
+    socket.on('data', (text: string) => {
+      const lines = (rest + text).split('\n')
+      rest = lines.pop() ?? ''
+      const ids = lines.filter((line) => ID.test(line))
+      if (ids.length > 0) {
+        this.#options.statistics.wakeUpsReceived += ids.length
+        this.#options.onWakeUp(ids)
+      }
+      if (rest.length > LONGEST_MESSAGE || ids.length < lines.length) socket.destroy()
+    })
+  }
+
+  #connect(address: string): Socket {
+    const socket = connect(this.#pathOf(address))
+    this.#peers.set(address, socket)
+    socket.unref()
+    // Nobody sends anything back; without this the end of the peer would not be noticed.
+    socket.resume()
+    socket.on('error', () => {})
+    socket.on('close', () => {
+      if (this.#peers.get(address) === socket) this.#peers.delete(address)
+    })
+    return socket
+  }
+}
+
+const STALE_AFTER_MS = 60_000
+const MOST_STALE_AT_ONCE = 32
+
+/**
+ * Sockets of processes that were killed stay behind as files. Those that nobody answers are removed, unless they are
+ * so young that their process may be about to listen. Ages are compared within the file system, without a clock.
+ */
+function removeStale(folder: string, own: string): void {
+  try {
+    const youngest = statSync(own).mtimeMs
+    readdirSync(folder)
+      .filter((file) => file.endsWith('.sock'))
+      .map((file) => join(folder, file))
+      .filter((path) => youngest - statSync(path).mtimeMs > STALE_AFTER_MS)
+      .slice(0, MOST_STALE_AT_ONCE)
+      .forEach(removeIfDead)
+  } catch {
+    // Somebody else was cleaning up at the same time.
+  }
+}
+
+function removeIfDead(path: string): void {
+  const probe = connect(path)
+  probe.unref()
+  probe.on('connect', () => probe.destroy())
+  probe.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ECONNREFUSED') return
+    try {
+      unlinkSync(path)
+    } catch {}
+  })
+}
