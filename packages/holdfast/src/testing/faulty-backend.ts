@@ -1,0 +1,227 @@
+/**
+ * Any backend, over a wire on which things go wrong: by script, by a plan, or by a seeded source of misfortune.
+ *
+ * ```ts
+ * const faults = faultyBackend(memory())
+ * const locker = createLocker(faults)
+ * const lease = await locker.acquire('sku:42')
+ * faults.next('release', { kind: 'lost-reply' })
+ * await lease.release() // 'unknown', and cleaned up in the background
+ * ```
+ *
+ * Time comes from the clock only; nothing is printed. What happened is in `log`.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { Random } from '../core/ids.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  Backend,
+  BackendInfo,
+  BackendSession,
+  Call,
+  Claim,
+  Fencing,
+  ForceTarget,
+  Instant,
+  KeepAliveResult,
+  NameState,
+  SessionHandle,
+  SessionRequest,
+} from '../spi.ts'
+import type { CallKind, Fault, FaultPlan } from './faults.ts'
+import { FaultyWire, type LoggedCall } from './faulty-wire.ts'
+
+export interface FaultyBackendOptions {
+  /** Times what is late. Default: the backend's own. */
+  readonly clock?: Clock
+  /** Asked for every call that `next` says nothing about. Default: nothing goes wrong. */
+  readonly plan?: FaultPlan
+}
+
+export function faultyBackend<F extends Fencing>(
+  backend: Backend<F>,
+  options: FaultyBackendOptions = {},
+): FaultyBackend<F> {
+  return new FaultyBackend(backend, options)
+}
+
+export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
+  readonly info: BackendInfo<F>
+  readonly clock: Clock
+  readonly random: Random
+  declare readonly watch?: NonNullable<Backend<F>['watch']>
+  readonly #inner: Backend<F>
+  readonly #wire: FaultyWire
+
+  constructor(inner: Backend<F>, options: FaultyBackendOptions = {}) {
+    this.info = inner.info
+    this.clock = inner.clock
+    this.random = inner.random
+    this.#inner = inner
+    this.#wire = new FaultyWire({
+      clock: options.clock ?? inner.clock,
+      backendName: inner.info.name,
+      plan: options.plan ?? (() => null),
+    })
+    if (inner.watch !== undefined) this.watch = inner.watch.bind(inner)
+  }
+
+  // --- what goes wrong -------------------------------------------------------------------------------------
+
+  /** The next call of this kind goes wrong in this way. Several wait for their turns in order. */
+  next(kind: CallKind, fault: Fault): void {
+    this.#wire.next(kind, fault)
+  }
+
+  /** From now on nothing arrives, in either direction, and nothing fails. */
+  freeze(): void {
+    this.#wire.freeze()
+  }
+
+  /** What was sent meanwhile arrives now, in its order, whether or not its caller still waits. */
+  unfreeze(): void {
+    this.#wire.unfreeze()
+  }
+
+  /** The connection breaks: what is under way ends as unknown, and new calls are refused until `restore`. */
+  cutOff(): void {
+    this.#wire.cutOff()
+  }
+
+  restore(): void {
+    this.#wire.restore()
+  }
+
+  /** Nothing goes wrong any more, except by the plan: forgets what `next` has announced, unfreezes and restores. */
+  calm(): void {
+    this.#wire.calm()
+  }
+
+  get isFrozen(): boolean {
+    return this.#wire.state === 'frozen'
+  }
+
+  // --- what happened ---------------------------------------------------------------------------------------
+
+  /** Every call so far, in order. */
+  get log(): readonly LoggedCall[] {
+    return this.#wire.log
+  }
+
+  /** How many calls were made, of one kind or of all. */
+  count(kind?: CallKind): number {
+    return kind === undefined ? this.log.length : this.log.filter((call) => call.kind === kind).length
+  }
+
+  // --- the backend -----------------------------------------------------------------------------------------
+
+  async openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>> {
+    const session = await this.#send('openSession', null, call, (inner) => this.#inner.openSession(request, inner))
+    return new FaultySession(session, this.#wire)
+  }
+
+  async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<F> | null> {
+    const attach = (inner: Call) => this.#inner.attachSession(handle, inner)
+    const session = await this.#send('attachSession', null, call, attach)
+    return session === null ? null : new FaultySession(session, this.#wire)
+  }
+
+  inspect(name: string, call: Call): Promise<NameState | null> {
+    return this.#send('inspect', name, call, (inner) => this.#inner.inspect(name, inner))
+  }
+
+  list(prefix: string, call: Call): Promise<readonly NameState[]> {
+    return this.#send('list', null, call, (inner) => this.#inner.list(prefix, inner))
+  }
+
+  check(
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    call: Call,
+  ): Promise<boolean> {
+    return this.#send('check', holder.name, call, (inner) => this.#inner.check(holder, inner))
+  }
+
+  forceRelease(name: string, target: ForceTarget, reason: string, call: Call): Promise<number> {
+    const force = (inner: Call) => this.#inner.forceRelease(name, target, reason, inner)
+    return this.#send('forceRelease', name, call, force)
+  }
+
+  resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
+    return this.#send('resize', name, call, (inner) => this.#inner.resize(name, capacity, inner))
+  }
+
+  forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
+    return this.#send('forget', name, call, (inner) => this.#inner.forget(name, inner))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#inner[Symbol.asyncDispose]()
+    this.#wire.close()
+  }
+
+  #send<T>(kind: CallKind, name: string | null, call: Call, make: (call: Call) => Promise<T>): Promise<T> {
+    return this.#wire.send(kind, name, call, make)
+  }
+}
+
+class FaultySession<F extends Fencing> implements BackendSession<F> {
+  readonly id: string
+  readonly ttlMs: number
+  readonly since: Instant
+  readonly handle: SessionHandle
+  declare readonly enqueue?: NonNullable<BackendSession<F>['enqueue']>
+  declare readonly waitForFree?: NonNullable<BackendSession<F>['waitForFree']>
+  declare readonly setData?: NonNullable<BackendSession<F>['setData']>
+  readonly #inner: BackendSession<F>
+  readonly #wire: FaultyWire
+
+  constructor(inner: BackendSession<F>, wire: FaultyWire) {
+    this.#inner = inner
+    this.#wire = wire
+    this.id = inner.id
+    this.ttlMs = inner.ttlMs
+    this.since = inner.since
+    this.handle = inner.handle
+    const enqueue = inner.enqueue?.bind(inner)
+    if (enqueue !== undefined)
+      this.enqueue = (request, call) =>
+        wire.send('enqueue', request.name, call, (innerCall) => enqueue(request, innerCall))
+    const waitForFree = inner.waitForFree?.bind(inner)
+    if (waitForFree !== undefined)
+      this.waitForFree = (name, call) =>
+        wire.send('waitForFree', name, call, (innerCall) => waitForFree(name, innerCall))
+    const setData = inner.setData?.bind(inner)
+    if (setData !== undefined)
+      this.setData = (claim, data, call) =>
+        wire.send('setData', claim.name, call, (innerCall) => setData(claim, data, innerCall))
+  }
+
+  keepAlive(
+    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    call: Call,
+  ): Promise<KeepAliveResult> {
+    return this.#wire.send('keepAlive', null, call, (inner) => this.#inner.keepAlive(claims, inner))
+  }
+
+  tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {
+    return this.#wire.send('tryAcquire', request.name, call, (inner) => this.#inner.tryAcquire(request, inner))
+  }
+
+  abandon(claim: Claim, call: Call): Promise<void> {
+    return this.#wire.send('abandon', claim.name, call, (inner) => this.#inner.abandon(claim, inner))
+  }
+
+  release(
+    claim: Claim,
+    options: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    const release = (inner: Call) => this.#inner.release(claim, options, inner)
+    return this.#wire.send('release', claim.name, call, release)
+  }
+
+  close(call: Call): Promise<void> {
+    return this.#wire.send('close', null, call, (inner) => this.#inner.close(inner))
+  }
+}
