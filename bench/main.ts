@@ -26,9 +26,10 @@ next to the raw statements in the same run. Backends: ${available.join(', ')}.
   --help           this text`
 
 const { names, effort, parent, save, json } = readOptions()
+// Before there is anything to clean up, so that no moment is too early to be interrupted.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(130))
 const folder = mkdtempSync(join(parent, 'holdfast-bench-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }))
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(130))
 
 const subjects: SubjectResult[] = []
 for (const name of names) {

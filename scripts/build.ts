@@ -31,4 +31,4 @@ for (const entry of readdirSync(dist, { recursive: true, withFileTypes: true }))
   const path = join(entry.parentPath, entry.name)
   if (entry.isFile() && !emitted.has(path)) rmSync(path)
 }
-console.log(`build: ${emitted.size} files in packages/holdfast/dist`)
+console.error(`build: ${emitted.size} files in packages/holdfast/dist`)

@@ -35,12 +35,7 @@ if (process.platform === 'win32') {
   process.exit(1)
 }
 
-const crew = new Crew()
-const folder = mkdtempSync(join(tmpdir(), 'holdfast-demo-'))
-process.on('exit', () => {
-  crew.end()
-  rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
-})
+// Before there is anything to clean up, so that no moment is too early to be interrupted.
 for (const [signal, code] of [
   ['SIGINT', 130],
   ['SIGTERM', 143],
@@ -48,6 +43,12 @@ for (const [signal, code] of [
 ] as const)
   process.on(signal, () => process.exit(code))
 
+const crew = new Crew()
+const folder = mkdtempSync(join(tmpdir(), 'holdfast-demo-'))
+process.on('exit', () => {
+  crew.end()
+  rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
+})
 setTimeout(() => fail('it took too long. The machine may be busy; try again.'), limitMs).unref()
 
 try {

@@ -35,7 +35,7 @@ abstract class Handle implements LeaseBase {
   constructor(record: LeaseRecord, context: KeeperContext) {
     this.#record = record
     this.#context = context
-    dropped.register(this, record)
+    dropped.register(this, record, record)
   }
 
   get id(): string {
@@ -127,6 +127,7 @@ abstract class Handle implements LeaseBase {
 
   async release(options?: CallOptions): Promise<ReleaseOutcome> {
     checkCallOptions(options)
+    dropped.unregister(this.#record)
     const released = this.#record.release()
     if (options?.signal === undefined) return released
     // The caller's signal ends the caller's wait, never the release itself (T14).

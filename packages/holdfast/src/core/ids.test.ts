@@ -119,10 +119,8 @@ describe('an attempt', () => {
     const text = inspect(shown, { depth: 20, showHidden: true, maxArrayLength: null, maxStringLength: null })
     assert.ok(secrets.attempts.size >= 4)
     for (const secret of secrets.all()) assert.ok(!text.includes(secret), 'a secret was shown')
-    assert.ok(
-      text.includes(publicIdOf([...secrets.attempts].join(''))),
-      'the public half is there to be found',
-    )
+    const [first = ''] = secrets.attempts
+    assert.ok(text.includes(publicIdOf(first)), 'the public half is there to be found')
   })
 })
 

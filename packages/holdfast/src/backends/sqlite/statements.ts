@@ -77,9 +77,8 @@ export function prepareStatements(database: Database) {
       'SELECT next_token AS next, reserved_token AS reserved FROM meta',
     ),
     writeNextToken: query('UPDATE meta SET next_token = ?1'),
-    reserveTokens: query(
-      'UPDATE meta SET reserved_token = next_token + ?1 WHERE next_token >= reserved_token',
-    ),
+    /** Whatever is left stays: a transaction that needs more than that must find more after every reservation. */
+    reserveTokens: query('UPDATE meta SET reserved_token = reserved_token + ?1'),
     /** Changes when, and only when, another connection has committed. */
     dataVersion: query<{ data_version: number }>('PRAGMA data_version'),
 
