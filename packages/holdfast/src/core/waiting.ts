@@ -37,7 +37,7 @@ export interface WaitObserver {
 
 /** Several sessions in a row that die before they can be used mean that the engine is not well. */
 const MAX_SESSIONS_PER_TRY = 3
-const FIRST_BACKOFF_MS = 50
+const FIRST_BACKOFF_MS = 10
 const LONGEST_BACKOFF_MS = 2_000
 
 type Tried = { kind: 'won'; lease: LeaseRecord } | { kind: 'busy'; retryAfterMs?: number } | { kind: 'again' }
@@ -70,18 +70,17 @@ export class Waiting<F extends Fencing> {
   async wait(wanted: Wanted, stop: Cancellation, observer: WaitObserver): Promise<LeaseRecord> {
     const takeTurn = this.#context.info.waiting === 'queue' ? this.#waitInLine : this.#waitByTrying
     let reached = false
-    for (let failures = 0; ; ) {
+    for (let rounds = 0; ; rounds++) {
       try {
         const session = this.#sessions.ready(wanted.ttlMs) ?? (await this.#sessionFor(wanted, stop))
         reached = true
         const lease = await takeTurn.call(this, session, wanted, stop, observer)
         if (lease !== null) return lease
-        failures = 0
       } catch (error) {
         if (stop.cancelled || !reached || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
         observer.onFailure(error)
-        await this.#backOff(failures++, stop)
       }
+      await this.#backOff(rounds, stop)
     }
   }
 
@@ -221,8 +220,8 @@ export class Waiting<F extends Fencing> {
     return { ...wanted.request, attempt: newAttempt(this.#context.random) }
   }
 
-  async #backOff(failures: number, stop: Cancellation): Promise<void> {
-    const ms = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** failures)
+  async #backOff(rounds: number, stop: Cancellation): Promise<void> {
+    const ms = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** rounds)
     const pause = sleep(this.#context.clock, ms * (0.5 + this.#context.random.fraction() / 2), {
       signal: stop.signal,
     })
