@@ -1,4 +1,4 @@
-import { open, type TrapSection } from '../../scripts/docs/trap-types.ts'
+import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 
 export const answers: TrapSection = {
   title: 'Ambiguous answers',
@@ -26,9 +26,13 @@ export const answers: TrapSection = {
       id: 'T12',
       title: 'Renewal applied, reply lost, then compare-and-set on the old version = false loss',
       seenIn: 'dynamolock #280',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'T12 a renewal that was applied although its reply was lost is not a loss' },
+      memory: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      sqlite: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
       later: { later: 'etcd, consul' },
     },
     {
@@ -36,27 +40,33 @@ export const answers: TrapSection = {
       title:
         'A release repeated after a lost reply must say so truthfully; a release that failed must stay repeatable',
       seenIn: 'etcd #22123, Consul',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: {
+        test: 'G11 T13 a release whose reply is lost says unknown, can be repeated, and is finished in the background',
+      },
+      memory: { test: 'C39 T13 the second of two releases says that it released nothing' },
+      sqlite: { test: 'C39 T13 the second of two releases says that it released nothing' },
       later: { later: 'all' },
     },
     {
       id: 'T14',
       title: "Cleanup that uses the caller's cancelled signal, and so never runs",
       seenIn: 'redsync, syncguard: lock held 30 s',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'T14 T30 what fails stops neither the rest nor the process' },
+      memory: {
+        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+      },
+      sqlite: {
+        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+      },
       later: { later: 'all' },
     },
     {
       id: 'T15',
       title: 'An acquire that timed out at the client lands later at the server and is never released',
       seenIn: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'G6 T15 an acquire that timed out at the client and lands later is never held' },
+      memory: { test: 'C91 T15 G6 abandoning a holder frees its name' },
+      sqlite: { test: 'C91 T15 G6 abandoning a holder frees its name' },
       later: { later: 'all with a connection' },
     },
     {
@@ -64,9 +74,9 @@ export const answers: TrapSection = {
       title:
         'A command that never returns (frozen server): the lease must be declared lost at its deadline all the same',
       seenIn: 'redlock 5: TTL 2 s, not aborted at 8 s; redlock-universal: 7.4 s at TTL 3 s',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'is answered at its limit, as unknown' },
+      memory: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
+      sqlite: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
       later: { later: 'all with a connection' },
     },
   ],

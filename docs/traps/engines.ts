@@ -1,4 +1,4 @@
-import { open, type TrapSection } from '../../scripts/docs/trap-types.ts'
+import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 
 export const engines: TrapSection = {
   title: 'Found by testing on real engines',
@@ -6,9 +6,9 @@ export const engines: TrapSection = {
     {
       id: 'T61',
       title: 'A lease id used as a fence: it is not ordered',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
+      sqlite: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       later: { later: 'etcd' },
     },
     {
@@ -33,17 +33,27 @@ export const engines: TrapSection = {
       id: 'T64',
       title:
         'A new lease on an old session believed for a full TTL from its own acquire: it ends when the session does',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: {
+        test: 'T64 a lease on an old session ends when the session does, not a TTL after its own acquire',
+      },
+      memory: {
+        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
+      },
+      sqlite: {
+        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
+      },
       later: { later: 'all' },
     },
     {
       id: 'T65',
       title: 'A handed-over lease counted from the receipt of the push',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'T7 T65 a handed-over lease counts from the waiter’s last heartbeat, not from the push' },
+      memory: {
+        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+      },
+      sqlite: {
+        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+      },
       later: { later: 'all' },
     },
     {
@@ -68,9 +78,9 @@ export const engines: TrapSection = {
       id: 'T68',
       title:
         'PostgreSQL `synchronous_commit = off` and a crash: one token issued twice. Two holders with an equal token must not both pass a guard: the grant id decides',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
+      sqlite: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
       later: { later: 'postgres' },
     },
     {
@@ -85,9 +95,9 @@ export const engines: TrapSection = {
       id: 'T70',
       title:
         'Re-entrant by session or connection (Consul acquire, `pg_try_advisory_lock`): two tasks of one process both hold',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
+      sqlite: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       later: { later: 'consul, postgres advisory' },
     },
     {
@@ -96,39 +106,43 @@ export const engines: TrapSection = {
         'SQLite on the monotonic clock: after a reboot old expiries lie days ahead; in another time namespace they are shifted',
       core: { reason: 'core stores no times' },
       memory: { reason: 'nothing outlives the process' },
-      sqlite: open,
+      sqlite: { test: 'the monotonic clock belongs to one boot' },
       later: { reason: 'servers keep their own time' },
     },
     {
       id: 'T72',
       title: "A semaphore's waiter that watches only its predecessor sleeps while another holder releases",
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'C116 T72 the release of any holder lets the first in line through' },
+      sqlite: { test: 'C116 T72 the release of any holder lets the first in line through' },
       later: { later: 'etcd, zookeeper' },
     },
     {
       id: 'T73',
       title:
         'The undo says "not held", then the delayed original lands on a session that is still alive (clients re-send by default)',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: {
+        test: 'G6 T73 the undo was answered, then the delayed original lands on a session that is still alive',
+      },
+      memory: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
+      sqlite: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
       later: { later: 'all with a connection' },
     },
     {
       id: 'T74',
       title: 'Force release aimed at A hits B, who got the lock in between',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'T34 T74 a forced release is noticed at the next keep-alive, with its reason' },
+      memory: { test: 'C141 T74 a holder is released by its token, and only that one' },
+      sqlite: { test: 'C141 T74 a holder is released by its token, and only that one' },
       later: { later: 'all' },
     },
     {
       id: 'T75',
       title:
         'An etcd snapshot restore kept the cluster id while the revision went from 8 back to 3: only a raised epoch makes tokens safe',
-      core: open,
+      core: {
+        test: 'T75 decide first: every token of a higher epoch is greater, and within one the order is the engine’s',
+      },
       memory: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       later: { later: 'etcd' },

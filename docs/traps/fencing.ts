@@ -1,4 +1,4 @@
-import { open, type TrapSection } from '../../scripts/docs/trap-types.ts'
+import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 
 export const fencing: TrapSection = {
   title: 'Fencing',
@@ -23,9 +23,13 @@ export const fencing: TrapSection = {
       id: 'T37',
       title: 'Token drawn apart from the grant (SET then INCR): the stale holder gets the higher token',
       seenIn: 'simple-redis-mutex',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: {
+        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
+      },
+      sqlite: {
+        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
+      },
       later: { later: 'redis, postgres' },
     },
     {
@@ -33,52 +37,60 @@ export const fencing: TrapSection = {
       title:
         'Token restarts at 1 after data loss; a TTL on the counter; one counter key per name leaks for ever (25 million keys)',
       seenIn: 'syncguard after FLUSHALL; Redisson MultiLock; Redisson #6510',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
+      sqlite: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
       later: { later: 'redis' },
     },
     {
       id: 'T39',
       title: 'Re-entry changes the token: it must keep it',
       seenIn: 'Redisson',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      sqlite: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
       later: { later: 'all' },
     },
     {
       id: 'T40',
       title:
         'A guard that checks writes only: lost updates (10 % in a Redlock clock-jump run, 0 with reads guarded as well)',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
+      sqlite: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
       later: { later: 'all' },
     },
     {
       id: 'T41',
       title:
         'Check, then write, in two steps: a race; and a guard that keeps its memory in the process forgets at restart',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { reason: 'The engine decides this; core only passes its answer on.' },
+      memory: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      sqlite: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
       later: { later: 'all' },
     },
     {
       id: 'T42',
       title: 'Tokens through JSON as numbers lose precision above 2⁵³',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'T42 tokens are shown with all their digits' },
+      memory: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
+      sqlite: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
       later: { later: 'all' },
     },
     {
       id: 'T43',
       title: 'A forged or foreign token (another authority, another cluster) must be refused, not remembered',
-      core: open,
-      memory: open,
-      sqlite: open,
+      core: { test: 'malformed ones are refused' },
+      memory: {
+        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
+      },
+      sqlite: {
+        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
+      },
       later: { later: 'all' },
     },
   ],

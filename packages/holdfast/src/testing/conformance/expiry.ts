@@ -1,5 +1,6 @@
 /** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
 import assert from 'node:assert/strict'
+import { publicIdOf } from '../../core/ids.ts'
 import { call, hookOf, request, topic } from './toolbox.ts'
 
 export const expiryCases = topic('expiry', [
@@ -104,14 +105,18 @@ export const expiryCases = topic('expiry', [
   },
   {
     rule: 'C65',
-    title: 'what has expired is not shown any more',
+    title: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
     async play(stage) {
-      const ada = await stage.mortal()
+      const [ada, bob] = await stage.mortalAndOne()
       const held = await ada.take('x')
       assert.notEqual(await stage.inspect('x'), null)
       await stage.outlive(ada)
       assert.equal(await stage.inspect('x'), null)
       assert.deepEqual(await stage.list(), [])
+      assert.equal(await ada.holds(held), false)
+      const taken = await bob.take('x')
+      const ids = (await stage.inspect('x'))?.holders.map(({ id }) => id)
+      assert.deepEqual(ids, [publicIdOf(taken.attempt)])
       assert.equal(await ada.holds(held), false)
     },
   },
