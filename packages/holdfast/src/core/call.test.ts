@@ -137,6 +137,28 @@ describe('stop', () => {
     assert.equal(calls[0]?.signal.aborted, false)
   })
 
+  test('is let go of when the call has ended: many calls share one that lives long', async () => {
+    const stop = new Cancellation()
+    let ties = 0
+    const { onCancel } = stop
+    stop.onCancel = (callback) => {
+      const untie = onCancel.call(stop, callback)
+      ties++
+      return () => {
+        ties--
+        untie()
+      }
+    }
+    const { start } = setUp({ stop })
+    await start(async () => 'yes')
+    await assert.rejects(start(() => Promise.reject(new Error('no'))))
+    const timedOut = setUp({ stop })
+    const seen = peek(timedOut.start())
+    await timedOut.clock.advance(5_000)
+    assert.equal(seen.status, 'rejected')
+    assert.equal(ties, 0)
+  })
+
   test('raised by the call itself wins over what the call returns', async () => {
     const stop = new Cancellation()
     const { start } = setUp({ stop })

@@ -151,7 +151,7 @@ describe('taking back', () => {
     const { coalescer, trips, sent } = create()
     const first = coalescer.add(1)
     await turn()
-    const [second, third] = [coalescer.add(2), coalescer.add(3)]
+    const [second, third, fourth] = [coalescer.add(2), coalescer.add(3), coalescer.add(4)]
     const reason = new Error('called off')
     coalescer.withdraw((item) => item === 2, reason)
     await assert.rejects(second, (error) => error === reason)
@@ -159,8 +159,8 @@ describe('taking back', () => {
     await first
     await turn()
     trips[1]?.answer()
-    assert.equal(await third, 'answer 3')
-    assert.deepEqual(sent(), [[1], [3]])
+    assert.deepEqual(await Promise.all([third, fourth]), ['answer 3', 'answer 4'])
+    assert.deepEqual(sent(), [[1], [3, 4]])
   })
 
   test('what has left is not touched', async () => {

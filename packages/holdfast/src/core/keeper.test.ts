@@ -354,6 +354,16 @@ describe('acquiring from an engine that is not well', () => {
     expect(failing).toMatchObject({ status: 'rejected', reason: { code: 'BACKEND_UNAVAILABLE' } })
   })
 
+  test('G11 a wait that no engine answered says so, and not that the name was taken', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    await client.acquire('other', { ttlMs })
+    faults.freeze()
+    const unanswered = peek(client.acquire('a', { ttlMs, waitMs: 500 }))
+    await clock.advance(500)
+    expect(unanswered.reason).toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+  })
+
   test('T6 a grant that arrives after its own time is not handed out', async () => {
     const { clock, faulty } = createFaultyRig()
     const { client, faults } = faulty({ callTimeoutMs: 60_000 })

@@ -104,7 +104,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   get isIdle(): boolean {
-    return this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size === 0
+    const { size: inFlight } = this.#inFlight
+    return (
+      this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size + inFlight === 0
+    )
   }
 
   get leases(): Iterable<LeaseRecord> {
@@ -228,11 +231,14 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       const flight = this.#flight ?? this.#sendKeepAlive()
       const stop = new Cancellation()
       const untie = stop.follow(options.signal)
+      // Renewals that nobody asked for do not keep the process alive; this one has a caller who waits.
+      const alive = this.clock.setTimer(this.#ttlMs, () => {}, { keepsProcessAlive: true })
       try {
         await unlessCancelled(flight.done, stop)
       } catch (error) {
         throw stop.cancelled ? error : (lease.ended ?? error)
       } finally {
+        alive.cancel()
         untie()
       }
       if (lease.ended !== undefined) throw lease.ended
@@ -420,7 +426,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   async close(): Promise<void> {
     if (this.#ended.cancelled) return
     this.#finish('closed')
-    await this.#closeAtEngine()
+    await this.#closeAtEngine({ keepsProcessAlive: true })
   }
 
   #finish(reason: LossReason): void {
@@ -442,8 +448,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   /** Once, as a courtesy to whoever waits: without an answer the session ends by its TTL. */
-  async #closeAtEngine(): Promise<void> {
-    const limits = { what: 'close of the session', timeoutMs: this.#callLimitMs() }
+  async #closeAtEngine({ keepsProcessAlive = false } = {}): Promise<void> {
+    const limits = { what: 'close of the session', timeoutMs: this.#callLimitMs(), keepsProcessAlive }
     await callEngine(this.#context, limits, (call) => this.engineSession.close(call)).catch(() => {})
   }
 }

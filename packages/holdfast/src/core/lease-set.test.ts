@@ -16,7 +16,7 @@ function refused(names: unknown, rule: RegExp): void {
 
 describe('the canonical order', () => {
   test('T54 is the same whatever order the names are given in', () => {
-    const names = fc.uniqueArray(fc.stringMatching(/^[a-z\u00e9\u{1f512}]{1,4}$/u), {
+    const names = fc.uniqueArray(fc.stringMatching(/^[ab\uff5e\u{1f512}]{1,4}$/u), {
       minLength: 1,
       maxLength: 10,
     })

@@ -18,6 +18,7 @@ import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { defaults, limits } from './defaults.ts'
 import {
   AcquireTimeoutError,
+  BackendUnavailableError,
   ClosedError,
   FenceForeignError,
   FenceInvalidError,
@@ -96,12 +97,19 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
         ? defaultHolder(random)
         : checkText('holder', options.holder, limits.holderBytes)
     this.#defaults = {
-      ttlMs: checkTtlMs(info, options.ttlMs ?? Math.max(defaults.ttlMs, info.ttlMs.min)),
-      waitMs: checkWaitMs(options.waitMs ?? defaults.waitMs),
+      ttlMs: checkTtlMs(
+        info,
+        options.ttlMs === undefined ? Math.max(defaults.ttlMs, info.ttlMs.min) : options.ttlMs,
+      ),
+      waitMs: checkWaitMs(options.waitMs === undefined ? defaults.waitMs : options.waitMs),
     }
-    const callTimeoutMs = checkNumber('callTimeoutMs', options.callTimeoutMs ?? defaults.callTimeoutMs, {
-      min: 1,
-    })
+    const callTimeoutMs = checkNumber(
+      'callTimeoutMs',
+      options.callTimeoutMs === undefined ? defaults.callTimeoutMs : options.callTimeoutMs,
+      {
+        min: 1,
+      },
+    )
     this.#context = {
       clock,
       random,
@@ -120,7 +128,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async tryAcquire(name: string, options: TryAcquireOptions = {}): Promise<Lease<F> | null> {
     const wanted = wantedLock(this.info, name, options, this.#defaults, false)
     const record = await this.#tryOnce(wanted, options.signal)
-    return record === null ? null : leaseHandle<F>(record, this.#context)
+    return record === null ? this.#busy(name) : leaseHandle<F>(record, this.#context)
   }
 
   async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
@@ -134,7 +142,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
     const wanted = wantedPermits(this.info, name, options, this.#defaults, false)
     const record = await this.#tryOnce(wanted, options.signal)
-    return record === null ? null : permitHandle(record, this.#context)
+    return record === null ? this.#busy(name) : permitHandle(record, this.#context)
   }
 
   async acquirePermits(name: string, options: PermitOptions): Promise<Permit> {
@@ -195,11 +203,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     try {
       const startMs = this.#context.clock.monotonicMs()
       const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
-      if (record === null) {
-        if (hasListeners('busy')) emit('busy', this.#about(wanted.request.name))
-        return null
-      }
-      return this.#handOut(record, stop.cancellation, startMs)
+      return record === null ? null : this.#handOut(record, stop.cancellation, startMs)
     } catch (error) {
       this.#noteFailure(wanted, error, true)
       throw error
@@ -219,19 +223,21 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       throw this.#timedOut(wanted, timedOut())
     }
     const stop = this.#stopWith(signal)
-    let lastFailure: unknown
+    // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
+    const noAnswer = `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`
+    let whyNot: () => unknown = () => new BackendUnavailableError(this.info.name, noAnswer, 'unknown')
     // This timer also keeps the process alive while a caller waits, however long that is.
-    const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(lastFailure ?? timedOut()), {
+    const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
       keepsProcessAlive: true,
     })
     try {
       const record = await this.#waiting.wait(wanted, stop.cancellation, {
         onWaiting: () => {
-          lastFailure = undefined
+          whyNot = timedOut
           if (hasListeners('waiting')) emit('waiting', { ...this.#about(name), waitMs })
         },
         onFailure: (error) => {
-          lastFailure = error
+          whyNot = () => error
           this.#noteFailure(wanted, error, false)
         },
       })
@@ -244,6 +250,11 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       deadline.cancel()
       stop.untie()
     }
+  }
+
+  #busy(name: string): null {
+    if (hasListeners('busy')) emit('busy', this.#about(name))
+    return null
   }
 
   /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
@@ -423,7 +434,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   // --- closing ---------------------------------------------------------------------------------------------
 
-  close(options: { readonly graceMs?: number } = {}): Promise<void> {
+  async close(options: { readonly graceMs?: number } = {}): Promise<void> {
     checkKnownOptions('options', options, ['graceMs'])
     const graceMs = checkNumber('graceMs', options.graceMs ?? defaults.closeGraceMs, {
       min: 0,

@@ -144,7 +144,7 @@ describe('more TTLs than sessions', () => {
     for (const ttlMs of [...far, 20_000]) held.push(await locker.acquire(`n${ttlMs}`, { ttlMs }))
     const lease = await locker.acquire('n', { ttlMs: 21_000 })
     assert.equal(lease.remainingMs, 20_000 - 202)
-    await locker.close()
+    assert.ok(held.every(({ state }) => state === 'held'))
   })
 
   test('an idle session makes room for another TTL', async () => {
@@ -157,6 +157,7 @@ describe('more TTLs than sessions', () => {
     assert.equal(lease.remainingMs, 50_000 - 502)
     assert.equal(faults.count('openSession'), 33)
     assert.equal(engine.stats().sessions, 32)
+    assert.ok(leases.slice(1).every(({ state }) => state === 'held'))
   })
 })
 
@@ -183,6 +184,24 @@ describe('ending sessions', () => {
     assert.equal(lease.state, 'held')
     await lease.release()
     assert.equal((await waiting).state, 'held')
+  })
+
+  test('one that is opened while closing is closed at once, although bodies still run', async () => {
+    const { locker, faults, engine, clock } = setUp()
+    const body = Promise.withResolvers<void>()
+    const running = peek(locker.withLease('a', { ttlMs: 5_000 }, () => body.promise))
+    await clock.settle()
+    faults.next('openSession', { kind: 'late-reply', ms: 100 })
+    const acquiring = peek(locker.acquire('b', { ttlMs: 6_000 }))
+    await clock.settle()
+    const closed = locker.close({ graceMs: 10_000 })
+    await clock.advance(100)
+    assert.ok(isHoldfastError(acquiring.reason, 'CLOSED'))
+    assert.equal(running.status, 'pending')
+    assert.equal(engine.stats().sessions, 1, "the body's own")
+    body.resolve()
+    await closed
+    assert.equal(engine.stats().sessions, 0)
   })
 
   test('close ends all of them, also one that is being opened', async () => {

@@ -163,10 +163,11 @@ describe('through a locker whose engine cannot watch', () => {
         if (event.kind !== 'gap') seen.push(`${event.kind} ${event.name} ${event.id} ${event.token}`)
     })()
     const holding = locker({ wrap })
-    const { id, fence } = await holding.acquire('in/side')
+    const inside = await holding.acquire('in/side')
     await using _outside = await holding.acquire('out/side')
     await clock.advance(200)
-    await holding.close()
+    const { id, fence } = inside
+    await inside.release()
     await clock.advance(200)
     controller.abort()
     await ended

@@ -1,0 +1,16 @@
+/** The engine that the command line names, with two clients on it: `memory`, or the path of a SQLite file. */
+import { MemoryEngine, memory } from '../../../src/backends/memory/index.ts'
+import { sqlite } from '../../../src/backends/sqlite/index.ts'
+import { createLocker, type LockerOptions } from '../../../src/core/locker.ts'
+import type { Backend } from '../../../src/spi.ts'
+
+const where = process.argv[2] ?? 'memory'
+const engine = new MemoryEngine()
+
+export function openBackend(): Backend<'fenced'> {
+  return where === 'memory' ? memory({ engine }) : sqlite({ path: where })
+}
+
+export function openClient(options?: LockerOptions) {
+  return createLocker(openBackend(), options)
+}
