@@ -5,10 +5,11 @@
 import type { Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation } from './cancellation.ts'
+import type { LockerContext } from './context.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import { type Fence, makeFence } from './fence.ts'
-import type { KeeperContext, KeptSession } from './keeper.ts'
+import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
 import { checkData, checkKnownOptions, checkNumber, checkSignal } from './options.ts'
 import type {
@@ -30,9 +31,9 @@ const dropped = new FinalizationRegistry<LeaseRecord>((record) => {
 
 abstract class Handle implements LeaseBase {
   readonly #record: LeaseRecord
-  readonly #context: KeeperContext
+  readonly #context: LockerContext
 
-  constructor(record: LeaseRecord, context: KeeperContext) {
+  constructor(record: LeaseRecord, context: LockerContext) {
     this.#record = record
     this.#context = context
     dropped.register(this, record, record)
@@ -187,20 +188,20 @@ class PermitHandle extends Handle implements Permit {
   readonly weight: number
   readonly capacity: number
 
-  constructor(record: LeaseRecord, context: KeeperContext) {
+  constructor(record: LeaseRecord, context: LockerContext) {
     super(record, context)
     this.weight = record.terms.weight
     this.capacity = record.terms.capacity
   }
 }
 
-export function leaseHandle<F extends Fencing>(record: LeaseRecord, context: KeeperContext): Lease<F> {
+export function leaseHandle<F extends Fencing>(record: LeaseRecord, context: LockerContext): Lease<F> {
   const handle =
     record.token === null ? new UnfencedHandle(record, context) : new FencedHandle(record, context)
   return handle as unknown as Lease<F>
 }
 
-export function permitHandle(record: LeaseRecord, context: KeeperContext): Permit {
+export function permitHandle(record: LeaseRecord, context: LockerContext): Permit {
   return new PermitHandle(record, context)
 }
 

@@ -13,27 +13,19 @@
  *    something is unresolved the session takes no new leases, and after one TTL of it the session is given up, so
  *    that nothing becomes immortal through a live session (T15, T29).
  */
-import type { BackendInfo, BackendSession, Call, Claim, Fencing, Grant, KeepAliveResult } from '../spi.ts'
-import type { Background } from './background.ts'
-import { callEngine, type Engine } from './call.ts'
+import type { BackendSession, Call, Claim, Fencing, Grant, KeepAliveResult } from '../spi.ts'
+import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
-import { type Clock, elapsedMs, type Instant, laterOf, sleep, type Timer } from './clock.ts'
+import { type Clock, elapsedMs, type Instant, laterOf, type Timer } from './clock.ts'
+import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
 import { BackendUnavailableError, type LossReason } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import { withEpoch } from './fence.ts'
-import type { Random } from './ids.ts'
 import { type AtEngine, type LeaseHost, LeaseRecord, type LeaseTerms } from './lease.ts'
+import { RenewalSchedule } from './renewal-schedule.ts'
 import type { CallOptions, ReleaseOutcome } from './types.ts'
-
-/** What a session shares with its locker. */
-export interface KeeperContext extends Engine {
-  readonly random: Random
-  readonly info: BackendInfo<Fencing>
-  readonly holder: string
-  readonly callTimeoutMs: number
-  readonly background: Background
-}
+import { Unresolved } from './unresolved.ts'
 
 interface Flight {
   readonly number: number
@@ -48,36 +40,32 @@ export interface PlaceInLine<F extends Fencing = Fencing> {
   readonly onGranted: (grant: Grant<F>) => void
 }
 
-const SHORTEST_RETRY_MS = 20
-const LONGEST_RETRY_MS = 1_000
-
 export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly engineSession: BackendSession<F>
   readonly clock: Clock
   readonly about: LeaseHost['about']
   readonly epoch: number
-  readonly #context: KeeperContext
+  readonly #context: LockerContext
   readonly #onEnd: (session: KeptSession<F>) => void
   readonly #leases = new Map<string, LeaseRecord>()
   /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
   readonly #lingering = new Map<string, Claim>()
   readonly #places = new Map<string, PlaceInLine<F>>()
-  readonly #unresolved = new Map<string, Promise<void>>()
+  readonly #unresolved: Unresolved
   /** Attempts that are being asked for or released right now: the engine may know more of them than we do. */
   readonly #inFlight = new Set<string>()
+  readonly #renewals: RenewalSchedule
   readonly #ended = new Cancellation()
   #since: Instant
   #ttlMs: number
-  #abandoned = 0
   #flights = 0
   #flight: Flight | undefined
-  #renewTimer: Timer | undefined
   #deadlineTimer: Timer | undefined
   #deadlineTimerDueMs = Number.POSITIVE_INFINITY
   #idleSinceMs: number
 
   constructor(
-    context: KeeperContext,
+    context: LockerContext,
     engineSession: BackendSession<F>,
     onEnd: (session: KeptSession<F>) => void,
   ) {
@@ -90,7 +78,20 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     this.#since = engineSession.since
     this.#ttlMs = engineSession.ttlMs
     this.#idleSinceMs = this.clock.monotonicMs()
-    this.#scheduleRenewal(this.#renewalDelayMs())
+    this.#unresolved = new Unresolved(context, {
+      abandon: (claim, call) => engineSession.abandon(claim, call),
+      callLimitMs: () => this.#callLimitMs(),
+      ttlMs: () => this.#ttlMs,
+      stop: this.#ended,
+      onResolved: () => this.#noteIdle(),
+      onHopeless: () => this.end('unreachable'),
+    })
+    this.#renewals = new RenewalSchedule(
+      context,
+      () => this.#ttlMs,
+      (lateByMs) => this.#renewalDue(lateByMs),
+    )
+    this.#renewals.next()
     this.#armDeadlineTimer(this.#timeLeftMs())
   }
 
@@ -100,7 +101,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   get takesNewLeases(): boolean {
-    return this.isOpen && this.#unresolved.size === 0 && this.#abandoned < defaults.maxAbandonedPerSession
+    return this.isOpen && this.#unresolved.size === 0 && !this.#isWornOut
   }
 
   get isIdle(): boolean {
@@ -112,6 +113,11 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   get leases(): Iterable<LeaseRecord> {
     return this.#leases.values()
+  }
+
+  /** Every abandoned attempt leaves a mark at the engine for as long as the session lives. */
+  get #isWornOut(): boolean {
+    return this.#unresolved.abandoned >= defaults.maxAbandonedPerSession
   }
 
   driftMs(ttlMs: number): number {
@@ -189,37 +195,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   /** The engine may or may not have this claim: sees to it, in the background, that it has not and never will. */
   resolve(claim: Claim): void {
-    if (this.#unresolved.has(claim.attempt) || this.#ended.cancelled) return
-    this.#abandoned++
-    this.#context.background.run(() => {
-      const resolving = this.#abandonUntilAnswered(claim)
-      this.#unresolved.set(claim.attempt, resolving)
-      return resolving
-    })
-  }
-
-  async #abandonUntilAnswered(claim: Claim): Promise<void> {
-    const startedMs = this.clock.monotonicMs()
-    for (let failures = 0; !this.#ended.cancelled; failures++) {
-      try {
-        await callEngine(
-          this.#context,
-          { what: `abandon of "${claim.name}"`, timeoutMs: this.#callLimitMs(), stop: this.#ended },
-          (call) => this.engineSession.abandon(claim, call),
-        )
-        this.#unresolved.delete(claim.attempt)
-        this.#noteIdle()
-        return
-      } catch {
-        if (this.clock.monotonicMs() - startedMs >= this.#ttlMs) this.end('unreachable')
-        else await this.#pause(Math.min(SHORTEST_RETRY_MS * 2 ** failures, this.#ttlMs / 3))
-      }
-    }
-  }
-
-  async #pause(ms: number): Promise<void> {
-    const jittered = ms * (0.5 + this.#context.random.fraction() / 2)
-    await unlessCancelled(sleep(this.clock, jittered), this.#ended).catch(() => {})
+    if (!this.#ended.cancelled) this.#unresolved.add(claim)
   }
 
   // --- renewing --------------------------------------------------------------------------------------------
@@ -247,7 +223,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   #sendKeepAlive(): Flight {
-    this.#renewTimer?.cancel()
+    this.#renewals.cancel()
     const number = ++this.#flights
     const held = [...this.#leases.values()].filter((lease) => lease.isLive)
     const places = [...this.#places.values()]
@@ -311,7 +287,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
         tookMs,
       })
     }
-    this.#scheduleRenewal(this.#renewalDelayMs())
+    this.#renewals.next()
     this.#judgeAll()
   }
 
@@ -338,51 +314,23 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
         error,
       })
     for (const lease of held) lease.jeopardize()
-    const soonMs = Math.min(LONGEST_RETRY_MS, Math.max(SHORTEST_RETRY_MS, this.#ttlMs / 10))
-    this.#scheduleRenewal(soonMs * (0.5 + this.#context.random.fraction() / 2))
+    this.#renewals.soon()
   }
 
-  #scheduleRenewal(delayMs: number): void {
-    if (this.#ended.cancelled) return
-    const dueMs = this.clock.monotonicMs() + delayMs
-    this.#renewTimer?.cancel()
-    this.#renewTimer = this.clock.setTimer(delayMs, () => this.#renewalDue(dueMs))
-  }
-
-  #renewalDue(dueMs: number): void {
-    const lateByMs = this.clock.monotonicMs() - dueMs
-    if (lateByMs > this.#renewalIntervalMs() / 2 && hasListeners('paused'))
+  #renewalDue(lateByMs: number): void {
+    if (lateByMs > this.#renewals.intervalMs / 2 && hasListeners('paused'))
       emit('paused', { backend: this.about.backend, namespace: this.about.namespace, lateByMs })
     this.#judgeAll()
     if (!this.isOpen) return
-    this.#warnOfLongHolds()
+    for (const lease of this.#leases.values()) lease.warnIfHeldLong()
     const idleForMs = this.clock.monotonicMs() - this.#idleSinceMs
     if (this.isIdle && idleForMs >= defaults.idleSessionMs) this.#context.background.run(() => this.close())
     else if (this.#flight === undefined) this.#sendKeepAlive()
   }
 
-  #warnOfLongHolds(): void {
-    if (!hasListeners('held-long')) return
-    for (const lease of this.#leases.values()) {
-      const { heldForMs } = lease
-      if (lease.warnedOfLongHold || heldForMs < lease.terms.warnHoldMs) continue
-      lease.warnedOfLongHold = true
-      emit('held-long', { ...lease.about, heldForMs })
-    }
-  }
-
-  #renewalIntervalMs(): number {
-    return Math.max(SHORTEST_RETRY_MS, this.#ttlMs / defaults.renewalsPerTtl)
-  }
-
-  #renewalDelayMs(): number {
-    const jitter = (this.#context.random.fraction() * 2 - 1) * defaults.renewalJitter
-    return this.#renewalIntervalMs() * (1 + jitter)
-  }
-
   /** A keep-alive that has not been answered by the time the next one is due counts as failed. */
   #callLimitMs(): number {
-    return Math.min(this.#context.callTimeoutMs, this.#renewalIntervalMs())
+    return Math.min(this.#context.callTimeoutMs, this.#renewals.intervalMs)
   }
 
   // --- ending ----------------------------------------------------------------------------------------------
@@ -411,8 +359,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   #noteIdle(): void {
     if (!this.isIdle) return
     this.#idleSinceMs = this.clock.monotonicMs()
-    if (this.#abandoned >= defaults.maxAbandonedPerSession && !this.#ended.cancelled)
-      this.#context.background.run(() => this.close())
+    if (this.#isWornOut && !this.#ended.cancelled) this.#context.background.run(() => this.close())
   }
 
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
@@ -433,9 +380,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     this.#ended.cancel(
       new BackendUnavailableError(this.about.backend, `the session has ended (${reason})`, 'unknown'),
     )
-    this.#renewTimer?.cancel()
+    this.#renewals.cancel()
     this.#deadlineTimer?.cancel()
-    this.#unresolved.clear()
     this.#onEnd(this)
     for (const lease of [...this.#leases.values()]) {
       lease.judge()

@@ -55,7 +55,7 @@ export class LeaseRecord {
   readonly acquiredAt: Instant
   /** The number of the last keep-alive that listed this lease; see `KeptSession`. */
   listedInFlight = 0
-  warnedOfLongHold = false
+  #warnedOfLongHold = false
   #state: LeaseState = 'held'
   #since: Instant
   #ttlMs: number
@@ -177,6 +177,13 @@ export class LeaseRecord {
       return outcome
     })
     return this.#releasing
+  }
+
+  warnIfHeldLong(): void {
+    const { heldForMs } = this
+    if (this.#warnedOfLongHold || heldForMs < this.terms.warnHoldMs || !hasListeners('held-long')) return
+    this.#warnedOfLongHold = true
+    emit('held-long', { ...this.about, heldForMs })
   }
 
   get about(): AboutLease {

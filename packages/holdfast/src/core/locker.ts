@@ -12,24 +12,17 @@ import {
   wantedLock,
   wantedPermits,
 } from './acquire-options.ts'
+import { Acquiring, stopWith } from './acquiring.ts'
 import { Background } from './background.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
+import type { LockerContext } from './context.ts'
 import { defaults, limits } from './defaults.ts'
-import {
-  AcquireTimeoutError,
-  BackendUnavailableError,
-  ClosedError,
-  FenceForeignError,
-  FenceInvalidError,
-  InvalidArgumentError,
-} from './errors.ts'
+import { ClosedError, FenceForeignError, FenceInvalidError, InvalidArgumentError } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import { type Fence, isFence, withEpoch, withoutEpoch } from './fence.ts'
 import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
 import type { Random } from './ids.ts'
-import type { KeeperContext } from './keeper.ts'
-import type { LeaseRecord } from './lease.ts'
 import { canonicalOrder, HeldLeases } from './lease-set.ts'
 import { checkName, checkPrefix, checkText } from './names.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from './options.ts'
@@ -47,7 +40,6 @@ import type {
   TryPermitOptions,
   WatchOptions,
 } from './types.ts'
-import { Waiting, type Wanted } from './waiting.ts'
 import { watchByListing } from './watching.ts'
 import { runWithLease } from './with-lease.ts'
 
@@ -78,9 +70,9 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   readonly holder: string
   readonly #backend: Backend<F>
   readonly #defaults: AcquireDefaults
-  readonly #context: KeeperContext
+  readonly #context: LockerContext
   readonly #sessions: Sessions<F>
-  readonly #waiting: Waiting<F>
+  readonly #acquiring: Acquiring<F>
   readonly #background = new Background()
   readonly #bodies = new Set<Promise<unknown>>()
   readonly #closing = new Cancellation()
@@ -96,59 +88,48 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       options.holder === undefined
         ? defaultHolder(random)
         : checkText('holder', options.holder, limits.holderBytes)
-    this.#defaults = {
-      ttlMs: checkTtlMs(
-        info,
-        options.ttlMs === undefined ? Math.max(defaults.ttlMs, info.ttlMs.min) : options.ttlMs,
-      ),
-      waitMs: checkWaitMs(options.waitMs === undefined ? defaults.waitMs : options.waitMs),
-    }
-    const callTimeoutMs = checkNumber(
-      'callTimeoutMs',
-      options.callTimeoutMs === undefined ? defaults.callTimeoutMs : options.callTimeoutMs,
-      {
-        min: 1,
-      },
-    )
+    const { ttlMs = Math.max(defaults.ttlMs, info.ttlMs.min), waitMs = defaults.waitMs } = options
+    const { callTimeoutMs = defaults.callTimeoutMs } = options
+    this.#defaults = { ttlMs: checkTtlMs(info, ttlMs), waitMs: checkWaitMs(waitMs) }
     this.#context = {
       clock,
       random,
       info,
       backendName: info.name,
       holder: this.holder,
-      callTimeoutMs,
+      callTimeoutMs: checkNumber('callTimeoutMs', callTimeoutMs, { min: 1 }),
       background: this.#background,
     }
     this.#sessions = new Sessions(backend, this.#context)
-    this.#waiting = new Waiting(this.#sessions, this.#context)
+    this.#acquiring = new Acquiring(this.#context, this.#sessions, this.#closing)
   }
 
   // --- acquiring -------------------------------------------------------------------------------------------
 
   async tryAcquire(name: string, options: TryAcquireOptions = {}): Promise<Lease<F> | null> {
     const wanted = wantedLock(this.info, name, options, this.#defaults, false)
-    const record = await this.#tryOnce(wanted, options.signal)
+    const record = await this.#acquiring.tryOnce(wanted, options.signal)
     return record === null ? this.#busy(name) : leaseHandle<F>(record, this.#context)
   }
 
   async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
     const wanted = wantedLock(this.info, name, options, this.#defaults, true)
     return leaseHandle<F>(
-      await this.#obtain(wanted, this.#waitMs(options.waitMs), options.signal),
+      await this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal),
       this.#context,
     )
   }
 
   async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
     const wanted = wantedPermits(this.info, name, options, this.#defaults, false)
-    const record = await this.#tryOnce(wanted, options.signal)
+    const record = await this.#acquiring.tryOnce(wanted, options.signal)
     return record === null ? this.#busy(name) : permitHandle(record, this.#context)
   }
 
   async acquirePermits(name: string, options: PermitOptions): Promise<Permit> {
     const wanted = wantedPermits(this.info, name, options, this.#defaults, true)
     return permitHandle(
-      await this.#obtain(wanted, this.#waitMs(options.waitMs), options.signal),
+      await this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal),
       this.#context,
     )
   }
@@ -157,26 +138,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const ordered = canonicalOrder(names)
     const wanted = ordered.map((name) => wantedLock(this.info, name, options, this.#defaults, true))
     const waitMs = this.#waitMs(options.waitMs)
-    const startMs = this.#context.clock.monotonicMs()
-    // One deadline for all (T54). The earlier ones are renewed while the later ones are awaited; should one be lost
-    // all the same, nothing is handed out and everything is tried again in what is left of the time.
-    for (;;) {
-      const records: LeaseRecord[] = []
-      const giveBack = () =>
-        this.#background.run(() => Promise.all(records.map((record) => record.release())))
-      try {
-        for (const each of wanted) {
-          const spentMs = this.#context.clock.monotonicMs() - startMs
-          records.push(await this.#obtain(each, Math.max(0, waitMs - spentMs), options.signal))
-        }
-      } catch (error) {
-        giveBack()
-        throw error
-      }
-      if (records.every((record) => record.isLive))
-        return new HeldLeases(records.map((record) => leaseHandle<F>(record, this.#context)))
-      giveBack()
-    }
+    const records = await this.#acquiring.obtainAll(wanted, waitMs, options.signal)
+    return new HeldLeases(records.map((record) => leaseHandle<F>(record, this.#context)))
   }
 
   async withLease<T>(
@@ -198,104 +161,13 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     return asked === undefined ? this.#defaults.waitMs : checkWaitMs(asked)
   }
 
-  async #tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
-    const stop = this.#stopWith(signal)
-    try {
-      const startMs = this.#context.clock.monotonicMs()
-      const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
-      return record === null ? null : this.#handOut(record, stop.cancellation, startMs)
-    } catch (error) {
-      this.#noteFailure(wanted, error, true)
-      throw error
-    } finally {
-      stop.untie()
-    }
-  }
-
-  async #obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
-    const { clock } = this.#context
-    const { name } = wanted.request
-    const startMs = clock.monotonicMs()
-    const timedOut = () => new AcquireTimeoutError(name, clock.monotonicMs() - startMs)
-    if (waitMs === 0) {
-      const record = await this.#tryOnce(wanted, signal)
-      if (record !== null) return record
-      throw this.#timedOut(wanted, timedOut())
-    }
-    const stop = this.#stopWith(signal)
-    // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
-    const noAnswer = `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`
-    let whyNot: () => unknown = () => new BackendUnavailableError(this.info.name, noAnswer, 'unknown')
-    // This timer also keeps the process alive while a caller waits, however long that is.
-    const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
-      keepsProcessAlive: true,
-    })
-    try {
-      const record = await this.#waiting.wait(wanted, stop.cancellation, {
-        onWaiting: () => {
-          whyNot = timedOut
-          if (hasListeners('waiting')) emit('waiting', { ...this.#about(name), waitMs })
-        },
-        onFailure: (error) => {
-          whyNot = () => error
-          this.#noteFailure(wanted, error, false)
-        },
-      })
-      return this.#handOut(record, stop.cancellation, startMs)
-    } catch (error) {
-      if (error instanceof AcquireTimeoutError) throw this.#timedOut(wanted, error)
-      this.#noteFailure(wanted, error, true)
-      throw error
-    } finally {
-      deadline.cancel()
-      stop.untie()
-    }
+  #about(name: string) {
+    return { backend: this.info.name, namespace: this.info.namespace, name, holder: this.holder }
   }
 
   #busy(name: string): null {
     if (hasListeners('busy')) emit('busy', this.#about(name))
     return null
-  }
-
-  /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
-  #handOut(record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
-    if (stop.cancelled) {
-      this.#background.run(() => record.release())
-      throw stop.reason
-    }
-    if (hasListeners('acquired'))
-      emit('acquired', { ...record.about, waitedMs: this.#context.clock.monotonicMs() - startMs })
-    return record
-  }
-
-  #timedOut(wanted: Wanted, error: AcquireTimeoutError): AcquireTimeoutError {
-    if (hasListeners('timed-out'))
-      emit('timed-out', { ...this.#about(wanted.request.name), waitedMs: error.waitedMs })
-    return error
-  }
-
-  #noteFailure(wanted: Wanted, error: unknown, final: boolean): void {
-    if (hasListeners('failed')) emit('failed', { ...this.#about(wanted.request.name), error, final })
-  }
-
-  /** Raised by the caller's signal or by closing; deadlines are added by those who have one. */
-  #stopWith(signal: AbortSignal | undefined): { cancellation: Cancellation; untie: () => void } {
-    const cancellation = new Cancellation()
-    if (this.#closing.cancelled) throw new ClosedError()
-    const untieSignal = cancellation.follow(signal)
-    if (cancellation.cancelled) throw cancellation.reason
-    const untieClosing = this.#closing.onCancel(() => cancellation.cancel(this.#closing.reason))
-    return {
-      cancellation,
-      untie: () => {
-        untieSignal()
-        untieClosing()
-      },
-    }
-  }
-
-  #about(name: string) {
-    return { backend: this.info.name, namespace: this.info.namespace, name, holder: this.holder }
   }
 
   // --- looking ---------------------------------------------------------------------------------------------
@@ -327,7 +199,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     checkPrefix(prefix)
     checkKnownOptions('options', options, ['cursor', 'signal'])
     checkSignal(options.signal)
-    const stop = this.#stopWith(options.signal)
+    const stop = stopWith(this.#closing, options.signal)
     const { signal } = stop.cancellation
     const cursor =
       options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.nameBytes) }
@@ -418,7 +290,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     run: (call: Call) => Promise<T>,
   ): Promise<T> {
     checkCallOptions(options)
-    const stop = this.#stopWith(options?.signal)
+    const stop = stopWith(this.#closing, options?.signal)
     const limits = {
       what,
       timeoutMs: this.#context.callTimeoutMs,

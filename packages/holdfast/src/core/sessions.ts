@@ -4,13 +4,14 @@
  */
 import type { Backend, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
+import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
 import { BackendUnavailableError, ClosedError } from './errors.ts'
-import { type KeeperContext, KeptSession } from './keeper.ts'
+import { KeptSession } from './keeper.ts'
 
 export class Sessions<F extends Fencing> {
   readonly #backend: Backend<F>
-  readonly #context: KeeperContext
+  readonly #context: LockerContext
   readonly #byTtl = new Map<number, Set<KeptSession<F>>>()
   /** By TTL, for those who ask for the same: they wait for one session, whichever it will be. */
   readonly #opening = new Map<number, Promise<KeptSession<F>>>()
@@ -19,7 +20,7 @@ export class Sessions<F extends Fencing> {
   readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
   #closed = false
 
-  constructor(backend: Backend<F>, context: KeeperContext) {
+  constructor(backend: Backend<F>, context: LockerContext) {
     this.#backend = backend
     this.#context = context
   }

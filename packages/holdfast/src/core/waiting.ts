@@ -14,10 +14,11 @@ import type { AcquireRequest, AcquireResult, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { sleep } from './clock.ts'
+import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
 import { BackendUnavailableError, isHoldfastError, outcomeOf } from './errors.ts'
 import { newAttempt } from './ids.ts'
-import type { KeeperContext, KeptSession } from './keeper.ts'
+import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord, LeaseTerms } from './lease.ts'
 import type { Sessions } from './sessions.ts'
 
@@ -44,9 +45,9 @@ type Tried = { kind: 'won'; lease: LeaseRecord } | { kind: 'busy'; retryAfterMs?
 
 export class Waiting<F extends Fencing> {
   readonly #sessions: Sessions<F>
-  readonly #context: KeeperContext
+  readonly #context: LockerContext
 
-  constructor(sessions: Sessions<F>, context: KeeperContext) {
+  constructor(sessions: Sessions<F>, context: LockerContext) {
     this.#sessions = sessions
     this.#context = context
   }

@@ -1,0 +1,150 @@
+/**
+ * One acquire from a caller's point of view: how long it may take, what ends it early, what is reported of it, and
+ * what is said when it fails. How the engine is asked is in `waiting`.
+ */
+import type { Fencing } from '../spi.ts'
+import { Cancellation } from './cancellation.ts'
+import type { LockerContext } from './context.ts'
+import { AcquireTimeoutError, BackendUnavailableError, ClosedError } from './errors.ts'
+import { type AboutName, emit, hasListeners } from './events.ts'
+import type { LeaseRecord } from './lease.ts'
+import type { Sessions } from './sessions.ts'
+import { Waiting, type Wanted } from './waiting.ts'
+
+export class Acquiring<F extends Fencing> {
+  readonly #context: LockerContext
+  readonly #closing: Cancellation
+  readonly #waiting: Waiting<F>
+
+  constructor(context: LockerContext, sessions: Sessions<F>, closing: Cancellation) {
+    this.#context = context
+    this.#closing = closing
+    this.#waiting = new Waiting(sessions, context)
+  }
+
+  /** `null`: somebody else has it. */
+  async tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+    const stop = stopWith(this.#closing, signal)
+    try {
+      const startMs = this.#context.clock.monotonicMs()
+      const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
+      return record === null ? null : this.#handOut(record, stop.cancellation, startMs)
+    } catch (error) {
+      this.#noteFailure(wanted, error, true)
+      throw error
+    } finally {
+      stop.untie()
+    }
+  }
+
+  async obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
+    const { clock, backendName } = this.#context
+    const { name } = wanted.request
+    const startMs = clock.monotonicMs()
+    const timedOut = () => new AcquireTimeoutError(name, clock.monotonicMs() - startMs)
+    if (waitMs === 0) {
+      const record = await this.tryOnce(wanted, signal)
+      if (record !== null) return record
+      throw this.#timedOut(wanted, timedOut())
+    }
+    const stop = stopWith(this.#closing, signal)
+    // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
+    const noAnswer = `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`
+    let whyNot: () => unknown = () => new BackendUnavailableError(backendName, noAnswer, 'unknown')
+    // This timer also keeps the process alive while a caller waits, however long that is.
+    const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
+      keepsProcessAlive: true,
+    })
+    try {
+      const record = await this.#waiting.wait(wanted, stop.cancellation, {
+        onWaiting: () => {
+          whyNot = timedOut
+          if (hasListeners('waiting')) emit('waiting', { ...this.#about(wanted), waitMs })
+        },
+        onFailure: (error) => {
+          whyNot = () => error
+          this.#noteFailure(wanted, error, false)
+        },
+      })
+      return this.#handOut(record, stop.cancellation, startMs)
+    } catch (error) {
+      if (error instanceof AcquireTimeoutError) throw this.#timedOut(wanted, error)
+      this.#noteFailure(wanted, error, true)
+      throw error
+    } finally {
+      deadline.cancel()
+      stop.untie()
+    }
+  }
+
+  /** All or nothing, in the given order, with one deadline for all (T54). */
+  async obtainAll(
+    wanted: readonly Wanted[],
+    waitMs: number,
+    signal: AbortSignal | undefined,
+  ): Promise<LeaseRecord[]> {
+    const startMs = this.#context.clock.monotonicMs()
+    // The earlier ones are renewed while the later ones are awaited; should one be lost all the same, nothing is
+    // handed out and everything is tried again in what is left of the time.
+    for (;;) {
+      const records: LeaseRecord[] = []
+      const giveBack = () =>
+        this.#context.background.run(() => Promise.all(records.map((record) => record.release())))
+      try {
+        for (const each of wanted) {
+          const spentMs = this.#context.clock.monotonicMs() - startMs
+          records.push(await this.obtain(each, Math.max(0, waitMs - spentMs), signal))
+        }
+      } catch (error) {
+        giveBack()
+        throw error
+      }
+      if (records.every((record) => record.isLive)) return records
+      giveBack()
+    }
+  }
+
+  /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
+  #handOut(record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
+    if (stop.cancelled) {
+      this.#context.background.run(() => record.release())
+      throw stop.reason
+    }
+    if (hasListeners('acquired'))
+      emit('acquired', { ...record.about, waitedMs: this.#context.clock.monotonicMs() - startMs })
+    return record
+  }
+
+  #timedOut(wanted: Wanted, error: AcquireTimeoutError): AcquireTimeoutError {
+    if (hasListeners('timed-out')) emit('timed-out', { ...this.#about(wanted), waitedMs: error.waitedMs })
+    return error
+  }
+
+  #noteFailure(wanted: Wanted, error: unknown, final: boolean): void {
+    if (hasListeners('failed')) emit('failed', { ...this.#about(wanted), error, final })
+  }
+
+  #about({ request }: Wanted): AboutName {
+    const { info, holder } = this.#context
+    return { backend: info.name, namespace: info.namespace, name: request.name, holder }
+  }
+}
+
+/** Raised by the caller's signal or by closing; deadlines are added by those who have one. */
+export function stopWith(
+  closing: Cancellation,
+  signal: AbortSignal | undefined,
+): { readonly cancellation: Cancellation; readonly untie: () => void } {
+  const cancellation = new Cancellation()
+  if (closing.cancelled) throw new ClosedError()
+  const untieSignal = cancellation.follow(signal)
+  if (cancellation.cancelled) throw cancellation.reason
+  const untieClosing = closing.onCancel(() => cancellation.cancel(closing.reason))
+  return {
+    cancellation,
+    untie: () => {
+      untieSignal()
+      untieClosing()
+    },
+  }
+}

@@ -1,0 +1,14 @@
+/** What all parts of one locker share. */
+import type { BackendInfo, Fencing } from '../spi.ts'
+import type { Background } from './background.ts'
+import type { Engine } from './call.ts'
+import type { Random } from './ids.ts'
+
+export interface LockerContext extends Engine {
+  readonly random: Random
+  readonly info: BackendInfo<Fencing>
+  /** The public label of this client. */
+  readonly holder: string
+  readonly callTimeoutMs: number
+  readonly background: Background
+}
