@@ -44,11 +44,13 @@ describe('elapsed time', () => {
     assert.equal(laterOf(second, first), second)
   })
 
-  test('of two instants between which the machine slept, the one that ends a lease earlier counts', () => {
+  test('T3 of two instants between which the machine slept, the one after it is later', () => {
     const clock = createFakeClock()
     const before = instantOf(clock)
     clock.suspend(1_000)
-    assert.equal(laterOf(before, instantOf(clock)), before)
+    const after = instantOf(clock)
+    assert.equal(laterOf(before, after), after)
+    assert.equal(laterOf(after, before), after)
   })
 })
 

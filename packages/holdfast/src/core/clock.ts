@@ -38,7 +38,9 @@ export function elapsedMs(clock: Clock, since: Instant): number {
   return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)
 }
 
+/** Which of two requests was sent later; while the machine slept only the wall clock moved. */
 export function laterOf(a: Instant, b: Instant): Instant {
+  if (b.monotonicMs === a.monotonicMs) return b.wallMs > a.wallMs ? b : a
   return b.monotonicMs > a.monotonicMs ? b : a
 }
 

@@ -202,24 +202,24 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   /** Resolves when a keep-alive that listed this lease has been confirmed. */
   async renew(lease: LeaseRecord, options: CallOptions = {}): Promise<void> {
-    for (;;) {
-      if (lease.ended !== undefined) throw lease.ended
-      const flight = this.#flight ?? this.#sendKeepAlive()
-      const stop = new Cancellation()
-      const untie = stop.follow(options.signal)
-      // Renewals that nobody asked for do not keep the process alive; this one has a caller who waits.
-      const alive = this.clock.setTimer(this.#ttlMs, () => {}, { keepsProcessAlive: true })
-      try {
-        await unlessCancelled(flight.done, stop)
-      } catch (error) {
-        throw stop.cancelled ? error : (lease.ended ?? error)
-      } finally {
-        alive.cancel()
-        untie()
+    const isListed = this.#flight !== undefined && lease.listedInFlight === this.#flight.number
+    const needed = isListed ? this.#flights : this.#flights + 1
+    const stop = new Cancellation()
+    const untie = stop.follow(options.signal)
+    // Renewals that nobody asked for do not keep the process alive; this one has a caller who waits.
+    const alive = this.clock.setTimer(Number.MAX_SAFE_INTEGER, () => {}, { keepsProcessAlive: true })
+    try {
+      while (lease.confirmedInFlight < needed) {
+        if (lease.ended !== undefined) throw lease.ended
+        await unlessCancelled((this.#flight ?? this.#sendKeepAlive()).done, stop)
       }
-      if (lease.ended !== undefined) throw lease.ended
-      if (lease.listedInFlight >= flight.number) return
+    } catch (error) {
+      throw stop.cancelled ? error : (lease.ended ?? error)
+    } finally {
+      alive.cancel()
+      untie()
     }
+    if (lease.ended !== undefined) throw lease.ended
   }
 
   #sendKeepAlive(): Flight {
@@ -239,18 +239,24 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
         }
         const answer = this.engineSession.keepAlive(listed, call)
         // Attached to the answer itself and not to the bounded call: a late confirmation is a confirmation.
-        return answer.then((result) => this.#apply(result, held, places, sentMs))
+        return answer.then((result) => {
+          this.#landed(number)
+          for (const lease of held) lease.confirmedInFlight = Math.max(lease.confirmedInFlight, number)
+          this.#apply(result, held, places, sentMs)
+        })
       },
     )
     this.#flight = { number, done }
-    done
-      .catch((error: unknown) => this.#renewalFailed(error, held))
-      .finally(() => {
-        if (this.#flight?.number === number) this.#flight = undefined
-      })
-    // Whoever called `renew` handles the rejection; when nobody did, it has been handled above (T30).
-    done.catch(() => {})
+    // Handled here; whoever called `renew` gets it as well (T30).
+    done.catch((error: unknown) => {
+      this.#landed(number)
+      this.#renewalFailed(error, held)
+    })
     return this.#flight
+  }
+
+  #landed(number: number): void {
+    if (this.#flight?.number === number) this.#flight = undefined
   }
 
   #apply(

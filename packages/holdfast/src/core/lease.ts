@@ -53,8 +53,9 @@ export class LeaseRecord {
   readonly previousData: string | undefined
   readonly host: LeaseHost
   readonly acquiredAt: Instant
-  /** The number of the last keep-alive that listed this lease; see `KeptSession`. */
+  /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeptSession.renew`. */
   listedInFlight = 0
+  confirmedInFlight = 0
   #warnedOfLongHold = false
   #state: LeaseState = 'held'
   #since: Instant

@@ -120,7 +120,8 @@ export class Waiting<F extends Fencing> {
       const tried = this.#accept(session, wanted, result)
       return tried.kind === 'won' ? tried.lease : null
     } catch (error) {
-      if (placeLost && !stop.cancelled) return null
+      if (stop.cancelled) throw stop.reason
+      if (placeLost) return null
       throw error
     } finally {
       untie()
@@ -147,7 +148,9 @@ export class Waiting<F extends Fencing> {
         waiting = true
         if (hint === undefined && session.engineSession.waitForFree !== undefined) {
           // Subscribe, then try again, then wait: a release between the first try and the subscription is not missed.
-          hint = session.engineSession.waitForFree(wanted.request.name, listening).catch(() => {})
+          // Who cannot be notified polls.
+          const never = new Promise<void>(() => {})
+          hint = session.engineSession.waitForFree(wanted.request.name, listening).catch(() => never)
           continue
         }
         await this.#pollPause(hint, tried.retryAfterMs, stop)
