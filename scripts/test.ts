@@ -5,13 +5,15 @@ import { spawnSync } from 'node:child_process'
 import { mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { engines, tools } from '../lab/obtain/engines.ts'
 import { biome, cache, root, testReport, tsc, vitest } from './lib/repository.ts'
 
 const usage = `npm test [-- options]
 
-Builds the library and runs all checks: types, lint, layers, banned calls, tests, claims, documents, public surface.
+Builds the library, sees to it that the servers are there, and runs all checks: types, lint, layers, banned calls,
+tests, claims, documents, public surface.
 
-  --only memory,sqlite   run the conformance tests of these backends only
+  --only memory,redis    only the tests of these backends and servers, and only the servers that they need
   --help                 this text`
 
 interface Step {
@@ -36,6 +38,7 @@ const steps: readonly Step[] = [
   { name: 'lint', command: [biome, 'check', '--error-on-warnings'] },
   { name: 'layers', command: ['scripts/checks/layers.ts'] },
   { name: 'banned', command: ['scripts/checks/banned.ts'] },
+  { name: 'servers', command: ['scripts/install-servers.ts'] },
   { name: 'tests', command: [vitest, 'run', ...(narrowed ? [] : report)], needs: 'build' },
   narrowed ? { ...claims, notRun: `the run is ${narrowed}, claims are about all tests` } : claims,
   { name: 'docs-blocks', command: ['scripts/checks/docs-blocks.ts'], needs: 'build' },
@@ -93,9 +96,10 @@ function readOptions(): { only?: string; help?: boolean } {
     const { values } = parseArgs({ options: { only: { type: 'string' }, help: { type: 'boolean' } } })
     if (values.only !== undefined) {
       const backends = readdirSync(join(root, 'packages/holdfast/src/backends'))
-      const unknown = values.only.split(',').filter((name) => !backends.includes(name))
+      const known = [...new Set([...backends, ...engines, ...tools])]
+      const unknown = values.only.split(',').filter((name) => !known.includes(name))
       if (unknown.length > 0)
-        throw new Error(`no backend ${unknown.join(', ')}, there are ${backends.join(', ')}`)
+        throw new Error(`no backend or server ${unknown.join(', ')}, there are ${known.join(', ')}`)
     }
     return values
   } catch (error) {

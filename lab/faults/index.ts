@@ -1,0 +1,5 @@
+export { type Clock, createClock } from './clock-shim.ts'
+export type { Address, Link } from './link.ts'
+export { type Direction, FaultyProxy, type ProxyOptions, startProxy, type Where } from './proxy.ts'
+export type { Recording } from './recording.ts'
+export { kill, pause, resume } from './signals.ts'

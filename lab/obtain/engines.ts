@@ -1,0 +1,73 @@
+// What the lab needs from the outside: the servers, and two tools. One table, so that the finder, the installer
+// and the sentence that tells a person what to install cannot disagree.
+
+export const engines = ['redis', 'etcd', 'zookeeper', 'postgres', 'pgbouncer', 'consul'] as const
+export const tools = ['gcc', 'spin'] as const
+
+export type Engine = (typeof engines)[number]
+export type Tool = (typeof tools)[number]
+export type Needed = Engine | Tool
+
+export interface Recipe {
+  /** All of these must be there; the first one is the program itself. */
+  readonly programs: readonly string[]
+  /** Where distributions put it when not on `PATH`; `*` stands for one folder, and the highest wins. */
+  readonly alsoIn?: readonly string[]
+  /** For a program that is a Java archive. */
+  readonly jar?: string
+  readonly debian: readonly string[]
+  /** A Debian release that still has the package when the machine's own does not. */
+  readonly olderDebian?: string
+  readonly versionArguments: readonly string[]
+}
+
+export const recipes: Readonly<Record<Needed, Recipe>> = {
+  redis: { programs: ['redis-server'], debian: ['redis-server'], versionArguments: ['--version'] },
+  etcd: { programs: ['etcd'], debian: ['etcd-server', 'etcd-client'], versionArguments: ['--version'] },
+  zookeeper: {
+    programs: ['java'],
+    jar: '/usr/share/java/zookeeper.jar',
+    debian: ['zookeeper'],
+    versionArguments: [],
+  },
+  postgres: {
+    programs: ['postgres', 'initdb', 'psql'],
+    alsoIn: ['/usr/lib/postgresql/*/bin'],
+    debian: ['postgresql-15'],
+    versionArguments: ['--version'],
+  },
+  pgbouncer: { programs: ['pgbouncer'], debian: ['pgbouncer'], versionArguments: ['--version'] },
+  consul: {
+    programs: ['consul'],
+    debian: ['consul'],
+    olderDebian: 'bullseye',
+    versionArguments: ['version'],
+  },
+  gcc: { programs: ['gcc'], debian: ['gcc', 'libc6-dev'], versionArguments: ['--version'] },
+  spin: { programs: ['spin'], debian: ['spin'], versionArguments: ['-V'] },
+}
+
+/** The variable that names a server which runs already, and that a test may use but not break. */
+export function addressVariable(engine: Engine): string {
+  return `HOLDFAST_TEST_${engine.toUpperCase()}_URL`
+}
+
+/** Names that a narrowed run may use without being an engine, and the engines that they stand on. */
+const standsOn: Readonly<Record<string, readonly string[]>> = {
+  redlock: ['redis'],
+  pgbouncer: ['postgres', 'pgbouncer'],
+}
+
+/** What a run needs: everything, or what the names of `--only` stand on. */
+export function neededFor(only: string | undefined): Needed[] {
+  const all: Needed[] = [...engines, ...tools]
+  if (only === undefined || only === '') return all
+  const named = new Set<string>(only.split(',').flatMap((name) => standsOn[name] ?? [name]))
+  // The clock shim is compiled for whichever server is there.
+  if (engines.some((engine) => named.has(engine))) named.add('gcc')
+  return all.filter((name) => named.has(name))
+}
+
+export function isNeeded(name: string): name is Needed {
+  return name in recipes
+}

@@ -1,0 +1,12 @@
+#!/bin/sh
+# launch.sh RECORD PROGRAM [ARGUMENTS]: writes down who we are, then becomes the program. The identity (process id
+# and start time) does not change with exec, so there is no moment at which a server runs unrecorded.
+record=$1
+shift
+read -r line <"/proc/$$/stat"
+started() {
+  set -- ${1##*) }
+  echo "${20}"
+}
+echo "$$ $(started "$line")" >"$record"
+exec "$@"
