@@ -33,7 +33,11 @@ export function createFakeClock(
     let next: ArmedTimer | undefined
     for (const timer of timers) {
       if (timer.dueMs > limitMs) continue
-      if (next === undefined || timer.dueMs < next.dueMs || (timer.dueMs === next.dueMs && timer.order < next.order))
+      if (
+        next === undefined ||
+        timer.dueMs < next.dueMs ||
+        (timer.dueMs === next.dueMs && timer.order < next.order)
+      )
         next = timer
     }
     return next

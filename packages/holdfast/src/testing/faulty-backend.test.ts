@@ -3,11 +3,10 @@ import { describe, test } from 'vitest'
 import { MemoryEngine, memory } from '../backends/memory/index.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { newAttempt } from '../core/ids.ts'
-import { createLocker } from '../core/locker.ts'
 import { type AcquireRequest, type Backend, type BackendSession, LOCK_CAPACITY } from '../spi.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { callKinds, type Fault, randomFaults } from './faults.ts'
-import { type FaultyBackend, faultyBackend } from './faulty-backend.ts'
+import { faultyBackend } from './faulty-backend.ts'
 import { seededRandom } from './seeded-random.ts'
 import { weakenWaiting } from './weaken-waiting.ts'
 
@@ -45,7 +44,9 @@ function unavailable(outcome: 'not-applied' | 'unknown') {
 
 /** What has become of a promise so far. */
 function observe<T>(promise: Promise<T>) {
-  const seen: { state: 'pending' | 'resolved' | 'rejected'; value?: T; error?: unknown } = { state: 'pending' }
+  const seen: { state: 'pending' | 'resolved' | 'rejected'; value?: T; error?: unknown } = {
+    state: 'pending',
+  }
   promise.then(
     (value) => Object.assign(seen, { state: 'resolved', value }),
     (error: unknown) => Object.assign(seen, { state: 'rejected', error }),
@@ -101,7 +102,12 @@ describe('a faulty backend', () => {
     faults.next('tryAcquire', { kind: 'error-before', error })
     await assert.rejects(session.tryAcquire(exclusive('n'), call()), (thrown) => thrown === error)
     assert.equal(holders('n'), 0)
-    assert.deepEqual(faults.log.at(-1), { ...faults.log.at(-1), fault: 'error-before', landed: 0, outcome: 'unknown' })
+    assert.deepEqual(faults.log.at(-1), {
+      ...faults.log.at(-1),
+      fault: 'error-before',
+      landed: 0,
+      outcome: 'unknown',
+    })
   })
 
   test('error-after: it happens, and the caller is told that nobody knows', async () => {
@@ -191,7 +197,7 @@ describe('a faulty backend', () => {
     await clock.settle()
     // The first caller has gone, but its request was under way.
     assert.equal(answers[1].value?.kind, 'busy')
-    assert.equal((await session.release(first, { keepForMs: 0 }, call())), 'released')
+    assert.equal(await session.release(first, { keepForMs: 0 }, call()), 'released')
   })
 
   test('frozen: answers are held too, also the grant of somebody who waits', async () => {
@@ -305,65 +311,9 @@ describe('a faulty backend', () => {
     pending.push(faults.forget('n', call()))
     const settled = Promise.allSettled(pending)
     await faults[Symbol.asyncDispose]()
-    for (const each of await settled) assert.ok(each.status === 'rejected' && isHoldfastError(each.reason, 'CLOSED'))
+    for (const each of await settled)
+      assert.ok(each.status === 'rejected' && isHoldfastError(each.reason, 'CLOSED'))
     await assert.rejects(faults.inspect('n', call()), (error) => isHoldfastError(error, 'CLOSED'))
     assert.equal(clock.pendingTimers, 0)
-  })
-})
-
-describe('a locker over a faulty backend', () => {
-  async function withLocker(run: (parts: {
-    faults: FaultyBackend<'fenced'>
-    locker: ReturnType<typeof createLocker<'fenced'>>
-    clock: ReturnType<typeof createFakeClock>
-    engine: MemoryEngine
-  }) => Promise<void>) {
-    const clock = createFakeClock()
-    const engine = new MemoryEngine({ clock })
-    const faults = faultyBackend(memory({ engine, random }))
-    await run({ faults, locker: createLocker(faults, { ttlMs: 1_000 }), clock, engine })
-  }
-
-  test('T13 a release whose reply is lost is unknown, and nothing stays behind', () =>
-    withLocker(async ({ faults, locker, clock, engine }) => {
-      const lease = await locker.acquire('n')
-      faults.next('release', { kind: 'lost-reply' })
-      const outcome = observe(lease.release())
-      await clock.advance(5_000)
-      assert.equal(outcome.value, 'unknown')
-      assert.equal(await lease.release(), 'not-held')
-      assert.equal(engine.stats().names, 0)
-    }))
-
-  test('T15 an acquire that timed out at the client and lands later is given back', () =>
-    withLocker(async ({ faults, locker, clock, engine }) => {
-      await (await locker.acquire('warm-up')).release()
-      faults.next('tryAcquire', { kind: 'late-landing', ms: 400 })
-      await assert.rejects(locker.tryAcquire('n'), unavailable('unknown'))
-      await clock.advance(400)
-      assert.equal(faults.log.filter((each) => each.fault === 'late-landing')[0]?.landed, 1)
-      assert.equal(engine.stats().names, 0)
-      assert.notEqual(await locker.tryAcquire('n'), null)
-    }))
-
-  test('T16 a lease over a frozen engine is lost at its deadline', () =>
-    withLocker(async ({ faults, locker, clock }) => {
-      const lease = await locker.acquire('n')
-      faults.freeze()
-      await clock.advance(987)
-      assert.equal(lease.state, 'jeopardy')
-      await clock.advance(1)
-      assert.equal(lease.state, 'lost')
-      assert.ok(isHoldfastError(lease.signal.reason, 'LEASE_LOST'))
-    }))
-
-  test('T33 a black-holed connection alone ends the lease', async () => {
-    const clock = createFakeClock()
-    const backend = faultyBackend(memory({ clock, random }), {
-      plan: ({ kind }) => (kind === 'keepAlive' ? { kind: 'lost-request' } : null),
-    })
-    const lease = await createLocker(backend, { ttlMs: 1_000 }).acquire('n')
-    await clock.advance(988)
-    assert.equal(lease.state, 'lost')
   })
 })

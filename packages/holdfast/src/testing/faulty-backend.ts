@@ -117,7 +117,9 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
   // --- the backend -----------------------------------------------------------------------------------------
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>> {
-    const session = await this.#send('openSession', null, call, (inner) => this.#inner.openSession(request, inner))
+    const session = await this.#send('openSession', null, call, (inner) =>
+      this.#inner.openSession(request, inner),
+    )
     return new FaultySession(session, this.#wire)
   }
 
@@ -205,7 +207,9 @@ class FaultySession<F extends Fencing> implements BackendSession<F> {
   }
 
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {
-    return this.#wire.send('tryAcquire', request.name, call, (inner) => this.#inner.tryAcquire(request, inner))
+    return this.#wire.send('tryAcquire', request.name, call, (inner) =>
+      this.#inner.tryAcquire(request, inner),
+    )
   }
 
   abandon(claim: Claim, call: Call): Promise<void> {

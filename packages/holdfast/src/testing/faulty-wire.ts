@@ -43,19 +43,15 @@ export class FaultyWire {
     return this.#state
   }
 
-  send<T>(
-    kind: CallKind,
-    name: string | null,
-    call: Call,
-    make: (call: Call) => Promise<T>,
-  ): Promise<T> {
+  send<T>(kind: CallKind, name: string | null, call: Call, make: (call: Call) => Promise<T>): Promise<T> {
     const planned = { number: ++this.#calls, kind, name }
     const fault = this.#scripted.get(kind)?.shift() ?? this.#options.plan(planned)
     const entry = { ...planned, fault: fault?.kind ?? null, landed: 0, outcome: 'pending' as const }
     const transmission = new Transmission<T>(this, entry, call, make)
     this.log.push(entry)
     if (this.#state === 'closed') transmission.fail(new ClosedError('The faulty backend'))
-    else if (this.#state === 'cut') transmission.fail(this.error(kind, 'the connection is cut', 'not-applied'))
+    else if (this.#state === 'cut')
+      transmission.fail(this.error(kind, 'the connection is cut', 'not-applied'))
     else if (call.signal.aborted)
       transmission.fail(this.error(kind, 'the call was called off before it was made', 'not-applied'))
     else {
@@ -167,26 +163,30 @@ class Transmission<T> {
     switch (fault?.kind) {
       case undefined:
       case 'frozen':
-        return this.#relay(this.#land())
-      case 'error-before':
-        return this.fail(fault.error ?? this.#wire.error(this.kind, 'injected failure', 'not-applied'))
-      case 'error-after':
-        return this.#failAfterwards(fault.error)
-      case 'lost-request':
-        return
-      case 'lost-reply':
-        this.#land().catch(() => {})
-        return
-      case 'late-reply':
-        return this.#relay(this.#land(), fault.ms)
-      case 'late-landing':
-        this.#wire.later(fault.ms, () => void this.#land().catch(() => {}))
-        return this.fail(this.#wire.error(this.kind, 'injected failure', 'unknown'))
-      case 'duplicate': {
         this.#relay(this.#land())
-        const again = () => void this.#land().catch(() => {})
-        return fault.ms === undefined ? again() : this.#wire.later(fault.ms, again)
-      }
+        break
+      case 'error-before':
+        this.fail(fault.error ?? this.#wire.error(this.kind, 'injected failure', 'not-applied'))
+        break
+      case 'error-after':
+        this.#failAfterwards(fault.error)
+        break
+      case 'lost-request':
+        break
+      case 'lost-reply':
+        this.#landUnheard()
+        break
+      case 'late-reply':
+        this.#relay(this.#land(), fault.ms)
+        break
+      case 'late-landing':
+        this.#wire.later(fault.ms, () => this.#landUnheard())
+        this.fail(this.#wire.error(this.kind, 'injected failure', 'unknown'))
+        break
+      case 'duplicate':
+        this.#relay(this.#land())
+        if (fault.ms === undefined) this.#landUnheard()
+        else this.#wire.later(fault.ms, () => this.#landUnheard())
     }
   }
 
@@ -213,6 +213,11 @@ class Transmission<T> {
     } finally {
       this.#listening.delete(controller)
     }
+  }
+
+  /** Whatever comes of it, nobody is told. */
+  #landUnheard(): void {
+    this.#land().catch(() => {})
   }
 
   #relay(answer: Promise<T>, lateByMs = 0): void {

@@ -45,7 +45,10 @@ describe('testLocker', () => {
     const { locker } = world
     const bystander = await locker.acquire('bystander')
     const [first, second] = (await locker.acquireAll(['set-1', 'set-2'])).leases
-    const shared = [await locker.acquire('shared', { mode: 'shared' }), await locker.tryAcquire('shared', { mode: 'shared' })]
+    const shared = [
+      await locker.acquire('shared', { mode: 'shared' }),
+      await locker.tryAcquire('shared', { mode: 'shared' }),
+    ]
     const permits = [
       await locker.acquirePermits('pool', { capacity: 3 }),
       await locker.tryAcquirePermits('pool', { capacity: 3 }),
@@ -94,7 +97,10 @@ describe('testLocker', () => {
     assert.deepEqual([slow.state, slow.signal.aborted, thief.state], ['held', false, 'held'])
     store.write(thief.fence)
     assert.throws(() => store.write(slow.fence), /older/)
-    assert.deepEqual([await world.locker.check(slow.fence), await world.locker.check(thief.fence)], [false, true])
+    assert.deepEqual(
+      [await world.locker.check(slow.fence), await world.locker.check(thief.fence)],
+      [false, true],
+    )
   })
 
   test('steal: the first learns at its next renewal that it was overtaken, and cannot hurt the thief', async () => {

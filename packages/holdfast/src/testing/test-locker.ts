@@ -83,7 +83,8 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
     engine,
     async lose(name, how = 'deleted') {
       const live = leases.on(name)
-      if (live.length === 0) throw new InvalidArgumentError('name', `${quote(name)} is not held by the locker.`)
+      if (live.length === 0)
+        throw new InvalidArgumentError('name', `${quote(name)} is not held by the locker.`)
       if (backend.isFrozen)
         throw new InvalidArgumentError('lose', 'needs an engine that answers: call unfreeze() first.')
       if (how === 'deleted') engine.deleteName(namespace, name)
@@ -92,9 +93,13 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
     },
     async steal(name) {
       const { holders = [], waiters = [] } = engine.inspect(namespace, name) ?? {}
-      if (holders.length === 0) throw new InvalidArgumentError('name', `${quote(name)} is not held by anybody.`)
+      if (holders.length === 0)
+        throw new InvalidArgumentError('name', `${quote(name)} is not held by anybody.`)
       if (waiters.length > 0)
-        throw new InvalidArgumentError('name', `${quote(name)} has others waiting, who would come before a thief.`)
+        throw new InvalidArgumentError(
+          'name',
+          `${quote(name)} has others waiting, who would come before a thief.`,
+        )
       engine.deleteName(namespace, name)
       return thief.acquire(name, { waitMs: 0 })
     },

@@ -5,6 +5,7 @@ import { defaults } from '../core/defaults.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { createLocker } from '../core/locker.ts'
 import { createFakeClock } from './fake-clock.ts'
+import type { FaultPlan } from './faults.ts'
 import { faultyBackend } from './faulty-backend.ts'
 import { seededRandom } from './seeded-random.ts'
 import { type WeakenWaitingOptions, weakenWaiting } from './weaken-waiting.ts'
@@ -16,7 +17,13 @@ function setUp(waiting: 'notify' | 'poll', options?: WeakenWaitingOptions) {
   const random = seededRandom(3)
   const engine = new MemoryEngine({ clock, random })
   const faults = faultyBackend(weakenWaiting(memory({ engine, random }), waiting, options))
-  return { clock, engine, faults, locker: createLocker(faults), rival: createLocker(memory({ engine, random })) }
+  return {
+    clock,
+    engine,
+    faults,
+    locker: createLocker(faults),
+    rival: createLocker(memory({ engine, random })),
+  }
 }
 
 /** When a promise settled, in milliseconds from now on the clock. */
@@ -37,10 +44,7 @@ describe('weakened waiting', () => {
     const call = new AbortController()
     for (const waiting of ['notify', 'poll'] as const) {
       const weak = weakenWaiting(strong, waiting)
-      assert.deepEqual(
-        { ...weak.info, driftMs: 0 },
-        { ...strong.info, waiting, driftMs: 0 },
-      )
+      assert.deepEqual({ ...weak.info, driftMs: 0 }, { ...strong.info, waiting, driftMs: 0 })
       assert.equal(weak.info.driftMs(1_000), strong.info.driftMs(1_000))
       const session = await weak.openSession({ id: waiting, ttlMs: 1_000, holder: 'h' }, call)
       assert.equal('enqueue' in session, false)
@@ -117,6 +121,23 @@ describe('weakened waiting', () => {
     assert.equal(wait.afterMs, 500)
   })
 
+  test('T28 notify: who cannot be notified polls', async () => {
+    const { clock, engine, rival } = setUp('notify')
+    // A loop that lets no time pass would never end: it is cut short.
+    const plan: FaultPlan = ({ kind, number }) => {
+      if (kind === 'waitForFree') return { kind: 'error-before' }
+      return number > 1_000 ? { kind: 'lost-request' } : null
+    }
+    const deaf = faultyBackend(weakenWaiting(memory({ engine }), 'notify'), { plan })
+    await rival.acquire('n')
+    createLocker(deaf)
+      .acquire('n')
+      .catch(() => {})
+    await clock.advance(2_000)
+    const tries = deaf.count('tryAcquire')
+    assert.ok(tries <= 2 * (2_000 / defaults.pollMs + 1), `${tries} tries in 2 s`)
+  })
+
   test('poll: a waiter is served at the next poll', async () => {
     const { clock, locker, rival } = setUp('poll')
     const held = await rival.acquire('n')
@@ -185,11 +206,11 @@ describe('weakened waiting', () => {
       const { clock, locker, rival, faults } = setUp(waiting)
       await rival.acquire('n')
       const caller = new AbortController()
-      for (let failures = 0; failures < 8; failures++) faults.next('tryAcquire', { kind: 'error-before' })
+      for (let failures = 0; failures < 12; failures++) faults.next('tryAcquire', { kind: 'error-before' })
       const wait = timed(clock, locker.acquire('n', { signal: caller.signal }))
       await clock.advance(2_000)
       const before = faults.count('tryAcquire')
-      assert.ok(before < 8, 'it is in a backoff of more than a second')
+      assert.ok(before < 12, 'it is in the middle of a long backoff')
       const reason = new Error('enough')
       caller.abort(reason)
       await clock.settle()

@@ -66,7 +66,13 @@ function withoutLine<F extends Fencing>(session: BackendSession<F>): BackendSess
 }
 
 /** What may have made room. After a gap nobody knows, so it counts too. */
-const freeing: readonly (WatchEventKind | 'gap')[] = ['released', 'expired', 'force-released', 'gave-up', 'gap']
+const freeing: readonly (WatchEventKind | 'gap')[] = [
+  'released',
+  'expired',
+  'force-released',
+  'gave-up',
+  'gap',
+]
 
 async function nextHint<F extends Fencing>(
   backend: Backend<F>,

@@ -1,0 +1,38 @@
+/**
+ * For tests: of code that uses a locker (`testLocker`), of your own backend or guard (`describeBackend`,
+ * `describeGuard`), and of anything over an engine that misbehaves (`faultyBackend`).
+ */
+export {
+  type BackendCase,
+  type BackendSuite,
+  backendCases,
+  type Capability,
+  type ClientOptions,
+  type DeclaredException,
+  describeBackend,
+  type World,
+} from './describe-backend.ts'
+export {
+  describeGuard,
+  type GuardCase,
+  type GuardException,
+  type GuardSuite,
+  type GuardWorld,
+  guardCases,
+} from './describe-guard.ts'
+export { createFakeClock, type FakeClock } from './fake-clock.ts'
+export {
+  type CallKind,
+  callKinds,
+  type Fault,
+  type FaultKind,
+  type FaultPlan,
+  type PlannedCall,
+  type RandomFaultOptions,
+  randomFaults,
+} from './faults.ts'
+export { FaultyBackend, type FaultyBackendOptions, faultyBackend } from './faulty-backend.ts'
+export type { LoggedCall } from './faulty-wire.ts'
+export { seededRandom } from './seeded-random.ts'
+export { type TestLocker, type TestLockerOptions, testLocker } from './test-locker.ts'
+export { type WeakenWaitingOptions, weakenWaiting } from './weaken-waiting.ts'
