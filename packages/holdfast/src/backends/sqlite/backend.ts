@@ -46,7 +46,8 @@ export class SqliteBackend implements Backend<'fenced'> {
       // A session that has expired is removed first, so that a late repetition does not bring it back (T31).
       catchUp(tx)
       const [row] = tx.sql.openSession.all(id, namespace, holder, ttlMs, tx.nowMs, machine.bootId)
-      if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
+      if (row === undefined)
+        throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
       return row
     })
     return new SqliteSession(this.#engine, { id, no: opened.no, ttlMs: opened.ttl_ms, holder, since })
@@ -55,19 +56,27 @@ export class SqliteBackend implements Backend<'fenced'> {
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
     const id = String(handle.id)
     const now = instantOf(this.clock)
-    const found = this.#engine.read(call, (sql, nowMs) => sql.findSession.first(id, this.#engine.namespace, nowMs))
+    const found = await this.#engine.read(call, (sql, nowMs) =>
+      sql.findSession.first(id, this.#engine.namespace, nowMs),
+    )
     if (found === undefined) return null
     // Attaching prolongs nothing, so belief counts from when the session was last prolonged.
     const agoMs = now.monotonicMs - (found.expires_at - found.ttl_ms)
     const since = { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
-    return new SqliteSession(this.#engine, { id, no: found.no, ttlMs: found.ttl_ms, holder: found.holder, since })
+    return new SqliteSession(this.#engine, {
+      id,
+      no: found.no,
+      ttlMs: found.ttl_ms,
+      holder: found.holder,
+      since,
+    })
   }
 
-  async inspect(name: string, call: Call): Promise<NameState | null> {
+  inspect(name: string, call: Call): Promise<NameState | null> {
     return this.#engine.read(call, (sql, nowMs) => inspect(sql, this.#place(name), nowMs))
   }
 
-  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+  list(prefix: string, call: Call): Promise<readonly NameState[]> {
     return this.#engine.read(call, (sql, nowMs) => list(sql, this.#engine.namespace, prefix, nowMs))
   }
 
@@ -76,7 +85,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     call: Call,
   ): Promise<boolean> {
     const { name, id, token } = holder
-    const found = this.#engine.read(call, (sql, nowMs) =>
+    const found = await this.#engine.read(call, (sql, nowMs) =>
       sql.check.first(this.#engine.namespace, name, token, id, nowMs),
     )
     return found !== undefined

@@ -82,9 +82,10 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
   const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
   const { namespace, session } = owner
   if (situation.holds === 1) return grantOf(tx, owner, request)
+  // Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
+  if (situation.place !== null) return null
   if (situation.capacity !== null && situation.capacity !== capacity)
     throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(situation.capacity))
-  // Who is first in line and fits has been promoted already; everybody else is behind somebody.
   const isClosed = situation.closed_until !== null
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
   const token = tx.drawToken()
@@ -169,7 +170,10 @@ export function keepAlive(
   return {
     lost,
     granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
-    unlisted: kept.claims === listed.size - lost.length ? [] : sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt })),
+    unlisted:
+      kept.claims === listed.size - lost.length
+        ? []
+        : sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt })),
   }
 }
 

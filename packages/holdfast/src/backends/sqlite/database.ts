@@ -6,28 +6,47 @@ import type { Statistics } from './statistics.ts'
 
 export class Query<Row> {
   readonly #statement: StatementSync
+  readonly #order: readonly number[]
   readonly #statistics: Statistics
 
-  constructor(statement: StatementSync, statistics: Statistics) {
+  constructor(statement: StatementSync, order: readonly number[], statistics: Statistics) {
     this.#statement = statement
+    this.#order = order
     this.#statistics = statistics
   }
 
   first(...parameters: SQLInputValue[]): Row | undefined {
     this.#statistics.statements++
-    return this.#statement.get(...parameters) as Row | undefined
+    return this.#statement.get(...this.#spellOut(parameters)) as Row | undefined
   }
 
   all(...parameters: SQLInputValue[]): Row[] {
     this.#statistics.statements++
-    return this.#statement.all(...parameters) as Row[]
+    return this.#statement.all(...this.#spellOut(parameters)) as Row[]
   }
 
   /** How many rows it changed. */
   run(...parameters: SQLInputValue[]): number {
     this.#statistics.statements++
-    return Number(this.#statement.run(...parameters).changes)
+    return Number(this.#statement.run(...this.#spellOut(parameters)).changes)
   }
+
+  #spellOut(parameters: SQLInputValue[]): SQLInputValue[] {
+    return this.#order.map((index) => parameters[index] as SQLInputValue)
+  }
+}
+
+/**
+ * The statements number their parameters, so that one value can stand in several places; older releases of Node bind
+ * only plain ones. So the numbers are taken out, and say in which order the values are to be given.
+ */
+function withPlainParameters(sql: string): { sql: string; order: number[] } {
+  const order: number[] = []
+  const plain = sql.replace(/\?(\d+)/g, (_, number: string) => {
+    order.push(Number(number) - 1)
+    return '?'
+  })
+  return { sql: plain, order }
 }
 
 export class Database {
@@ -48,14 +67,19 @@ export class Database {
   }
 
   query<Row>(sql: string): Query<Row> {
-    return new Query(this.#connection.prepare(sql), this.statistics)
+    return this.#prepare(sql, false)
   }
 
   /** For rows with tokens, which a JavaScript number cannot carry: all their integers are `bigint`. */
   bigQuery<Row>(sql: string): Query<Row> {
+    return this.#prepare(sql, true)
+  }
+
+  #prepare<Row>(numbered: string, readBigInts: boolean): Query<Row> {
+    const { sql, order } = withPlainParameters(numbered)
     const statement = this.#connection.prepare(sql)
-    statement.setReadBigInts(true)
-    return new Query(statement, this.statistics)
+    statement.setReadBigInts(readBigInts)
+    return new Query(statement, order, this.statistics)
   }
 
   /** False: another connection has the write lock, and nothing has begun. */

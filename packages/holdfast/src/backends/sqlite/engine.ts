@@ -1,10 +1,11 @@
 /** What the backend and its sessions share: the open file, the way to write to it, and those who wait. */
-import type { Clock } from '../../core/clock.ts'
+import { type Clock, sleep } from '../../core/clock.ts'
 import { ClosedError } from '../../core/errors.ts'
 import { publicIdOf, type Random } from '../../core/ids.ts'
 import type { Call } from '../../spi.ts'
 import { Database } from './database.ts'
 import { isBusy, unavailable } from './failures.ts'
+import type { Work } from './lane.ts'
 import { catchUp } from './line.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
@@ -13,7 +14,7 @@ import { noStatistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
-import { type Work, Writer } from './writer.ts'
+import { Writer } from './writer.ts'
 
 export interface EngineOptions {
   readonly file: OpenFile
@@ -26,6 +27,8 @@ export interface EngineOptions {
   /** For tests: where the sockets are. */
   readonly socketFolder?: string
 }
+
+const READ_AGAIN_AFTER_MS = 5
 
 /** Its own work cannot be called off. */
 const nobody = new AbortController().signal
@@ -54,7 +57,8 @@ export class Engine {
     const sql = prepareStatements(this.#database)
     this.#sql = sql
     const onCommitted = (tx: Transaction) => this.#committed(tx)
-    this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted })
+    const giveWay = () => file.look()
+    this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted, giveWay })
     const catchUpNow = () => this.#writer.write(nobody, catchUp)
     this.room = new WaitingRoom({ sql, clock, random, statistics, namespace, pollMs, catchUp: catchUpNow })
     this.wakeUps = new WakeUps({
@@ -70,13 +74,22 @@ export class Engine {
     return this.#writer.write(call.signal, work)
   }
 
-  /** Readers see the last commit and wait for nobody. */
-  read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): T {
+  /** For what keeps leases alive: it overtakes what waits to be written. */
+  async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
     this.#check(call)
-    try {
-      return look(this.#sql, this.clock.monotonicMs())
-    } catch (error) {
-      throw unavailable(isBusy(error) ? 'the file is busy' : 'the file could not be read', 'not-applied', error)
+    return this.#writer.writeFirst(call.signal, work)
+  }
+
+  /** Readers see the last commit. They wait only while somebody cleans up after a process that was killed. */
+  async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
+    for (;;) {
+      this.#check(call)
+      try {
+        return look(this.#sql, this.clock.monotonicMs())
+      } catch (error) {
+        if (!isBusy(error)) throw unavailable('the file could not be read', 'not-applied', error)
+      }
+      await sleep(this.clock, READ_AGAIN_AFTER_MS, { keepsProcessAlive: true })
     }
   }
 
@@ -113,6 +126,6 @@ export class Engine {
       if (this.room.granted(session, attempt, token, data) || address === null) continue
       this.wakeUps.send(address, publicIdOf(attempt))
     }
-    this.room.arm()
+    this.room.armForNewcomers()
   }
 }

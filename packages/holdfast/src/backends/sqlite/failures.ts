@@ -10,6 +10,7 @@ export interface SqliteError extends Error {
 export const sqliteCodes = {
   BUSY: 5,
   READONLY: 8,
+  CORRUPT: 11,
   CANTOPEN: 14,
   PROTOCOL: 15,
   NOTADB: 26,

@@ -1,12 +1,12 @@
 /**
- * Whether a path can be our file, found out before SQLite opens it: a file that is not ours must not be changed,
- * not even by the side files that opening it would create.
+ * Whether a path can be our file, as far as it can be told without opening it. Only SQLite may open the file: when a
+ * process closes any descriptor of it, the system drops all locks that the process has on it, also those of another
+ * client, and a neighbour that closes the file then believes to be the last and removes the log under our feet.
  */
-import { accessSync, closeSync, constants, openSync, readSync, statfsSync, statSync } from 'node:fs'
+import { accessSync, constants, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 import { foreignFile, readOnly } from './failures.ts'
-import { APPLICATION_ID } from './schema.ts'
 
 /** The numbers by which `statfs` tells file systems that reach beyond this machine (Linux, `magic.h` and others). */
 const sharedFileSystems = new Map<number, string>([
@@ -29,6 +29,8 @@ const sharedFileSystems = new Map<number, string>([
   [0xbacbacbc, 'VMware shared folders'],
 ])
 
+const SMALLEST_DATABASE_BYTES = 512
+
 export type FileSystemTypeOf = (folder: string) => number
 
 export const fileSystemTypeOf: FileSystemTypeOf = (folder) => statfsSync(folder).type >>> 0
@@ -43,7 +45,9 @@ export function checkFile(path: string, typeOf: FileSystemTypeOf): string {
   if (found !== undefined && !found.isFile())
     throw new InvalidArgumentError('path', `must name a file; ${quote(file)} is something else.`)
   checkWritable(file, found !== undefined)
-  if (found !== undefined && found.size > 0) checkHeader(file)
+  // SQLite would take a file of one byte for an empty one, and overwrite it.
+  if (found !== undefined && found.size > 0 && found.size < SMALLEST_DATABASE_BYTES)
+    throw foreignFile(file, 'is not an SQLite database')
   return file
 }
 
@@ -73,22 +77,4 @@ function checkWritable(file: string, exists: boolean): void {
       throw readOnly(each, cause)
     }
   }
-}
-
-const MAGIC = 'SQLite format 3\0'
-const APPLICATION_ID_AT = 68
-const HEADER_BYTES = 100
-
-/** The schema is created in one commit together with the application id, so a file of ours always has it. */
-function checkHeader(file: string): void {
-  const header = Buffer.alloc(HEADER_BYTES)
-  const descriptor = openSync(file, 'r')
-  try {
-    readSync(descriptor, header, 0, HEADER_BYTES, 0)
-  } finally {
-    closeSync(descriptor)
-  }
-  if (header.toString('latin1', 0, MAGIC.length) !== MAGIC) throw foreignFile(file, 'is not an SQLite database')
-  if (header.readInt32BE(APPLICATION_ID_AT) !== APPLICATION_ID)
-    throw foreignFile(file, 'is the SQLite database of another program')
 }

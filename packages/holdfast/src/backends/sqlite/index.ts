@@ -50,22 +50,29 @@ export function sqlite(options: SqliteOptions): Backend<'fenced'> {
 export interface Surroundings {
   readonly fileSystemTypeOf?: FileSystemTypeOf
   readonly socketFolder?: string
+  /** How long opening waits for others who have the file; it blocks the process. */
+  readonly patienceMs?: number
 }
 
 /** As `sqlite`, for tests and measurements: with a view of what it does. */
 export function openSqlite(options: SqliteOptions, surroundings: Surroundings = {}): SqliteBackend {
   checkKnownOptions('sqlite options', options, knownOptions)
-  const path = checkPath(options.path)
+  const path = checkPath((options as SqliteOptions | undefined)?.path)
   const { clock = systemClock, random = systemRandom } = options
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const synchronous = checkOneOf('synchronous', options.synchronous ?? 'normal', ['normal', 'full'])
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
   const epoch = checkInteger('epoch', options.epoch ?? 0, { min: 0, max: limits.maxEpoch })
-  const issuer = options.issuer === undefined ? undefined : checkText('issuer', options.issuer, limits.issuerBytes)
+  const issuer =
+    options.issuer === undefined ? undefined : checkText('issuer', options.issuer, limits.issuerBytes)
   const machine = options.machine === undefined ? ownMachine() : checkMachine(options.machine)
 
-  const { socketFolder, fileSystemTypeOf: typeOf = fileSystemTypeOf } = surroundings
-  const file = openFile({ path, machine, synchronous, random, fileSystemTypeOf: typeOf })
+  const {
+    socketFolder,
+    patienceMs = OPENING_PATIENCE_MS,
+    fileSystemTypeOf: typeOf = fileSystemTypeOf,
+  } = surroundings
+  const file = openFile({ path, machine, synchronous, random, patienceMs, fileSystemTypeOf: typeOf })
   const engine = new Engine({
     file,
     synchronous,
@@ -79,6 +86,9 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
   const described = { namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` }
   return new SqliteBackend(engine, infoOf(described), random)
 }
+
+/** A healthy neighbour needs milliseconds; right after a restart of the machine, many may come at once. */
+const OPENING_PATIENCE_MS = 3_000
 
 const knownOptions = [
   'path',
@@ -96,7 +106,10 @@ function checkPath(path: unknown): string {
   if (typeof path !== 'string' || path === '' || path.includes('\0'))
     throw new InvalidArgumentError('path', 'must be the path of a file, as a string.')
   if (path === ':memory:')
-    throw new InvalidArgumentError('path', "must be a file; for locks within one process use 'holdfast/memory'.")
+    throw new InvalidArgumentError(
+      'path',
+      "must be a file; for locks within one process use 'holdfast/memory'.",
+    )
   return path
 }
 

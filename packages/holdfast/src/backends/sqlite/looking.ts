@@ -22,13 +22,17 @@ function read(sql: Statements, namespace: string, from: string, before: string, 
   const found = new Map<string, Sketch>()
   const sketchOf = (name: string): Sketch => {
     let sketch = found.get(name)
-    if (sketch === undefined) found.set(name, (sketch = new Sketch(name)))
+    if (sketch === undefined) {
+      sketch = new Sketch(name)
+      found.set(name, sketch)
+    }
     return sketch
   }
   sql.beginReading.run()
   try {
     for (const row of sql.holders.all(namespace, from, before)) sketchOf(row.name).addHolder(row, nowMs)
-    for (const row of sql.waiters.all(namespace, from, before, nowMs)) sketchOf(row.name).addWaiter(row, nowMs)
+    for (const row of sql.waiters.all(namespace, from, before, nowMs))
+      sketchOf(row.name).addWaiter(row, nowMs)
     for (const row of sql.names.all(namespace, from, before)) sketchOf(row.name).addRemains(row)
   } finally {
     sql.endReading.run()

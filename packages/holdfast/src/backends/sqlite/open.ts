@@ -10,6 +10,7 @@
  * get that, it refuses.
  */
 import { statSync } from 'node:fs'
+import { stat } from 'node:fs/promises'
 import { DatabaseSync } from 'node:sqlite'
 import { isHoldfastError, quote, UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
@@ -25,6 +26,8 @@ export interface OpenOptions {
   readonly machine: MachineIdentity
   readonly synchronous: Synchronous
   readonly random: Random
+  /** How long to wait for others who have the file. */
+  readonly patienceMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
 }
 
@@ -35,10 +38,11 @@ export interface OpenFile {
   readonly fileId: string
   /** Whether the path still leads to the file that is open. */
   isInPlace(): boolean
+  /** Asks the system about the file without blocking the process. */
+  look(): Promise<void>
 }
 
-/** Opening is synchronous, so it waits for others by sleeping; a healthy neighbour needs milliseconds. */
-const LONGEST_WAIT_MS = 5_000
+/** Opening is synchronous, so it waits for others by sleeping. */
 const PAUSE_MS = 20
 
 export function openFile(options: OpenOptions): OpenFile {
@@ -49,7 +53,7 @@ export function openFile(options: OpenOptions): OpenFile {
       if (opened !== null) return opened
       removeRemains(path, options.machine)
     } catch (error) {
-      if (!isBusy(error) || waitedMs >= LONGEST_WAIT_MS) throw asTyped(error, path)
+      if (!isBusy(error) || waitedMs >= options.patienceMs) throw asTyped(error, path)
       waitedMs += pause(options.random)
     }
   }
@@ -141,6 +145,9 @@ function describe(connection: DatabaseSync, path: string): OpenFile {
       const found = statSync(path, { throwIfNoEntry: false })
       return found?.ino === ino && found.dev === dev
     },
+    async look() {
+      await stat(path).catch(() => {})
+    },
   }
 }
 
@@ -148,10 +155,16 @@ function asTyped(error: unknown, path: string): unknown {
   if (isHoldfastError(error)) return error
   const code = codeOf(error)
   if (code === sqliteCodes.NOTADB) return foreignFile(path, 'is not an SQLite database', error)
+  if (code === sqliteCodes.CORRUPT)
+    return new UnsupportedError(
+      `sqlite: ${quote(path)} is damaged. When no process uses it any more, remove it together with its -wal and ` +
+        '-shm files, or restore a backup; then raise the epoch, because tokens will be counted anew.',
+      { cause: error },
+    )
   if (code === sqliteCodes.READONLY || code === sqliteCodes.CANTOPEN) return readOnly(path, error)
   if (isBusy(error))
     return new UnsupportedError(
-      `sqlite: ${quote(path)} could not be had within ${LONGEST_WAIT_MS} ms. Either another program keeps it ` +
+      `sqlite: ${quote(path)} could not be had. Either another program keeps it ` +
         'locked, or processes that were shown another boot id (as in system containers) have it open: all users of ' +
         'one file must run under one kernel and see the same /proc/sys/kernel/random/boot_id.',
       { cause: error },

@@ -100,41 +100,43 @@ export interface Origin extends MachineIdentity {
 }
 
 /**
- * Makes an empty file ours, in one commit, before it becomes a WAL database: so the header of the file itself says
- * whose it is as soon as it has any content. Leaves a file of ours as it is, and refuses every other.
+ * Makes an empty file ours, in one commit; leaves a file of ours as it is, and refuses every other without having
+ * changed it. Nothing may be set that is written to the file before this has said that it is ours.
  */
 export function ensureSchema(connection: DatabaseSync, file: string, origin: Origin): void {
-  // Has an effect on an empty file only.
+  if (within(connection, 'BEGIN', () => isOurs(connection, file))) return
+  // Has an effect because the file is empty.
   connection.exec(`PRAGMA page_size = ${PAGE_BYTES}`)
-  if (!isEmpty(connection)) return checkVersion(connection, file)
-  connection.exec('BEGIN IMMEDIATE')
-  try {
+  within(connection, 'BEGIN IMMEDIATE', () => {
     // Another process may have been faster.
-    if (isEmpty(connection)) {
-      connection.exec(TABLES)
-      connection
-        .prepare('INSERT INTO meta VALUES (1, ?, ?, ?, 1, 1)')
-        .run(origin.fileId, origin.bootId, origin.timeNamespaceOffset)
-      connection.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${SCHEMA_VERSION}`)
-    }
-    connection.exec('COMMIT')
-  } catch (error) {
-    connection.exec('ROLLBACK')
-    throw error
-  }
-  checkVersion(connection, file)
+    if (!isOurs(connection, file)) create(connection, origin)
+  })
 }
 
-function isEmpty(connection: DatabaseSync): boolean {
-  return connection.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get() === undefined
+/** When it throws, the connection is closed by whoever opened it, which undoes what was done. */
+function within<T>(connection: DatabaseSync, begin: string, work: () => T): T {
+  connection.exec(begin)
+  const result = work()
+  connection.exec('COMMIT')
+  return result
 }
 
-function checkVersion(connection: DatabaseSync, file: string): void {
+function create(connection: DatabaseSync, origin: Origin): void {
+  connection.exec(TABLES)
+  connection
+    .prepare('INSERT INTO meta VALUES (1, ?, ?, ?, 1, 1)')
+    .run(origin.fileId, origin.bootId, origin.timeNamespaceOffset)
+  connection.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${SCHEMA_VERSION}`)
+}
+
+/** False: the file is empty. In a transaction, because another process may make it ours between two looks. */
+function isOurs(connection: DatabaseSync, file: string): boolean {
   const pragma = (name: string) => Number(connection.prepare(`PRAGMA ${name}`).get()?.[name])
-  if (pragma('application_id') !== APPLICATION_ID)
-    throw foreignFile(file, 'is the SQLite database of another program')
-  const version = pragma('user_version')
-  if (version === SCHEMA_VERSION) return
+  const [application, version] = [pragma('application_id'), pragma('user_version')]
+  const isEmpty = connection.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get() === undefined
+  if (isEmpty && application === 0 && version === 0) return false
+  if (application !== APPLICATION_ID) throw foreignFile(file, 'is the SQLite database of another program')
+  if (version === SCHEMA_VERSION) return true
   throw new UnsupportedError(
     `sqlite: ${quote(file)} has version ${version} of the layout, and this Holdfast knows version ` +
       `${SCHEMA_VERSION}. Two layouts would not exclude each other, so all processes must use the same: upgrade ` +

@@ -14,6 +14,7 @@ import type {
 } from '../../spi.ts'
 import * as claims from './claims.ts'
 import type { Engine } from './engine.ts'
+import type { Work } from './lane.ts'
 
 export interface SessionFacts {
   readonly id: string
@@ -33,6 +34,8 @@ export class SqliteSession implements BackendSession<'fenced'> {
   readonly #owner: claims.Owner
   /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
   #prolongedAt: Instant
+  /** Attempts that wait to be written: a keep-alive that overtakes them must not take them for lost. */
+  readonly #onTheWay = new Set<string>()
 
   constructor(engine: Engine, { id, no, ttlMs, holder, since }: SessionFacts) {
     this.#engine = engine
@@ -50,9 +53,11 @@ export class SqliteSession implements BackendSession<'fenced'> {
   ): Promise<KeepAliveResult<'fenced'>> {
     const { room, clock } = this.#engine
     const since = instantOf(clock)
-    const kept = await this.#engine.write(call, (tx) => {
+    const kept = await this.#engine.writeFirst(call, (tx) => {
       this.#engine.checkFile(tx)
-      const kept = claims.keepAlive(tx, this.#owner, listed)
+      const hasArrived = ({ attempt }: Claim) => !this.#onTheWay.has(attempt)
+      const arrived = { held: listed.held.filter(hasArrived), waiting: listed.waiting.filter(hasArrived) }
+      const kept = claims.keepAlive(tx, this.#owner, arrived)
       for (const { attempt, token, data } of kept?.granted ?? [])
         tx.afterCommit(() => room.granted(this.#owner.session, attempt, token, data))
       if (kept !== null) tx.afterCommit(() => this.#prolonged(since))
@@ -65,17 +70,15 @@ export class SqliteSession implements BackendSession<'fenced'> {
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
-    checkWeight(request)
-    const admission = await this.#engine.write(call, (tx) => claims.tryAcquire(tx, this.#owner, request))
+    const admission = await this.#send(request, call, (tx) => claims.tryAcquire(tx, this.#owner, request))
     return admission.kind === 'granted' ? this.#granted(request, admission) : admission
   }
 
   async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    checkWeight(request)
     const { room, wakeUps } = this.#engine
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
     const { name, attempt } = request
-    const admission = await this.#engine.write(call, (tx) => {
+    const admission = await this.#send(request, call, (tx) => {
       const admission = claims.enqueue(tx, this.#owner, request, () => wakeUps.address())
       if (admission === null)
         tx.afterCommit(() =>
@@ -120,6 +123,17 @@ export class SqliteSession implements BackendSession<'fenced'> {
     return this.#engine.write(call, (tx) => claims.closeSession(tx, this.#owner))
   }
 
+  async #send<T>(request: AcquireRequest, call: Call, work: Work<T>): Promise<T> {
+    const { attempt, weight, capacity } = request
+    assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
+    this.#onTheWay.add(attempt)
+    try {
+      return await this.#engine.write(call, work)
+    } finally {
+      this.#onTheWay.delete(attempt)
+    }
+  }
+
   #prolonged(since: Instant): void {
     this.#prolongedAt = laterOf(this.#prolongedAt, since)
   }
@@ -132,8 +146,4 @@ export class SqliteSession implements BackendSession<'fenced'> {
     const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
     return data === null ? grant : { ...grant, previousData: data }
   }
-}
-
-function checkWeight({ weight, capacity }: AcquireRequest): void {
-  assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
 }

@@ -142,9 +142,7 @@ export function prepareStatements(database: Database) {
         names.closed_until,
         names.data
       FROM (SELECT 1) LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
-    insertHolder: query(
-      'INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)',
-    ),
+    insertHolder: query('INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)'),
     insertWaiter: query(`
       INSERT INTO waiters SELECT ?1, ?2,
         1 + coalesce((SELECT max(place) FROM waiters WHERE namespace = ?1 AND name = ?2), 0),
@@ -155,7 +153,7 @@ export function prepareStatements(database: Database) {
     turns: bigQuery<{ name: string; attempt: string; token: bigint; data: string | null }>(`
       SELECT name, attempt, token, previous_data AS data
       FROM json_each(?3) AS asked
-      JOIN holders ON namespace = ?1 AND name = asked.value ->> 0 AND attempt = asked.value ->> 1 AND session = ?2`),
+      CROSS JOIN holders ON namespace = ?1 AND name = asked.value ->> 0 AND attempt = asked.value ->> 1 AND session = ?2`),
     release: query<{ capacity: number; waited_for: 0 | 1 }>(`
       DELETE FROM holders
       WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4

@@ -11,7 +11,7 @@
  * written to the file since the last asks nothing else, so 1,000 waiters cost as little as one (T28).
  */
 import type { Clock, Timer } from '../../core/clock.ts'
-import { type Random, publicIdOf } from '../../core/ids.ts'
+import { publicIdOf, type Random } from '../../core/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import type { Statements } from './statements.ts'
@@ -52,6 +52,7 @@ export class WaitingRoom {
   /** By public id; usually one each. */
   readonly #entries = new Map<string, Entry[]>()
   #timer: { readonly handle: Timer; readonly dueMs: number } | undefined
+  #newcomers = false
   /** The state of the file that has been seen in full. */
   #seenVersion: number | undefined
   /** While it runs, and until the next poll after it has failed, what is due is no reason to look again. */
@@ -65,16 +66,24 @@ export class WaitingRoom {
     return this.#entries.size
   }
 
-  /** Whoever adds somebody calls `arm` afterwards. */
+  /** Whoever adds somebody calls `armForNewcomers` afterwards. */
   add(waiter: Waiter): void {
     const { signal } = waiter
     const onAbort = () =>
-      this.#leave(entry, () => waiter.reject(unavailable('the wait was called off', 'unknown', signal.reason)))
+      this.#leave(entry, () =>
+        waiter.reject(unavailable('the wait was called off', 'unknown', signal.reason)),
+      )
     const entry = { waiter, stopListening: () => signal.removeEventListener('abort', onAbort) }
     const id = publicIdOf(waiter.attempt)
     this.#entries.set(id, [...(this.#entries.get(id) ?? []), entry])
     if (signal.aborted) onAbort()
     else signal.addEventListener('abort', onAbort, { once: true })
+    this.#newcomers = true
+  }
+
+  armForNewcomers(): void {
+    if (this.#newcomers) this.#arm()
+    this.#newcomers = false
   }
 
   /** False if nobody here waits for it. */
@@ -104,7 +113,7 @@ export class WaitingRoom {
   }
 
   /** Sets the timer to the next time at which there may be something to see. */
-  arm(): void {
+  #arm(): void {
     if (this.#entries.size === 0) return
     const { clock, random, pollMs } = this.#options
     const nowMs = clock.monotonicMs()
@@ -131,14 +140,14 @@ export class WaitingRoom {
     }
     if (this.#catchUp === 'failed') this.#catchUp = 'idle'
     if (this.#catchUp === 'idle' && this.#nextDueMs() <= clock.monotonicMs()) this.#startCatchingUp()
-    this.arm()
+    this.#arm()
   }
 
   #startCatchingUp(): void {
     this.#catchUp = 'running'
     const end = (state: 'idle' | 'failed') => {
       this.#catchUp = state
-      this.arm()
+      this.#arm()
     }
     this.#options.catchUp().then(
       () => end('idle'),

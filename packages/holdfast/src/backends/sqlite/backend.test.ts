@@ -1,0 +1,265 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'vitest'
+import { SqliteWorld, watch } from '../../../test/sqlite/world.ts'
+import { isHoldfastError } from '../../core/errors.ts'
+import { systemRandom } from '../../core/ids.ts'
+import type { AcquireRequest } from '../../spi.ts'
+import { call, permits, request } from '../../testing/conformance/requests.ts'
+import { sqlite } from './index.ts'
+
+const nothing = { sessions: 0, holders: 0, waiters: 0, marks: 0, names: 0 }
+const release = { keepForMs: 0 }
+
+describe('nothing is left behind', () => {
+  test('G6 when everything was given back, in any way, no row remains', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const session = await world.session(client)
+    const held = request('held')
+    await session.tryAcquire(held, call())
+    const waiting = watch(session.enqueue(request('held'), call()))
+    const dying = await world.session(world.open(), 1_000)
+    await dying.tryAcquire(request('dying', { lockDelayMs: 500 }), call())
+    await session.tryAcquire(request('forced'), call())
+    const kept = request('kept')
+    await session.tryAcquire(kept, call())
+    await session.setData(kept, 'for the next', call())
+    await session.release(kept, { keepForMs: 700 }, call())
+    await session.abandon(request('abandoned'), call())
+    await world.clock.advance(1_500)
+    await session.release(held, release, call())
+    assert.equal(waiting.state, 'fulfilled')
+    assert.equal(await client.forceRelease('forced', { kind: 'all' }, 'in the way', call()), 1)
+    assert.equal(await client.forget('kept', call()), 'forgotten')
+    await session.close(call())
+    assert.deepEqual(world.rows(), nothing)
+  })
+
+  test('G6 T20 sessions that died are removed with everything by whoever writes next', async () => {
+    await using world = new SqliteWorld()
+    for (let dead = 0; dead < 10; dead++) {
+      const session = await world.session(world.open(), 1_000)
+      for (let index = 0; index < 20; index++) await session.tryAcquire(request(`${dead}/${index}`), call())
+      await session.abandon(request('x'), call())
+      watch(session.enqueue(request('0/0'), call()))
+    }
+    await world.clock.settle()
+    assert.deepEqual(world.rows(), { sessions: 10, holders: 200, waiters: 10, marks: 10, names: 0 })
+    await world.closeAll()
+    await world.clock.advance(1_000)
+    await world.session()
+    assert.deepEqual(world.rows(), { ...nothing, sessions: 1 })
+  })
+
+  test('G6 a lock-delay and a hold-at-least leave no row when they are over', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const session = await world.session(client, 60_000)
+    const asked = Array.from({ length: 10 }, (_, index) => request(`closed ${index}`))
+    for (const each of asked) await session.tryAcquire(each, call())
+    for (const each of asked) await session.release(each, { keepForMs: 100 }, call())
+    assert.equal(world.rows().names, 10)
+    await world.clock.advance(100)
+    await session.keepAlive({ held: [], waiting: [] }, call())
+    assert.deepEqual(world.rows(), { ...nothing, sessions: 1 })
+  })
+
+  test('T38 names that are used once leave nothing that grows', async () => {
+    await using world = new SqliteWorld()
+    const session = await world.session()
+    for (let round = 0; round < 20; round++) {
+      const asked = Array.from({ length: 200 }, (_, index) => request(`order ${round}/${index}`))
+      await Promise.all(asked.map((each) => session.tryAcquire(each, call())))
+      await Promise.all(asked.map((each) => session.release(each, release, call())))
+    }
+    assert.deepEqual(world.rows(), { ...nothing, sessions: 1 })
+    const [size] = world.sql('PRAGMA page_count')
+    assert(Number(size?.page_count) < 400, `${size?.page_count} pages`)
+  })
+})
+
+describe('names and namespaces', () => {
+  test('SQL, wildcards and other scripts in names, labels, notes and data are only text', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open({ namespace: "x'; DROP TABLE holders; --" })
+    const nasty = [
+      "'; DROP TABLE sessions; --",
+      '%',
+      '_',
+      '"x"',
+      'a) OR 1=1 --',
+      '日本 🦀',
+      '?1',
+      ':name',
+      '__proto__',
+    ]
+    const session = await client.openSession(
+      { id: systemRandom.id(), ttlMs: 5_000, holder: "O'Brien; --" },
+      call(),
+    )
+    for (const name of nasty) {
+      const asked = request(name, { note: `${name} noted` })
+      assert.equal((await session.tryAcquire(asked, call())).kind, 'granted')
+      assert.equal((await session.tryAcquire(request(name), call())).kind, 'busy')
+      assert.equal(await session.setData?.(asked, name, call()), 'stored')
+      const shown = await client.inspect(name, call())
+      assert.deepEqual(
+        [shown?.name, shown?.data, shown?.holders[0]?.note, shown?.holders[0]?.holder],
+        [name, name, `${name} noted`, "O'Brien; --"],
+      )
+    }
+    assert.equal((await client.list('', call())).length, nasty.length)
+    assert.equal(world.rows().holders, nasty.length)
+  })
+
+  test('namespaces are separate worlds in one file, with one count of tokens', async () => {
+    await using world = new SqliteWorld()
+    const [red, blue] = [world.open({ namespace: 'red' }), world.open({ namespace: 'blue' })]
+    const [inRed, inBlue] = [await world.session(red), await world.session(blue)]
+    const [one, other] = [
+      await inRed.tryAcquire(request('x'), call()),
+      await inBlue.tryAcquire(request('x'), call()),
+    ]
+    assert(one.kind === 'granted' && other.kind === 'granted' && other.grant.token > one.grant.token)
+    assert.equal(await blue.attachSession(inRed.handle, call()), null)
+    assert.equal(await blue.forceRelease('x', { kind: 'token', token: one.grant.token }, 'no', call()), 0)
+    assert.equal((await red.list('', call())).length, 1)
+    assert.match(red.info.issuer, /^sqlite:[\w-]{22}\/red$/)
+    assert.equal(red.info.issuer.replace('/red', '/blue'), blue.info.issuer)
+  })
+
+  test('a session id belongs to one namespace', async () => {
+    await using world = new SqliteWorld()
+    const asked = { id: 'the same', ttlMs: 1_000, holder: 'x' }
+    await world.open({ namespace: 'red' }).openSession(asked, call())
+    await assert.rejects(world.open({ namespace: 'blue' }).openSession(asked, call()), (error) =>
+      isHoldfastError(error, 'INVALID_ARGUMENT'),
+    )
+  })
+})
+
+describe('keep-alive', () => {
+  test('10,000 leases cost one transaction and as many statements as one lease', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const session = await world.session(client)
+    const costWith = async (held: readonly AcquireRequest[]) => {
+      const before = { ...client.statistics }
+      const kept = await session.keepAlive({ held, waiting: [] }, call())
+      assert(kept.kind === 'alive' && kept.lost.length === 0)
+      return [
+        client.statistics.transactions - before.transactions,
+        client.statistics.statements - before.statements,
+      ]
+    }
+    const held = [request('first')]
+    await Promise.all(held.map((each) => session.tryAcquire(each, call())))
+    const costOfOne = await costWith(held)
+    const more = Array.from({ length: 9_999 }, (_, index) => request(`item ${index}`))
+    await Promise.all(more.map((each) => session.tryAcquire(each, call())))
+    assert.deepEqual(await costWith([...held, ...more]), costOfOne)
+    assert.deepEqual(costOfOne, [1, 3], 'whose file it is, prolong, and what else is due')
+  })
+
+  test('T34 of 10,000 leases it names exactly those that are gone, each with its reason', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const session = await world.session(client)
+    const held = Array.from({ length: 10_000 }, (_, index) => request(`item ${index}`))
+    await Promise.all(held.map((each) => session.tryAcquire(each, call())))
+    world.sql("DELETE FROM holders WHERE name IN ('item 17', 'item 4000')")
+    await client.forceRelease('item 9999', { kind: 'all' }, 'in the way', call())
+    await (await world.session()).tryAcquire(request('item 17'), call())
+    const kept = await session.keepAlive({ held, waiting: [] }, call())
+    assert(kept.kind === 'alive')
+    assert.deepEqual(kept.lost, [
+      { attempt: held[17]?.attempt, reason: 'taken-over' },
+      { attempt: held[4_000]?.attempt, reason: 'deleted' },
+      { attempt: held[9_999]?.attempt, reason: 'force-released' },
+    ])
+  })
+
+  test('a keep-alive overtakes a backlog of requests, and does not take for lost what is still on its way', async () => {
+    await using world = new SqliteWorld()
+    const session = await world.session()
+    const asked = Array.from({ length: 1_000 }, (_, index) => request(`item ${index}`))
+    const taking = Promise.all(asked.map((each) => session.tryAcquire(each, call())))
+    const kept = await session.keepAlive({ held: [], waiting: asked }, call())
+    assert(kept.kind === 'alive')
+    assert.deepEqual(kept.lost, [])
+    assert(kept.granted.length < 1_000, 'most of them were still waiting')
+    await taking
+    const later = await session.keepAlive({ held: asked, waiting: [] }, call())
+    assert(later.kind === 'alive' && later.lost.length === 0 && later.unlisted.length === 0)
+  })
+
+  test('T31 a session whose time is up is gone, although nobody has removed it', async () => {
+    await using world = new SqliteWorld()
+    const session = await world.session(world.open(), 1_000)
+    const held = request('x')
+    await session.tryAcquire(held, call())
+    world.clock.block(1_000)
+    assert.equal(world.rows().sessions, 1)
+    assert.deepEqual(await session.keepAlive({ held: [held], waiting: [] }, call()), { kind: 'gone' })
+    assert.deepEqual(world.rows(), nothing)
+  })
+
+  test('T31 what belonged to an expired session stays gone when its id is opened again', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const asked = { id: 'the same', ttlMs: 1_000, holder: 'x' }
+    const old = await client.openSession(asked, call())
+    world.clock.block(1_000)
+    await client.openSession(asked, call())
+    assert.equal((await old.tryAcquire(request('x'), call())).kind, 'session-gone')
+    assert.deepEqual(await old.keepAlive({ held: [], waiting: [] }, call()), { kind: 'gone' })
+  })
+})
+
+describe('the end of a client', () => {
+  test('ends its waits, leaves its claims to their time, and no timer', async () => {
+    await using world = new SqliteWorld()
+    const [client, other] = [world.open(), world.open()]
+    const session = await world.session(client, 1_000)
+    await session.tryAcquire(request('x'), call())
+    const wait = watch(session.enqueue(request('x'), call()))
+    const stranger = await world.session(other, 60_000)
+    await client[Symbol.asyncDispose]()
+    await client[Symbol.asyncDispose]()
+    await world.clock.advance(0)
+    assert(wait.state === 'rejected' && isHoldfastError(wait.error, 'CLOSED'))
+    assert.equal(world.clock.pendingTimers, 0)
+    assert.equal((await stranger.tryAcquire(request('x'), call())).kind, 'busy')
+    await world.clock.advance(1_000)
+    assert.equal((await stranger.tryAcquire(request('x'), call())).kind, 'granted')
+  })
+})
+
+describe('resizing', () => {
+  test('a larger capacity serves the line, in whatever client it waits', async () => {
+    await using world = new SqliteWorld()
+    const [holder, waiter] = [await world.session(), await world.session()]
+    await holder.tryAcquire(permits('pool', 3, 3), call())
+    const wait = watch(waiter.enqueue(permits('pool', 2, 3), call()))
+    await world.clock.settle()
+    const operator = world.open()
+    assert.equal(await operator.resize('pool', 2, call()), 'in-use')
+    assert.equal(await operator.resize('pool', 5, call()), 'resized')
+    await world.until('the waiter is granted', () => wait.state === 'fulfilled')
+    await assert.rejects(holder.tryAcquire(permits('pool', 1, 3), call()), (error) =>
+      isHoldfastError(error, 'CAPACITY_MISMATCH'),
+    )
+  })
+})
+
+test('the factory gives a plain backend, with what it says about itself', async () => {
+  await using world = new SqliteWorld()
+  const { path, clock, machine } = world
+  const backend = sqlite({ path, clock, machine, issuer: 'mine', epoch: 7, pollMs: 50 })
+  const { name, scope, fencing, issuer, epoch, expirySlackMs } = backend.info
+  assert.deepEqual(
+    { name, scope, fencing, issuer, epoch, expirySlackMs },
+    { name: 'sqlite', scope: 'machine', fencing: 'fenced', issuer: 'mine', epoch: 7, expirySlackMs: 200 },
+  )
+  await backend[Symbol.asyncDispose]()
+})

@@ -1,0 +1,256 @@
+import assert from 'node:assert/strict'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { describe, test } from 'vitest'
+import { SqliteWorld } from '../../../test/sqlite/world.ts'
+import { type ErrorCode, isHoldfastError } from '../../core/errors.ts'
+import { call, request } from '../../testing/conformance/requests.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import { openSqlite, type SqliteOptions, sqlite } from './index.ts'
+import { APPLICATION_ID, SCHEMA_VERSION } from './schema.ts'
+
+const fixture = new URL('../../../test/sqlite/fixtures/schema-1.sql', import.meta.url)
+
+function throwsTyped(open: () => unknown, code: ErrorCode, says: RegExp): void {
+  assert.throws(open, (error) => {
+    assert(isHoldfastError(error, code), String(error))
+    assert.match(error.message, says)
+    return true
+  })
+}
+
+describe('opening', () => {
+  test('a missing folder is named', async () => {
+    await using world = new SqliteWorld()
+    const path = join(world.folder, 'no', 'such', 'locks.db')
+    throwsTyped(() => world.open({ path }), 'INVALID_ARGUMENT', /create ".*such" first/)
+    assert(!existsSync(path))
+  })
+
+  test('a folder in place of the file is refused', async () => {
+    await using world = new SqliteWorld()
+    mkdirSync(world.path)
+    throwsTyped(() => world.open(), 'INVALID_ARGUMENT', /must name a file/)
+  })
+
+  test('nonsense options are refused, and so is a database that no other process could share', () => {
+    const nonsense: unknown[] = [
+      undefined,
+      {},
+      { path: '' },
+      { path: 5 },
+      { path: ':memory:' },
+      { path: 'a\0b' },
+      { path: 'locks.db', epoch: 2_048 },
+      { path: 'locks.db', pollMs: 0 },
+      { path: 'locks.db', pollMs: Number.NaN },
+      { path: 'locks.db', synchronous: 'off' },
+      { path: 'locks.db', namespace: 'a//b' },
+      { path: 'locks.db', nameSpace: 'x' },
+      { path: 'locks.db', machine: { bootId: '', timeNamespaceOffset: '0 0' } },
+    ]
+    for (const options of nonsense)
+      throwsTyped(() => sqlite(options as SqliteOptions), 'INVALID_ARGUMENT', /./)
+    assert(!existsSync('locks.db'))
+  })
+
+  test('a file that is no database is refused, and not touched', async () => {
+    await using world = new SqliteWorld()
+    for (const content of ['x', 'SQLite format 2', 'not a database\n'.repeat(1_000)]) {
+      writeFileSync(world.path, content)
+      throwsTyped(() => world.open(), 'UNSUPPORTED', /is not an SQLite database/)
+      assert.equal(readFileSync(world.path, 'utf8'), content)
+    }
+  })
+
+  test("another program's database is refused, and not touched", async () => {
+    await using world = new SqliteWorld()
+    for (const prepare of ['', 'PRAGMA application_id = 7;', 'PRAGMA journal_mode = WAL;']) {
+      rmSync(world.path, { force: true })
+      const theirs = new DatabaseSync(world.path)
+      theirs.exec(`${prepare} CREATE TABLE accounts (id INTEGER); PRAGMA user_version = ${SCHEMA_VERSION}`)
+      theirs.close()
+      const before = readFileSync(world.path)
+      throwsTyped(() => world.open(), 'UNSUPPORTED', /of another program, and was left as it is/)
+      assert.deepEqual(readFileSync(world.path), before)
+      assert(!existsSync(`${world.path}-wal`) && !existsSync(`${world.path}-shm`))
+    }
+  })
+
+  test('a database that says it is ours and is not is refused', async () => {
+    await using world = new SqliteWorld()
+    const broken = Buffer.alloc(4_096, 'x')
+    broken.write('SQLite format 3\0', 'latin1')
+    broken.writeInt32BE(APPLICATION_ID, 68)
+    writeFileSync(world.path, broken)
+    throwsTyped(() => world.open(), 'UNSUPPORTED', /is not an SQLite database/)
+  })
+
+  test('an empty file becomes ours', async () => {
+    await using world = new SqliteWorld()
+    writeFileSync(world.path, '')
+    assert.deepEqual(await world.open().list('', call()), [])
+  })
+
+  test('every shared file system is refused with the reason, and a local one is not', async () => {
+    await using world = new SqliteWorld()
+    const types = {
+      NFS: 0x6969,
+      CIFS: 0xff534d42,
+      SMB: 0x517b,
+      '9p': 0x01021997,
+      Ceph: 0x00c36400,
+      Lustre: 0x0bd00bd0,
+      GPFS: 0x47504653,
+      FUSE: 0x65735546,
+      OCFS2: 0x7461636f,
+      GFS2: 0x01161970,
+      AFS: 0x5346414f,
+    }
+    const { path, clock, machine } = world
+    for (const [name, type] of Object.entries(types)) {
+      const open = () => openSqlite({ path, clock, machine }, { fileSystemTypeOf: () => type })
+      throwsTyped(open, 'UNSUPPORTED', new RegExp(`shared file system \\(${name}.*engine with a server`))
+    }
+    assert(!existsSync(path), 'nothing was created there')
+    const ext4 = 0xef53
+    const local = openSqlite({ path, clock, machine }, { fileSystemTypeOf: () => ext4 })
+    await local[Symbol.asyncDispose]()
+  })
+
+  test('the path is taken literally, also when it looks like a URI or has quotes', async () => {
+    await using world = new SqliteWorld()
+    for (const name of ['file:x?mode=memory', "it's a file.db", 'ä 日本 🦀.db']) {
+      const path = join(world.folder, name)
+      world.open({ path })
+      assert(existsSync(path), name)
+    }
+  })
+})
+
+describe('the layout', () => {
+  test('a newer version is refused: one of the two must not start', async () => {
+    await using world = new SqliteWorld()
+    world.open()
+    await world.closeAll()
+    world.sql(`PRAGMA user_version = ${SCHEMA_VERSION + 1}`)
+    throwsTyped(() => world.open(), 'UNSUPPORTED', /version 2 of the layout.*knows version 1.*upgrade/)
+  })
+
+  test('a file of version 1 opens: holders exclude, waiters keep their turn, tokens go on', async () => {
+    await using world = new SqliteWorld()
+    writeFixture(world)
+    const client = world.open()
+    const session = await client.openSession({ id: 'someone else', ttlMs: 5_000, holder: 'new' }, call())
+    assert.equal((await session.tryAcquire(request('held'), call())).kind, 'busy')
+    const taken = await session.tryAcquire(request('noted'), call())
+    assert(taken.kind === 'granted')
+    assert.equal(taken.grant.previousData, 'what the last holder left')
+    assert.equal(taken.grant.token, 43n, 'the file says that 42 were given out')
+    const [held] = await client.list('held', call())
+    assert.deepEqual(
+      [held?.holders, held?.waiters].map((all) => all?.map(({ id, holder }) => [id, holder])),
+      [[['AAAAAAAAAAAAAAAAAAAAAA', 'old holder']], [['CCCCCCCCCCCCCCCCCCCCCC', 'old waiter']]],
+    )
+    const old = await client.attachSession({ id: 'session of the holder' }, call())
+    const claim = { name: 'held', attempt: 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB' }
+    assert.equal(await old?.release(claim, { keepForMs: 0 }, call()), 'released')
+    const [handedOver] = await client.list('held', call())
+    assert.deepEqual(
+      handedOver?.holders.map(({ id, token }) => [id, token]),
+      [['CCCCCCCCCCCCCCCCCCCCCC', 44n]],
+    )
+  })
+
+  test('what this release creates is version 1, to the letter: a change needs a new version', async () => {
+    await using world = new SqliteWorld()
+    const layout = () =>
+      world
+        .sql("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name")
+        .map((row) => ({ ...row, sql: String(row.sql).replace(/\s+/g, ' ') }))
+    writeFixture(world)
+    const expected = layout()
+    rmSync(world.path)
+    world.open()
+    assert.deepEqual(layout(), expected)
+  })
+
+  function writeFixture(world: SqliteWorld): void {
+    const connection = new DatabaseSync(world.path)
+    connection.exec(readFileSync(fixture, 'utf8'))
+    connection.close()
+  }
+})
+
+describe('T71 the monotonic clock belongs to one boot', () => {
+  test('what an earlier boot left is over, although its times lie ahead; data stays', async () => {
+    await using world = new SqliteWorld()
+    const before = await world.session()
+    const held = request('x', { lockDelayMs: 60_000 })
+    await before.tryAcquire(held, call())
+    await before.setData(held, 'for the next', call())
+    before.enqueue(request('x'), call()).catch(() => {})
+    const kept = request('kept')
+    await before.tryAcquire(kept, call())
+    await before.release(kept, { keepForMs: 600_000 }, call())
+    await before.abandon(request('y'), call())
+    await world.restart()
+    const after = await world.session(world.open({ clock: createFakeClock({ monotonicMs: 1 }) }))
+    assert.deepEqual(world.rows(), { sessions: 1, holders: 0, waiters: 0, marks: 0, names: 1 })
+    const taken = await after.tryAcquire(request('x'), call())
+    assert(taken.kind === 'granted' && taken.grant.previousData === 'for the next')
+    assert.equal((await after.tryAcquire(request('kept'), call())).kind, 'granted')
+    assert.equal(await world.open().attachSession(before.handle, call()), null)
+  })
+
+  test('within one boot, whoever opens the file leaves everything as it is', async () => {
+    await using world = new SqliteWorld()
+    const session = await world.session()
+    await session.tryAcquire(request('x'), call())
+    const before = world.rows()
+    world.open()
+    assert.deepEqual(world.rows(), before)
+  })
+
+  test('another boot id while the file is open elsewhere is no restart, and is refused', async () => {
+    await using world = new SqliteWorld()
+    const session = await world.session()
+    const held = request('x')
+    await session.tryAcquire(held, call())
+    const machine = { bootId: 'a container of its own', timeNamespaceOffset: '0 0' }
+    const { path, clock } = world
+    const open = () => openSqlite({ path, clock, machine }, { patienceMs: 100 })
+    throwsTyped(open, 'UNSUPPORTED', /shown another boot id/)
+    const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
+    assert(kept.kind === 'alive' && kept.lost.length === 0)
+  })
+
+  test('another time namespace on the same boot is refused', async () => {
+    await using world = new SqliteWorld()
+    world.open()
+    const machine = { ...world.machine, timeNamespaceOffset: '-86400 0' }
+    throwsTyped(() => world.open({ machine }), 'UNSUPPORTED', /time namespaces/)
+    await world.closeAll()
+    throwsTyped(() => world.open({ machine }), 'UNSUPPORTED', /time namespaces/)
+    world.open()
+  })
+})
+
+describe('a file that is replaced while it is open', () => {
+  test('ends the sessions of those who do not see the new one', async () => {
+    await using world = new SqliteWorld()
+    const session = await world.session()
+    const held = request('x')
+    await session.tryAcquire(held, call())
+    for (const suffix of ['', '-wal', '-shm']) renameSync(world.path + suffix, `${world.path}.old${suffix}`)
+    const isNotApplied = (error: unknown) =>
+      isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+    await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), isNotApplied)
+    const newcomer = await world.session()
+    assert.equal((await newcomer.tryAcquire(request('x'), call())).kind, 'granted')
+    await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), isNotApplied)
+    const [old, young] = [world.clients[0], world.clients[1]]
+    assert.notEqual(old?.info.issuer, young?.info.issuer, 'their tokens are not comparable')
+  })
+})

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict'
+import { DatabaseSync } from 'node:sqlite'
+import { describe, test } from 'vitest'
+import { SqliteWorld } from '../../../test/sqlite/world.ts'
+import { Database } from './database.ts'
+import { prepareStatements } from './statements.ts'
+import { noStatistics } from './statistics.ts'
+
+describe('the statements', () => {
+  test('find their rows by a key: none reads a whole table, or one list once per row of another', async () => {
+    await using world = new SqliteWorld()
+    world.open()
+    const connection = new DatabaseSync(world.path)
+    const texts: string[] = []
+    const listening = {
+      prepare(sql: string) {
+        texts.push(sql)
+        return connection.prepare(sql)
+      },
+    } as DatabaseSync
+    prepareStatements(new Database(listening, 'normal', noStatistics()))
+    assert(texts.length > 40)
+    for (const sql of texts) {
+      if (/^(BEGIN|COMMIT|ROLLBACK|PRAGMA)/.test(sql)) continue
+      const plan = connection
+        .prepare(`EXPLAIN QUERY PLAN ${sql}`)
+        .all()
+        .map((step) => String(step.detail))
+      for (const step of plan) {
+        // `meta` has one row, a list that was passed in is read once, and the index of an order is read at one end.
+        const isWhole = /^SCAN (?!meta\b|listed\b|asked\b|json_each\b|CONSTANT ROW|\(subquery)/.test(step)
+        const readsOneEnd =
+          /min\(|max\(/.test(sql) && /USING COVERING INDEX (sessions_by_expiry|names_by_closing)/.test(step)
+        assert(!isWhole || readsOneEnd, `${step}\n${sql}`)
+      }
+      const listAt = plan.findIndex((step) => /^SCAN (listed|asked)/.test(step))
+      const tableAt = plan.findIndex((step) => /^SEARCH (holders|waiters|sessions)/.test(step))
+      if (sql.includes('AS asked')) assert(listAt < tableAt, `${plan.join('\n')}\n${sql}`)
+    }
+    connection.close()
+  })
+})

@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict'
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, onTestFinished, test } from 'vitest'
+import { openSqlite } from '../../src/backends/sqlite/index.ts'
+import { call } from '../../src/testing/conformance/requests.ts'
+import { start } from './workers/start.ts'
+
+function freshFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-opening-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+describe('opening by several processes', () => {
+  test('six that create one file at once all get the same one', async () => {
+    const path = join(freshFolder(), 'locks.db')
+    const workers = Array.from({ length: 6 }, (_, index) => start('open.ts', path, `item ${index}`))
+    const lines = (await Promise.all(workers.map((worker) => worker.ended))).map((output) => output.trim())
+    const [tokens, issuers] = [0, 1].map((at) => lines.map((line) => line.replace('token ', '').split(' of ')[at]))
+    assert.deepEqual(tokens?.sort(), ['1', '2', '3', '4', '5', '6'])
+    assert.equal(new Set(issuers).size, 1)
+  })
+})
+
+describe.runIf(process.platform === 'linux')('two clients in one process', () => {
+  test("the second does not take away the first one's locks on the file", async () => {
+    const path = join(freshFolder(), 'locks.db')
+    const { ino } = createFile(path)
+    // When a process closes any descriptor of a file, the system drops all locks that the process has on the file. A
+    // neighbour could then believe to be alone with it.
+    const locks = () =>
+      readFileSync('/proc/locks', 'utf8')
+        .split('\n')
+        .filter((line) => line.includes(` ${process.pid} `) && line.includes(`:${ino} `))
+    await using first = openSqlite({ path })
+    assert.equal(locks().length, 1)
+    await using second = openSqlite({ path })
+    await first.list('', call())
+    await second.list('', call())
+    assert.equal(locks().length, 1)
+  })
+
+  function createFile(path: string): Stats {
+    writeFileSync(path, '')
+    return statSync(path)
+  }
+})
+
+describe('opening without the right to write', () => {
+  // Root may write everywhere, so another user is sent.
+  const stranger = process.getuid?.() === 0 ? '65534' : ''
+
+  test('a read-only file is refused', async () => {
+    const folder = freshFolder()
+    const path = join(folder, 'locks.db')
+    await openSqlite({ path })[Symbol.asyncDispose]()
+    chmodSync(folder, 0o777)
+    chmodSync(path, 0o444)
+    const before = statSync(path)
+    const output = await start('open.ts', path, 'x', stranger).ended
+    assert.match(output, /^UNSUPPORTED sqlite: ".*locks\.db" cannot be written by this process/)
+    assert.equal(statSync(path).mtimeMs, before.mtimeMs)
+  })
+
+  test('a file in a read-only folder is refused, and so is a new one there', async () => {
+    const folder = join(freshFolder(), 'inside')
+    mkdirSync(folder)
+    const path = join(folder, 'locks.db')
+    await openSqlite({ path })[Symbol.asyncDispose]()
+    chmodSync(path, 0o666)
+    chmodSync(join(folder, '..'), 0o755)
+    chmodSync(folder, 0o555)
+    for (const each of [path, join(folder, 'new.db')]) {
+      const output = await start('open.ts', each, 'x', stranger).ended
+      assert.match(output, /^UNSUPPORTED sqlite: ".*inside" cannot be written by this process/)
+    }
+    chmodSync(folder, 0o755)
+  })
+})

@@ -1,0 +1,10 @@
+/** Acquires a lock, says so, and holds it until it is killed. */
+import { openSqlite } from '../../../src/backends/sqlite/index.ts'
+import { createLocker } from '../../../src/core/locker.ts'
+
+const [path = '', name = '', ttlMs = ''] = process.argv.slice(2)
+
+const locker = createLocker(openSqlite({ path }), { ttlMs: Number(ttlMs) })
+const lease = await locker.acquire(name)
+console.log(`held ${lease.fence.token}`)
+setInterval(() => {}, 60_000)

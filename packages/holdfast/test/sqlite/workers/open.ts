@@ -1,0 +1,17 @@
+/** Opens a file, as another user of the system if told so, takes a lock in it, and says what became of it. */
+import { openSqlite } from '../../../src/backends/sqlite/index.ts'
+import { isHoldfastError } from '../../../src/core/errors.ts'
+import { createLocker } from '../../../src/core/locker.ts'
+
+const [path = '', name = '', user = ''] = process.argv.slice(2)
+
+if (user !== '') process.setuid?.(Number(user))
+try {
+  const locker = createLocker(openSqlite({ path }))
+  const lease = await locker.acquire(name)
+  console.log(`token ${lease.fence.token} of ${lease.fence.issuer}`)
+  await lease.release()
+  await locker.close()
+} catch (error) {
+  console.log(isHoldfastError(error) ? `${error.code} ${error.message}` : String(error))
+}
