@@ -1,6 +1,15 @@
 /** Holdfast: leases with fencing tokens, over the engine that you already run. */
-export type { Clock, Instant, Timer } from './core/clock.ts'
-export { defaults, limits } from './core/defaults.ts'
+export {
+  type Clock,
+  elapsedMs,
+  type Instant,
+  instantOf,
+  sleep,
+  systemClock,
+  type Timer,
+} from './core/clock.ts'
+export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
+export { defaultDriftMs, defaults, limits } from './core/defaults.ts'
 export {
   AcquireTimeoutError,
   BackendUnavailableError,
@@ -30,6 +39,7 @@ export {
 } from './core/events.ts'
 export { type Fence, isFence } from './core/fence.ts'
 export { type FenceKey, formatFence, parseFence } from './core/fence-text.ts'
+export { publicIdOf, type Random, systemRandom } from './core/ids.ts'
 export { createLocker, type LockerOptions } from './core/locker.ts'
 export type {
   AcquireOptions,

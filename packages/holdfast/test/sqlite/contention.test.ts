@@ -24,7 +24,9 @@ describe('four processes and one lock', () => {
     const [path, inside, turns] = ['locks.db', 'inside', 'turns'].map((name) => join(folder, name))
     assert(path !== undefined && inside !== undefined && turns !== undefined)
 
-    const workers = Array.from({ length: PROCESSES }, (_, id) => start('contend.ts', path, inside, turns, id, FOR_MS))
+    const workers = Array.from({ length: PROCESSES }, (_, id) =>
+      start('contend.ts', path, inside, turns, id, FOR_MS),
+    )
     const outputs = await Promise.all(workers.map((worker) => worker.ended))
     const reports = outputs.map((output) => JSON.parse(output) as Report)
 
@@ -34,7 +36,11 @@ describe('four processes and one lock', () => {
       const [id = '', token = '', atMs = ''] = line.split(' ')
       return { id, token: BigInt(token), atMs: Number(atMs) }
     })
-    assert.equal(entries.length, reports.reduce((sum, report) => sum + report.entries, 0), 'no turn is missing')
+    assert.equal(
+      entries.length,
+      reports.reduce((sum, report) => sum + report.entries, 0),
+      'no turn is missing',
+    )
     entries.reduce((before, entry) => {
       assert(entry.token > before.token, `${entry.id} came after ${before.id} with a lower token`)
       return entry
@@ -46,7 +52,10 @@ describe('four processes and one lock', () => {
       const gaps = own.slice(1).map((atMs, index) => atMs - (own[index] ?? atMs))
       const longestMs = Math.max(...gaps)
       assert(own.length > 10, `process ${id} had ${own.length} turns`)
-      assert(longestMs <= LONGEST_WAIT_MS + lagMs, `process ${id} waited ${longestMs} ms (machine: ${lagMs} ms)`)
+      assert(
+        longestMs <= LONGEST_WAIT_MS + lagMs,
+        `process ${id} waited ${longestMs} ms (machine: ${lagMs} ms)`,
+      )
       const perTurn = statistics.statements / own.length
       assert(perTurn <= 30, `process ${id}: ${perTurn} statements per turn`)
       const triesPerTurn = statistics.busyRetries / own.length

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, onTestFinished, test } from 'vitest'
-import { openSqlite } from '../../src/backends/sqlite/index.ts'
+import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
 import { createLocker } from '../../src/core/locker.ts'
 import { measureLag } from './workers/lag.ts'
 import { start } from './workers/start.ts'
@@ -40,7 +40,10 @@ describe('kill -9', () => {
     const lag = measureLag()
     holder.process.kill('SIGKILL')
     await holder.ended
-    const [killed] = query(path, 'SELECT s.expires_at, h.token FROM holders h JOIN sessions s ON s.no = h.session')
+    const [killed] = query(
+      path,
+      'SELECT s.expires_at, h.token FROM holders h JOIN sessions s ON s.no = h.session',
+    )
     assert(killed !== undefined, 'it still holds until its time is up')
 
     const lease = await waiting
@@ -68,7 +71,7 @@ describe('kill -9', () => {
     await Promise.all(doomed.map((worker) => worker.ended))
     const lag = measureLag()
     await held.release()
-    const [last] = query(path, "SELECT max(expires_at) AS ms FROM sessions WHERE ttl_ms = 1000.0")
+    const [last] = query(path, 'SELECT max(expires_at) AS ms FROM sessions WHERE ttl_ms = 1000.0')
     const lease = await waiting
     const [granted] = query(path, 'SELECT held_since FROM holders')
     const lateMs = Number(granted?.held_since) - Number(last?.ms)
@@ -103,7 +106,8 @@ describe('kill -9', () => {
     let releases = 0
     for (const output of outputs) {
       const { held, released, undecided, tokens } = acknowledged(output)
-      for (const [name, token] of held) assert.equal(found.get(name), BigInt(token), `${name} was granted and is gone`)
+      for (const [name, token] of held)
+        assert.equal(found.get(name), BigInt(token), `${name} was granted and is gone`)
       for (const name of released) assert(!found.has(name), `${name} was released and is back`)
       for (const name of [...held.keys(), ...undecided]) found.delete(name)
       tokens.reduce((before, token) => {
@@ -124,7 +128,9 @@ describe('kill -9', () => {
     const next = await locker.acquire('afterwards')
     for (const token of seen) assert(next.fence.token > BigInt(token))
     await locker.close()
-    console.log(`${kills} kills, ${seen.size} grants and ${releases} releases acknowledged, ${found.size} untold`)
+    console.log(
+      `${kills} kills, ${seen.size} grants and ${releases} releases acknowledged, ${found.size} untold`,
+    )
   }, 60_000)
 })
 

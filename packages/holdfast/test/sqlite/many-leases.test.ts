@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
-import { openSqlite } from '../../src/backends/sqlite/index.ts'
+import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
 import { createLocker } from '../../src/core/locker.ts'
 
 const LEASES = 10_000
@@ -22,12 +22,18 @@ describe('10,000 leases held by one process', () => {
     const withOne = await watchFor(2 * TTL_MS)
     const leases = [first]
     while (leases.length < LEASES) {
-      const names = Array.from({ length: Math.min(CHUNK, LEASES - leases.length) }, (_, at) => `${leases.length + at}`)
+      const names = Array.from(
+        { length: Math.min(CHUNK, LEASES - leases.length) },
+        (_, at) => `${leases.length + at}`,
+      )
       leases.push(...(await Promise.all(names.map((name) => locker.acquire(name)))))
     }
     const withAll = await watchFor(2 * TTL_MS)
 
-    assert(leases.every((lease) => lease.state === 'held'), 'all are still held')
+    assert(
+      leases.every((lease) => lease.state === 'held'),
+      'all are still held',
+    )
     for (const { keepAlives, statements } of [withOne, withAll]) {
       // Every third of the TTL, give or take a tenth and what the machine is late by.
       assert(keepAlives >= 3 && keepAlives <= 8, `${keepAlives} keep-alives in 2 TTLs`)

@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
-import { openSqlite } from '../../src/backends/sqlite/index.ts'
+import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { start } from './workers/start.ts'
 
@@ -27,7 +27,9 @@ describe('opening by several processes', () => {
     const path = join(freshFolder(), 'locks.db')
     const workers = Array.from({ length: 6 }, (_, index) => start('open.ts', path, `item ${index}`))
     const lines = (await Promise.all(workers.map((worker) => worker.ended))).map((output) => output.trim())
-    const [tokens, issuers] = [0, 1].map((at) => lines.map((line) => line.replace('token ', '').split(' of ')[at]))
+    const [tokens, issuers] = [0, 1].map((at) =>
+      lines.map((line) => line.replace('token ', '').split(' of ')[at]),
+    )
     assert.deepEqual(tokens?.sort(), ['1', '2', '3', '4', '5', '6'])
     assert.equal(new Set(issuers).size, 1)
   })

@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { openSqlite, type SqliteOptions, type Surroundings } from '../../src/backends/sqlite/assemble.ts'
 import type { SqliteBackend } from '../../src/backends/sqlite/backend.ts'
-import { openSqlite, type SqliteOptions, type Surroundings } from '../../src/backends/sqlite/index.ts'
 import type { MachineIdentity } from '../../src/backends/sqlite/machine.ts'
 import { systemRandom } from '../../src/core/ids.ts'
 import type { BackendSession } from '../../src/spi.ts'
@@ -52,7 +52,10 @@ export class SqliteWorld implements AsyncDisposable {
   sql(text: string, ...parameters: (string | number | bigint)[]): Record<string, unknown>[] {
     const connection = new DatabaseSync(this.path)
     try {
-      return connection.prepare(text).all(...parameters).map((row) => ({ ...row }))
+      return connection
+        .prepare(text)
+        .all(...parameters)
+        .map((row) => ({ ...row }))
     } finally {
       connection.close()
     }
@@ -61,7 +64,9 @@ export class SqliteWorld implements AsyncDisposable {
   /** How many rows each table has, besides the one of `meta`. */
   rows(): Record<string, number> {
     const count = (table: string) => Number(this.sql(`SELECT count(*) AS n FROM ${table}`)[0]?.n)
-    return Object.fromEntries(['sessions', 'holders', 'waiters', 'marks', 'names'].map((table) => [table, count(table)]))
+    return Object.fromEntries(
+      ['sessions', 'holders', 'waiters', 'marks', 'names'].map((table) => [table, count(table)]),
+    )
   }
 
   /** Lets real time pass until it is so; the fake clock stands still. */
@@ -86,7 +91,9 @@ export class SqliteWorld implements AsyncDisposable {
 
 /** What a promise has come to so far. */
 export function watch<T>(promise: Promise<T>) {
-  const seen: { state: 'pending' | 'fulfilled' | 'rejected'; value?: T; error?: unknown } = { state: 'pending' }
+  const seen: { state: 'pending' | 'fulfilled' | 'rejected'; value?: T; error?: unknown } = {
+    state: 'pending',
+  }
   promise.then(
     (value) => Object.assign(seen, { state: 'fulfilled', value }),
     (error: unknown) => Object.assign(seen, { state: 'rejected', error }),

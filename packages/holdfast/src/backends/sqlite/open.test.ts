@@ -7,7 +7,8 @@ import { SqliteWorld } from '../../../test/sqlite/world.ts'
 import { type ErrorCode, isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { openSqlite, type SqliteOptions, sqlite } from './index.ts'
+import { openSqlite, type SqliteOptions } from './assemble.ts'
+import { sqlite } from './index.ts'
 import { APPLICATION_ID, SCHEMA_VERSION } from './schema.ts'
 
 const fixture = new URL('../../../test/sqlite/fixtures/schema-1.sql', import.meta.url)

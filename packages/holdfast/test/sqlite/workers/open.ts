@@ -1,5 +1,5 @@
 /** Opens a file, as another user of the system if told so, takes a lock in it, and says what became of it. */
-import { openSqlite } from '../../../src/backends/sqlite/index.ts'
+import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import { createLocker } from '../../../src/core/locker.ts'
 

@@ -6,7 +6,7 @@
  *   - name         released
  */
 import { writeSync } from 'node:fs'
-import { openSqlite } from '../../../src/backends/sqlite/index.ts'
+import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
 import { systemRandom } from '../../../src/core/ids.ts'
 import { call, request } from '../../../src/testing/conformance/requests.ts'
 

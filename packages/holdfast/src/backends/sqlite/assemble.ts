@@ -1,0 +1,148 @@
+/** Puts a backend together: checks its options, opens the file, and describes what it promises. */
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { type Random, systemRandom } from '../../core/ids.ts'
+import { checkNamespace, checkText } from '../../core/names.ts'
+import { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from '../../core/options.ts'
+import type { BackendInfo } from '../../spi.ts'
+import { SqliteBackend } from './backend.ts'
+import { Engine } from './engine.ts'
+import { type FileSystemTypeOf, fileSystemTypeOf } from './file-checks.ts'
+import { type MachineIdentity, ownMachine } from './machine.ts'
+import { openFile, type Synchronous } from './open.ts'
+
+export interface SqliteOptions {
+  /** A file of its own on a local disk, in a folder that exists. It is created if it does not exist. */
+  readonly path: string
+  readonly clock?: Clock
+  readonly random?: Random
+  readonly namespace?: string
+  /** Default: `sqlite:<id of the file>/<namespace>`. */
+  readonly issuer?: string
+  readonly epoch?: number
+  /**
+   * `normal` (the default): a commit is safe from the end of any process. `full`: it is also on the disk before it is
+   * reported, which costs a wait for the disk each time; what a power failure undoes is then at most what nobody was
+   * told. Tokens are safe from a power failure in both.
+   */
+  readonly synchronous?: Synchronous
+  /** How often a waiter looks by itself, for a wake-up that got lost; up to as much again is added at random. */
+  readonly pollMs?: number
+  /** Which start of which machine this is; found out on Linux and macOS. */
+  readonly machine?: MachineIdentity
+}
+
+/** What tests may replace besides. */
+export interface Surroundings {
+  readonly fileSystemTypeOf?: FileSystemTypeOf
+  readonly socketFolder?: string
+  /** How long opening waits for others who have the file; it blocks the process. */
+  readonly patienceMs?: number
+}
+
+/** As `sqlite`, for tests and measurements: with a view of what it does. */
+export function openSqlite(options: SqliteOptions, surroundings: Surroundings = {}): SqliteBackend {
+  checkKnownOptions('sqlite options', options, knownOptions)
+  const path = checkPath((options as SqliteOptions | undefined)?.path)
+  const { clock = systemClock, random = systemRandom } = options
+  const namespace = checkNamespace(options.namespace ?? defaults.namespace)
+  const synchronous = checkOneOf('synchronous', options.synchronous ?? 'normal', ['normal', 'full'])
+  const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
+  const epoch = checkInteger('epoch', options.epoch ?? 0, { min: 0, max: limits.maxEpoch })
+  const issuer =
+    options.issuer === undefined ? undefined : checkText('issuer', options.issuer, limits.issuerBytes)
+  const machine = options.machine === undefined ? ownMachine() : checkMachine(options.machine)
+
+  const {
+    socketFolder,
+    patienceMs = OPENING_PATIENCE_MS,
+    fileSystemTypeOf: typeOf = fileSystemTypeOf,
+  } = surroundings
+  const file = openFile({ path, machine, synchronous, random, patienceMs, fileSystemTypeOf: typeOf })
+  const engine = new Engine({
+    file,
+    synchronous,
+    namespace,
+    machine,
+    clock,
+    random,
+    pollMs,
+    ...(socketFolder !== undefined && { socketFolder }),
+  })
+  const described = { namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` }
+  return new SqliteBackend(engine, infoOf(described), random)
+}
+
+/** A healthy neighbour needs milliseconds; right after a restart of the machine, many may come at once. */
+const OPENING_PATIENCE_MS = 3_000
+
+const knownOptions = [
+  'path',
+  'clock',
+  'random',
+  'namespace',
+  'issuer',
+  'epoch',
+  'synchronous',
+  'pollMs',
+  'machine',
+]
+
+function checkPath(path: unknown): string {
+  if (typeof path !== 'string' || path === '' || path.includes('\0'))
+    throw new InvalidArgumentError('path', 'must be the path of a file, as a string.')
+  if (path === ':memory:')
+    throw new InvalidArgumentError(
+      'path',
+      "must be a file; for locks within one process use 'holdfast/memory'.",
+    )
+  return path
+}
+
+function checkMachine({ bootId, timeNamespaceOffset }: MachineIdentity): MachineIdentity {
+  return {
+    bootId: checkText('machine.bootId', bootId, limits.nameBytes),
+    timeNamespaceOffset: checkText('machine.timeNamespaceOffset', timeNamespaceOffset, limits.nameBytes),
+  }
+}
+
+/** What the first in line may have to wait for the write lock, on a machine that is busy but not overloaded. */
+const WRITE_LOCK_MARGIN_MS = 100
+
+interface Described {
+  readonly namespace: string
+  readonly issuer: string
+  readonly epoch: number
+  readonly pollMs: number
+}
+
+function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'fenced'> {
+  return {
+    name: 'sqlite',
+    scope: 'machine',
+    fencing: 'fenced',
+    namespace,
+    issuer,
+    epoch,
+    modes: ['exclusive', 'shared', 'permits'],
+    waiting: 'queue',
+    lockDelay: 'server',
+    holdAtLeast: 'server',
+    data: true,
+    ttlMs: { min: 50, max: 86_400_000, step: 1 },
+    driftMs: defaultDriftMs,
+    // Usually the first in line looks at the very millisecond; at the latest with its next poll.
+    expirySlackMs: 2 * pollMs + WRITE_LOCK_MARGIN_MS,
+    assumptions: [
+      'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
+        'and the same monotonic clock, and open the same file.',
+      'The file is on a local file system whose locks and shared memory mappings work, and nobody removes or replaces ' +
+        'it, or its -wal and -shm files, while it is in use.',
+      'What was written is lost only when the machine restarts, and what the disk has confirmed is not lost even then.',
+      'A restart of the machine ends every lease, lock-delay and hold-at-least at once: no process has survived it.',
+      'After the file was restored from a backup or copied, the epoch is raised before it is used under the same issuer.',
+    ],
+    confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
+  }
+}
