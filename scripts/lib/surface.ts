@@ -91,7 +91,10 @@ function isTopLevelOf(symbol: ts.Symbol, packageFolder: string): boolean {
   return (
     nodes.length > 0 &&
     nodes.every(
-      (node) => ts.isSourceFile(node.parent) && node.getSourceFile().fileName.startsWith(packageFolder + sep),
+      (node) =>
+        node.parent &&
+        ts.isSourceFile(node.parent) &&
+        node.getSourceFile().fileName.startsWith(packageFolder + sep),
     )
   )
 }

@@ -122,7 +122,7 @@ describe('kill -9', () => {
     }
     // What is left was granted, but its process was killed before it could say so: at most one each.
     assert(found.size <= kills, `${found.size} holders that nobody knows`)
-    assert(seen.size > kills * 5 && releases > kills, 'they were killed while they were busy')
+    assert(seen.size > kills * 2 && releases > kills, 'they were killed while they were busy')
 
     const locker = createLocker(openSqlite({ path }))
     const next = await locker.acquire('afterwards')
@@ -131,7 +131,7 @@ describe('kill -9', () => {
     console.log(
       `${kills} kills, ${seen.size} grants and ${releases} releases acknowledged, ${found.size} untold`,
     )
-  }, 60_000)
+  }, 120_000)
 })
 
 /** What a worker said that it was told. */

@@ -4,60 +4,48 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
 import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
+import { defaults } from '../../src/core/defaults.ts'
 import { createLocker } from '../../src/core/locker.ts'
+import type { FencedLease } from '../../src/core/types.ts'
 
 const LEASES = 10_000
-const TTL_MS = 3_000
-/** Acquired together; all at once would starve the renewals of a TTL that is so short. */
-const CHUNK = 250
+const RENEWALS = 5
 
 describe('10,000 leases held by one process', () => {
-  test('cost one keep-alive per interval, of the same three statements as one lease, and leave the event loop free', async () => {
+  test('are renewed by one transaction of the same three statements as one lease, and leave the event loop free', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-many-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     const backend = openSqlite({ path: join(folder, 'locks.db') })
-    const locker = createLocker(backend, { ttlMs: TTL_MS })
+    const locker = createLocker(backend)
 
     const first = await locker.acquire('first')
-    const withOne = await watchFor(2 * TTL_MS)
-    const leases = [first]
-    while (leases.length < LEASES) {
-      const names = Array.from(
-        { length: Math.min(CHUNK, LEASES - leases.length) },
-        (_, at) => `${leases.length + at}`,
-      )
-      leases.push(...(await Promise.all(names.map((name) => locker.acquire(name)))))
-    }
-    const withAll = await watchFor(2 * TTL_MS)
+    const one = await costOfRenewing(first)
+    const others = await Promise.all(Array.from({ length: LEASES - 1 }, (_, index) => locker.acquire(`${index}`)))
+    const all = await costOfRenewing(first)
 
+    assert.deepEqual([one.transactions, one.statements], [1, 3])
+    assert.deepEqual([all.transactions, all.statements], [1, 3])
     assert(
-      leases.every((lease) => lease.state === 'held'),
-      'all are still held',
+      [first, ...others].every((lease) => lease.state === 'held'),
+      'all are held',
     )
-    for (const { keepAlives, statements } of [withOne, withAll]) {
-      // Every third of the TTL, give or take a tenth and what the machine is late by.
-      assert(keepAlives >= 3 && keepAlives <= 8, `${keepAlives} keep-alives in 2 TTLs`)
-      assert.equal(statements, 3 * keepAlives)
-    }
-    // Everything here runs on the event loop, so what of the time is not spent on the leases is free for others.
-    assert(withAll.workShare < 0.25, `busy for ${percent(withAll.workShare)} of the time`)
-    console.log(
-      `busy for ${percent(withOne.workShare)} of the time with one lease, ` +
-        `for ${percent(withAll.workShare)} with ${LEASES}, at a TTL of ${TTL_MS} ms`,
-    )
+    // Whatever is not spent on the keep-alive, from one to the next, is free for others.
+    const intervalMs = defaults.ttlMs / defaults.renewalsPerTtl
+    const share = (all.workMs - one.workMs) / intervalMs
+    assert(share < 0.1, `${all.workMs} ms of work in each interval of ${intervalMs} ms`)
+    console.log(`a renewal of ${LEASES} leases: ${all.workMs.toFixed(1)} ms of work, ${percent(share)} of the time`)
     await locker.close()
 
-    async function watchFor(ms: number) {
+    async function costOfRenewing(lease: FencedLease) {
       const before = { ...backend.statistics }
-      const [cpuBefore, beganMs] = [process.cpuUsage(), performance.now()]
-      await new Promise((resolve) => setTimeout(resolve, ms))
-      const { transactions, statements } = backend.statistics
-      const { user, system } = process.cpuUsage(cpuBefore)
+      // Time on a processor, and not on the wall: a busy machine must not count against us.
+      const began = process.cpuUsage()
+      for (let renewal = 0; renewal < RENEWALS; renewal++) await lease.renew()
+      const { user, system } = process.cpuUsage(began)
       return {
-        // Time on a processor, and not on the wall: a busy machine must not count against us.
-        workShare: (user + system) / 1_000 / (performance.now() - beganMs),
-        keepAlives: transactions - before.transactions,
-        statements: statements - before.statements,
+        workMs: (user + system) / 1_000 / RENEWALS,
+        transactions: (backend.statistics.transactions - before.transactions) / RENEWALS,
+        statements: (backend.statistics.statements - before.statements) / RENEWALS,
       }
     }
   }, 60_000)

@@ -132,7 +132,7 @@ describe('tokens', () => {
     await using world = new SqliteWorld()
     const session = await world.session()
     await draw(session)
-    world.sql('UPDATE meta SET next_token = ?1, reserved_token = ?1 + 10', 2n ** 52n - 5n)
+    world.sql('UPDATE meta SET next_token = ?, reserved_token = ?', 2n ** 52n - 5n, 2n ** 52n + 5n)
     assert.equal(await draw(session), 2n ** 52n - 5n)
     assert.equal(await draw(session), 2n ** 52n - 4n)
   })

@@ -90,14 +90,13 @@ describe('a loop that never waits for anything else', () => {
     const session = await world.session(world.open({ clock: systemClock }))
     let ticks = 0
     const timer = setInterval(() => ticks++, 5)
-    const endMs = performance.now() + 300
-    while (performance.now() < endMs) {
+    for (let turns = 0; ticks < 3 && turns < 50_000; turns++) {
       const asked = request('x')
       await session.tryAcquire(asked, call())
       await session.release(asked, { keepForMs: 0 }, call())
     }
     clearInterval(timer)
-    assert(ticks >= 3, `${ticks} ticks`)
+    assert.equal(ticks, 3)
   })
 })
 
