@@ -1,8 +1,15 @@
+import { readdirSync } from 'node:fs'
 import { defineConfig } from 'vitest/config'
+
+// `npm test -- --only memory,redis` narrows the run: what is about another backend is left out.
+const only = (process.env.HOLDFAST_TEST_ONLY ?? '').split(',').filter((name) => name !== '')
+const backends = readdirSync(new URL('packages/holdfast/src/backends', import.meta.url))
+const others = only.length === 0 ? [] : backends.filter((name) => !only.includes(name))
 
 export default defineConfig({
   test: {
     include: ['packages', 'scripts', 'examples', 'bench', 'lab'].map((folder) => `${folder}/**/*.test.ts`),
+    exclude: ['**/node_modules/**', ...others.flatMap((name) => [`**/${name}/**`, `**/${name}*.test.ts`])],
     pool: 'forks',
     // Several tests start processes of their own; more workers than this only make them wait for each other.
     maxWorkers: 2,

@@ -3,8 +3,36 @@ import { MemoryEngine, memory } from '../src/backends/memory/index.ts'
 import type { HoldfastEvents } from '../src/core/events.ts'
 import { onEvent } from '../src/core/events.ts'
 import { createLocker, type LockerOptions } from '../src/core/locker.ts'
+import type { Locker } from '../src/core/types.ts'
 import type { Backend, Call } from '../src/spi.ts'
 import { createFakeClock } from '../src/testing/fake-clock.ts'
+
+interface RigLockerOptions extends LockerOptions {
+  readonly wrap?: (backend: Backend<'fenced'>) => Backend<'fenced'>
+  /** For tests about leases that nobody refers to any more. */
+  readonly dropsLeases?: boolean
+}
+
+/** A lease that a test does not look at again would be released as soon as the garbage collector comes by. */
+const kept: unknown[] = []
+
+function keepingLeases(client: Locker<'fenced'>): Locker<'fenced'> {
+  const { acquire, tryAcquire, acquirePermits, tryAcquirePermits, acquireAll } = client
+  const keep = <Arguments extends unknown[], Held>(method: (...given: Arguments) => Promise<Held>) => {
+    return async (...given: Arguments): Promise<Held> => {
+      const held = await method.apply(client, given)
+      kept.push(held)
+      return held
+    }
+  }
+  return Object.assign(client, {
+    acquire: keep(acquire),
+    tryAcquire: keep(tryAcquire),
+    acquirePermits: keep(acquirePermits),
+    tryAcquirePermits: keep(tryAcquirePermits),
+    acquireAll: keep(acquireAll),
+  })
+}
 
 export function createRig() {
   const clock = createFakeClock()
@@ -13,9 +41,10 @@ export function createRig() {
     clock,
     engine,
     /** Another client of the engine, as if in another process; `wrap` puts something between it and its backend. */
-    locker(options: LockerOptions & { wrap?: (backend: Backend<'fenced'>) => Backend<'fenced'> } = {}) {
-      const { wrap = (backend) => backend, ...lockerOptions } = options
-      return createLocker(wrap(memory({ engine, clock })), lockerOptions)
+    locker(options: RigLockerOptions = {}) {
+      const { wrap = (backend) => backend, dropsLeases = false, ...lockerOptions } = options
+      const client = createLocker(wrap(memory({ engine, clock })), lockerOptions)
+      return dropsLeases ? client : keepingLeases(client)
     },
   }
 }

@@ -231,7 +231,7 @@ describe('terms', () => {
 describe('dropped leases', () => {
   test('a lease that nobody refers to any more is lost, then released, with an event', async () => {
     const { clock, locker } = createRig()
-    const client = locker()
+    const client = locker({ dropsLeases: true })
     const takeAndDrop = async () => (await client.acquire('dropped-one', { ttlMs })).signal
     const signal = await takeAndDrop()
     const events = await eventsDuring('dropped', async () => {

@@ -38,6 +38,8 @@ export interface WaitObserver {
 
 /** Several sessions in a row that die before they can be used mean that the engine is not well. */
 const MAX_SESSIONS_PER_TRY = 3
+const SHORTEST_PAUSE_MS = 2
+const MOST_HASTY_HINTS = 3
 const FIRST_BACKOFF_MS = 10
 const LONGEST_BACKOFF_MS = 2_000
 
@@ -137,7 +139,9 @@ export class Waiting<F extends Fencing> {
   ): Promise<LeaseRecord | null> {
     const listening = new Cancellation()
     const untie = stop.onCancel(() => listening.cancel(stop.reason))
+    const { clock } = this.#context
     let hint: Promise<void> | undefined
+    let hastyHints = 0
     let waiting = false
     try {
       for (;;) {
@@ -153,8 +157,12 @@ export class Waiting<F extends Fencing> {
           hint = session.engineSession.waitForFree(wanted.request.name, listening).catch(() => never)
           continue
         }
+        const pausedAtMs = clock.monotonicMs()
         await this.#pollPause(hint, tried.retryAfterMs, stop)
         hint = undefined
+        // Hints may be spurious; an engine whose hints come at once, again and again, must not make this a hot loop.
+        hastyHints = clock.monotonicMs() - pausedAtMs < SHORTEST_PAUSE_MS ? hastyHints + 1 : 0
+        if (hastyHints > MOST_HASTY_HINTS) await this.#backOff(0, stop)
       }
     } finally {
       untie()
@@ -167,10 +175,9 @@ export class Waiting<F extends Fencing> {
     retryAfterMs: number | undefined,
     stop: Cancellation,
   ): Promise<void> {
-    const pollMs = defaults.pollMs + this.#context.random.fraction() * defaults.pollJitterMs
-    const pause = sleep(this.#context.clock, Math.min(pollMs, retryAfterMs ?? pollMs), {
-      signal: stop.signal,
-    })
+    const { clock, random } = this.#context
+    const pollMs = defaults.pollMs + random.fraction() * defaults.pollJitterMs
+    const pause = sleep(clock, Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })
     await unlessCancelled(hint === undefined ? pause : Promise.race([pause, hint]), stop)
   }
 

@@ -121,6 +121,17 @@ describe('weakened waiting', () => {
     assert.equal(wait.afterMs, 500)
   })
 
+  test('T28 notify: hints that come at once, again and again, are no hot loop', async () => {
+    const { clock, locker, rival, faults } = setUp('notify', { spuriousAfterMs: 0 })
+    const held = await rival.acquire('n')
+    const wait = timed(clock, locker.acquire('n', { waitMs: 1_000 }))
+    await clock.advance(500)
+    assert.equal(wait.afterMs, undefined)
+    assert.ok(faults.count('tryAcquire') < 250, `${faults.count('tryAcquire')} tries in 500 ms`)
+    await held.release()
+    await clock.advance(500)
+  })
+
   test('T28 notify: who cannot be notified polls', async () => {
     const { clock, engine, rival } = setUp('notify')
     // A loop that lets no time pass would never end: it is cut short.

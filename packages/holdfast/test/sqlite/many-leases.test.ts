@@ -20,7 +20,9 @@ describe('10,000 leases held by one process', () => {
 
     const first = await locker.acquire('first')
     const one = await costOfRenewing(first)
-    const others = await Promise.all(Array.from({ length: LEASES - 1 }, (_, index) => locker.acquire(`${index}`)))
+    const others = await Promise.all(
+      Array.from({ length: LEASES - 1 }, (_, index) => locker.acquire(`${index}`)),
+    )
     const all = await costOfRenewing(first)
 
     assert.deepEqual([one.transactions, one.statements], [1, 3])
@@ -33,7 +35,9 @@ describe('10,000 leases held by one process', () => {
     const intervalMs = defaults.ttlMs / defaults.renewalsPerTtl
     const share = (all.workMs - one.workMs) / intervalMs
     assert(share < 0.1, `${all.workMs} ms of work in each interval of ${intervalMs} ms`)
-    console.log(`a renewal of ${LEASES} leases: ${all.workMs.toFixed(1)} ms of work, ${percent(share)} of the time`)
+    console.log(
+      `a renewal of ${LEASES} leases: ${all.workMs.toFixed(1)} ms of work, ${percent(share)} of the time`,
+    )
     await locker.close()
 
     async function costOfRenewing(lease: FencedLease) {

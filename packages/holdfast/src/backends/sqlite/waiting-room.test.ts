@@ -3,7 +3,12 @@ import { join } from 'node:path'
 import { describe, test } from 'vitest'
 import { SqliteWorld, watch } from '../../../test/sqlite/world.ts'
 import { isHoldfastError } from '../../core/errors.ts'
+import { systemRandom } from '../../core/ids.ts'
 import { call, request, shared } from '../../testing/conformance/requests.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import type { Statements } from './statements.ts'
+import { noStatistics } from './statistics.ts'
+import { WaitingRoom } from './waiting-room.ts'
 
 const release = { keepForMs: 0 }
 
@@ -219,5 +224,42 @@ describe('those who wait', () => {
     world.sql('DROP TRIGGER fire')
     await world.clock.advance(500)
     assert.equal(wait.state, 'fulfilled')
+  })
+
+  test('a look that failed has seen nothing: the next one looks again, although nobody has written since', async () => {
+    const clock = createFakeClock()
+    let readable = false
+    const sql = {
+      dataVersion: { first: () => ({ data_version: 7 }) },
+      nextDue: { first: () => ({ expiry: null, opening: null }) },
+      outcomes: {
+        all() {
+          if (!readable) throw new Error('busy')
+          return [{ index: 0n, alive: 1n, token: 5n, data: null, mark: null }]
+        },
+      },
+    } as unknown as Statements
+    const catchUp = async () => {}
+    const common = {
+      clock,
+      random: systemRandom,
+      statistics: noStatistics(),
+      namespace: 'default',
+      pollMs: 100,
+    }
+    const room = new WaitingRoom({ ...common, sql, catchUp })
+    let granted: bigint | undefined
+    const granting = (token: bigint) => {
+      granted = token
+      return { kind: 'session-gone' as const }
+    }
+    const callbacks = { granted: granting, resolve: () => {}, reject: () => {} }
+    room.add({ ...request('x'), session: 1, signal: call().signal, ...callbacks })
+    room.armForNewcomers()
+    await clock.advance(250)
+    assert.equal(granted, undefined)
+    readable = true
+    await clock.advance(250)
+    assert.equal(granted, 5n)
   })
 })

@@ -96,7 +96,7 @@ describe('a loop that never waits for anything else', () => {
       await session.release(asked, { keepForMs: 0 }, call())
     }
     clearInterval(timer)
-    assert.equal(ticks, 3)
+    assert(ticks >= 3, `${ticks} ticks`)
   })
 })
 
