@@ -38,6 +38,7 @@ const steps: readonly Step[] = [
   { name: 'lint', command: [biome, 'check', '--error-on-warnings'] },
   { name: 'layers', command: ['scripts/checks/layers.ts'] },
   { name: 'banned', command: ['scripts/checks/banned.ts'] },
+  { name: 'complete', command: ['scripts/checks/complete.ts'] },
   { name: 'servers', command: ['scripts/install-servers.ts'] },
   { name: 'tests', command: [vitest, 'run', ...(narrowed ? [] : report)], needs: 'build' },
   narrowed ? { ...claims, notRun: `the run is ${narrowed}, claims are about all tests` } : claims,

@@ -98,7 +98,7 @@ function shows({ name, file }: PassedTest, id: string, column: Column, text: str
 }
 
 function isBackend(column: Column): boolean {
-  return column === 'memory' || column === 'sqlite'
+  return column !== 'core' && column !== 'later'
 }
 
 function hasWord(text: string, word: string): boolean {

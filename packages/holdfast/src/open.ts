@@ -68,6 +68,8 @@ function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement):
 }
 
 interface LockerUrl {
+  readonly scheme: string
+  /** What stands between the scheme and the question mark, as it was written: each backend reads it in its own way. */
   readonly location: string
   readonly parameters: ReadonlyMap<string, string>
   readonly open: (url: LockerUrl) => Promise<Backend<Fencing>>
@@ -87,17 +89,18 @@ function parseLockerUrl(url: unknown): LockerUrl {
       'url',
       `has the scheme ${quote(`${scheme}:`)}, which no backend answers to; there are: ${known.join(', ')}.`,
     )
+  const [location = '', ...query] = rest.split('?')
+  return { open, scheme, location, parameters: parseParameters(query.join('?')) }
+}
+
+/** The location as a path or a name, for engines that have no host. */
+function withoutHost({ scheme, location }: LockerUrl): string {
   // memory://jobs would quietly be another engine than memory:jobs, and sqlite://locks.db a file in the root folder.
-  if (/^\/\/(?!\/)/.test(rest))
+  if (/^\/\/(?!\/)/.test(location))
     throw new InvalidArgumentError(
       'url',
       `must not have // after ${scheme}:, because there is no host to name; write '${scheme}:…' or '${scheme}:/…'.`,
     )
-  const [location = '', ...query] = rest.split('?')
-  return { open, location: decodeLocation(location), parameters: parseParameters(query.join('?')) }
-}
-
-function decodeLocation(location: string): string {
   try {
     return decodeURIComponent(location)
   } catch {
@@ -139,13 +142,14 @@ function commonOptions({ parameters }: LockerUrl, own: readonly string[]) {
 async function openMemory(url: LockerUrl): Promise<Backend<'fenced'>> {
   const { memory, sharedMemoryEngine } = await import('./backends/memory/index.ts')
   const options = commonOptions(url, [])
-  return memory(url.location === '' ? options : { ...options, engine: sharedMemoryEngine(url.location) })
+  const name = withoutHost(url)
+  return memory(name === '' ? options : { ...options, engine: sharedMemoryEngine(name) })
 }
 
 async function openSqlite(url: LockerUrl): Promise<Backend<'fenced'>> {
   const { sqlite } = await import('./backends/sqlite/index.ts')
   // sqlite:file.db, sqlite:/var/lib/file.db and the usual sqlite:///var/lib/file.db name a file alike.
-  const path = url.location.replace(/^\/\/(?=\/)/, '')
+  const path = withoutHost(url).replace(/^\/\/(?=\/)/, '')
   if (path === '')
     throw new InvalidArgumentError(
       'url',

@@ -49,7 +49,11 @@ export function createEventStage() {
     const holder = `ours-${++stages}`
     const plan = ({ kind }: PlannedCall) =>
       failing.has(kind) ? ({ kind: 'error-before', error: new Error(`${kind} failed`) } as const) : null
-    const ours = rig.locker({ holder, dropsLeases: true, wrap: (backend) => faultyBackend(backend, { plan }) })
+    const ours = rig.locker({
+      holder,
+      dropsLeases: true,
+      wrap: (backend) => faultyBackend(backend, { plan }),
+    })
     const other = rig.locker({ holder: 'other' })
 
     const seen: { kind: EventKind; event: object }[] = []

@@ -12,7 +12,7 @@
  *   test,
  *   createWorld: () => openMyWorld(),
  *   lacks: ['watch'],
- *   except: [{ rule: 'C71', why: 'there is no wire on which commands could be counted' }],
+ *   except: [{ rule: 'C71', lacksHook: 'countCommands', why: 'there is no wire on which commands could be counted' }],
  * })
  * ```
  */
@@ -20,17 +20,19 @@ import assert from 'node:assert/strict'
 import type { Capability } from './conformance/capability.ts'
 import type { BackendCase } from './conformance/case.ts'
 import { backendCases } from './conformance/index.ts'
-import type { World } from './conformance/world.ts'
+import { type Hook, MissingHookError, type World } from './conformance/world.ts'
 
 export type { Capability } from './conformance/capability.ts'
 export type { BackendCase } from './conformance/case.ts'
 export { backendCases } from './conformance/index.ts'
-export type { ClientOptions, World } from './conformance/world.ts'
+export type { ClientOptions, Hook, World } from './conformance/world.ts'
 
 /** A case that this backend does not pass. It is run all the same: one that would pass fails the run. */
 export interface DeclaredException {
   readonly rule: string
   readonly why: string
+  /** The case cannot be shown because the world lacks this hook; without it, the case runs and fails. */
+  readonly lacksHook?: Hook
 }
 
 export interface BackendSuite {
@@ -70,7 +72,7 @@ export function describeBackend(suite: BackendSuite): void {
             const world = await createWorld()
             try {
               if (exception === undefined) await each.run(world, lacks)
-              else await expectFailure(each, world, lacks)
+              else await expectFailure(each, world, lacks, exception)
             } finally {
               await world.close()
             }
@@ -93,11 +95,24 @@ function titleOf(each: BackendCase, lacks: readonly Capability[], exception?: De
   return `${each.rule} ${each.title}`
 }
 
-async function expectFailure(each: BackendCase, world: World, lacks: readonly Capability[]): Promise<void> {
+async function expectFailure(
+  each: BackendCase,
+  world: World,
+  lacks: readonly Capability[],
+  { lacksHook }: DeclaredException,
+): Promise<void> {
+  let failure: { readonly error: unknown } | undefined
   try {
     await each.run(world, lacks)
-  } catch {
-    return
+  } catch (error) {
+    failure = { error }
   }
-  assert.fail(`exception ${each.rule} would pass: remove it`)
+  assert(failure !== undefined, `exception ${each.rule} would pass: remove it`)
+  const { error } = failure
+  const missing = error instanceof MissingHookError ? error.hook : undefined
+  assert.equal(
+    missing,
+    lacksHook,
+    `exception ${each.rule}: it fails for another reason than was declared: ${error}`,
+  )
 }

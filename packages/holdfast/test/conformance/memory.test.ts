@@ -32,5 +32,4 @@ describeBackend({
   test,
   createWorld: () => memoryWorld({ wrap: bare }),
   lacks: ['fencing', 'queue', 'shared', 'permits', 'data', 'lock-delay', 'hold-at-least', 'watch'],
-  except: memoryExceptions.filter(({ rule }) => ['C149', 'C150'].includes(rule)),
 })

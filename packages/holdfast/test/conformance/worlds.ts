@@ -1,6 +1,7 @@
 /** Worlds for the engines that run inside the test's own process, on a fake clock. */
 import { MemoryEngine, type MemoryOptions, memory } from '../../src/backends/memory/index.ts'
 import { type Clock, sleep } from '../../src/core/clock.ts'
+import { defaults } from '../../src/core/defaults.ts'
 import type { Backend, BackendSession } from '../../src/spi.ts'
 import type { ClientOptions, World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
@@ -32,6 +33,7 @@ export async function memoryWorld(options: MemoryWorldOptions = {}): Promise<Wor
     passTime: (ms) => clock.advance(ms),
     client: (options) => clients.add(options),
     delayAnswers: (ms) => clients.delayAnswers(ms),
+    deleteName: async (name) => engine.deleteName(defaults.namespace, name),
     async close() {
       await clients.close()
       engine[Symbol.dispose]()

@@ -36,12 +36,20 @@ export interface World<F extends Fencing = Fencing> {
 
 export type Hook = 'restart' | 'deleteName' | 'delayAnswers' | 'countCommands'
 
+/** Told apart from a case that fails: an exception must say which of the two it is. */
+export class MissingHookError extends Error {
+  readonly hook: Hook
+  constructor(hook: Hook) {
+    super(
+      `this world has no ${hook}(): provide it, or declare an exception with lacksHook: '${hook}' and say why`,
+    )
+    this.hook = hook
+  }
+}
+
 /** The hook, or a failure that says how to go on: a case is never skipped silently. */
 export function hookOf<H extends Hook>(world: World, hook: H): NonNullable<World[H]> {
   const found = world[hook]
-  if (found === undefined)
-    throw new Error(
-      `this world has no ${hook}(): provide it, or declare the case as an exception and say why`,
-    )
+  if (found === undefined) throw new MissingHookError(hook)
   return found.bind(world) as NonNullable<World[H]>
 }
