@@ -69,11 +69,11 @@ function stepsOf({ events }: Round): string[] {
   return [
     `① ${frozen.worker} (token ${frozen.token}) has made sure of its lease and is about to write line ${line}. ` +
       'It is frozen (SIGSTOP).',
-    `② ${afterSeconds} s later its lease has run out. ${takeOver.worker} gets the next one (token ${takeOver.token}) ` +
+    `② ${afterSeconds} s later its lease, which counts from its last renewal, has run out. ${takeOver.worker} gets the next one (token ${takeOver.token}) ` +
       `and writes line ${takeOver.entry?.line}.`,
     frozen.outcome === 'refused'
-      ? `③ ${frozen.worker} wakes up (SIGCONT) and writes line ${line}. The ledger refuses: it has seen token ` +
-        `${frozen.highest}, and ${frozen.token} is older. ${frozen.worker} takes a new turn.`
+      ? `③ ${frozen.worker} wakes up (SIGCONT) and tries to write line ${line}. The ledger refuses: by now it has seen ` +
+        `token ${frozen.highest}, and ${frozen.token} is older. ${frozen.worker} takes a new turn.`
       : `③ ${frozen.worker} wakes up (SIGCONT) and writes line ${line} over ${takeOver.worker}'s. Nobody complains.`,
   ]
 }

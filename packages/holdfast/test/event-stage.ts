@@ -1,34 +1,13 @@
 /** Two clients and an engine, for tests that look at what is reported. */
 import assert from 'node:assert/strict'
 import { onTestFinished } from 'vitest'
-import { type EventKind, type HoldfastEvents, onEvent } from '../src/core/events.ts'
+import { type EventKind, eventKinds, type HoldfastEvents, onEvent } from '../src/core/events.ts'
 import type { CallKind, PlannedCall } from '../src/testing/faults.ts'
 import { faultyBackend } from '../src/testing/faulty-backend.ts'
 import { tableRows } from './markdown-table.ts'
 import { createRig } from './rig.ts'
 
-/** The compiler sees to it that no kind is missing here. */
-const everyKind: Record<EventKind, true> = {
-  waiting: true,
-  acquired: true,
-  busy: true,
-  'timed-out': true,
-  failed: true,
-  renewed: true,
-  'renewal-failed': true,
-  jeopardy: true,
-  lost: true,
-  released: true,
-  'release-failed': true,
-  'held-long': true,
-  dropped: true,
-  paused: true,
-  'dual-owner-suspected': true,
-  'force-released': true,
-  'guard-accepted': true,
-  'guard-refused': true,
-}
-export const kinds = Object.keys(everyKind) as EventKind[]
+export const kinds = eventKinds
 
 /** The fields of each kind, as docs/reference/events.md has them. */
 export const documentedFields = new Map(

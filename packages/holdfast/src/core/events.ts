@@ -4,6 +4,7 @@
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { LossReason } from './errors.ts'
+import { checkOneOf } from './options.ts'
 
 /** What every event about a name says. */
 export interface AboutName {
@@ -64,6 +65,30 @@ export interface HoldfastEvents {
 
 export type EventKind = keyof HoldfastEvents
 
+const kinds: Readonly<Record<EventKind, true>> = {
+  waiting: true,
+  acquired: true,
+  busy: true,
+  'timed-out': true,
+  failed: true,
+  renewed: true,
+  'renewal-failed': true,
+  jeopardy: true,
+  lost: true,
+  released: true,
+  'release-failed': true,
+  'held-long': true,
+  dropped: true,
+  paused: true,
+  'dual-owner-suspected': true,
+  'force-released': true,
+  'guard-accepted': true,
+  'guard-refused': true,
+}
+
+/** Every kind there is. */
+export const eventKinds = Object.keys(kinds) as readonly EventKind[]
+
 const channels = new Map<EventKind, Channel<unknown>>()
 
 function channelOf(kind: EventKind): Channel<unknown> {
@@ -89,6 +114,7 @@ export function onEvent<K extends EventKind>(
   kind: K,
   listener: (event: HoldfastEvents[K]) => void,
 ): () => void {
+  checkOneOf('kind', kind, eventKinds)
   const subscription = (event: unknown) => listener(event as HoldfastEvents[K])
   channelOf(kind).subscribe(subscription)
   return () => void channelOf(kind).unsubscribe(subscription)

@@ -150,6 +150,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const options = typeof optionsOrBody === 'function' ? {} : optionsOrBody
     const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
     if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
+    if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
+      throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
     const lease = await this.acquire(name, options)
     const running = runWithLease(lease, body)
     this.#bodies.add(running.finished)

@@ -23,6 +23,8 @@ import type {
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false
 declare function expectTrue<_T extends true>(): void
 declare function needsFence(fence: Fence): void
+declare function needsToken(token: bigint): void
+declare function needsText(text: string): void
 declare function needsFencedLease(lease: FencedLease): void
 
 declare const fenced: Locker<'fenced'>
@@ -89,13 +91,16 @@ export async function configuredLockers() {
     expectTrue<Equal<typeof lease, UnfencedLease>>()
   }
   if (configured.fencing === 'fenced') {
-    expectTrue<Equal<typeof configured, Locker<'fenced'>>>()
+    configured satisfies Locker<'fenced'>
+    needsToken(await configured.withLease('n', (held) => held.fence.token))
     needsFence((await configured.acquire('n')).fence)
   } else {
-    expectTrue<Equal<typeof configured, Locker<'unfenced'>>>()
+    configured satisfies Locker<'unfenced'>
     // @ts-expect-error Narrowed to the other.
     needsFence((await configured.acquire('n')).fence)
   }
+  // Also before it is narrowed, it can run a body.
+  needsText(await configured.withLease('n', { waitMs: 1 }, (held) => held.id))
   const both: AnyLocker[] = [fenced, unfenced]
   // @ts-expect-error An unfenced locker is not a fenced one.
   const wrong: Locker<'fenced'> = unfenced

@@ -171,5 +171,14 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   close(options?: { readonly graceMs?: number }): Promise<void>
 }
 
-/** A locker whose backend comes from configuration: narrow it by `fencing` before its leases meet a guard. */
-export type AnyLocker = Locker<'fenced'> | Locker<'unfenced'>
+/**
+ * A locker whose backend comes from configuration: narrow it by `fencing` before its leases meet a guard.
+ *
+ * The last part is for the compiler, which cannot call a method that is generic in both members of a union.
+ */
+export type AnyLocker = (Locker<'fenced'> | Locker<'unfenced'>) & WithAnyLease
+
+interface WithAnyLease {
+  withLease<T>(name: string, body: (lease: Lease) => Promise<T> | T): Promise<T>
+  withLease<T>(name: string, options: AcquireOptions, body: (lease: Lease) => Promise<T> | T): Promise<T>
+}

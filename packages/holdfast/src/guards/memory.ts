@@ -18,7 +18,7 @@ import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 import type { MapMemory } from './memory/map-memory.ts'
 import { MemoryResource, MemoryTransaction, type MemoryTx } from './memory/resource.ts'
-import { assertHeld, checkProofs } from './proofs.ts'
+import { assertHeld, checkEffect, checkProofs } from './proofs.ts'
 import {
   checkEnterOptions,
   checkGuardOptions,
@@ -70,6 +70,7 @@ class MapGuard<Value> implements MemoryGuard<Value> {
   ): Promise<T> {
     const { once, signal } = checkRunOptions(options)
     const proofs = checkProofs(proof, once)
+    checkEffect(effect)
     assertHeld(proofs)
     const guarded = async (tx: MemoryTx<Value>) => {
       const memory = this.#memoryIn(tx)

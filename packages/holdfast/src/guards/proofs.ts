@@ -34,6 +34,11 @@ export function checkProofs(proof: Proof | readonly Proof[], once: boolean): rea
   return proofs
 }
 
+export function checkEffect(effect: unknown): void {
+  if (typeof effect !== 'function')
+    throw new InvalidArgumentError('effect', 'must be a function: guard.run(lease, (tx) => …).')
+}
+
 /** A holder that knows it has lost its lease must not even try. */
 export function assertHeld(proofs: readonly CheckedProof[]): void {
   for (const { fence, lease } of proofs) {
@@ -57,8 +62,10 @@ function isFencedLease(value: unknown): value is FencedLease {
 }
 
 function describe(value: unknown): string {
-  if (value === null) return 'it is null'
+  if (value === null || value === undefined) return `it is ${value}`
   if (typeof value !== 'object') return `it is a ${typeof value}`
+  if (typeof (value as { then?: unknown }).then === 'function')
+    return 'it is a promise: an `await` is missing'
   if ((value as { fencing?: unknown }).fencing === 'unfenced')
     return 'it is an unfenced lease or a permit: its backend issues no tokens, or several may hold at once'
   return 'it is an object of another kind, or a copy of a fence'

@@ -22,6 +22,7 @@ export function checkGuardOptions(
   options: GuardOptions & { readonly clock?: Clock },
   own: readonly string[] = [],
 ): GuardSettings {
+  if (options === undefined) throw new InvalidArgumentError('guard options', 'must be given.')
   checkKnownOptions('guard options', options, [...guardOptions, ...own])
   const {
     name = guardDefaults.name,

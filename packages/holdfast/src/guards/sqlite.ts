@@ -18,15 +18,17 @@
  * connection is given elsewhere while an effect awaits something end up in the effect's transaction: let nothing
  * but effects use the guard's connection, or keep effects synchronous.
  */
+import { statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../core/clock.ts'
-import { ClosedError, InvalidArgumentError } from '../core/errors.ts'
+import { ClosedError, InvalidArgumentError, quote } from '../core/errors.ts'
 import type { Fence } from '../core/fence.ts'
 import { checkName } from '../core/names.ts'
 import { announceAccepted, pass } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
-import { assertHeld, checkProofs } from './proofs.ts'
+import { assertHeld, checkEffect, checkProofs } from './proofs.ts'
 import {
   checkEnterOptions,
   checkGuardOptions,
@@ -47,8 +49,10 @@ export interface SqliteGuardOptions extends GuardOptions {
   readonly clock?: Clock
 }
 
-/** Disposing of it waits for the runs that were asked for, and closes the connection if the guard has opened it. */
-export interface SqliteGuard<Database extends SqliteDatabase> extends Guard<Database>, AsyncDisposable {}
+export interface SqliteGuard<Database extends SqliteDatabase> extends Guard<Database>, AsyncDisposable {
+  /** Waits for the runs that were asked for, and closes the connection if the guard has opened it. */
+  close(): Promise<void>
+}
 
 /** A guard on a connection of yours, or on one of its own to the file at `path`. */
 export function sqliteGuard<Database extends SqliteDatabase>(
@@ -72,10 +76,17 @@ export function sqliteGuard(
       )
     return new TableGuard(database, settings, () => {})
   }
+  const opened = openFile(path)
+  return new TableGuard(opened, settings, () => opened.close())
+}
+
+function openFile(path: unknown): DatabaseSync {
   if (typeof path !== 'string' || path === '')
     throw new InvalidArgumentError('path', 'must be the path of a file.')
-  const opened = ownStep(() => new DatabaseSync(path))
-  return new TableGuard(opened, settings, () => opened.close())
+  const folder = dirname(resolve(path))
+  if (path !== ':memory:' && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
+    throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
+  return ownStep(() => new DatabaseSync(path))
 }
 
 /** Two guards of one connection must take turns with each other, too. */
@@ -120,6 +131,7 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
   ): Promise<T> {
     const { once, signal } = checkRunOptions(options)
     const proofs = checkProofs(proof, once)
+    checkEffect(effect)
     assertHeld(proofs)
     const result = await this.#transact(async (store) => {
       ownStep(() => {
@@ -165,10 +177,14 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     return this.#transact(async (store) => ownStep(() => store.forget(untouchedForMs)))
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     await this.#turns.take(async () => this.#closeConnection())
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
   }
 
   #transact<T>(body: (store: SqliteStore) => Promise<T>, signal?: AbortSignal): Promise<T> {

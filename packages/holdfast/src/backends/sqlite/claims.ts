@@ -74,7 +74,9 @@ function judge(tx: Transaction, owner: Owner, { name, attempt }: Claim): Situati
     catchUp(tx)
     situation = look()
   }
-  return situation === undefined || situation.alive_until === null ? null : situation
+  if (situation === undefined || situation.alive_until === null) return null
+  tx.tokens.know(situation.next_token, situation.reserved_token)
+  return situation
 }
 
 /** Null: not now. */

@@ -6,10 +6,11 @@ import type { Statistics } from './statistics.ts'
 
 export class Query<Row> {
   readonly #statement: StatementSync
-  readonly #order: readonly number[]
+  /** Which value goes where; null if that is the same order. */
+  readonly #order: readonly number[] | null
   readonly #statistics: Statistics
 
-  constructor(statement: StatementSync, order: readonly number[], statistics: Statistics) {
+  constructor(statement: StatementSync, order: readonly number[] | null, statistics: Statistics) {
     this.#statement = statement
     this.#order = order
     this.#statistics = statistics
@@ -32,14 +33,23 @@ export class Query<Row> {
   }
 
   #spellOut(parameters: SQLInputValue[]): SQLInputValue[] {
-    return this.#order.map((index) => parameters[index] as SQLInputValue)
+    return this.#order === null ? parameters : this.#order.map((index) => parameters[index] as SQLInputValue)
   }
 }
 
 /**
- * The statements number their parameters, so that one value can stand in several places; older releases of Node bind
- * only plain ones. So the numbers are taken out, and say in which order the values are to be given.
+ * The statements number their parameters, so that one value can stand in several places. Older releases of Node take
+ * those for named ones and give them no value.
  */
+function bindsNumberedParameters(connection: DatabaseSync): boolean {
+  try {
+    return connection.prepare('SELECT ?1 AS value').get('given')?.value === 'given'
+  } catch {
+    return false
+  }
+}
+
+/** For those, the numbers are taken out, and say in which order the values are to be given. */
 function withPlainParameters(sql: string): { sql: string; order: number[] } {
   const order: number[] = []
   const plain = sql.replace(/\?(\d+)/g, (_, number: string) => {
@@ -53,6 +63,7 @@ export class Database {
   readonly statistics: Statistics
   readonly #connection: DatabaseSync
   readonly #synchronous: Synchronous
+  readonly #bindsNumbered: boolean
   readonly #begin: StatementSync
   readonly #commit: StatementSync
   readonly #rollback: StatementSync
@@ -61,6 +72,7 @@ export class Database {
     this.#connection = connection
     this.#synchronous = synchronous
     this.statistics = statistics
+    this.#bindsNumbered = bindsNumberedParameters(connection)
     this.#begin = connection.prepare('BEGIN IMMEDIATE')
     this.#commit = connection.prepare('COMMIT')
     this.#rollback = connection.prepare('ROLLBACK')
@@ -76,7 +88,8 @@ export class Database {
   }
 
   #prepare<Row>(numbered: string, readBigInts: boolean): Query<Row> {
-    const { sql, order } = withPlainParameters(numbered)
+    const asItIs = { sql: numbered, order: null }
+    const { sql, order } = this.#bindsNumbered ? asItIs : withPlainParameters(numbered)
     const statement = this.#connection.prepare(sql)
     statement.setReadBigInts(readBigInts)
     return new Query(statement, order, this.statistics)

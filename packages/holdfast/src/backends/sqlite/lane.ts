@@ -21,7 +21,12 @@ export interface Item {
   readonly resolve: (answer: never) => void
   readonly reject: (error: unknown) => void
   settled: boolean
-  stopListening?: () => void
+  /** Its answer, while it waits for the commit. */
+  outcome:
+    | { readonly ok: true; readonly answer: unknown }
+    | { readonly ok: false; readonly error: unknown }
+    | undefined
+  stopListening: (() => void) | undefined
 }
 
 export interface LaneOptions {
@@ -45,6 +50,8 @@ const SHORTEST_PAUSE_MS = 1
 const LONGEST_TURN_MS = 20
 const LONGEST_PAUSE_MS = 10
 
+const settledByItself = { ok: true, answer: null } as const
+
 export class Lane {
   readonly #options: LaneOptions
   readonly #coalescer: Coalescer<Item, null>
@@ -62,10 +69,18 @@ export class Lane {
   /** Answers with what `work` returns, once it has been committed. */
   add<T>(signal: AbortSignal, work: Work<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      const item: Item = { work, signal, resolve: resolve as Item['resolve'], reject, settled: false }
+      const item: Item = {
+        work,
+        signal,
+        resolve: resolve as Item['resolve'],
+        reject,
+        settled: false,
+        outcome: undefined,
+        stopListening: undefined,
+      }
       if (this.#stalled) this.#listen(item)
       // Every item is settled on its own; this is for errors that nobody has foreseen.
-      this.#coalescer.add(item).catch((error: unknown) => settle(item, () => reject(error)))
+      this.#coalescer.add(item).catch((error: unknown) => fail(item, error))
     })
   }
 
@@ -74,13 +89,13 @@ export class Lane {
     this.#endPause?.()
   }
 
-  async #send(items: readonly Item[]): Promise<{ ok: true; answer: null }[]> {
+  async #send(items: readonly Item[]): Promise<(typeof settledByItself)[]> {
     if (this.#workedMs > LONGEST_TURN_MS) {
       this.#workedMs = 0
       await this.#options.giveWay()
     }
     for (let tries = 1; ; tries++) {
-      const waiting = items.filter((item) => !item.settled)
+      const waiting = this.#stalled ? items.filter((item) => !item.settled) : items
       if (waiting.length === 0 || this.#runTimed(waiting)) break
       if (tries % TRIES_AT_ONCE !== 0) continue
       if (!this.#stalled) for (const item of waiting) this.#listen(item)
@@ -88,7 +103,7 @@ export class Lane {
       await this.#pause(SHORTEST_PAUSE_MS + this.#jitterMs(tries / TRIES_AT_ONCE))
     }
     this.#stalled = false
-    return items.map(() => ({ ok: true, answer: null }))
+    return items.map(() => settledByItself)
   }
 
   /** Runs them, and keeps count of the time that it takes. */
@@ -102,8 +117,7 @@ export class Lane {
   #listen(item: Item): void {
     const { signal } = item
     const onAbort = () => {
-      const error = unavailable('called off while another process was writing', 'not-applied', signal.reason)
-      settle(item, () => item.reject(error))
+      fail(item, unavailable('called off while another process was writing', 'not-applied', signal.reason))
     }
     signal.addEventListener('abort', onAbort, { once: true })
     item.stopListening = () => signal.removeEventListener('abort', onAbort)
@@ -128,9 +142,17 @@ export class Lane {
   }
 }
 
-export function settle(item: Item, answer: () => void): void {
+/** Tells an item what has become of it, unless it has been told already. */
+export function settle(item: Item): void {
   if (item.settled) return
   item.settled = true
   item.stopListening?.()
-  answer()
+  const { outcome } = item
+  if (outcome?.ok) item.resolve(outcome.answer as never)
+  else item.reject(outcome?.error)
+}
+
+export function fail(item: Item, error: unknown): void {
+  item.outcome = { ok: false, error }
+  settle(item)
 }

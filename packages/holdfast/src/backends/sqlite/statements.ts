@@ -17,6 +17,9 @@ export interface Situation {
   readonly waited_for: 0 | 1
   readonly closed_until: number | null
   readonly data: string | null
+  /** The count of tokens; the engine's own numbers stay below 2^53. */
+  readonly next_token: number
+  readonly reserved_token: number
 }
 
 /** A claim's place is its name. */
@@ -140,8 +143,10 @@ export function prepareStatements(database: Database) {
           (SELECT capacity FROM waiters WHERE namespace = ?1 AND name = ?2 LIMIT 1)) AS capacity,
         EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for,
         names.closed_until,
-        names.data
-      FROM (SELECT 1) LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
+        names.data,
+        meta.next_token,
+        meta.reserved_token
+      FROM meta LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
     insertHolder: query('INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)'),
     insertWaiter: query(`
       INSERT INTO waiters SELECT ?1, ?2,

@@ -28,24 +28,36 @@ export class TokenCounter {
   readonly #sql: Statements
   #next: bigint | undefined
   #reserved = 0n
+  #drawn = false
 
   constructor(sql: Statements) {
     this.#sql = sql
   }
 
+  /** Whoever has read the counter in this transaction for another reason saves a statement by saying so. */
+  know(next: number, reserved: number): void {
+    // Once something was drawn, the file is behind.
+    if (this.#next !== undefined) return
+    this.#next = BigInt(next)
+    this.#reserved = BigInt(reserved)
+  }
+
   draw(): bigint {
-    if (this.#next === undefined) {
-      const found = this.#sql.readTokens.first()
-      if (found === undefined) throw new Error('the file has lost its count of tokens')
-      this.#next = found.next
-      this.#reserved = found.reserved
-    }
-    if (this.#next >= this.#reserved) throw new TokensUsedUp()
+    if (this.#next === undefined) this.#read()
+    if (this.#next === undefined || this.#next >= this.#reserved) throw new TokensUsedUp()
+    this.#drawn = true
     return this.#next++
   }
 
+  #read(): void {
+    const found = this.#sql.readTokens.first()
+    if (found === undefined) throw new Error('the file has lost its count of tokens')
+    this.#next = found.next
+    this.#reserved = found.reserved
+  }
+
   writeBack(): void {
-    if (this.#next !== undefined) this.#sql.writeNextToken.run(this.#next)
+    if (this.#drawn && this.#next !== undefined) this.#sql.writeNextToken.run(this.#next)
   }
 }
 

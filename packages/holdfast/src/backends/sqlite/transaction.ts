@@ -22,17 +22,17 @@ export class Transaction {
   readonly handovers: Handover[] = []
   /** Sessions that this transaction has removed. */
   readonly endedSessions: number[] = []
-  readonly #tokens: TokenCounter
+  readonly tokens: TokenCounter
   readonly #afterCommit: (() => void)[] = []
 
   constructor(sql: Statements, nowMs: number) {
     this.sql = sql
     this.nowMs = nowMs
-    this.#tokens = new TokenCounter(sql)
+    this.tokens = new TokenCounter(sql)
   }
 
   drawToken(): bigint {
-    return this.#tokens.draw()
+    return this.tokens.draw()
   }
 
   /** `hook` runs only if and after this transaction has committed, before anything else does. */
@@ -41,7 +41,7 @@ export class Transaction {
   }
 
   beforeCommit(): void {
-    this.#tokens.writeBack()
+    this.tokens.writeBack()
   }
 
   committed(): void {

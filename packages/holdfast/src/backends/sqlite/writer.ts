@@ -12,7 +12,7 @@
 import { ClosedError, isHoldfastError } from '../../core/errors.ts'
 import type { Database } from './database.ts'
 import { isBusy, unavailable } from './failures.ts'
-import { type Item, Lane, type LaneOptions, settle, type Work } from './lane.ts'
+import { fail, type Item, Lane, type LaneOptions, settle, type Work } from './lane.ts'
 import type { Statements } from './statements.ts'
 import { reserveTokens, TokensUsedUp } from './tokens.ts'
 import { Transaction } from './transaction.ts'
@@ -54,17 +54,16 @@ export class Writer {
   }
 
   #run(items: readonly Item[]): boolean {
-    if (this.#closed) return settleAll(items, new ClosedError('The sqlite backend'))
+    if (this.#closed) return failAll(items, new ClosedError('The sqlite backend'))
     const { database, sql, clock, onCommitted } = this.#options
     let tx: Transaction
-    let answers: (() => void)[]
     let committing = false
     try {
       if (this.#tokensUsedUp && !reserveTokens(database, sql)) return false
       this.#tokensUsedUp = false
       if (!database.begin()) return false
       tx = new Transaction(sql, clock.monotonicMs())
-      answers = perform(items, tx)
+      for (const item of items) perform(item, tx)
       tx.beforeCommit()
       committing = true
       database.commit()
@@ -76,29 +75,26 @@ export class Writer {
       }
       // A commit that found the file busy is undone; after any other failure the disk may know it all the same.
       const outcome = committing && !isBusy(error) ? 'unknown' : 'not-applied'
-      return settleAll(items, unavailable('the file could not be written', outcome, error))
+      return failAll(items, unavailable('the file could not be written', outcome, error))
     }
     tx.committed()
     onCommitted(tx)
-    for (const answer of answers) answer()
+    for (const item of items) settle(item)
     return true
   }
 }
 
-/** Does the work of all; what is returned gives each its answer, to be called after the commit. */
-function perform(items: readonly Item[], tx: Transaction): (() => void)[] {
-  return items.map((item) => {
-    try {
-      const answer = item.work(tx)
-      return () => settle(item, () => item.resolve(answer as never))
-    } catch (error) {
-      if (!isHoldfastError(error)) throw error
-      return () => settle(item, () => item.reject(error))
-    }
-  })
+/** The answer is kept until the commit. */
+function perform(item: Item, tx: Transaction): void {
+  try {
+    item.outcome = { ok: true, answer: item.work(tx) }
+  } catch (error) {
+    if (!isHoldfastError(error)) throw error
+    item.outcome = { ok: false, error }
+  }
 }
 
-function settleAll(items: readonly Item[], error: unknown): true {
-  for (const item of items) settle(item, () => item.reject(error))
+function failAll(items: readonly Item[], error: unknown): true {
+  for (const item of items) fail(item, error)
   return true
 }

@@ -45,7 +45,10 @@ export function isInTransaction(database: SqliteDatabase): boolean {
 const SQLITE_ERROR = 1
 const SQLITE_BUSY = 5
 const SQLITE_LOCKED = 6
+const SQLITE_READONLY = 8
+const SQLITE_CANTOPEN = 14
 const SQLITE_CONSTRAINT = 19
+const SQLITE_NOTADB = 26
 
 /** Another connection has the file, and will let go of it. */
 export function isBusy(error: unknown): boolean {
@@ -56,6 +59,12 @@ export function isBusy(error: unknown): boolean {
 /** What was written breaks a rule of the user's own tables. */
 export function isConstraintViolation(error: unknown): boolean {
   return primaryCodeOf(error) === SQLITE_CONSTRAINT
+}
+
+/** The file itself is wrong: it is no database, may not be written, or cannot be opened. */
+export function isHopeless(error: unknown): boolean {
+  const code = primaryCodeOf(error)
+  return code === SQLITE_READONLY || code === SQLITE_CANTOPEN || code === SQLITE_NOTADB
 }
 
 /** The low byte of SQLite's extended result code; undefined if the error is not SQLite's. */

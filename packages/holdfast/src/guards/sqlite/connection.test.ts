@@ -1,5 +1,6 @@
 /** What is specific to SQLite: connections of every kind, from their opening to their end. */
 import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -127,6 +128,37 @@ describe('sqliteGuard and its connection', () => {
   test('nonsense options are refused', () => {
     for (const options of [{}, { database, path }, { database: {} }, { path: '' }, { database, tabel: 'x' }])
       assert.throws(() => sqliteGuard(options as { path: string }), { code: 'INVALID_ARGUMENT' })
-    assert.throws(() => sqliteGuard({ path: folder }), { code: 'BACKEND_UNAVAILABLE' })
+    assert.throws(() => sqliteGuard(undefined as never), { code: 'INVALID_ARGUMENT' })
+  })
+
+  test('a file that can never be used is said to be so, and is not worth another try', async () => {
+    assert.throws(() => sqliteGuard({ path: folder }), { code: 'UNSUPPORTED', retryable: false })
+    assert.throws(() => sqliteGuard({ path: join(folder, 'nowhere', 'x.db') }), { code: 'INVALID_ARGUMENT' })
+    const text = join(folder, 'notes.txt')
+    writeFileSync(text, 'this is no database, and it is long enough to be told from an empty one')
+    await using guard = sqliteGuard({ path: text })
+    await assert.rejects(guard.highest('x'), { code: 'UNSUPPORTED' })
+  })
+
+  test('the file of a locker is not for guards', async () => {
+    const own = join(folder, 'locks.db')
+    const lockFile = new DatabaseSync(own)
+    lockFile.exec(`PRAGMA application_id = ${0x48465354}; CREATE TABLE t (x)`)
+    lockFile.close()
+    const guard = sqliteGuard({ path: own })
+    await assert.rejects(guard.highest('x'), { code: 'INVALID_ARGUMENT' })
+    await guard.close()
+  })
+
+  test('a run without an effect, and a proof that was not awaited, are told so', async () => {
+    await using guard = sqliteGuard({ database })
+    await assert.rejects(
+      guard.run(Promise.resolve() as never, () => {}),
+      /await/,
+    )
+    await assert.rejects(
+      guard.run([] as never, () => {}),
+      { code: 'INVALID_ARGUMENT' },
+    )
   })
 })

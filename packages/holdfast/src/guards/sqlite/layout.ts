@@ -1,8 +1,10 @@
 /** The guard's own tables, beside the user's. The layout carries a version, so that a later one can be told. */
-import { UnsupportedError } from '../../core/errors.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 import { prepare, type SqliteDatabase } from './client.ts'
 
 const LAYOUT_VERSION = 1n
+/** What the sqlite backend writes into the header of its files ('HFST'). */
+const LOCK_FILE_ID = 0x48465354n
 
 const tables = `
   CREATE TABLE IF NOT EXISTS holdfast_guard_layout (
@@ -40,6 +42,12 @@ const tables = `
 
 /** To be called inside a transaction. Makes the tables if they are missing, and refuses those of a later release. */
 export function ensureLayout(database: SqliteDatabase): void {
+  const { application_id } = prepare(database, 'PRAGMA application_id').get() as { application_id: bigint }
+  if (application_id === LOCK_FILE_ID)
+    throw new InvalidArgumentError(
+      'database',
+      'must not be the file of a locker: what you protect lives in a file of its own, and the guard with it.',
+    )
   database.exec(tables)
   const { version } = prepare(database, 'SELECT version FROM holdfast_guard_layout').get() as {
     version: bigint

@@ -10,10 +10,12 @@ import { type Clock, sleep } from '../../core/clock.ts'
 import {
   BackendUnavailableError,
   type CallOutcome,
+  type HoldfastError,
   InvalidArgumentError,
   isHoldfastError,
+  UnsupportedError,
 } from '../../core/errors.ts'
-import { isBusy, isConstraintViolation, isInTransaction, type SqliteDatabase } from './client.ts'
+import { isBusy, isConstraintViolation, isHopeless, isInTransaction, type SqliteDatabase } from './client.ts'
 
 const LONGEST_BUSY_MS = 5_000
 const LONGEST_PAUSE_MS = 20
@@ -51,8 +53,12 @@ export function ownStep<T>(step: () => T): T {
   }
 }
 
-function unavailable(error: unknown, outcome: CallOutcome): BackendUnavailableError {
+function unavailable(error: unknown, outcome: CallOutcome): HoldfastError {
   const message = error instanceof Error ? error.message : String(error)
+  if (isHopeless(error))
+    return new UnsupportedError(`The guard cannot use this file: ${message}. Trying again will not help.`, {
+      cause: error,
+    })
   return new BackendUnavailableError('sqlite', message, outcome, { cause: error })
 }
 
