@@ -10,7 +10,7 @@ describe('numbered parameters', () => {
 
   test('are given their values', () => {
     const database = new Database(new DatabaseSync(':memory:'), 'normal', noStatistics())
-    assert.deepEqual({ ...database.query(sql).first('a', 'b', 'c') }, expected)
+    assert.deepEqual({ ...database.query<object>(sql).first('a', 'b', 'c') }, expected)
   })
 
   test('are given their values also by a release of Node that knows only plain ones', () => {
@@ -24,7 +24,7 @@ describe('numbered parameters', () => {
       },
     } as DatabaseSync
     const database = new Database(old, 'normal', noStatistics())
-    assert.deepEqual({ ...database.query(sql).first('a', 'b', 'c') }, expected)
+    assert.deepEqual({ ...database.query<object>(sql).first('a', 'b', 'c') }, expected)
     assert.equal(seen.at(-1), 'SELECT ? AS second, ? AS first, ? || ? AS both')
   })
 })

@@ -95,7 +95,7 @@ export class Lane {
       await this.#options.giveWay()
     }
     for (let tries = 1; ; tries++) {
-      const waiting = this.#stalled ? items.filter((item) => !item.settled) : items
+      const waiting = items.some(isSettled) ? items.filter((item) => !item.settled) : items
       if (waiting.length === 0 || this.#runTimed(waiting)) break
       if (tries % TRIES_AT_ONCE !== 0) continue
       if (!this.#stalled) for (const item of waiting) this.#listen(item)
@@ -140,6 +140,10 @@ export class Lane {
     const longestMs = Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** Math.min(times, 10))
     return longestMs * this.#options.random.fraction()
   }
+}
+
+function isSettled(item: Item): boolean {
+  return item.settled
 }
 
 /** Tells an item what has become of it, unless it has been told already. */

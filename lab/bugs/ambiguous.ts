@@ -1,0 +1,163 @@
+/** Bugs about answers that never came, and about what is left behind. */
+import { core, type Edit, type PlantedBug, sim } from './bug.ts'
+
+/** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
+const noSecondLook: Edit = {
+  file: `${core}/keeper.ts`,
+  find: '    for (const claim of result.unlisted) if (!this.#isKnown(claim.attempt)) this.resolve(claim)\n',
+  replaceBy: '',
+}
+const healed =
+  'planted together with a keep-alive that does not look for leftovers, which alone would heal it'
+
+export const ambiguityBugs: readonly PlantedBug[] = [
+  {
+    id: 'T12-false-loss',
+    what: 'one renewal without an answer counts as the loss of the lease',
+    where: 'dynamolock #280',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '    for (const lease of held) lease.jeopardize()\n',
+        replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T14-cancelled-cleanup',
+    what: 'the cleanup of a cancelled acquire is cancelled together with it',
+    where: 'redsync; syncguard: lock held 30 s',
+    edits: [
+      {
+        file: `${core}/waiting.ts`,
+        find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
+        replaceBy: "if (!stop.cancelled && outcomeOf(error) === 'unknown') session.resolve(request)",
+      },
+      noSecondLook,
+    ],
+    note: healed,
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T15-late-acquire',
+    what: 'an acquire that timed out at the client lands later, and nobody releases it',
+    where: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
+    edits: [
+      {
+        file: `${core}/waiting.ts`,
+        find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
+        replaceBy: '',
+      },
+      noSecondLook,
+    ],
+    note: healed,
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T29-immortal',
+    what: 'a release that failed is forgotten, and the session’s renewals keep the lock for ever',
+    where: 'Redisson #7272 (renewal outlives the release)',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '      if (!this.#ended.cancelled) this.resolve(claim)\n      if (hasListeners',
+        replaceBy: '      if (hasListeners',
+      },
+      noSecondLook,
+    ],
+    note: healed,
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T73-late-original',
+    what: 'the undo says "not held", then the delayed original lands on a session that is still alive',
+    where: 'found by testing this design on real engines (clients re-send by default)',
+    edits: [
+      {
+        file: `${sim}/engine/engine.ts`,
+        find: "    this.#journal.set(session.marks, attempt, 'abandoned')\n",
+        replaceBy: '',
+      },
+      noSecondLook,
+    ],
+    note: healed,
+    caughtBy: 'simulation',
+    maxSeeds: 400,
+  },
+  {
+    id: 'T30-renewal-ends',
+    what: 'one failed renewal ends the renewal loop silently',
+    where: 'redis-semaphore #199, node-redisson, ShedLock',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '    this.#renewals.soon()\n',
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 100,
+  },
+  {
+    id: 'T31-engine',
+    what: 'a renewal brings an expired lock back, whoever has it now',
+    where: 'redsync SetNXOnExtend, redis-semaphore #175',
+    edits: [
+      {
+        file: `${sim}/engine/engine.ts`,
+        find: `    const session = this.sessions.get(request.session)
+    if (session === undefined) return { kind: 'gone' }
+    this.#prolong(session, nowMs)
+`,
+        replaceBy: `    let session = this.sessions.get(request.session)
+    if (session === undefined) {
+      this.#open({ kind: 'open', session: request.session, ttlMs: 4_000, holder: 'back' }, request.session.slice(0, 4), nowMs)
+      session = this.sessions.get(request.session) as SessionState
+      for (const { attempt, name: of } of request.held) {
+        const name = this.names.get(of) ?? this.#addName(of, 2 ** 30)
+        const claim = { attempt, name: of, session, mode: 'exclusive' as const, weight: name.capacity, lockDelayMs: 0, token: null, previousData: undefined }
+        this.#journal.set(session.claims, attempt, claim)
+        this.#grant(claim, name)
+      }
+    }
+    this.#prolong(session, nowMs)
+`,
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T34-unnoticed',
+    what: 'a lock that an operator removed is believed in for ever',
+    where: 'every library that renews without asking whose it is',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: 'const lost = new Map(result.lost.map((claim) => [claim.attempt, claim.reason]))',
+        replaceBy: 'const lost = new Map<string, LossReason>()',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T47-release-throws',
+    what: 'a failed release throws, and replaces what the body returned',
+    where: 'redlock 5, sesamecare',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: "return 'unknown'\n    } finally {",
+        replaceBy: 'throw error\n    } finally {',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 100,
+  },
+]

@@ -1,0 +1,30 @@
+/** A bug that really happened to somebody, as a change to a copy of our sources, and what must notice it. */
+import type { Focus } from '../sim/run.ts'
+
+export interface Edit {
+  /** From the root of the repository: a source of the library, or the simulated engine or backend. */
+  readonly file: string
+  /** Must occur in the file exactly once, so that the bank cannot rot unnoticed. */
+  readonly find: string
+  readonly replaceBy: string
+}
+
+export interface PlantedBug {
+  /** `T31-engine`: the trap's number, and what tells two of one trap apart. */
+  readonly id: string
+  readonly what: string
+  /** Where it happened in the world. */
+  readonly where: string
+  readonly edits: readonly Edit[]
+  /** Why more than one change was needed, or whatever else a reader should know. */
+  readonly note?: string
+  /** Where the seeds' own choice of faults would take long to find it: what to look at. */
+  readonly focus?: Focus
+  readonly caughtBy: 'simulation' | 'conformance' | 'nothing'
+  /** For the simulation: it must be caught within this many seeds, counted from 1. */
+  readonly maxSeeds: number
+}
+
+export const library = 'packages/holdfast/src'
+export const core = `${library}/core`
+export const sim = 'lab/sim'

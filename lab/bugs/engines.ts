@@ -1,0 +1,220 @@
+/** Bugs of engines and of what stands before the resource: tokens, owners, expiry, guards. */
+import { library, type PlantedBug, sim } from './bug.ts'
+
+const engine = `${sim}/engine/engine.ts`
+const guardedRead = '    const names = new Map(this.#memory.names)\n'
+
+export const engineBugs: readonly PlantedBug[] = [
+  {
+    id: 'T37-token-apart',
+    what: 'the token is drawn apart from the grant, so the later holder may have the lower one',
+    where: 'simple-redis-mutex (SET, then INCR)',
+    edits: [
+      {
+        file: engine,
+        find: "    this.#journal.assign(name, 'line', [...name.line, claim])\n",
+        replaceBy:
+          "    this.#journal.assign(name, 'line', [...name.line, claim])\n    this.drawn.set(attempt, this.#drawToken())\n",
+      },
+      {
+        file: engine,
+        find: "    this.#journal.assign(claim, 'token', this.#drawToken())\n",
+        replaceBy:
+          "    this.#journal.assign(claim, 'token', this.drawn.get(claim.attempt) ?? this.#drawToken())\n",
+      },
+      {
+        file: engine,
+        find: '  readonly #options: EngineOptions\n',
+        replaceBy: '  readonly drawn = new Map<string, bigint>()\n  readonly #options: EngineOptions\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T38-token-restarts',
+    what: 'tokens start again at 1 after the engine has lost its data',
+    where: 'syncguard after FLUSHALL; Redisson MultiLock (a TTL on the counter)',
+    edits: [
+      { file: engine, find: 'this.#nextToken = this.#reservedUpTo + 1n', replaceBy: 'this.#nextToken = 1n' },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T68-unsynced',
+    what: 'answers leave before they are synced, and a crash forgets them',
+    where: 'PostgreSQL with synchronous_commit = off; Redis with appendfsync everysec',
+    edits: [
+      {
+        file: `${sim}/server.ts`,
+        find: '      this.scheduler.at(atMs, () => {\n',
+        replaceBy: '      this.scheduler.at(nowMs, () => {\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 400,
+  },
+  {
+    id: 'T40-writes-only',
+    what: 'the guard checks writes and not reads',
+    where: 'a Redlock clock-jump run lost 10 % of its updates',
+    edits: [
+      {
+        file: `${sim}/resource.ts`,
+        find: guardedRead,
+        replaceBy: `    if (visit.kind === 'read') return this.#visitRegister(this.#guarded, 'guarded', visit)\n${guardedRead}`,
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 400,
+  },
+  {
+    id: 'T41-forgetful-guard',
+    what: 'the guard keeps its memory in the process, and forgets at a restart',
+    where: 'every example that keeps the highest token in a variable',
+    edits: [
+      {
+        file: `${sim}/resource.ts`,
+        find: '      forMs,\n      () => {},\n',
+        replaceBy: '      forMs,\n      () => this.#memory.names.clear(),\n',
+      },
+    ],
+    focus: { mode: 'guard', faults: ['crash-resource', 'late-write', 'early-expiry', 'pause'] },
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T41-older-token',
+    what: 'the guard accepts an older token',
+    where: 'resources that compare for equality, or not at all',
+    edits: [
+      {
+        file: `${library}/guards/rule.ts`,
+        find: "if (fence.token < highest.token) return stale(highest.token, 'a newer holder has been here')",
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 400,
+  },
+  {
+    id: 'T46-no-owner-check',
+    what: 'a release deletes the name’s lock, whoever has it',
+    where: 'redis-lock, redis-leader, node-resque',
+    edits: [
+      {
+        file: engine,
+        find: '    const claim = this.sessions.get(id)?.claims.get(attempt)\n',
+        replaceBy:
+          '    const own = this.sessions.get(id)?.claims.get(attempt)\n    const claim = own ?? [...this.names.values()].flatMap(({ holders }) => [...holders.values()])[0]\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T66-stale-expiry',
+    what: 'a take-over reads the session’s old expiry while the keep-alive is being committed',
+    where: 'found by testing this design on PostgreSQL',
+    edits: [
+      {
+        file: engine,
+        find: "    this.#journal.assign(session, 'endsAtMs', Math.max(session.endsAtMs, endsAtMs))\n",
+        replaceBy:
+          "    if (session.endsAtMs - nowMs > session.ttlMs * 0.02 || session.endsAtMs === 0)\n      this.#journal.assign(session, 'endsAtMs', Math.max(session.endsAtMs, endsAtMs))\n",
+      },
+    ],
+    note: 'a keep-alive in the last fiftieth of the TTL is answered, but not seen by who judges the expiry',
+    focus: { mode: 'safety', faults: ['delay', 'pause', 'freeze-engine'] },
+    caughtBy: 'simulation',
+    maxSeeds: 400,
+  },
+  {
+    id: 'T70-re-entrant',
+    what: 'the engine is re-entrant by session: two tasks of one process both hold',
+    where: 'Consul acquire, pg_try_advisory_lock',
+    edits: [
+      {
+        file: engine,
+        find: '    const hasRoom =\n      !isClosed',
+        replaceBy:
+          '    const isOurs = [...name.holders.values()].some((holder) => holder.session === session)\n    const hasRoom = isOurs ||\n      !isClosed',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 100,
+  },
+  {
+    id: 'T72-sleeping-waiter',
+    what: 'a semaphore’s waiter sleeps while another holder than the one it watches releases',
+    where: 'found by testing this design on etcd and ZooKeeper',
+    edits: [
+      {
+        file: engine,
+        find: '        if (heldWeight(name) + first.weight > name.capacity) break\n',
+        replaceBy: '        if (name.holders.size > 0) break\n',
+      },
+    ],
+    focus: { mode: 'liveness', faults: [] },
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T5-takers-ttl',
+    what: 'the taker judges the holder by its own, shorter TTL',
+    where: 'client-go',
+    edits: [
+      {
+        file: engine,
+        find: '    const endsAtMs = nowMs + session.ttlMs + this.#options.lateByMs()\n',
+        replaceBy: '    const endsAtMs = nowMs + session.ttlMs * 0.7 + this.#options.lateByMs()\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T31-memory',
+    what: 'a keep-alive answers for a session that has expired',
+    where: 'redsync, redis-semaphore #175',
+    edits: [
+      {
+        file: `${library}/backends/memory/engine.ts`,
+        find: '      const session = this.#sessions.get(namespace, id)\n      if (session === undefined) return null\n      this.#prolong(session, nowMs)\n',
+        replaceBy:
+          '      const session = this.#sessions.get(namespace, id)\n      if (session === undefined) return { lost: [], granted: [], unlisted: [] }\n      this.#prolong(session, nowMs)\n',
+      },
+    ],
+    caughtBy: 'conformance',
+    maxSeeds: 0,
+  },
+  {
+    id: 'T74-wrong-target',
+    what: 'a force release aimed at one holder hits its successor',
+    where: 'found by testing this design on real engines',
+    edits: [
+      {
+        file: `${library}/backends/memory/name-table.ts`,
+        find: "      return target.kind === 'token' ? claim.token === target.token : claim.session.holder === target.holder\n",
+        replaceBy: '      return true\n',
+      },
+    ],
+    caughtBy: 'conformance',
+    maxSeeds: 0,
+  },
+  {
+    id: 'T48-old-owner',
+    what: 'what has expired is still shown, and counted, until somebody comes by',
+    where: 'verrou memory store (take-over keeps the old owner)',
+    edits: [
+      {
+        file: `${library}/backends/memory/engine.ts`,
+        find: "      else for (const record of this.#end(due, 'expired')) touched.add(record)\n",
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'conformance',
+    maxSeeds: 0,
+  },
+]

@@ -1,0 +1,81 @@
+/** The track record as a document: made from the bank and from what was measured. */
+import type { PlantedBug } from './bug.ts'
+import type { FoundBug } from './found.ts'
+import type { Caught } from './plant.ts'
+
+/** Cells that a run measures; they change with every change of the core, and are not compared. */
+const MEASURED = 2
+
+export function trackRecord(
+  bugs: readonly PlantedBug[],
+  results: ReadonlyMap<string, Caught>,
+  found: readonly FoundBug[],
+): string {
+  const rows = bugs.map((bug) => {
+    const caught = results.get(bug.id)
+    return cells([bug.id, bug.what, bug.where, how(bug), within(bug), seedsOf(caught), caught?.rule ?? '–'])
+  })
+  const notes = bugs.filter(({ note }) => note !== undefined).map(({ id, note }) => `- ${id}: ${note}.`)
+  const missed = bugs
+    .filter(({ caughtBy }) => caughtBy === 'nothing')
+    .map(({ id, what }) => `- ${id}: ${what}`)
+  return `# Track record
+
+Made by \`npm run bugs -- --write\`; a test compares it with the bank in \`lab/bugs\` and catches every bug again.
+
+## Historical bugs
+
+Each happened to somebody. Each is planted in our sources, or in the simulated engine or resource where it was
+the engine's, and must be caught by the simulation within the stated number of seeds (counted from seed 1), or by the
+conformance suite run against the memory backend. The last two columns say what the last recorded run needed and
+which rule or case noticed it first.
+
+${cells(['bug', 'what', 'where it happened', 'caught by', 'within', 'needed', 'noticed by'])}
+${cells(['---', '---', '---', '---', '---', '---', '---'])}
+${rows.join('\n')}
+
+${bugs.length} bugs, ${bugs.length - missed.length} caught.
+
+${missed.length === 0 ? 'None of them escapes.' : `Not caught:\n\n${missed.join('\n')}`}
+
+### Notes
+
+${notes.join('\n')}
+
+## Bugs of our own
+
+Found by the simulation, with the seed that shows them.
+
+${cells(['what', 'where', 'seed', 'state'])}
+${cells(['---', '---', '---', '---'])}
+${found.map(({ what, where, seed, state }) => cells([what, where, seed, state])).join('\n')}
+`
+}
+
+/** The document without what was measured. */
+export function comparable(record: string): string {
+  return record
+    .split('\n')
+    .map((line) => (/^\| T\d/.test(line) ? line.split(' | ').slice(0, -MEASURED).join(' | ') : line))
+    .join('\n')
+}
+
+function how({ caughtBy, focus }: PlantedBug): string {
+  if (focus === undefined) return caughtBy
+  const { mode, faults } = focus
+  const kinds = faults === undefined ? 'all faults' : faults.length === 0 ? 'no faults' : faults.join(' + ')
+  return `${caughtBy}, ${mode ?? 'all modes'}: ${kinds}`
+}
+
+function within({ caughtBy, maxSeeds }: PlantedBug): string {
+  return caughtBy === 'simulation' ? `${maxSeeds} seeds` : caughtBy === 'conformance' ? 'one run' : '–'
+}
+
+function seedsOf(caught: Caught | undefined): string {
+  if (caught === undefined || caught.seeds === null) return 'not caught'
+  return caught.seeds === 0 ? 'one run' : `${caught.seeds}`
+}
+
+function cells(texts: readonly string[]): string {
+  return `| ${texts.map((text) => text.replaceAll('|', '\\|')).join(' | ')} |`
+}

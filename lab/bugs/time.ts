@@ -1,0 +1,166 @@
+/** Bugs about time: how long a lease may be believed in. */
+import { core, type PlantedBug, sim } from './bug.ts'
+
+const now = '{ monotonicMs: this.clock.monotonicMs(), wallMs: this.clock.wallMs() }'
+
+export const timeBugs: readonly PlantedBug[] = [
+  {
+    id: 'T1-keep-alive',
+    what: 'a renewal counts from its reply instead of from when it was sent',
+    where: 'etcd keep-alive, Consul renew, madelson/DistributedLock',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '    this.#since = laterOf(this.#since, result.since)\n',
+        replaceBy: `    result = { ...result, since: ${now} }\n    this.#since = result.since\n`,
+      },
+    ],
+    focus: { mode: 'safety', faults: ['delay', 'partition', 'pause'] },
+    caughtBy: 'simulation',
+    maxSeeds: 300,
+  },
+  {
+    id: 'T2-late-check',
+    what: 'loss is noticed only after twice the TTL',
+    where: 'etcd; npm etcd3: two leaders for 5 s at TTL 5 s',
+    edits: [
+      {
+        file: `${core}/lease.ts`,
+        find: '    if (this.#timeLeftMs() > 0) return\n',
+        replaceBy: '    if (this.#timeLeftMs() > -this.#ttlMs) return\n',
+      },
+      {
+        file: `${core}/keeper.ts`,
+        find: 'this.#timeLeftMs() <= 0) this.end(',
+        replaceBy: 'this.#timeLeftMs() <= -this.#ttlMs) this.end(',
+      },
+    ],
+    note: 'both the lease and its session judge by the clock; either alone hides the other’s bug',
+    caughtBy: 'simulation',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T3-wall-only',
+    what: 'elapsed time is taken from the wall clock alone',
+    where: 'Redisson, Curator, all 21 npm lock packages read',
+    edits: [
+      {
+        file: `${core}/clock.ts`,
+        find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
+        replaceBy: 'return clock.wallMs() - since.wallMs',
+      },
+    ],
+    focus: { mode: 'safety', faults: ['wall-step', 'partition', 'pause'] },
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T3-monotonic-only',
+    what: 'elapsed time is taken from the monotonic clock alone, which stops in a suspended machine',
+    where: 'client-go and most libraries that avoid the wall clock',
+    edits: [
+      {
+        file: `${core}/clock.ts`,
+        find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
+        replaceBy: 'return clock.monotonicMs() - since.monotonicMs',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T4-asked-ttl',
+    what: 'the TTL that was asked for is believed, not the one that was granted',
+    where: 'etcd and Consul clients',
+    edits: [
+      {
+        file: `${sim}/backend.ts`,
+        find: 'return new SimSession(this.#connection, id, answer.ttlMs, since, sentAtMs)',
+        replaceBy: 'return new SimSession(this.#connection, id, ttlMs, since, sentAtMs)',
+      },
+      {
+        file: `${sim}/backend.ts`,
+        find: 'const { ttlMs, lost, unlisted } = answer',
+        replaceBy: 'const { lost, unlisted } = answer\n    const { ttlMs } = this',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T6-expired-grant',
+    what: 'a grant is handed out without a look at the time that is left of it',
+    where: 'redlock 5 (−204 ms left), redis-semaphore, syncguard (800 ms expired)',
+    edits: [
+      { file: `${core}/keeper.ts`, find: '    if (!this.isOpen) return null\n', replaceBy: '' },
+      {
+        file: `${core}/keeper.ts`,
+        find: '    if (leftMs <= 0) {\n',
+        replaceBy: '    if (leftMs <= 0 && leftMs > 0) {\n',
+      },
+    ],
+    note: 'T17 as well: neither the session nor the validity is checked again after the wait',
+    caughtBy: 'simulation',
+    maxSeeds: 300,
+  },
+  {
+    id: 'T8-timer-only',
+    what: 'belief is judged by a timer only, so a blocked event loop prolongs it',
+    where: 'redlock 5, ioredis-lock and most timer-driven libraries',
+    edits: [
+      {
+        file: `${core}/lease.ts`,
+        find: '  get state(): LeaseState {\n    this.judge()\n',
+        replaceBy: '  get state(): LeaseState {\n',
+      },
+      {
+        file: `${core}/lease.ts`,
+        find: '    this.judge()\n    return this.#isOver() ? 0 : this.#timeLeftMs()\n',
+        replaceBy: '    return this.#isOver() ? 0 : Math.max(1, this.#timeLeftMs())\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T16-frozen-server',
+    what: 'the lease ends when a renewal has failed, and a renewal that is never answered never fails',
+    where: 'redlock 5: TTL 2 s, not aborted at 8 s; redlock-universal: 7.4 s at TTL 3 s',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: 'this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.#judgeAll())',
+        replaceBy: 'this.#deadlineTimer = { cancel: () => {} }',
+      },
+      {
+        file: `${core}/keeper.ts`,
+        find: "{ what: 'keep-alive', timeoutMs: this.#callLimitMs(), stop: this.#ended }",
+        replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: this.#ended }",
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T64-own-acquire',
+    what: 'a new lease on an old session is believed for a full TTL from its own acquire',
+    where: 'found by testing this design on real engines',
+    edits: [
+      {
+        file: `${sim}/backend.ts`,
+        find: 'const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }',
+        replaceBy:
+          'const grant = { name, attempt, token, since: instantOf(this.#connection.process), ttlMs: this.ttlMs }',
+      },
+      {
+        file: `${core}/keeper.ts`,
+        find: '    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
+        replaceBy:
+          '    this.#since = laterOf(this.#since, grant.since)\n    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
+      },
+    ],
+    note: 'T65 as well: a push counts from its receipt. A backend’s mistake alone does no harm: the session’s own deadline ends its leases',
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+]

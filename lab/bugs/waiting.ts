@@ -1,0 +1,167 @@
+/** Bugs about waiting, several locks at once, and ending. */
+import { core, library, type PlantedBug, sim } from './bug.ts'
+
+export const waitingBugs: readonly PlantedBug[] = [
+  {
+    id: 'T18-session-of-waiter',
+    what: 'a waiter does not notice that its own session is gone',
+    where: 'etcd #19597',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '    for (const place of places) place.onLost(reason)\n',
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 300,
+  },
+  {
+    id: 'T19-lost-wake-up',
+    what: 'a push that gets lost is never made good',
+    where: 'Redisson #1763, #3891',
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '    for (const grant of result.granted) this.#places.get(grant.attempt)?.onGranted(grant)\n',
+        replaceBy: '',
+      },
+    ],
+    focus: { mode: 'liveness', faults: ['lost-pushes', 'partition'] },
+    caughtBy: 'simulation',
+    maxSeeds: 300,
+  },
+  {
+    id: 'T20-dead-waiter',
+    what: 'a waiter whose session has ended keeps its place in line',
+    where: 'Redisson #1104, #2278, #2883, #5019',
+    edits: [
+      {
+        file: `${sim}/engine/engine.ts`,
+        find: '    for (const claim of [...session.claims.values()]) {\n',
+        replaceBy:
+          '    for (const claim of [...session.claims.values()].filter(({ token }) => token !== null)) {\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 100,
+  },
+  {
+    id: 'T20-cancelled-waiter',
+    what: 'a waiter that gave up stays in line, and is granted what it does not want',
+    where: 'Redisson #2278',
+    edits: [
+      {
+        file: `${library}/backends/memory/engine.ts`,
+        find: "      this.#names.remove(claim, 'released', { kind: 'abandoned' })\n      this.#names.settle(claim.record, nowMs)\n    })\n  }\n\n  release(",
+        replaceBy: '    })\n  }\n\n  release(',
+      },
+    ],
+    caughtBy: 'conformance',
+    maxSeeds: 0,
+  },
+  {
+    id: 'T22-sessions',
+    what: 'concurrent first acquires each open a session',
+    where: 'hazelcast-nodejs #898',
+    edits: [
+      {
+        file: `${core}/sessions.ts`,
+        find: '    if (shared !== undefined) return shared\n',
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T25-not-undone',
+    what: 'what was won of several locks is not given back when the rest cannot be had',
+    where: 'redlock 5, sesamecare (minority wins not undone)',
+    edits: [
+      {
+        file: `${core}/acquiring.ts`,
+        find: '        giveBack()\n        throw error\n',
+        replaceBy: '        throw error\n',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 100,
+  },
+  {
+    id: 'T27-deaf-backoff',
+    what: 'an abort is not noticed while the next try is waited for',
+    where: 'syncguard: 3 s',
+    edits: [
+      {
+        file: `${core}/waiting.ts`,
+        find: 'await unlessCancelled(hint === undefined ? pause : Promise.race([pause, hint]), stop)',
+        replaceBy: 'await (hint === undefined ? pause : Promise.race([pause, hint]))',
+      },
+      {
+        file: `${core}/waiting.ts`,
+        find: 'Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })',
+        replaceBy: 'Math.min(pollMs, retryAfterMs ?? pollMs))',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 200,
+  },
+  {
+    id: 'T45-owner-per-object',
+    what: 'the owner is the locker, not the acquisition: the first to release takes the second’s lock along',
+    where: 'verrou',
+    edits: [
+      {
+        file: `${core}/waiting.ts`,
+        find: '    return { ...wanted.request, attempt: newAttempt(this.#context.random) }\n',
+        replaceBy:
+          "    const owner = [this.#context.holder, wanted.request.name].join('-').padEnd(22, '_')\n    return { ...wanted.request, attempt: owner }\n",
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T53-body-still-runs',
+    what: 'a closing locker releases before the work has stopped',
+    where: 'kubernetes #139991',
+    edits: [
+      {
+        file: `${core}/locker.ts`,
+        find: '    await this.#within(graceMs, Promise.allSettled(this.#bodies))\n',
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 300,
+  },
+  {
+    id: 'T54-time-out-each',
+    what: 'each of several locks gets the full time-out',
+    where: 'Curator, Redisson MultiLock',
+    edits: [
+      {
+        file: `${core}/acquiring.ts`,
+        find: 'Math.max(0, waitMs - spentMs)',
+        replaceBy: 'Math.max(waitMs, spentMs)',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 100,
+  },
+  {
+    id: 'T54-not-verified',
+    what: 'of several locks, the earlier ones expire while the later ones are awaited, and nobody looks again',
+    where: 'Redisson MultiLock',
+    edits: [
+      {
+        file: `${core}/acquiring.ts`,
+        find: 'if (records.every((record) => record.isLive)) return records',
+        replaceBy: 'if (records.length > 0) return records',
+      },
+    ],
+    caughtBy: 'simulation',
+    maxSeeds: 300,
+  },
+]

@@ -1,0 +1,294 @@
+/** The SPI over the simulated network: one attempt per call, and `since` is always the moment of sending. */
+import { type Instant, instantOf, laterOf } from '../../packages/holdfast/src/core/clock.ts'
+import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
+import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/core/errors.ts'
+import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  Backend,
+  BackendInfo,
+  BackendSession,
+  Call,
+  Claim,
+  Clock,
+  EnqueueResult,
+  ForceTarget,
+  Grant,
+  KeepAliveResult,
+  NameState,
+  Random,
+  SessionHandle,
+  SessionRequest,
+} from '../../packages/holdfast/src/spi.ts'
+import type { SimConnection } from './connection.ts'
+import type { EngineAnswer, EnginePush, Granted } from './engine/messages.ts'
+
+export function simInfo(waiting: BackendInfo['waiting'], expirySlackMs: number): BackendInfo<'fenced'> {
+  return {
+    name: 'sim',
+    scope: 'cluster',
+    fencing: 'fenced',
+    namespace: 'sim',
+    issuer: 'sim',
+    epoch: 0,
+    modes: ['exclusive', 'shared', 'permits'],
+    waiting,
+    lockDelay: 'server',
+    holdAtLeast: 'server',
+    data: true,
+    ttlMs: { min: 100, max: 3_600_000, step: 1 },
+    driftMs: defaultDriftMs,
+    expirySlackMs,
+    assumptions: ['Clocks of clients and engine run at rates that differ by less than 1 %.'],
+    confirmed: 'A keep-alive that the engine has answered, counted from when it was sent.',
+  }
+}
+
+export class SimBackend implements Backend<'fenced'> {
+  readonly info: BackendInfo<'fenced'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly #connection: SimConnection
+
+  constructor(connection: SimConnection, random: Random) {
+    const { waiting, expirySlackMs } = connection.world.settings
+    this.info = simInfo(waiting, expirySlackMs)
+    this.clock = connection.process
+    this.random = random
+    this.#connection = connection
+  }
+
+  async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
+    const since = instantOf(this.clock)
+    const sentAtMs = this.#connection.world.nowMs
+    const { id, ttlMs, holder } = request
+    const opening = this.#connection.world.checks.opening(this.#connection.address, ttlMs, call)
+    const asked = this.#connection.ask({ kind: 'open', session: id, ttlMs, holder }, call)
+    const answer = await asked.finally(opening.over)
+    if (answer.kind !== 'opened') throw unexpected(answer)
+    return new SimSession(this.#connection, id, answer.ttlMs, since, sentAtMs)
+  }
+
+  async check(
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    call: Call,
+  ): Promise<boolean> {
+    return (await this.#connection.ask({ kind: 'check', ...holder }, call)).kind === 'yes'
+  }
+
+  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+    const answer = await this.#connection.ask({ kind: 'forceRelease', name, target }, call)
+    return answer.kind === 'count' ? answer.count : 0
+  }
+
+  attachSession(_handle: SessionHandle): Promise<null> {
+    return Promise.reject(notSimulated('attachSession'))
+  }
+
+  inspect(): Promise<NameState | null> {
+    return Promise.reject(notSimulated('inspect'))
+  }
+
+  list(): Promise<readonly NameState[]> {
+    return Promise.reject(notSimulated('list'))
+  }
+
+  resize(): Promise<'not-found'> {
+    return Promise.reject(notSimulated('resize'))
+  }
+
+  forget(): Promise<'not-found'> {
+    return Promise.reject(notSimulated('forget'))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#connection.close()
+  }
+}
+
+export class SimSession implements BackendSession<'fenced'> {
+  readonly id: string
+  readonly ttlMs: number
+  readonly since: Instant
+  readonly handle: SessionHandle
+  declare readonly enqueue?: NonNullable<BackendSession<'fenced'>['enqueue']>
+  declare readonly waitForFree?: NonNullable<BackendSession<'fenced'>['waitForFree']>
+  readonly #connection: SimConnection
+  #prolongedAt: Instant
+  /** The same on the clock of the world. */
+  #prolongedAtMs: number
+  readonly #confirmed = new Map<
+    string,
+    { readonly since: Instant; readonly learntAtMs: number; readonly before: Instant | undefined }
+  >()
+  /** When core last asked for a renewal, or was done with it, for the check that it goes on asking. */
+  keptAliveAtMs: number
+
+  constructor(connection: SimConnection, id: string, ttlMs: number, since: Instant, sentAtMs: number) {
+    this.#prolongedAtMs = sentAtMs
+    this.#connection = connection
+    this.id = id
+    this.ttlMs = ttlMs
+    this.since = since
+    this.handle = { id, ttlMs }
+    this.#prolongedAt = since
+    this.keptAliveAtMs = connection.world.nowMs
+    const { waiting } = connection.world.settings
+    if (waiting === 'queue') this.enqueue = (request, call) => this.#enqueue(request, call)
+    if (waiting === 'notify') this.waitForFree = (name, call) => this.#waitForFree(name, call)
+  }
+
+  /** Since when a lease may count by what core had been told of it before this moment. */
+  confirmedSince(leaseId: string): Instant | undefined {
+    const confirmed = this.#confirmed.get(leaseId)
+    return confirmed?.learntAtMs === this.#connection.world.nowMs ? confirmed.before : confirmed?.since
+  }
+
+  #confirm(attempt: string, since: Instant): void {
+    const learntAtMs = this.#connection.world.nowMs
+    const leaseId = publicIdOf(attempt)
+    this.#confirmed.set(leaseId, { since, learntAtMs, before: this.confirmedSince(leaseId) })
+  }
+
+  async keepAlive(
+    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    call: Call,
+  ): Promise<KeepAliveResult<'fenced'>> {
+    const { world, process } = this.#connection
+    const since = instantOf(process)
+    const touch = () => {
+      this.keptAliveAtMs = world.nowMs
+    }
+    touch()
+    call.signal.addEventListener('abort', touch, { once: true })
+    const sentAtMs = world.nowMs
+    const onRenewed = world.history.renewing(this.id, claims.held, this.ttlMs)
+    const request = { kind: 'keepAlive' as const, session: this.id, ...claims }
+    const answer = await this.#connection.ask(request, call, world.settings.patientKeepAlive)
+    touch()
+    if (answer.kind === 'gone') return { kind: 'gone' }
+    if (answer.kind !== 'alive') throw unexpected(answer)
+    if (call.signal.aborted) world.count('late confirmation')
+    if (answer.unlisted.length > 0) world.count('unlisted claim')
+    if (answer.granted.length > 0) world.count('granted by keep-alive')
+    onRenewed(answer.lost)
+    this.#prolongedAt = laterOf(this.#prolongedAt, since)
+    this.#prolongedAtMs = Math.max(this.#prolongedAtMs, sentAtMs)
+    for (const { attempt } of claims.held) this.#confirm(attempt, since)
+    const { ttlMs, lost, unlisted } = answer
+    return {
+      kind: 'alive',
+      since,
+      ttlMs,
+      lost,
+      unlisted,
+      granted: answer.granted.map((each) => this.#grant(each)),
+    }
+  }
+
+  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
+    const { world, process } = this.#connection
+    world.checks.askedFor(request, call, this, process)
+    world.history.asked(this.id, request, false)
+    const asked = this.#connection.ask({ kind: 'tryAcquire', session: this.id, request }, call)
+    const answer = await asked.finally(() => world.checks.answered(request.attempt))
+    if (answer.kind === 'busy' || answer.kind === 'gone') world.history.refused(request.attempt)
+    return answer.kind === 'busy' ? answer : this.#result(answer)
+  }
+
+  /** Answers when the turn comes, by whichever message says so first. */
+  #enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+    const connection = this.#connection
+    connection.world.checks.askedFor(request, call, this, connection.process)
+    connection.world.history.asked(this.id, request, true)
+    return new Promise<EnqueueResult<'fenced'>>((resolve, reject) => {
+      const gaveUp = () => reject(connection.unavailable('the attempt was abandoned', 'not-applied'))
+      const onPush = (push: EnginePush) => {
+        if (push.kind === 'turn') resolve(this.#result({ kind: 'granted', grant: push.grant }))
+        else if (push.kind === 'no-turn') push.why === 'gone' ? resolve({ kind: 'session-gone' }) : gaveUp()
+      }
+      const onAnswer = (answer: EngineAnswer) => {
+        if (answer.kind === 'waiting') {
+          connection.world.history.queuedFor(request.attempt)
+          call.onQueued?.()
+        } else if (answer.kind === 'abandoned') gaveUp()
+        else resolve(this.#result(answer))
+      }
+      connection.turns.set(request.attempt, onPush)
+      call.signal.addEventListener('abort', () => reject(connection.unavailable('called off', 'unknown')))
+      connection.ask({ kind: 'enqueue', session: this.id, request }, call).then(onAnswer).catch(reject)
+    }).finally(() => {
+      connection.turns.delete(request.attempt)
+      connection.world.checks.answered(request.attempt)
+    })
+  }
+
+  #waitForFree(name: string, call: Call): Promise<void> {
+    const { hints } = this.#connection
+    return new Promise((resolve, reject) => {
+      const listeners = hints.get(name) ?? new Set()
+      hints.set(name, listeners.add(resolve))
+      call.signal.addEventListener('abort', () => {
+        listeners.delete(resolve)
+        reject(this.#connection.unavailable('called off', 'unknown'))
+      })
+      this.#connection.ask({ kind: 'subscribe', session: this.id, name }, call).catch(reject)
+    })
+  }
+
+  async abandon(claim: Claim, call: Call): Promise<void> {
+    const { world } = this.#connection
+    world.abandoning(this.id, claim.attempt, this.ttlMs)
+    const asked = this.#connection.ask({ kind: 'abandon', session: this.id, claim }, call)
+    await world.history.ending('abandon', this.id, claim, asked, () => 'ok')
+    world.abandoned(this.id, claim.attempt)
+  }
+
+  async setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+    const answer = await this.#connection.ask({ kind: 'setData', session: this.id, claim, data }, call)
+    return answer.kind === 'yes' ? 'stored' : 'not-held'
+  }
+
+  async release(
+    claim: Claim,
+    { keepForMs }: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    const { history } = this.#connection.world
+    const asked = this.#connection.ask({ kind: 'release', session: this.id, claim, keepForMs }, call)
+    // "Not held" may be the answer to a copy of the request, which came after the original.
+    const outcome = ({ kind }: EngineAnswer) => (kind === 'yes' ? 'ok' : 'unknown')
+    const answer = await history.ending('release', this.id, claim, asked, outcome)
+    return answer.kind === 'yes' ? 'released' : 'not-held'
+  }
+
+  async close(call: Call): Promise<void> {
+    const { world } = this.#connection
+    world.closing(this.id)
+    await world.history.closing(this.id, this.#connection.ask({ kind: 'close', session: this.id }, call))
+  }
+
+  #result(answer: EngineAnswer): EnqueueResult<'fenced'> {
+    if (answer.kind === 'granted') return { kind: 'granted', grant: this.#grant(answer.grant) }
+    if (answer.kind === 'gone') return { kind: 'session-gone' }
+    if (answer.kind === 'mismatch') throw new CapacityMismatchError(answer.name, 'one thing', 'another')
+    throw unexpected(answer)
+  }
+
+  /** Counts from this client's last confirmed heartbeat, whenever and however the grant arrived (T64, T65). */
+  #grant({ name, attempt, token, previousData }: Granted): Grant<'fenced'> {
+    if (!this.#confirmed.has(publicIdOf(attempt))) this.#confirm(attempt, this.#prolongedAt)
+    this.#connection.world.history.obtained(attempt, token, this.#prolongedAtMs, this.ttlMs)
+    const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
+    return previousData === undefined ? grant : { ...grant, previousData }
+  }
+}
+
+function unexpected(answer: EngineAnswer): Error {
+  return new Error(`the simulated engine answered ${answer.kind}`)
+}
+
+function notSimulated(what: string): UnsupportedError {
+  return new UnsupportedError(`${what} is not simulated.`)
+}

@@ -1,0 +1,243 @@
+/**
+ * What must be true at every step, checked while it happens against what the engine really has: exclusion, tokens,
+ * belief, and that nothing is left behind. The histories are checked once more afterwards, by `lab/check`.
+ */
+import { elapsedMs } from '../../packages/holdfast/src/core/clock.ts'
+import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
+import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import type { AcquireRequest, Call } from '../../packages/holdfast/src/spi.ts'
+import type { SimSession } from './backend.ts'
+import type { EngineObserver } from './engine/engine.ts'
+import { shortId } from './engine/messages.ts'
+import {
+  type ClaimState,
+  type Ending,
+  heldWeight,
+  type NameState,
+  type SessionState,
+} from './engine/state.ts'
+import { Leftovers } from './leftovers.ts'
+import type { SimProcess } from './machine.ts'
+import type { TrackedLease } from './tracked.ts'
+import type { World } from './world.ts'
+
+/** Ends that no client can foresee: until its next keep-alive only the guard protects (G3). */
+const unforeseeable: ReadonlySet<Ending | undefined> = new Set(['forced', 'deleted'])
+const ownEndings: ReadonlySet<Ending> = new Set(['closed', 'released', 'abandoned'])
+/** A timer that was late by more than this was held back by something. */
+const TIMER_GRACE_MS = 5
+
+interface Ended {
+  readonly ending: Ending
+  readonly atMs: number
+  readonly atEngineMs: number
+  readonly session: SessionState
+}
+
+export class Checks implements EngineObserver {
+  readonly #world: World
+  readonly #leftovers: Leftovers
+  readonly #leases = new Map<string, Set<TrackedLease>>()
+  /** By the public id of what held. */
+  readonly #endings = new Map<string, Ended>()
+  /** When a holder of a name last ended: a grant in the same moment is a hand-over. */
+  readonly #endedAtMs = new Map<string, number>()
+  readonly #openings = new Map<string, AbortSignal>()
+  #lastToken = 0n
+  grants = 0
+  handOvers = 0
+
+  constructor(world: World) {
+    this.#world = world
+    this.#leftovers = new Leftovers(world)
+  }
+
+  // --- what clients tell -----------------------------------------------------------------------------------
+
+  /** Whoever asks first opens the session, and the others wait for it (T22). */
+  opening(address: string, ttlMs: number, call: Call): { over: () => void } {
+    const key = `${address}/${ttlMs}`
+    const before = this.#openings.get(key)
+    if (before !== undefined && !before.aborted)
+      this.#world.fail('T22', `${address} opens two sessions of ${ttlMs} ms at once`)
+    this.#openings.set(key, call.signal)
+    return { over: () => void this.#openings.delete(key) }
+  }
+
+  askedFor(request: AcquireRequest, call: Call, session: SimSession, process: SimProcess): void {
+    this.#leftovers.askedFor(request, call, session, process)
+  }
+
+  /** Nobody waits for the answer to this attempt any more. */
+  answered(attempt: string): void {
+    this.#leftovers.answered(attempt)
+  }
+
+  handedOut(lease: TrackedLease): void {
+    const leases = this.#leases.get(lease.name) ?? new Set()
+    for (const other of leases)
+      if (other.id === lease.id && !other.isOver)
+        this.#world.fail('G1', `${shortId(lease.id)} on ${lease.name} is in two hands at once`)
+    this.#leases.set(lease.name, leases.add(lease))
+    this.#leftovers.handedOut(lease)
+    lease.onAbort = () => this.#mustBeLost(lease)
+    if (!this.believes(lease))
+      this.#world.fail('T6', `lease ${shortId(lease.id)} on ${lease.name} was over when it was handed out`)
+  }
+
+  /** Whether the client may act under this lease now; if it thinks so, the engine must agree (G3). */
+  believes(lease: TrackedLease): boolean {
+    if (!this.#ask(lease)) return false
+    const end = this.#endings.get(lease.id)
+    if (end !== undefined && !unforeseeable.has(end.ending)) this.#believesTooLong(lease, end.ending)
+    return true
+  }
+
+  /** As code does that goes on after a long computation: it looks at its leases before any timer has run. */
+  askAllOf(process: SimProcess): void {
+    for (const leases of this.#leases.values())
+      for (const lease of leases) if (lease.process === process && !lease.isOver) this.believes(lease)
+  }
+
+  #ask(lease: TrackedLease): boolean {
+    const answer = lease.ask()
+    if (answer === 'revived')
+      this.#world.fail('G4', `lease ${shortId(lease.id)} on ${lease.name} was over and is back`)
+    return answer === 'believes'
+  }
+
+  /** A lease ends by its deadline, and not because one renewal got no answer (T12). */
+  #mustBeLost(lease: TrackedLease): void {
+    if (lease.lossReason !== 'expired' && lease.lossReason !== 'unreachable') return
+    const session = this.#leftovers.sessionOf(lease.id)
+    const since = session?.confirmedSince(lease.id)
+    if (session === undefined || since === undefined || this.#world.isHopeless(session.id)) return
+    const leftMs = session.ttlMs - defaultDriftMs(session.ttlMs) - elapsedMs(lease.process, since)
+    if (leftMs > 1)
+      this.#world.fail(
+        'T12',
+        `lease ${shortId(lease.id)} on ${lease.name} gave up ${Math.round(leftMs)} ms before its time`,
+      )
+  }
+
+  // --- what the engine does --------------------------------------------------------------------------------
+
+  granted(claim: ClaimState, name: NameState): void {
+    const world = this.#world
+    const id = publicIdOf(claim.attempt)
+    this.grants++
+    if (this.#endedAtMs.get(name.name) === world.nowMs) this.handOvers++
+    this.#endings.delete(id)
+    this.#leftovers.granted(claim)
+    world.note('engine', 'grants', `${name.name} ${shortId(claim.attempt)} token ${claim.token}`)
+    if (heldWeight(name) > name.capacity)
+      world.fail(
+        'G1',
+        `${name.name} is held ${heldWeight(name)} of ${name.capacity} after ${shortId(claim.attempt)}`,
+      )
+    if (claim.token === null || claim.token <= this.#lastToken)
+      world.fail('G2', `token ${claim.token} of ${name.name} after token ${this.#lastToken}`)
+    else this.#lastToken = claim.token
+    world.history.granted(claim, name)
+    const holding = new Set([...name.holders.values()].map((each) => publicIdOf(each.attempt)))
+    const leases = this.#leases.get(name.name)
+    for (const lease of leases ?? []) {
+      if (!lease.process.isAlive) leases?.delete(lease)
+      else if (!holding.has(lease.id)) this.#overtaken(lease, claim)
+    }
+  }
+
+  queued(claim: ClaimState, name: NameState): void {
+    this.#world.history.queued(claim, name)
+  }
+
+  ended(claim: ClaimState, name: NameState, ending: Ending, askedBy: string | null): void {
+    const world = this.#world
+    const { session } = claim
+    const end = { ending, atMs: world.nowMs, atEngineMs: world.engine.nowMs, session }
+    world.note(
+      'engine',
+      claim.token === null ? 'drops' : 'ends',
+      `${name.name} ${shortId(claim.attempt)} ${ending}`,
+    )
+    world.count(`ending ${ending}`)
+    world.history.ended(claim, ending)
+    if (claim.token === null) return
+    this.#endedAtMs.set(name.name, world.nowMs)
+    this.#endings.set(publicIdOf(claim.attempt), end)
+    if (askedBy !== null && askedBy !== claim.attempt)
+      world.fail('G7', `${shortId(askedBy)} ended ${shortId(claim.attempt)}, who holds ${name.name}`)
+    if (ending === 'expired' && end.atEngineMs < session.prolongedAtMs + session.ttlMs - 0.01)
+      world.fail('G13', `${shortId(claim.attempt)} on ${name.name} was ended before its time`)
+  }
+
+  forcing(name: string): void {
+    this.#world.history.forcing(name)
+  }
+
+  prolonged(session: SessionState): void {
+    this.#world.history.prolonged(session)
+  }
+
+  /** Somebody else has the name now: whoever had it must have stopped before. */
+  #overtaken(lease: TrackedLease, by: ClaimState): void {
+    const end = this.#endings.get(lease.id)
+    const { machine } = lease.process
+    const wasTold = lease.isOver
+    const believes = this.#ask(lease)
+    if (!unforeseeable.has(end?.ending)) {
+      if (believes) this.#believesTooLong(lease, end?.ending ?? 'vanished', by)
+      const couldAct = !machine.isStopped && !machine.wasSuspended
+      const hadTime = this.#world.nowMs - machine.resumedAtMs > TIMER_GRACE_MS
+      if (!wasTold && !believes && couldAct && hadTime)
+        this.#world.fail(
+          'G3',
+          `lease ${shortId(lease.id)} on ${lease.name} is over, and its signal did not say so in time`,
+        )
+    }
+    if (end !== undefined) this.#bodyMustHaveStopped(lease, end)
+    if (lease.isOver && !lease.isBodyRunning) this.#leases.get(lease.name)?.delete(lease)
+  }
+
+  #believesTooLong(lease: TrackedLease, ending: string, by?: ClaimState): void {
+    const given = by === undefined ? '' : `, and given to ${shortId(by.attempt)}`
+    const leftMs = lease.lease.remainingMs.toFixed(1)
+    this.#world.fail(
+      'G3',
+      `lease ${shortId(lease.id)} believes in ${lease.name} for ${leftMs} ms more, but at the engine it is ${ending}${given}`,
+    )
+  }
+
+  /** A closing locker gives nothing away while a body still runs under it (T53). */
+  #bodyMustHaveStopped(lease: TrackedLease, { ending, atEngineMs, session }: Ended): void {
+    if (!lease.isBodyRunning || lease.lossReason !== 'closed' || !ownEndings.has(ending)) return
+    if (this.#world.isHopeless(session.id)) return
+    if (atEngineMs < session.prolongedAtMs + session.ttlMs * 0.9)
+      this.#world.fail('T53', `${lease.name} was given away while the body of ${shortId(lease.id)} still ran`)
+  }
+
+  // --- now and then ----------------------------------------------------------------------------------------
+
+  /** Looks for what the engine has and nobody wants, what is free and nobody gets, and who was not told. */
+  lookAround(): void {
+    this.#leftovers.lookAround()
+    for (const leases of this.#leases.values())
+      for (const lease of leases) {
+        if (!lease.process.isAlive) leases.delete(lease)
+        else if (!lease.isOver && !lease.process.machine.isStopped) this.#mustLearn(lease)
+      }
+  }
+
+  /** What an operator took away is noticed at the next keep-alive, or at the latest when the time is up (T34). */
+  #mustLearn(lease: TrackedLease): void {
+    const end = this.#endings.get(lease.id)
+    const { ttlMs, expirySlackMs } = this.#world.settings
+    const allowedMs = ttlMs * 1.3 + expirySlackMs + 1_000
+    if (!unforeseeable.has(end?.ending) || this.#world.nowMs - (end?.atMs ?? 0) < allowedMs) return
+    if (this.#ask(lease))
+      this.#world.fail(
+        'T34',
+        `lease ${shortId(lease.id)} on ${lease.name} was ${end?.ending} long ago, and has not noticed`,
+      )
+  }
+}

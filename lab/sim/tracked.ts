@@ -1,0 +1,48 @@
+/** A lease in a client's hands, as the checks see it: without touching it where that would change it. */
+import { isHoldfastError, type LossReason } from '../../packages/holdfast/src/core/errors.ts'
+import type { LeaseBase } from '../../packages/holdfast/src/core/types.ts'
+import type { SimProcess } from './machine.ts'
+
+export class TrackedLease {
+  readonly lease: LeaseBase
+  readonly id: string
+  readonly name: string
+  readonly process: SimProcess
+  /** A body runs under it, which stops only by itself. */
+  isBodyRunning = false
+  abortedAtMs: number | undefined
+  releasedAtMs: number | undefined
+  lossReason: LossReason | undefined
+  /** Called when its signal aborts. */
+  onAbort: () => void = () => {}
+  #wasOver = false
+
+  constructor(lease: LeaseBase, process: SimProcess, nowMs: () => number) {
+    this.lease = lease
+    this.id = lease.id
+    this.name = lease.name
+    this.process = process
+    const { signal } = lease
+    const onAbort = () => {
+      this.abortedAtMs = nowMs()
+      if (isHoldfastError(signal.reason, 'LEASE_LOST')) this.lossReason = signal.reason.reason
+      this.onAbort()
+    }
+    if (signal.aborted) onAbort()
+    else signal.addEventListener('abort', onAbort, { once: true })
+  }
+
+  /** As far as anybody can tell without asking it. */
+  get isOver(): boolean {
+    return this.abortedAtMs !== undefined || this.releasedAtMs !== undefined
+  }
+
+  /** Asks it, which makes it judge itself. `revived`: it was over, and is not any more (G4). */
+  ask(): 'believes' | 'over' | 'revived' {
+    const { state, remainingMs } = this.lease
+    const believes = state === 'held' || state === 'jeopardy' || remainingMs > 0
+    if (believes) return this.#wasOver || this.isOver ? 'revived' : 'believes'
+    this.#wasOver = true
+    return 'over'
+  }
+}
