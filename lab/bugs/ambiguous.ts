@@ -64,8 +64,8 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/keeper.ts`,
-        find: '      if (!this.#ended.cancelled) this.resolve(claim)\n      if (hasListeners',
-        replaceBy: '      if (hasListeners',
+        find: '      if (!this.#ended.cancelled) this.resolve(claim',
+        replaceBy: '      if (this.#ended.cancelled) this.resolve(claim',
       },
       noSecondLook,
     ],

@@ -49,9 +49,12 @@ export class Notes {
   }
 
   confirmed({ leaseId, sentAt, ttlMs }: Prolongation): void {
-    if (this.#belief?.lease.id !== leaseId) return
-    this.#send({ kind: 'belief', what: 'confirmed', at: nowMs(), leaseId, sentAt, ttlMs })
-    this.#belief.deadline = Math.max(this.#belief.deadline, sentAt + ttlMs - this.#belief.driftMs)
+    const at = nowMs()
+    const belief = this.#belief
+    // An answer that comes after the deadline must not revive it; if it is believed in all the same, that is noted.
+    if (belief?.lease.id !== leaseId || !isBelievedIn(belief.lease)) return
+    this.#send({ kind: 'belief', what: 'confirmed', at, leaseId, sentAt, ttlMs })
+    belief.deadline = Math.max(belief.deadline, sentAt + ttlMs - belief.driftMs)
   }
 
   began(lease: FencedLease, driftMs: number): void {

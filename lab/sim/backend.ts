@@ -1,5 +1,5 @@
 /** The SPI over the simulated network: one attempt per call, and `since` is always the moment of sending. */
-import { type Instant, instantOf, laterOf } from '../../packages/holdfast/src/core/clock.ts'
+import { elapsedMs, type Instant, instantOf, laterOf } from '../../packages/holdfast/src/core/clock.ts'
 import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
 import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/core/errors.ts'
 import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
@@ -143,6 +143,11 @@ export class SimSession implements BackendSession<'fenced'> {
   confirmedSince(leaseId: string): Instant | undefined {
     const confirmed = this.#confirmed.get(leaseId)
     return confirmed?.learntAtMs === this.#connection.world.nowMs ? confirmed.before : confirmed?.since
+  }
+
+  /** How much longer the session itself may be believed in. */
+  get leftMs(): number {
+    return this.ttlMs - defaultDriftMs(this.ttlMs) - elapsedMs(this.#connection.process, this.#prolongedAt)
   }
 
   #confirm(attempt: string, since: Instant): void {

@@ -32,6 +32,8 @@ interface Ended {
   readonly atMs: number
   readonly atEngineMs: number
   readonly session: SessionState
+  /** What its client gave it at that moment: nothing once a clock was stepped forward, for one. */
+  readonly ownLeftMs: number
 }
 
 export class Checks implements EngineObserver {
@@ -113,6 +115,8 @@ export class Checks implements EngineObserver {
     const since = session?.confirmedSince(lease.id)
     if (session === undefined || since === undefined || this.#world.isHopeless(session.id)) return
     const leftMs = session.ttlMs - defaultDriftMs(session.ttlMs) - elapsedMs(lease.process, since)
+    // Safe, but a pity: its session has more time than the lease was told.
+    if (leftMs <= 1 && session.leftMs > session.ttlMs / 2) this.#world.lostNeedlessly(lease.id)
     if (leftMs > 1)
       this.#world.fail(
         'T12',
@@ -154,7 +158,8 @@ export class Checks implements EngineObserver {
   ended(claim: ClaimState, name: NameState, ending: Ending, askedBy: string | null): void {
     const world = this.#world
     const { session } = claim
-    const end = { ending, atMs: world.nowMs, atEngineMs: world.engine.nowMs, session }
+    const ownLeftMs = this.#leftovers.sessionOf(publicIdOf(claim.attempt))?.leftMs ?? 0
+    const end = { ending, atMs: world.nowMs, atEngineMs: world.engine.nowMs, session, ownLeftMs }
     world.note(
       'engine',
       claim.token === null ? 'drops' : 'ends',
@@ -209,10 +214,9 @@ export class Checks implements EngineObserver {
   }
 
   /** A closing locker gives nothing away while a body still runs under it (T53). */
-  #bodyMustHaveStopped(lease: TrackedLease, { ending, atEngineMs, session }: Ended): void {
+  #bodyMustHaveStopped(lease: TrackedLease, { ending, session, ownLeftMs }: Ended): void {
     if (!lease.isBodyRunning || lease.lossReason !== 'closed' || !ownEndings.has(ending)) return
-    if (this.#world.isHopeless(session.id)) return
-    if (atEngineMs < session.prolongedAtMs + session.ttlMs * 0.9)
+    if (!this.#world.isHopeless(session.id) && ownLeftMs > session.ttlMs * 0.1)
       this.#world.fail('T53', `${lease.name} was given away while the body of ${shortId(lease.id)} still ran`)
   }
 

@@ -170,6 +170,11 @@ export class World {
     return this.clients.some((client) => client.process === process && (client.gathering.get(name) ?? 0) > 0)
   }
 
+  lostNeedlessly(leaseId: string): void {
+    this.count('needless loss')
+    this.note('check', 'lost needlessly', leaseId)
+  }
+
   /** A wait that was granted must have been granted within its time, unless its machine stood still. */
   noteWait(client: Client, startMs: number, waitMs: number): void {
     const allowedMs = waitMs * 1.01 + 50

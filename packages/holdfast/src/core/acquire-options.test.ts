@@ -41,6 +41,7 @@ describe('what the engine is told', () => {
         capacity: LOCK_CAPACITY,
         maxHoldMs: Number.POSITIVE_INFINITY,
         holdAtLeastMs: 0,
+        lockDelayMs: 0,
         warnHoldMs: defaults.warnHoldMs,
         onJeopardy: undefined,
       },
@@ -76,6 +77,7 @@ describe('what the engine is told', () => {
       capacity: LOCK_CAPACITY,
       maxHoldMs: 100,
       holdAtLeastMs: 50,
+      lockDelayMs: 70,
       warnHoldMs: Number.POSITIVE_INFINITY,
       onJeopardy,
     })

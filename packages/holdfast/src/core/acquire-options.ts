@@ -131,6 +131,7 @@ function wanted(
       capacity,
       maxHoldMs,
       holdAtLeastMs,
+      lockDelayMs,
       warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
       onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
     },

@@ -89,7 +89,7 @@ export class Acquiring<F extends Fencing> {
     for (;;) {
       const records: LeaseRecord[] = []
       const giveBack = () =>
-        this.#context.background.run(() => Promise.all(records.map((record) => record.release())))
+        this.#context.background.run(() => Promise.all(records.map((record) => record.giveBack())))
       try {
         for (const each of wanted) {
           const spentMs = this.#context.clock.monotonicMs() - startMs
@@ -101,13 +101,17 @@ export class Acquiring<F extends Fencing> {
       }
       if (records.every((record) => record.isLive)) return records
       giveBack()
+      const spentMs = this.#context.clock.monotonicMs() - startMs
+      const first = wanted[0]
+      if (spentMs >= waitMs && first !== undefined)
+        throw this.#timedOut(first, new AcquireTimeoutError(first.request.name, spentMs))
     }
   }
 
   /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
   #handOut(record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
     if (stop.cancelled) {
-      this.#context.background.run(() => record.release())
+      this.#context.background.run(() => record.giveBack())
       throw stop.reason
     }
     if (hasListeners('acquired'))

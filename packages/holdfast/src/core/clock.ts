@@ -72,13 +72,13 @@ export function sleep(
 // Node fires a timer of more than 2^31 - 1 ms at once, so longer ones are armed in pieces.
 const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
 
-// performance.now() counts from the start of the process; this offset turns it into the machine-wide reading of
-// the same clock, which processes that share a SQLite file compare. Reading the pair once is several times
-// cheaper than process.hrtime() at every call.
-const machineOffsetMs = Number(process.hrtime.bigint()) / 1e6 - performance.now()
-
 export const systemClock: Clock = {
-  monotonicMs: () => machineOffsetMs + performance.now(),
+  // Read anew each time: performance.now() is cheaper but counts from the start of the process, and an offset between
+  // the two that was taken once would be wrong for ever if the process was preempted while taking it.
+  monotonicMs: () => {
+    const [seconds, nanoseconds] = process.hrtime()
+    return seconds * 1_000 + nanoseconds / 1e6
+  },
   wallMs: () => Date.now(),
   setTimer(delayMs, fire, options) {
     // Node prints a warning for a negative delay.

@@ -288,3 +288,10 @@ describe('signed fences', () => {
 function parts({ issuer, name, mode, token, grant }: Fence) {
   return { issuer, name, mode, token, grant }
 }
+
+test('T43 a misspelt or nonsensical option does not turn verification off', () => {
+  const forged = 'hf1/i/n/exclusive/9000000000000000000/g'
+  const key = { id: 'k', secret: new Uint8Array(32) }
+  for (const options of [{ key: [key] }, { keys: key }, { keys: 5 }, null, 7])
+    assert.throws(() => parseFence(forged, options as never), { code: 'INVALID_ARGUMENT' }, String(options))
+})

@@ -8,6 +8,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { FenceInvalidError, InvalidArgumentError } from './errors.ts'
 import { type Fence, fenceText, isFence, readFenceText } from './fence.ts'
+import { checkKnownOptions } from './options.ts'
 
 export interface FenceKey {
   /** Names the key in the text, so that keys can be changed one after the other. */
@@ -23,6 +24,7 @@ const MIN_SECRET_BYTES = 32
 /** The text form of a fence, for a header or a message; signed if a key is given. */
 export function formatFence(fence: Fence, options: { readonly signWith?: FenceKey } = {}): string {
   if (!isFence(fence)) throw new FenceInvalidError('not-a-fence')
+  checkKnownOptions('options', options, ['signWith'])
   const text = fenceText(fence)
   if (options.signWith === undefined) return text
   const key = checkKey(options.signWith)
@@ -35,6 +37,9 @@ export function formatFence(fence: Fence, options: { readonly signWith?: FenceKe
  * that happens to be there is an error, because nobody has verified it.
  */
 export function parseFence(text: string, options: { readonly keys?: readonly FenceKey[] } = {}): Fence {
+  checkKnownOptions('options', options, ['keys'])
+  if (options.keys !== undefined && !Array.isArray(options.keys))
+    throw new InvalidArgumentError('keys', 'must be a list of keys.')
   if (typeof text !== 'string' || text.length > LONGEST_TEXT) throw new FenceInvalidError('malformed')
   const parts = text.split('/')
   const isSigned = parts.length === 9 && parts[6] === SIGNATURE_VERSION

@@ -251,6 +251,23 @@ describe('unknown outcomes', () => {
     expect(waiting.value?.state).toBe('held')
   })
 
+  test('a keep-alive that listed a waiter prolongs the lease that the waiter has got meanwhile', async () => {
+    const { clock, faulty, locker } = createFaultyRig()
+    const holder = await locker().acquire('a', { ttlMs })
+    const { client, faults } = faulty()
+    const waiting = peek(client.acquire('a', { ttlMs, waitMs: Number.POSITIVE_INFINITY }))
+    await clock.settle()
+    faults.next('keepAlive', { kind: 'frozen' })
+    while (faults.count('keepAlive') === 0) await clock.advance(10)
+    await holder.release()
+    await clock.settle()
+    const beforeMs = waiting.value?.remainingMs ?? 0
+    expect(beforeMs).toBeGreaterThan(0)
+    faults.unfreeze()
+    await clock.settle()
+    expect(waiting.value?.remainingMs).toBeGreaterThan(beforeMs)
+  })
+
   test('while something is unresolved the session takes no new leases, and another one does', async () => {
     const { clock, faulty } = createFaultyRig()
     const { client, faults } = faulty()

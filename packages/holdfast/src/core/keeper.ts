@@ -49,7 +49,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly #onEnd: (session: KeptSession<F>) => void
   readonly #leases = new Map<string, LeaseRecord>()
   /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
-  readonly #lingering = new Map<string, Claim>()
+  readonly #lingering = new Map<string, LeaseRecord>()
   readonly #places = new Map<string, PlaceInLine<F>>()
   readonly #unresolved: Unresolved
   /** Attempts that are being asked for or released right now: the engine may know more of them than we do. */
@@ -80,6 +80,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     this.#idleSinceMs = this.clock.monotonicMs()
     this.#unresolved = new Unresolved(context, {
       abandon: (claim, call) => engineSession.abandon(claim, call),
+      release: (claim, keepForMs, call) => engineSession.release(claim, { keepForMs }, call),
       callLimitMs: () => this.#callLimitMs(),
       ttlMs: () => this.#ttlMs,
       stop: this.#ended,
@@ -163,8 +164,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   leaseLost(lease: LeaseRecord, atEngine: AtEngine): void {
     this.#leases.delete(lease.claim.attempt)
-    if (atEngine === 'kept') this.#lingering.set(lease.claim.attempt, lease.claim)
-    if (atEngine === 'abandoned') this.resolve(lease.claim)
+    if (atEngine === 'kept') this.#lingering.set(lease.claim.attempt, lease)
+    if (atEngine === 'abandoned') this.resolve(lease.claim, lease.terms.lockDelayMs)
     this.#noteIdle()
   }
 
@@ -185,7 +186,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       return await this.inFlight(claim, () => callEngine(this.#context, limits, release))
     } catch (error) {
       // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
-      if (!this.#ended.cancelled) this.resolve(claim)
+      if (!this.#ended.cancelled) this.resolve(claim, keepForMs)
       if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
       return 'unknown'
     } finally {
@@ -194,8 +195,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   /** The engine may or may not have this claim: sees to it, in the background, that it has not and never will. */
-  resolve(claim: Claim): void {
-    if (!this.#ended.cancelled) this.#unresolved.add(claim)
+  resolve(claim: Claim, keepForMs = 0): void {
+    if (!this.#ended.cancelled) this.#unresolved.add(claim, keepForMs)
   }
 
   // --- renewing --------------------------------------------------------------------------------------------
@@ -234,7 +235,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       { what: 'keep-alive', timeoutMs: this.#callLimitMs(), stop: this.#ended },
       (call) => {
         const listed = {
-          held: [...held.map((lease) => lease.claim), ...this.#lingering.values()],
+          held: [
+            ...held.map((lease) => lease.claim),
+            ...[...this.#lingering.values()].map((lease) => lease.claim),
+          ],
           waiting: places.map((place) => place.claim),
         }
         const answer = this.engineSession.keepAlive(listed, call)
@@ -283,7 +287,11 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       if (reason !== undefined && this.#places.has(place.claim.attempt)) place.onLost(reason)
     }
     for (const claim of result.unlisted) if (!this.#isKnown(claim.attempt)) this.resolve(claim)
-    for (const grant of result.granted) this.#places.get(grant.attempt)?.onGranted(grant)
+    for (const grant of result.granted) {
+      this.#places.get(grant.attempt)?.onGranted(grant)
+      // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.
+      this.#leases.get(grant.attempt)?.confirm(grant.since, grant.ttlMs)
+    }
     if (hasListeners('renewed')) {
       const tookMs = this.clock.monotonicMs() - sentMs
       emit('renewed', {
@@ -371,7 +379,9 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
   end(reason: LossReason): void {
     if (this.#ended.cancelled) return
-    const isOurWord = reason !== 'session-gone'
+    // The engine's own end brings the lock-delay, a close would not.
+    const isDelayed = [...this.#leases.values()].some((lease) => lease.terms.lockDelayMs > 0)
+    const isOurWord = reason !== 'session-gone' && !isDelayed
     this.#finish(reason)
     if (isOurWord) this.#context.background.run(() => this.#closeAtEngine())
   }
@@ -379,6 +389,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   async close(): Promise<void> {
     if (this.#ended.cancelled) return
     this.#finish('closed')
+    await Promise.all([...this.#lingering.values()].map((lease) => this.#keepClosed(lease)))
     await this.#closeAtEngine({ keepsProcessAlive: true })
   }
 
@@ -397,6 +408,18 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const places = [...this.#places.values()]
     this.#places.clear()
     for (const place of places) place.onLost(reason)
+  }
+
+  async #keepClosed(lease: LeaseRecord): Promise<void> {
+    const keepForMs = lease.holdAtLeastLeftMs
+    if (keepForMs === 0) return
+    const limits = {
+      what: `release of "${lease.claim.name}"`,
+      timeoutMs: this.#callLimitMs(),
+      keepsProcessAlive: true,
+    }
+    const release = (call: Call) => this.engineSession.release(lease.claim, { keepForMs }, call)
+    await callEngine(this.#context, limits, release).catch(() => {})
   }
 
   /** Once, as a courtesy to whoever waits: without an answer the session ends by its TTL. */

@@ -29,6 +29,7 @@ function createLease() {
     capacity: 1,
     maxHoldMs: Number.POSITIVE_INFINITY,
     holdAtLeastMs: 0,
+    lockDelayMs: 0,
     warnHoldMs: Number.POSITIVE_INFINITY,
     onJeopardy: undefined,
   } as const

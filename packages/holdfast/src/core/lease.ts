@@ -25,6 +25,7 @@ export interface LeaseTerms {
   readonly capacity: number
   readonly maxHoldMs: number
   readonly holdAtLeastMs: number
+  readonly lockDelayMs: number
   readonly warnHoldMs: number
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
 }
@@ -164,20 +165,36 @@ export class LeaseRecord {
 
   /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13). */
   release(): Promise<ReleaseOutcome> {
+    return this.#release(this.terms.holdAtLeastMs)
+  }
+
+  /** For a lease that was never handed out: nobody has held it, so there is nothing to hold at least. */
+  giveBack(): Promise<ReleaseOutcome> {
+    return this.#release(0)
+  }
+
+  #release(holdAtLeastMs: number): Promise<ReleaseOutcome> {
     this.judge()
     if (this.#releasing !== undefined) return this.#releasing
     if (this.#state === 'lost') return Promise.resolve('not-held')
     const heldForMs = this.heldForMs
     this.#state = 'released'
-    // By the monotonic clock alone: a stepped wall clock must not shorten what was promised to others.
-    const heldAtLeastMs = this.host.clock.monotonicMs() - this.acquiredAt.monotonicMs
-    const keepForMs = Math.max(0, this.terms.holdAtLeastMs - heldAtLeastMs)
+    const keepForMs = this.#leftOf(holdAtLeastMs)
     this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((outcome) => {
       this.#releasing = outcome === 'unknown' ? undefined : Promise.resolve('not-held')
       if (hasListeners('released')) emit('released', { ...this.about, heldForMs, outcome })
       return outcome
     })
     return this.#releasing
+  }
+
+  get holdAtLeastLeftMs(): number {
+    return this.#leftOf(this.terms.holdAtLeastMs)
+  }
+
+  /** By the monotonic clock alone: a stepped wall clock must not shorten what was promised to others. */
+  #leftOf(holdAtLeastMs: number): number {
+    return Math.max(0, holdAtLeastMs - (this.host.clock.monotonicMs() - this.acquiredAt.monotonicMs))
   }
 
   warnIfHeldLong(): void {

@@ -153,6 +153,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
       throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
     const lease = await this.acquire(name, options)
+    // Closing, or a blocked event loop, may have come in between: nobody keeps the name for a body that starts now.
+    if (lease.state === 'lost') throw lease.signal.reason
     const running = runWithLease(lease, body)
     this.#bodies.add(running.finished)
     running.finished.then(() => this.#bodies.delete(running.finished))

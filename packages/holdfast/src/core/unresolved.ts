@@ -15,6 +15,7 @@ import type { LockerContext } from './context.ts'
 
 export interface UnresolvedTerms {
   abandon(claim: Claim, call: Call): Promise<void>
+  release(claim: Claim, keepForMs: number, call: Call): Promise<unknown>
   callLimitMs(): number
   ttlMs(): number
   /** The end of the session, which resolves everything. */
@@ -49,20 +50,24 @@ export class Unresolved {
     return this.#attempts.has(attempt)
   }
 
-  add(claim: Claim): void {
+  /** `keepForMs`: the name stays closed for that long from now on, if the engine still has the claim. */
+  add(claim: Claim, keepForMs = 0): void {
     if (this.#attempts.has(claim.attempt)) return
     this.#abandoned++
     this.#attempts.add(claim.attempt)
-    this.#context.background.run(() => this.#abandonUntilAnswered(claim))
+    this.#context.background.run(() => this.#abandonUntilAnswered(claim, keepForMs))
   }
 
-  async #abandonUntilAnswered(claim: Claim): Promise<void> {
+  async #abandonUntilAnswered(claim: Claim, keepForMs: number): Promise<void> {
     const { stop } = this.#terms
     const { clock } = this.#context
     const startedMs = clock.monotonicMs()
     for (let failures = 0; !stop.cancelled; failures++) {
       try {
         const limits = { what: `abandon of "${claim.name}"`, timeoutMs: this.#terms.callLimitMs(), stop }
+        const keepLeftMs = keepForMs - (clock.monotonicMs() - startedMs)
+        if (keepLeftMs > 0)
+          await callEngine(this.#context, limits, (call) => this.#terms.release(claim, keepLeftMs, call))
         await callEngine(this.#context, limits, (call) => this.#terms.abandon(claim, call))
         this.#attempts.delete(claim.attempt)
         this.#terms.onResolved()

@@ -136,7 +136,7 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
     expirySlackMs: 2 * pollMs + WRITE_LOCK_MARGIN_MS,
     assumptions: [
       'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
-        'and the same monotonic clock, and open the same file.',
+        'and the same monotonic clock, and open the same file under the same path.',
       'The file is on a local file system whose locks and shared memory mappings work, and nobody removes or replaces ' +
         'it, or its -wal and -shm files, while it is in use.',
       'What was written is lost only when the machine restarts, and what the disk has confirmed is not lost even then.',

@@ -3,7 +3,7 @@
  * process closes any descriptor of it, the system drops all locks that the process has on it, also those of another
  * client, and a neighbour that closes the file then believes to be the last and removes the log under our feet.
  */
-import { accessSync, constants, statfsSync, statSync } from 'node:fs'
+import { accessSync, constants, readFileSync, realpathSync, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 import { foreignFile, readOnly } from './failures.ts'
@@ -45,10 +45,48 @@ export function checkFile(path: string, typeOf: FileSystemTypeOf): string {
   if (found !== undefined && !found.isFile())
     throw new InvalidArgumentError('path', `must name a file; ${quote(file)} is something else.`)
   checkWritable(file, found !== undefined)
+  if (found !== undefined) checkOnePath(file)
   // SQLite would take a file of one byte for an empty one, and overwrite it.
   if (found !== undefined && found.size > 0 && found.size < SMALLEST_DATABASE_BYTES)
     throw foreignFile(file, 'is not an SQLite database')
   return file
+}
+
+/**
+ * SQLite names its log after the path. One file under two paths, by a hard link or because the file itself was mounted
+ * (as containers do with a single file), would have two logs, and two holders for every name.
+ */
+export function checkOnePath(file: string, mounts: () => string = readMounts): void {
+  if (hasOtherNames(file) || isMountPoint(realpathSync(file), mounts()))
+    throw new UnsupportedError(
+      `sqlite: ${quote(file)} has more than one path (a hard link, or the file itself is mounted), and whoever uses another ` +
+        'one would not see its locks. Use one path only; into a container, mount the folder and not the file.',
+    )
+}
+
+export function hasOtherNames(file: string): boolean {
+  return (statSync(file, { throwIfNoEntry: false })?.nlink ?? 1) > 1
+}
+
+function readMounts(): string {
+  if (process.platform !== 'linux') return ''
+  try {
+    return readFileSync('/proc/self/mountinfo', 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+/** The fifth field of every line is the mount point, with blanks and the like in octal. */
+function isMountPoint(file: string, mounts: string): boolean {
+  return mounts
+    .split('\n')
+    .map((line) => line.split(' ')[4] ?? '')
+    .some(
+      (point) =>
+        point.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8))) ===
+        file,
+    )
 }
 
 function checkFolder(folder: string): void {

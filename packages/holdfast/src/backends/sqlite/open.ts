@@ -143,7 +143,8 @@ function describe(connection: DatabaseSync, path: string): OpenFile {
     fileId: String(connection.prepare('SELECT file_id FROM meta').get()?.file_id),
     isInPlace() {
       const found = statSync(path, { throwIfNoEntry: false })
-      return found?.ino === ino && found.dev === dev
+      // A second name for it means a second log, in which nobody sees what is held here.
+      return found?.ino === ino && found.dev === dev && found.nlink === 1
     },
     async look() {
       await stat(path).catch(() => {})
