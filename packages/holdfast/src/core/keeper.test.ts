@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { createRig, eventsDuring, peek } from '../../test/rig.ts'
-import type { Backend } from '../spi.ts'
+import type { Backend, BackendSession } from '../spi.ts'
 import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
 import type { LeaseLostError } from './errors.ts'
 import type { LockerOptions } from './locker.ts'
@@ -11,6 +11,13 @@ const intervalMs = ttlMs / 3
 /** Longer than any jittered renewal interval, shorter than two. */
 const oneIntervalMs = intervalMs * 1.1 + 1
 
+const sessions = new WeakMap<object, BackendSession<'fenced'>[]>()
+
+/** The sessions that a locker has opened through this backend. */
+function openedBy(backend: object): BackendSession<'fenced'>[] {
+  return sessions.get(backend) ?? []
+}
+
 function createFaultyRig() {
   const rig = createRig()
   return {
@@ -18,8 +25,15 @@ function createFaultyRig() {
     faulty(options: LockerOptions = {}) {
       let faults: FaultyBackend<'fenced'> | undefined
       const wrap = (backend: Backend<'fenced'>) => {
-        faults = faultyBackend(backend)
-        return faults
+        const wire = faultyBackend(backend)
+        faults = wire
+        const openSession = wire.openSession.bind(wire)
+        wire.openSession = async (request, call) => {
+          const session = await openSession(request, call)
+          sessions.set(wire, [...openedBy(wire), session])
+          return session
+        }
+        return wire
       }
       const client = rig.locker({ ...options, wrap })
       if (faults === undefined) throw new Error('the rig did not wrap the backend')
@@ -44,6 +58,21 @@ describe('keep-alives', () => {
     await clock.advance(1_500)
     expect(lease.remainingMs).toBeLessThanOrEqual(ttlMs - driftMs - (clock.monotonicMs() - sentMs) + 10)
     expect(lease.state).toBe('held')
+  })
+
+  test('T1 a keep-alive confirms what it listed when it was sent, and nothing else', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    const listed = await client.acquire('a', { ttlMs })
+    clock.block(1_000)
+    faults.next('keepAlive', { kind: 'late-reply', ms: 500 })
+    const renewing = listed.renew()
+    const later = await client.acquire('b', { ttlMs })
+    await clock.advance(500)
+    await renewing
+    expect(listed.remainingMs).toBeCloseTo(ttlMs - driftMs - 500)
+    expect(later.remainingMs).toBeLessThanOrEqual(ttlMs - driftMs - 500)
+    expect(faults.count('keepAlive')).toBe(1)
   })
 
   test('one keep-alive an interval serves a thousand leases', async () => {
@@ -394,6 +423,29 @@ describe('acquiring from an engine that is not well', () => {
     expect(faults.count('tryAcquire')).toBe(2)
     expect(faults.count('openSession')).toBe(2)
     expect(trying.value?.remainingMs).toBeGreaterThan(ttlMs / 2)
+  })
+
+  test('T6 T17 a grant whose own time is over is given back, also while its session lives', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    const alive = await client.acquire('other', { ttlMs })
+    // As an engine would answer that counts each claim on its own, and whose answer took longer than the TTL.
+    const [session] = openedBy(faults)
+    const { tryAcquire } = session as BackendSession<'fenced'>
+    Object.assign(session as object, {
+      tryAcquire: async (...given: Parameters<typeof tryAcquire>) => {
+        const result = await tryAcquire.apply(session, given)
+        if (result.kind !== 'granted') return result
+        const since = { monotonicMs: clock.monotonicMs() - ttlMs, wallMs: clock.wallMs() - ttlMs }
+        return { ...result, grant: { ...result.grant, since } }
+      },
+    })
+    const lease = await client.tryAcquire('a', { ttlMs })
+    // The dead grant is abandoned; meanwhile another session serves, and its grant is a good one.
+    expect(faults.count('abandon')).toBe(1)
+    expect(faults.count('openSession')).toBe(2)
+    expect(lease?.remainingMs ?? ttlMs).toBeGreaterThan(ttlMs / 2)
+    expect(alive.state).toBe('held')
   })
 
   test('T4 the TTL that was granted is believed, not the one that was asked for', async () => {

@@ -138,6 +138,24 @@ describe('names and namespaces', () => {
   })
 })
 
+describe('T1 belief counts from the sending', () => {
+  test('of a keep-alive and of the opening of a session, however long the file takes', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const openedAtMs = world.clock.monotonicMs()
+    const opening = client.openSession({ id: 'slow', ttlMs: 10_000, holder: 'h' }, call())
+    world.clock.block(700)
+    const session = await opening
+    assert.equal(session.since.monotonicMs, openedAtMs)
+    const sentAtMs = world.clock.monotonicMs()
+    const keeping = session.keepAlive({ held: [], waiting: [] }, call())
+    world.clock.block(900)
+    const kept = await keeping
+    assert(kept.kind === 'alive')
+    assert.equal(kept.since.monotonicMs, sentAtMs)
+  })
+})
+
 describe('keep-alive', () => {
   test('10,000 leases cost one transaction and as many statements as one lease', async () => {
     await using world = new SqliteWorld()

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
@@ -8,6 +8,7 @@ import { type ErrorCode, isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { openSqlite, type SqliteOptions } from './assemble.ts'
+import { checkOnePath } from './file-checks.ts'
 import { sqlite } from './index.ts'
 import { APPLICATION_ID, SCHEMA_VERSION } from './schema.ts'
 
@@ -27,6 +28,22 @@ describe('opening', () => {
     const path = join(world.folder, 'no', 'such', 'locks.db')
     throwsTyped(() => world.open({ path }), 'INVALID_ARGUMENT', /create ".*such" first/)
     assert(!existsSync(path))
+  })
+
+  test('G1 a file with a second path is refused: it would have a second log, and every name two holders', async () => {
+    await using world = new SqliteWorld()
+    const client = world.open()
+    const session = await world.session(client)
+    linkSync(world.path, `${world.path}.twin`)
+    throwsTyped(() => world.open(), 'UNSUPPORTED', /more than one path/)
+    throwsTyped(() => world.open({ path: `${world.path}.twin` }), 'UNSUPPORTED', /mount the folder/)
+    await assert.rejects(session.keepAlive({ held: [], waiting: [] }, call()), {
+      code: 'BACKEND_UNAVAILABLE',
+    })
+    rmSync(`${world.path}.twin`)
+    world.open()
+    const mounts = `36 35 98:0 /x ${world.path.replaceAll(' ', '\\040')} rw,noatime - ext4 /dev/root rw`
+    throwsTyped(() => checkOnePath(world.path, () => mounts), 'UNSUPPORTED', /itself is mounted/)
   })
 
   test('a folder in place of the file is refused', async () => {
