@@ -1,5 +1,5 @@
 /** Bugs about answers that never came, and about what is left behind. */
-import { core, type Edit, type PlantedBug, sim } from './bug.ts'
+import { core, type Edit, noCase, type PlantedBug, sim } from './bug.ts'
 
 /** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
@@ -69,7 +69,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
       },
       noSecondLook,
     ],
-    note: healed,
+    note: `the nearest thing to it that our renewals allow; ${healed}`,
     caughtBy: 'simulation',
     maxSeeds: 200,
   },
@@ -135,7 +135,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
   {
     id: 'T34-unnoticed',
     what: 'a lock that an operator removed is believed in for ever',
-    where: 'every library that renews without asking whose it is',
+    where: noCase,
     edits: [
       {
         file: `${core}/keeper.ts`,

@@ -12,7 +12,13 @@ export async function catchAll(
   const left = [...bugs]
   const work = async () => {
     for (let bug = left.shift(); bug !== undefined; bug = left.shift()) {
-      const caught = await catchBug(bug)
+      // An edit that no longer fits is that bug's failure, and not the others'.
+      const caught = await catchBug(bug).catch((error) => ({
+        id: bug.id,
+        seeds: null,
+        rule: '–',
+        message: String(error),
+      }))
       results.set(bug.id, caught)
       onCaught(bug, caught)
     }

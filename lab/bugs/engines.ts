@@ -1,5 +1,5 @@
 /** Bugs of engines and of what stands before the resource: tokens, owners, expiry, guards. */
-import { library, type PlantedBug, sim } from './bug.ts'
+import { library, noCase, type PlantedBug, sim } from './bug.ts'
 
 const engine = `${sim}/engine/engine.ts`
 const guardedRead = '    const names = new Map(this.#memory.names)\n'
@@ -44,7 +44,7 @@ export const engineBugs: readonly PlantedBug[] = [
   {
     id: 'T68-unsynced',
     what: 'answers leave before they are synced, and a crash forgets them',
-    where: 'PostgreSQL with synchronous_commit = off; Redis with appendfsync everysec',
+    where: 'found by testing this design on PostgreSQL with synchronous_commit = off',
     edits: [
       {
         file: `${sim}/server.ts`,
@@ -72,7 +72,7 @@ export const engineBugs: readonly PlantedBug[] = [
   {
     id: 'T41-forgetful-guard',
     what: 'the guard keeps its memory in the process, and forgets at a restart',
-    where: 'every example that keeps the highest token in a variable',
+    where: noCase,
     edits: [
       {
         file: `${sim}/resource.ts`,
@@ -87,7 +87,7 @@ export const engineBugs: readonly PlantedBug[] = [
   {
     id: 'T41-older-token',
     what: 'the guard accepts an older token',
-    where: 'resources that compare for equality, or not at all',
+    where: noCase,
     edits: [
       {
         file: `${library}/guards/rule.ts`,
@@ -133,7 +133,7 @@ export const engineBugs: readonly PlantedBug[] = [
   {
     id: 'T70-re-entrant',
     what: 'the engine is re-entrant by session: two tasks of one process both hold',
-    where: 'Consul acquire, pg_try_advisory_lock',
+    where: 'found by testing this design: Consul acquire, pg_try_advisory_lock',
     edits: [
       {
         file: engine,
@@ -148,7 +148,7 @@ export const engineBugs: readonly PlantedBug[] = [
   {
     id: 'T72-sleeping-waiter',
     what: 'a semaphore’s waiter sleeps while another holder than the one it watches releases',
-    where: 'found by testing this design on etcd and ZooKeeper',
+    where: 'found by testing this design on real engines',
     edits: [
       {
         file: engine,
@@ -171,6 +171,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '    const endsAtMs = nowMs + session.ttlMs * 0.7 + this.#options.lateByMs()\n',
       },
     ],
+    note: 'planted as an engine that counts with 0.7 of the TTL',
     caughtBy: 'simulation',
     maxSeeds: 60,
   },
@@ -214,6 +215,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
+    note: 'planted as an expiry that removes nothing',
     caughtBy: 'conformance',
     maxSeeds: 0,
   },

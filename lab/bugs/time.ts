@@ -1,5 +1,5 @@
 /** Bugs about time: how long a lease may be believed in. */
-import { core, type PlantedBug, sim } from './bug.ts'
+import { core, noCase, type PlantedBug, sim } from './bug.ts'
 
 const now = '{ monotonicMs: this.clock.monotonicMs(), wallMs: this.clock.wallMs() }'
 
@@ -57,7 +57,7 @@ export const timeBugs: readonly PlantedBug[] = [
   {
     id: 'T3-monotonic-only',
     what: 'elapsed time is taken from the monotonic clock alone, which stops in a suspended machine',
-    where: 'client-go and most libraries that avoid the wall clock',
+    where: noCase,
     edits: [
       {
         file: `${core}/clock.ts`,
@@ -71,7 +71,7 @@ export const timeBugs: readonly PlantedBug[] = [
   {
     id: 'T4-asked-ttl',
     what: 'the TTL that was asked for is believed, not the one that was granted',
-    where: 'etcd and Consul clients',
+    where: `${noCase} (etcd and Consul change the TTL that is asked for)`,
     edits: [
       {
         file: `${sim}/backend.ts`,
@@ -106,7 +106,7 @@ export const timeBugs: readonly PlantedBug[] = [
   {
     id: 'T8-timer-only',
     what: 'belief is judged by a timer only, so a blocked event loop prolongs it',
-    where: 'redlock 5, ioredis-lock and most timer-driven libraries',
+    where: noCase,
     edits: [
       {
         file: `${core}/lease.ts`,

@@ -23,7 +23,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/keeper.ts`,
-        find: '    for (const grant of result.granted) this.#places.get(grant.attempt)?.onGranted(grant)\n',
+        find: '      this.#places.get(grant.attempt)?.onGranted(grant)\n',
         replaceBy: '',
       },
     ],
@@ -49,7 +49,7 @@ export const waitingBugs: readonly PlantedBug[] = [
   {
     id: 'T20-cancelled-waiter',
     what: 'a waiter that gave up stays in line, and is granted what it does not want',
-    where: 'Redisson #2278',
+    where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
         file: `${library}/backends/memory/engine.ts`,
@@ -85,6 +85,7 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: '        throw error\n',
       },
     ],
+    note: 'the nearest thing to it where there is no quorum: several names instead of several nodes',
     caughtBy: 'simulation',
     maxSeeds: 100,
   },
@@ -139,7 +140,7 @@ export const waitingBugs: readonly PlantedBug[] = [
   {
     id: 'T54-time-out-each',
     what: 'each of several locks gets the full time-out',
-    where: 'Curator, Redisson MultiLock',
+    where: 'Curator, Redisson',
     edits: [
       {
         file: `${core}/acquiring.ts`,
@@ -153,7 +154,7 @@ export const waitingBugs: readonly PlantedBug[] = [
   {
     id: 'T54-not-verified',
     what: 'of several locks, the earlier ones expire while the later ones are awaited, and nobody looks again',
-    where: 'Redisson MultiLock',
+    where: 'Curator, Redisson',
     edits: [
       {
         file: `${core}/acquiring.ts`,
