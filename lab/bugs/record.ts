@@ -25,7 +25,7 @@ Made by \`npm run bugs -- --write\`; a test compares it with the bank in \`lab/b
 
 ## Historical bugs
 
-Where each happened is what TRAPS.md says; a trap that names no library or service says so. Each is planted in our
+Where each happened is what docs/traps.md says; a trap that names no library or service says so. Each is planted in our
 sources, or in the simulated engine or resource where it was the engine's, and must be caught by the simulation within
 the stated number of seeds (counted from seed 1; some with the faults narrowed, as the table says), or by the
 conformance suite run against the memory backend. The last two columns say what the last recorded run needed and which
