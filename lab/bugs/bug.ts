@@ -13,7 +13,7 @@ export interface PlantedBug {
   /** `T31-engine`: the trap's number, and what tells two of one trap apart. */
   readonly id: string
   readonly what: string
-  /** Where it happened in the world: what TRAPS.md says, and nothing that it does not. */
+  /** Where it happened in the world: what docs/traps.md says, and nothing that it does not. */
   readonly where: string
   readonly edits: readonly Edit[]
   /** Why more than one change was needed, or whatever else a reader should know. */
@@ -25,7 +25,7 @@ export interface PlantedBug {
   readonly maxSeeds: number
 }
 
-/** For traps of TRAPS.md that name no library or service. */
+/** For traps that name no library or service. */
 export const noCase = 'no case on record'
 
 export const library = 'packages/holdfast/src'
