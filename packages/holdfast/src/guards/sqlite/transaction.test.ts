@@ -7,26 +7,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { afterEach, beforeEach, describe, test } from 'vitest'
-import { type Fence, makeFence } from '../../core/fence.ts'
+import { createTable, fence, readCell, writeCell } from '../../../test/guard-table.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { type SqliteDatabase, sqliteGuard } from '../sqlite.ts'
-
-function fence(token: bigint, name = 'n', grant = `g${token}`): Fence {
-  return makeFence({ issuer: 'i', name, mode: 'exclusive', token, grant })
-}
-
-function createTable(database: DatabaseSync): void {
-  database.exec('CREATE TABLE IF NOT EXISTS cells (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
-}
-
-function readCell(database: SqliteDatabase, key: string): string | undefined {
-  const row = database.prepare('SELECT value FROM cells WHERE key = ?').get(key)
-  return (row as { value: string } | undefined)?.value
-}
-
-function writeCell(database: SqliteDatabase, key: string, value: string): void {
-  database.prepare('INSERT OR REPLACE INTO cells (key, value) VALUES (?, ?)').run(key, value)
-}
+import { sqliteGuard } from '../sqlite.ts'
 
 describe('sqliteGuard and its transactions', () => {
   let folder: string

@@ -1,0 +1,21 @@
+/** A table to protect, and fences to show, for tests of guards on SQLite. */
+import type { DatabaseSync } from 'node:sqlite'
+import { type Fence, makeFence } from '../src/core/fence.ts'
+import type { SqliteDatabase } from '../src/guards/sqlite.ts'
+
+export function fence(token: bigint, name = 'n', grant = `g${token}`): Fence {
+  return makeFence({ issuer: 'i', name, mode: 'exclusive', token, grant })
+}
+
+export function createTable(database: DatabaseSync): void {
+  database.exec('CREATE TABLE IF NOT EXISTS cells (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
+}
+
+export function readCell(database: SqliteDatabase, key: string): string | undefined {
+  const row = database.prepare('SELECT value FROM cells WHERE key = ?').get(key)
+  return (row as { value: string } | undefined)?.value
+}
+
+export function writeCell(database: SqliteDatabase, key: string, value: string): void {
+  database.prepare('INSERT OR REPLACE INTO cells (key, value) VALUES (?, ?)').run(key, value)
+}
