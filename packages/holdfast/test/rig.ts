@@ -16,7 +16,7 @@ interface RigLockerOptions extends LockerOptions {
 /** A lease that a test does not look at again would be released as soon as the garbage collector comes by. */
 const kept: unknown[] = []
 
-function keepingLeases(client: Locker<'fenced'>): Locker<'fenced'> {
+export function keepingLeases(client: Locker<'fenced'>): Locker<'fenced'> {
   const { acquire, tryAcquire, acquirePermits, tryAcquirePermits, acquireAll } = client
   const keep = <Arguments extends unknown[], Held>(method: (...given: Arguments) => Promise<Held>) => {
     return async (...given: Arguments): Promise<Held> => {

@@ -448,6 +448,16 @@ describe('acquiring from an engine that is not well', () => {
     expect(alive.state).toBe('held')
   })
 
+  test('a grant on a session whose last heartbeat is old is confirmed before it is handed out', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    await client.acquire('other', { ttlMs })
+    clock.block(ttlMs * 0.8)
+    const lease = await client.tryAcquire('a', { ttlMs })
+    expect(faults.count('keepAlive')).toBe(1)
+    expect(lease?.remainingMs).toBeGreaterThan(ttlMs / 2)
+  })
+
   test('T4 the TTL that was granted is believed, not the one that was asked for', async () => {
     const { clock, locker } = createRig()
     const stingy = (backend: Backend<'fenced'>): Backend<'fenced'> => ({

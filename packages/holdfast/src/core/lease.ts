@@ -96,6 +96,11 @@ export class LeaseRecord {
     return elapsedMs(this.host.clock, this.acquiredAt)
   }
 
+  /** What the last confirmed prolongation leaves, whatever the terms say. */
+  get engineLeftMs(): number {
+    return this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
+  }
+
   get maxHoldLeftMs(): number {
     return this.terms.maxHoldMs - this.heldForMs
   }
@@ -213,7 +218,6 @@ export class LeaseRecord {
   }
 
   #timeLeftMs(): number {
-    const byEngine = this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
-    return Math.min(byEngine, this.maxHoldLeftMs)
+    return Math.min(this.engineLeftMs, this.maxHoldLeftMs)
   }
 }

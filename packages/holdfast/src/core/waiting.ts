@@ -119,7 +119,7 @@ export class Waiting<F extends Fencing> {
           throw new TypeError('a backend with a queue must have enqueue')
         return Promise.race([session.engineSession.enqueue(request, call), grantedByKeepAlive])
       })
-      const tried = this.#accept(session, wanted, result)
+      const tried = await this.#accept(session, wanted, result, stop)
       return tried.kind === 'won' ? tried.lease : null
     } catch (error) {
       if (stop.cancelled) throw stop.reason
@@ -192,7 +192,7 @@ export class Waiting<F extends Fencing> {
         undefined,
         (call) => session.engineSession.tryAcquire(request, call),
       )
-      return this.#accept(session, wanted, result)
+      return this.#accept(session, wanted, result, stop)
     })
   }
 
@@ -216,7 +216,12 @@ export class Waiting<F extends Fencing> {
     }
   }
 
-  #accept(session: KeptSession<F>, wanted: Wanted, result: AcquireResult<F>): Tried {
+  async #accept(
+    session: KeptSession<F>,
+    wanted: Wanted,
+    result: AcquireResult<F>,
+    stop: Cancellation,
+  ): Promise<Tried> {
     if (result.kind === 'busy') return result
     if (result.kind === 'session-gone') {
       session.end('session-gone')
@@ -224,7 +229,12 @@ export class Waiting<F extends Fencing> {
     }
     // The wait may have outlived the session or the grant's own time: check before believing (T6, T17).
     const lease = session.adopt(result.grant, wanted.terms)
-    return lease === null ? { kind: 'again' } : { kind: 'won', lease }
+    if (lease === null) return { kind: 'again' }
+    // After trouble the session's last heartbeat may be so old that the lease would be lost before its first renewal.
+    // If the confirming call fails, the lease is worth what it was worth before.
+    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)
+      await unlessCancelled(session.renew(lease), stop).catch(() => {})
+    return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }
   }
 
   #freshRequest(wanted: Wanted): AcquireRequest {

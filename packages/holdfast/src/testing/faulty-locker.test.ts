@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { keepingLeases } from '../../test/rig.ts'
 import { MemoryEngine, memory } from '../backends/memory/index.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { createLocker } from '../core/locker.ts'
@@ -12,8 +13,8 @@ function setUp() {
   const random = seededRandom(1)
   const engine = new MemoryEngine({ clock, random })
   const faults = faultyBackend(memory({ engine, random }))
-  const locker = createLocker(faults, { ttlMs: 1_000 })
-  const rival = createLocker(memory({ engine, random }), { ttlMs: 60_000 })
+  const locker = keepingLeases(createLocker(faults, { ttlMs: 1_000 }))
+  const rival = keepingLeases(createLocker(memory({ engine, random }), { ttlMs: 60_000 }))
   return { clock, engine, faults, locker, rival }
 }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { keepingLeases } from '../../test/rig.ts'
 import { MemoryEngine, memory } from '../backends/memory/index.ts'
 import { defaults } from '../core/defaults.ts'
 import { isHoldfastError } from '../core/errors.ts'
@@ -21,8 +22,8 @@ function setUp(waiting: 'notify' | 'poll', options?: WeakenWaitingOptions) {
     clock,
     engine,
     faults,
-    locker: createLocker(faults),
-    rival: createLocker(memory({ engine, random })),
+    locker: keepingLeases(createLocker(faults)),
+    rival: keepingLeases(createLocker(memory({ engine, random }))),
   }
 }
 

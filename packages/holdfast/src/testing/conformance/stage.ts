@@ -28,6 +28,7 @@ export class Stage {
   readonly world: World
   #observer: Promise<Backend> | undefined
   readonly #lockers: Locker[] = []
+  readonly #outcomes: Promise<unknown>[] = []
   #actors = 0
 
   constructor(world: World) {
@@ -166,7 +167,7 @@ export class Stage {
     }
   }
 
-  /** Lets time pass while somebody works. */
+  /** Lets time pass while somebody works. What comes of it is kept: a dropped lease would be released. */
   async drive<T>(work: Promise<T>, withinMs = this.ttlMs * LONG_LIFE): Promise<T> {
     let done = false
     const finish = () => {
@@ -174,6 +175,7 @@ export class Stage {
     }
     work.then(finish, finish)
     await this.eventually('the work is done', () => done, withinMs)
+    this.#outcomes.push(work)
     return work
   }
 }

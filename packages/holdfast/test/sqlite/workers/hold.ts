@@ -7,4 +7,5 @@ const [path = '', name = '', ttlMs = ''] = process.argv.slice(2)
 const locker = createLocker(openSqlite({ path }), { ttlMs: Number(ttlMs) })
 const lease = await locker.acquire(name)
 console.log(`held ${lease.fence.token}`)
-setInterval(() => {}, 60_000)
+// Referred to for as long as the process lives, or the garbage collector would release it.
+setInterval(() => lease.state, 60_000)
