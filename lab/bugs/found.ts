@@ -32,6 +32,7 @@ export const found: readonly FoundBug[] = [
       'after network trouble, a frozen engine or a stop.',
     where: 'core/keeper.ts, adopt',
     seed: '52, 77, 183, 201, 203, 262, 364',
-    state: 'open; renewing soon after such a grant leaves 5 of the 7',
+    state:
+      'fixed where the engine answers: such a grant is confirmed by a keep-alive before it is handed out',
   },
 ]

@@ -98,6 +98,14 @@ export const timeBugs: readonly PlantedBug[] = [
         find: '    if (leftMs <= 0) {\n',
         replaceBy: '    if (leftMs <= 0 && leftMs > 0) {\n',
       },
+      {
+        file: `${core}/waiting.ts`,
+        find:
+          '    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)\n' +
+          '      await unlessCancelled(session.renew(lease), stop).catch(() => {})\n' +
+          "    return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }\n",
+        replaceBy: "    return { kind: 'won', lease }\n",
+      },
     ],
     note: 'T17 as well: neither the session nor the validity is checked again after the wait',
     caughtBy: 'simulation',
