@@ -6,7 +6,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Crew, workerNames } from './crew.ts'
 import type { Orders, RoundEvent } from './events.ts'
-import { allLines, type Line } from './ledger.ts'
+import { allLines, type Line, openLedger } from './ledger.ts'
 
 export const ttlMs = 1_000
 const entriesEach = 3
@@ -39,6 +39,8 @@ export async function runRound(crew: Crew, options: RoundOptions): Promise<Round
     ttlMs,
     entries: entriesEach,
   }
+  // Made before the workers come: two that change the journal of a new file at once do not wait for each other.
+  openLedger(orders.ledger).close()
   const events: RoundEvent[] = []
   await new Promise<void>((resolve, reject) => {
     const record = (event: RoundEvent) => {

@@ -47,6 +47,8 @@ export async function runRound(
   const { clients, ttlMs } = scenario
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-lab-'))
   const files = { locks: join(folder, 'locks.db'), resource: join(folder, resourceName) }
+  // Made before the clients come: two that change the journal of a new file at once do not wait for each other.
+  openResource(files.resource).close()
   const crew = new Crew(clients, { ...files, guarded, ttlMs })
   const remove = () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
   const onExit = () => {
