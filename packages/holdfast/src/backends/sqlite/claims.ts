@@ -159,24 +159,30 @@ export function keepAlive(
   claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
 ): Kept | null {
   const { sql } = tx
-  const { session } = owner
-  const listed = new Map([...claims.held, ...claims.waiting].map((claim) => [claim.attempt, claim]))
-  const attempts = JSON.stringify([...listed.keys()])
-  const [kept] = sql.keepAlive.all(session, tx.nowMs, attempts)
+  const { namespace, session } = owner
+  const listed = [...claims.held, ...claims.waiting]
+  const [kept] = sql.keepAlive.all(session, tx.nowMs, asList(listed), namespace)
   catchUp(tx)
   if (kept === undefined) return null
-  const missing = (JSON.parse(kept.missing) as string[]).map((attempt) => listed.get(attempt))
+  const missing = (JSON.parse(kept.missing) as number[]).map((index) => listed[index])
   const lost = missing
     .filter((claim) => claim !== undefined)
     .map((claim) => ({ attempt: claim.attempt, reason: whyLost(tx, owner, claim) }))
   return {
     lost,
     granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
-    unlisted:
-      kept.claims === listed.size - lost.length
-        ? []
-        : sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt })),
+    unlisted: kept.claims === listed.length - lost.length ? [] : unlisted(tx, owner, listed),
   }
+}
+
+function unlisted(tx: Transaction, { session }: Owner, listed: readonly Claim[]): Claim[] {
+  const attempts = JSON.stringify(listed.map(({ attempt }) => attempt))
+  return tx.sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt }))
+}
+
+/** Claims as the statements take them. */
+function asList(claims: readonly Claim[]): string {
+  return JSON.stringify(claims.map(({ name, attempt }) => [name, attempt]))
 }
 
 function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LossReason {
@@ -188,9 +194,8 @@ function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt
 
 /** Those that hold by now although they were listed as waiting. */
 function turnsOf(tx: Transaction, owner: Owner, waiting: readonly Claim[]): (Claim & Granted)[] {
-  const asked = JSON.stringify(waiting.map(({ name, attempt }) => [name, attempt]))
   return tx.sql.turns
-    .all(owner.namespace, owner.session, asked)
+    .all(owner.namespace, owner.session, asList(waiting))
     .map(({ name, attempt, token, data }) => ({ kind: 'granted', name, attempt, token, data }))
 }
 
