@@ -11,7 +11,7 @@ export const answers: TrapSection = {
       core: { reason: 'only ZooKeeper has ephemeral nodes' },
       memory: { reason: 'only ZooKeeper has ephemeral nodes' },
       sqlite: { reason: 'only ZooKeeper has ephemeral nodes' },
-      later: { later: 'zookeeper' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T11',
@@ -20,7 +20,7 @@ export const answers: TrapSection = {
       core: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
       memory: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
       sqlite: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
-      later: { later: 'postgres' },
+      later: { later: ['postgres'] },
     },
     {
       id: 'T12',
@@ -33,7 +33,7 @@ export const answers: TrapSection = {
       sqlite: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
-      later: { later: 'etcd, consul' },
+      later: { later: ['etcd', 'consul'] },
     },
     {
       id: 'T13',
@@ -67,7 +67,7 @@ export const answers: TrapSection = {
       core: { test: 'G6 T15 an acquire that timed out at the client and lands later is never held' },
       memory: { test: 'C91 T15 G6 abandoning a holder frees its name' },
       sqlite: { test: 'C91 T15 G6 abandoning a holder frees its name' },
-      later: { later: 'all with a connection' },
+      later: { later: 'all' },
     },
     {
       id: 'T16',
@@ -77,7 +77,7 @@ export const answers: TrapSection = {
       core: { test: 'is answered at its limit, as unknown' },
       memory: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
       sqlite: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
-      later: { later: 'all with a connection' },
+      later: { later: 'all' },
     },
   ],
 }

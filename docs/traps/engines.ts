@@ -9,7 +9,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       sqlite: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      later: { later: 'etcd' },
+      later: { later: ['etcd'] },
     },
     {
       id: 'T62',
@@ -18,7 +18,7 @@ export const engines: TrapSection = {
       core: { reason: 'only ZooKeeper has followers that answer pings' },
       memory: { reason: 'only ZooKeeper has followers that answer pings' },
       sqlite: { reason: 'only ZooKeeper has followers that answer pings' },
-      later: { later: 'zookeeper' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T63',
@@ -27,7 +27,7 @@ export const engines: TrapSection = {
       core: { reason: 'only etcd has a leader that can be stopped and resumed' },
       memory: { reason: 'only etcd has a leader that can be stopped and resumed' },
       sqlite: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      later: { later: 'etcd' },
+      later: { later: ['etcd'] },
     },
     {
       id: 'T64',
@@ -63,7 +63,7 @@ export const engines: TrapSection = {
       core: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       memory: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       sqlite: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      later: { later: 'postgres' },
+      later: { later: ['postgres'] },
     },
     {
       id: 'T67',
@@ -72,7 +72,7 @@ export const engines: TrapSection = {
       core: { reason: 'only PostgreSQL draws tokens from a sequence' },
       memory: { reason: 'only PostgreSQL draws tokens from a sequence' },
       sqlite: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      later: { later: 'postgres' },
+      later: { later: ['postgres'] },
     },
     {
       id: 'T68',
@@ -81,7 +81,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
       sqlite: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
-      later: { later: 'postgres' },
+      later: { later: ['postgres'] },
     },
     {
       id: 'T69',
@@ -89,7 +89,7 @@ export const engines: TrapSection = {
       core: { reason: 'no Lua is involved' },
       memory: { reason: 'no Lua is involved' },
       sqlite: { reason: 'no Lua is involved' },
-      later: { later: 'redis' },
+      later: { later: ['redis'] },
     },
     {
       id: 'T70',
@@ -98,7 +98,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       sqlite: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      later: { later: 'consul, postgres advisory' },
+      later: { later: ['consul', 'postgres advisory'] },
     },
     {
       id: 'T71',
@@ -115,7 +115,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C116 T72 the release of any holder lets the first in line through' },
       sqlite: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      later: { later: 'etcd, zookeeper' },
+      later: { later: ['etcd', 'zookeeper'] },
     },
     {
       id: 'T73',
@@ -126,7 +126,7 @@ export const engines: TrapSection = {
       },
       memory: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
       sqlite: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      later: { later: 'all with a connection' },
+      later: { later: 'all' },
     },
     {
       id: 'T74',
@@ -145,7 +145,7 @@ export const engines: TrapSection = {
       },
       memory: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      later: { later: 'etcd' },
+      later: { later: ['etcd'] },
     },
   ],
 }

@@ -9,7 +9,7 @@ export const fencing: TrapSection = {
       core: { reason: 'only ZooKeeper has sequence suffixes' },
       memory: { reason: 'only ZooKeeper has sequence suffixes' },
       sqlite: { reason: 'only ZooKeeper has sequence suffixes' },
-      later: { later: 'zookeeper' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T36',
@@ -17,7 +17,7 @@ export const fencing: TrapSection = {
       core: { reason: 'only Consul has a LockIndex' },
       memory: { reason: 'only Consul has a LockIndex' },
       sqlite: { reason: 'only Consul has a LockIndex' },
-      later: { later: 'consul' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T37',
@@ -30,7 +30,7 @@ export const fencing: TrapSection = {
       sqlite: {
         test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
       },
-      later: { later: 'redis, postgres' },
+      later: { later: ['redis', 'postgres'] },
     },
     {
       id: 'T38',
@@ -40,7 +40,7 @@ export const fencing: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
       sqlite: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
-      later: { later: 'redis' },
+      later: { later: ['redis'] },
     },
     {
       id: 'T39',

@@ -59,7 +59,7 @@ export const identity: TrapSection = {
       core: { reason: 'names are stored as they are, never hashed' },
       memory: { reason: 'names are stored as they are, never hashed' },
       sqlite: { reason: 'names are stored as they are, never hashed' },
-      later: { later: 'postgres advisory' },
+      later: { later: ['postgres advisory'] },
     },
     {
       id: 'T50',
@@ -69,7 +69,7 @@ export const identity: TrapSection = {
       core: { reason: 'there is no connection pooler in between' },
       memory: { reason: 'there is no connection pooler in between' },
       sqlite: { reason: 'there is no connection pooler in between' },
-      later: { later: 'postgres advisory' },
+      later: { later: ['postgres advisory'] },
     },
     {
       id: 'T51',
@@ -78,7 +78,7 @@ export const identity: TrapSection = {
       core: { reason: 'there is no server connection that can be terminated' },
       memory: { reason: 'there is no server connection that can be terminated' },
       sqlite: { reason: 'there is no server connection that can be terminated' },
-      later: { later: 'postgres' },
+      later: { later: ['postgres'] },
     },
     {
       id: 'T52',
@@ -88,7 +88,7 @@ export const identity: TrapSection = {
       core: { reason: 'there are no numbered databases and no slots' },
       memory: { reason: 'there are no numbered databases and no slots' },
       sqlite: { reason: 'there are no numbered databases and no slots' },
-      later: { later: 'redis' },
+      later: { later: ['redis'] },
     },
     {
       id: 'T53',

@@ -54,7 +54,7 @@ export const renewing: TrapSection = {
       sqlite: {
         test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
       },
-      later: { later: 'all with a connection' },
+      later: { later: 'all' },
     },
     {
       id: 'T34',
@@ -67,7 +67,7 @@ export const renewing: TrapSection = {
       sqlite: {
         test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
       },
-      later: { later: 'redis, etcd, zookeeper, consul' },
+      later: { later: ['redis', 'etcd', 'zookeeper', 'consul'] },
     },
   ],
 }

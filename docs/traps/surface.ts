@@ -24,7 +24,7 @@ export const surface: TrapSection = {
       core: { test: 'T55 names, options objects and option names' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'redlock' },
+      later: { later: ['redlock'] },
     },
     {
       id: 'T56',
@@ -33,7 +33,7 @@ export const surface: TrapSection = {
       core: { test: 'T56 an engine that is down is not a free lock' },
       memory: { test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder' },
       sqlite: { test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder' },
-      later: { later: 'all with a connection' },
+      later: { later: 'all' },
     },
     {
       id: 'T57',
@@ -43,7 +43,7 @@ export const surface: TrapSection = {
       core: { reason: 'the command line is not part of this release' },
       memory: { reason: 'the command line is not part of this release' },
       sqlite: { reason: 'the command line is not part of this release' },
-      later: { later: 'command line' },
+      later: { later: ['command line'] },
     },
     {
       id: 'T58',

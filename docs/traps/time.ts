@@ -42,7 +42,7 @@ export const time: TrapSection = {
       core: { test: 'T4 they lie within what the engine can grant' },
       memory: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
       sqlite: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      later: { later: 'etcd, consul' },
+      later: { later: ['etcd', 'consul'] },
     },
     {
       id: 'T5',
@@ -92,7 +92,7 @@ export const time: TrapSection = {
       core: { reason: "The engine's clock is not core's: belief counts on the holder's own two clocks." },
       memory: { reason: 'Expiry is judged on the monotonic clock, which nobody can set.' },
       sqlite: { reason: "Expiry is judged on the machine's monotonic clock, which nobody can set." },
-      later: { later: 'redis' },
+      later: { later: ['redis'] },
     },
   ],
 }

@@ -23,7 +23,7 @@ export const waiting: TrapSection = {
       sqlite: {
         test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
       },
-      later: { later: 'etcd, zookeeper, consul' },
+      later: { later: ['etcd', 'zookeeper', 'consul'] },
     },
     {
       id: 'T19',
@@ -32,7 +32,7 @@ export const waiting: TrapSection = {
       core: { test: 'T19 a release between the failed try and the subscription is not missed' },
       memory: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       sqlite: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
-      later: { later: 'redis, postgres' },
+      later: { later: ['redis', 'postgres'] },
     },
     {
       id: 'T20',
@@ -50,7 +50,7 @@ export const waiting: TrapSection = {
       core: { test: 'T21 many waiters on one name do not keep another name from being granted' },
       memory: { test: 'C78 T21 waiters for one name do not hold up those for another' },
       sqlite: { test: 'C78 T21 waiters for one name do not hold up those for another' },
-      later: { later: 'redis, postgres' },
+      later: { later: ['redis', 'postgres'] },
     },
     {
       id: 'T22',
@@ -67,7 +67,7 @@ export const waiting: TrapSection = {
       core: { reason: 'only Consul has a lock-delay that answers like this' },
       memory: { reason: 'only Consul has a lock-delay that answers like this' },
       sqlite: { reason: 'only Consul has a lock-delay that answers like this' },
-      later: { later: 'consul' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T24',
@@ -76,7 +76,7 @@ export const waiting: TrapSection = {
       core: { reason: 'only Redlock asks several servers' },
       memory: { reason: 'only Redlock asks several servers' },
       sqlite: { reason: 'only Redlock asks several servers' },
-      later: { later: 'redlock' },
+      later: { later: ['redlock'] },
     },
     {
       id: 'T25',
@@ -85,7 +85,7 @@ export const waiting: TrapSection = {
       core: { reason: 'only Redlock asks several servers' },
       memory: { reason: 'only Redlock asks several servers' },
       sqlite: { reason: 'only Redlock asks several servers' },
-      later: { later: 'redlock' },
+      later: { later: ['redlock'] },
     },
     {
       id: 'T26',

@@ -2,7 +2,7 @@
 export interface FoundBug {
   readonly what: string
   readonly where: string
-  /** A seed for `npm run sim -- --seed …` at the commit before the fix, or the scenario. */
+  /** A seed for `npm run sim -- --seed …` with the fix taken out, or the scenario. */
   readonly seed: string
   readonly state: string
 }

@@ -46,7 +46,8 @@ ${notes.join('\n')}
 
 ## Bugs of our own
 
-Found by the simulation, with the seed that shows them.
+Found by these tools, with the seed or the scenario that showed them in the sources before the fix. To see one again, take
+its fix out.
 
 ${cells(['what', 'where', 'seed', 'state'])}
 ${cells(['---', '---', '---', '---'])}

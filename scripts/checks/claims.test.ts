@@ -91,9 +91,9 @@ test('an open cell, a missing trap and a stale page are refused', () => {
 })
 
 test('the page shows tests, reasons and what comes later', () => {
-  const cells = { core: { test: 'a | b' }, later: { later: 'redis' } }
+  const cells = { core: { test: 'a | b' }, later: { later: ['etcd', 'consul'] as const } }
   const page = renderTraps(trapsWith({ T1: { ...cells, seenIn: 'elsewhere' } }))
   expect(page).toContain(
-    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | cannot happen | later: redis |',
+    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | cannot happen | later: etcd, consul |',
   )
 })

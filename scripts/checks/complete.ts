@@ -21,6 +21,11 @@ export function checkComplete(repository: string, trapColumns: readonly string[]
         `has no export ./${name}`,
       ],
       [
+        read('packages/holdfast/src/open.ts').includes(`./backends/${name}/index.ts`),
+        'packages/holdfast/src/open.ts',
+        `opens no ${name}`,
+      ],
+      [
         read(`packages/holdfast/test/conformance/${name}.test.ts`).includes('describeBackend'),
         `packages/holdfast/test/conformance/${name}.test.ts`,
         'does not run the conformance suite',

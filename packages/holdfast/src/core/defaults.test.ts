@@ -89,7 +89,7 @@ describe('docs/reference/defaults.md', () => {
     for (const { name = '', unit, meaning } of tableRows('defaults.md')) {
       assert.ok(meaning && meaning.length > 10, name)
       if (name.endsWith('Ms')) assert.equal(unit, 'ms', name)
-      if (name.endsWith('Bytes')) assert.equal(unit, 'bytes of UTF-8', name)
+      if (name.endsWith('Bytes')) assert.match(unit ?? '', /^bytes/, name)
     }
   })
 })

@@ -1,4 +1,8 @@
-/** Every default and limit, in one place; `docs/reference/defaults.md` cites them and a test asserts them. */
+/**
+ * What users may leave out, and how large what they pass may be; `docs/reference/defaults.md` cites all of it and a test
+ * asserts it. Numbers that only tune something stand beside the code that they tune, and those of one engine in its
+ * backend's `info` and page.
+ */
 export const defaults = {
   ttlMs: 15_000,
   waitMs: 30_000,
@@ -22,6 +26,8 @@ export const defaults = {
   /** How long `close` waits for the bodies of `withLease`. */
   closeGraceMs: 10_000,
   namespace: 'default',
+  /** A guard forgets names that nobody has touched for this long, and keeps one floor per issuer instead. */
+  guardForgetAfterMs: 30 * 86_400_000,
 } as const
 
 export const limits = {
@@ -31,6 +37,8 @@ export const limits = {
   noteBytes: 1_024,
   dataBytes: 4_096,
   issuerBytes: 400,
+  fenceTextBytes: 4_096,
+  minFenceSecretBytes: 32,
   maxCapacity: 1_000_000,
   maxEpoch: 2_047,
 } as const
