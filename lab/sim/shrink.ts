@@ -50,10 +50,18 @@ export function planText(plan: readonly Fault[], whole: readonly Fault[]): strin
 
 export function readPlanText(text: string, whole: readonly Fault[]): readonly Fault[] {
   if (text === '') return []
-  const kept = new Map(text.split(',').map((part) => [Number(part.split(':')[0]), part.split(':')[1]]))
+  const kept = new Map(text.split(',').map((part) => readKept(part, whole)))
   return whole.flatMap((fault) => {
     if (!kept.has(fault.id)) return []
     const forMs = kept.get(fault.id)
     return [forMs === undefined ? fault : { ...fault, forMs: Number(forMs) }]
   })
+}
+
+/** A misspelt part would quietly replay something else. */
+function readKept(part: string, whole: readonly Fault[]): [id: number, forMs: string | undefined] {
+  const [, id, forMs] = /^(\d+)(?::(\d+))?$/.exec(part) ?? []
+  if (id === undefined || !whole.some((fault) => fault.id === Number(id)))
+    throw new Error(`"${part}" is not a fault of this seed, written as 7 or 7:1200`)
+  return [Number(id), forMs]
 }

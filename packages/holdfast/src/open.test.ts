@@ -39,11 +39,11 @@ describe('URLs that are refused', () => {
     [null, /must be a string/],
     [42, /must be a string.*not number/],
     [new URL('memory:'), /must be a string.*not object/],
-    ['', /must start with a scheme: memory:, sqlite:/],
+    ['', /must start with a scheme .*sqlite:locks\.db.*memory:, sqlite:/],
     ['locks.db', /must start with a scheme/],
     ['/var/lib/locks.db', /must start with a scheme/],
     ['://x', /must start with a scheme/],
-    ['MEMORY:', /must start with a scheme/],
+    ['MEMORY:jobs?x=1', /parameter "x"/],
     [
       'redis://localhost',
       /has the scheme "redis:", which no backend answers to; there are: memory:, sqlite:/,

@@ -78,11 +78,15 @@ interface LockerUrl {
 function parseLockerUrl(url: unknown): LockerUrl {
   if (typeof url !== 'string')
     throw new InvalidArgumentError('url', `must be a string such as 'sqlite:locks.db', not ${typeof url}.`)
-  const [, scheme, rest = ''] = /^([a-z][a-z0-9+]*):(.*)$/s.exec(url) ?? []
+  const [, written, rest = ''] = /^([a-z][a-z0-9+]*):(.*)$/is.exec(url) ?? []
+  const scheme = written?.toLowerCase()
   const known = Object.keys(openers).map((each) => `${each}:`)
   // Of an unknown URL only the scheme is shown: the rest may hold a password.
   if (scheme === undefined)
-    throw new InvalidArgumentError('url', `must start with a scheme: ${known.join(', ')}.`)
+    throw new InvalidArgumentError(
+      'url',
+      `must start with a scheme (a file is written sqlite:locks.db); there are: ${known.join(', ')}.`,
+    )
   const open = Object.hasOwn(openers, scheme) ? openers[scheme] : undefined
   if (open === undefined)
     throw new InvalidArgumentError(

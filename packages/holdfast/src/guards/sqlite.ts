@@ -86,7 +86,7 @@ function openFile(path: unknown): DatabaseSync {
   const folder = dirname(resolve(path))
   if (path !== ':memory:' && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
-  return ownStep(() => new DatabaseSync(path))
+  return ownStep(path, () => new DatabaseSync(path))
 }
 
 /** Two guards of one connection must take turns with each other, too. */
@@ -134,7 +134,7 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     checkEffect(effect)
     assertHeld(proofs)
     const result = await this.#transact(async (store) => {
-      ownStep(() => {
+      ownStep(this.#database, () => {
         if (this.#forgetting.isDue()) store.forget(this.#settings.forgetAfterMs)
         pass(store, this.#settings, proofs, once)
       })
@@ -150,7 +150,7 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     const proofs = checkProofs(proof, once)
     if (this.#closed) throw new ClosedError('The guard')
     if (!isSqliteDatabase(tx)) throw new InvalidArgumentError('tx', 'must be a connection of node:sqlite.')
-    ownStep(() => {
+    ownStep(tx, () => {
       if (!isInTransaction(tx))
         throw new InvalidArgumentError(
           'tx',
@@ -168,13 +168,13 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     checkName(name)
     const recall = () => this.#storeOf(this.#database).recall(name)?.highest ?? null
     // Inside an effect the answer is what the effect's own transaction sees.
-    if (this.#turns.isInside) return ownStep(recall)
+    if (this.#turns.isInside) return ownStep(this.#database, recall)
     return this.#takeTurn((terms) => whileBusy(terms, recall))
   }
 
   async prune(options: { readonly untouchedForMs: number }): Promise<number> {
     const untouchedForMs = checkPruneOptions(options)
-    return this.#transact(async (store) => ownStep(() => store.forget(untouchedForMs)))
+    return this.#transact(async (store) => ownStep(this.#database, () => store.forget(untouchedForMs)))
   }
 
   async close(): Promise<void> {
@@ -195,7 +195,8 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     if (this.#closed) throw new ClosedError('The guard')
     const terms = { database: this.#database, clock: this.#settings.clock, signal }
     return this.#turns.take(async () => {
-      if (!this.#hasTables) await transact(terms, async () => ownStep(() => ensureLayout(this.#database)))
+      if (!this.#hasTables)
+        await transact(terms, async () => ownStep(this.#database, () => ensureLayout(this.#database)))
       this.#hasTables = true
       return body(terms)
     }, signal)

@@ -61,10 +61,18 @@ export function isConstraintViolation(error: unknown): boolean {
   return primaryCodeOf(error) === SQLITE_CONSTRAINT
 }
 
-/** The file itself is wrong: it is no database, may not be written, or cannot be opened. */
-export function isHopeless(error: unknown): boolean {
-  const code = primaryCodeOf(error)
-  return code === SQLITE_READONLY || code === SQLITE_CANTOPEN || code === SQLITE_NOTADB
+/** What to do when the file itself is wrong, so that trying again will not help; undefined if it is not. */
+export function remedyFor(error: unknown): string | undefined {
+  switch (primaryCodeOf(error)) {
+    case SQLITE_READONLY:
+      return 'this process may not write it. Change the permissions of the file and of its folder, in which SQLite keeps side files, or choose another place.'
+    case SQLITE_CANTOPEN:
+      return 'it cannot be opened. It must be a file, or the place for a new one, and this process must be allowed to read and write it and its folder.'
+    case SQLITE_NOTADB:
+      return 'it is not an SQLite database, and was left as it is. Choose the file in which the protected data is.'
+    default:
+      return undefined
+  }
 }
 
 /** The low byte of SQLite's extended result code; undefined if the error is not SQLite's. */
@@ -73,8 +81,13 @@ function primaryCodeOf(error: unknown): number | undefined {
   return typeof code === 'number' ? code & 0xff : undefined
 }
 
-/** The path of the file behind a connection; empty for a database in memory. */
+/** The path of the file behind a connection; empty for a database in memory, and for one that cannot say. */
 export function fileOf(database: SqliteDatabase): string {
-  const row = prepare(database, "SELECT file FROM pragma_database_list WHERE name = 'main'").get()
-  return String((row as { file?: unknown } | undefined)?.file ?? '')
+  try {
+    const row = prepare(database, 'PRAGMA database_list').get()
+    return String((row as { file?: unknown } | undefined)?.file ?? '')
+  } catch {
+    // It is closed or broken: whoever asks is about to say so.
+    return ''
+  }
 }

@@ -115,12 +115,19 @@ describe('sqliteGuard and its connection', () => {
   })
 
   test('a file that can never be used is said to be so, and is not worth another try', async () => {
-    assert.throws(() => sqliteGuard({ path: folder }), { code: 'UNSUPPORTED', retryable: false })
+    assert.throws(() => sqliteGuard({ path: folder }), {
+      code: 'UNSUPPORTED',
+      retryable: false,
+      message: `The guard cannot use ${JSON.stringify(folder)}: it cannot be opened. It must be a file, or the place for a new one, and this process must be allowed to read and write it and its folder.`,
+    })
     assert.throws(() => sqliteGuard({ path: join(folder, 'nowhere', 'x.db') }), { code: 'INVALID_ARGUMENT' })
     const text = join(folder, 'notes.txt')
     writeFileSync(text, 'this is no database, and it is long enough to be told from an empty one')
     await using guard = sqliteGuard({ path: text })
-    await assert.rejects(guard.highest('x'), { code: 'UNSUPPORTED' })
+    await assert.rejects(guard.highest('x'), {
+      code: 'UNSUPPORTED',
+      message: /notes.*is not an SQLite database/,
+    })
   })
 
   test('the file of a locker is not for guards', async () => {

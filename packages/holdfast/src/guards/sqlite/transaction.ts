@@ -13,9 +13,17 @@ import {
   type HoldfastError,
   InvalidArgumentError,
   isHoldfastError,
+  quote,
   UnsupportedError,
 } from '../../core/errors.ts'
-import { isBusy, isConstraintViolation, isHopeless, isInTransaction, type SqliteDatabase } from './client.ts'
+import {
+  fileOf,
+  isBusy,
+  isConstraintViolation,
+  isInTransaction,
+  remedyFor,
+  type SqliteDatabase,
+} from './client.ts'
 
 const LONGEST_BUSY_MS = 5_000
 const LONGEST_PAUSE_MS = 20
@@ -28,11 +36,11 @@ export interface TransactionTerms {
 
 export async function transact<T>(terms: TransactionTerms, body: () => Promise<T>): Promise<T> {
   const { database, signal } = terms
-  if (ownStep(() => isInTransaction(database)))
+  if (ownStep(database, () => isInTransaction(database)))
     throw new InvalidArgumentError('database', 'is inside a transaction already: use guard.enter in it.')
   await whileBusy(terms, () => database.exec('BEGIN IMMEDIATE'))
   try {
-    ownStep(() => database.exec('SAVEPOINT holdfast_guard'))
+    ownStep(database, () => database.exec('SAVEPOINT holdfast_guard'))
     const result = await body()
     assertSameTransaction(database)
     signal?.throwIfAborted()
@@ -45,21 +53,21 @@ export async function transact<T>(terms: TransactionTerms, body: () => Promise<T
 }
 
 /** The guard's own use of the file: its failures are typed, whereas what an effect throws is passed on as it is. */
-export function ownStep<T>(step: () => T): T {
+export function ownStep<T>(file: SqliteDatabase | string, step: () => T): T {
   try {
     return step()
   } catch (error) {
-    throw isHoldfastError(error) ? error : unavailable(error, 'not-applied')
+    throw isHoldfastError(error) ? error : unavailable(file, error, 'not-applied')
   }
 }
 
-function unavailable(error: unknown, outcome: CallOutcome): HoldfastError {
+function unavailable(file: SqliteDatabase | string, error: unknown, outcome: CallOutcome): HoldfastError {
+  const where = quote(typeof file === 'string' ? file : fileOf(file) || 'a database in memory')
+  const remedy = remedyFor(error)
+  if (remedy !== undefined)
+    return new UnsupportedError(`The guard cannot use ${where}: ${remedy}`, { cause: error })
   const message = error instanceof Error ? error.message : String(error)
-  if (isHopeless(error))
-    return new UnsupportedError(`The guard cannot use this file: ${message}. Trying again will not help.`, {
-      cause: error,
-    })
-  return new BackendUnavailableError('sqlite', message, outcome, { cause: error })
+  return new BackendUnavailableError('sqlite', `guard on ${where}: ${message}`, outcome, { cause: error })
 }
 
 /**
@@ -71,7 +79,7 @@ export async function whileBusy<T>(
   step: () => T,
   outcome: CallOutcome = 'not-applied',
 ): Promise<T> {
-  const { clock, signal } = terms
+  const { database, clock, signal } = terms
   const startMs = clock.monotonicMs()
   for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
     try {
@@ -79,9 +87,9 @@ export async function whileBusy<T>(
     } catch (error) {
       // A constraint that is checked at the end is the effect's own mistake.
       if (isConstraintViolation(error)) throw error
-      if (!isBusy(error)) throw unavailable(error, outcome)
+      if (!isBusy(error)) throw unavailable(database, error, outcome)
       // Busy means refused, so even a COMMIT that gives up here has not been applied: it is rolled back.
-      if (clock.monotonicMs() - startMs >= LONGEST_BUSY_MS) throw unavailable(error, 'not-applied')
+      if (clock.monotonicMs() - startMs >= LONGEST_BUSY_MS) throw unavailable(database, error, 'not-applied')
     }
     await sleep(clock, pauseMs, { ...(signal !== undefined && { signal }), keepsProcessAlive: true })
   }
