@@ -3,8 +3,8 @@ import { core, type Edit, noCase, type PlantedBug, sim } from './bug.ts'
 
 /** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
-  file: `${core}/keeper.ts`,
-  find: '    for (const claim of result.unlisted) if (!this.#isKnown(claim.attempt)) this.resolve(claim)\n',
+  file: `${core}/keep-alive.ts`,
+  find: '    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)\n',
   replaceBy: '',
 }
 const healed =
@@ -17,7 +17,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'dynamolock #280',
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${core}/keep-alive.ts`,
         find: '    for (const lease of held) lease.jeopardize()\n',
         replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
       },
@@ -95,8 +95,8 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redis-semaphore #199, node-redisson, ShedLock',
     edits: [
       {
-        file: `${core}/keeper.ts`,
-        find: '    this.#renewals.soon()\n',
+        file: `${core}/keep-alive.ts`,
+        find: '    this.#schedule.soon()\n',
         replaceBy: '',
       },
     ],
@@ -138,7 +138,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${core}/keep-alive.ts`,
         find: 'const lost = new Map(result.lost.map((claim) => [claim.attempt, claim.reason]))',
         replaceBy: 'const lost = new Map<string, LossReason>()',
       },

@@ -21,7 +21,7 @@ export const found: readonly FoundBug[] = [
     what:
       'A waiter whose push is quicker than the answer to a keep-alive that lists it as waiting keeps the deadline of the ' +
       'heartbeat before, and may be lost within moments although the answer says `granted`. Safe, but a needless loss.',
-    where: 'core/keeper.ts, #apply',
+    where: 'core/keep-alive.ts, #apply',
     seed: '147, 182, 198, 252, 304, 329 (the trace says "lost needlessly"; checked by taking the fix out again)',
     state: 'fixed: the answer confirms the lease as well',
   },

@@ -22,8 +22,8 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'Redisson #1763, #3891',
     edits: [
       {
-        file: `${core}/keeper.ts`,
-        find: '      this.#places.get(grant.attempt)?.onGranted(grant)\n',
+        file: `${core}/keep-alive.ts`,
+        find: '      terms.places.get(grant.attempt)?.onGranted(grant)\n',
         replaceBy: '',
       },
     ],

@@ -277,7 +277,7 @@ export class SimSession implements BackendSession<'fenced'> {
   #result(answer: EngineAnswer): EnqueueResult<'fenced'> {
     if (answer.kind === 'granted') return { kind: 'granted', grant: this.#grant(answer.grant) }
     if (answer.kind === 'gone') return { kind: 'session-gone' }
-    if (answer.kind === 'mismatch') throw new CapacityMismatchError(answer.name, 'one thing', 'another')
+    if (answer.kind === 'mismatch') throw new CapacityMismatchError(answer.name, answer.asked, answer.inUse)
     throw unexpected(answer)
   }
 

@@ -28,6 +28,10 @@ export const defaults = {
   namespace: 'default',
   /** A guard forgets names that nobody has touched for this long, and keeps one floor per issuer instead. */
   guardForgetAfterMs: 30 * 86_400_000,
+  /** How long a node of Redlock may take to answer. */
+  nodeTimeoutMs: 50,
+  /** The longest TTL of Redlock, and for how long a restarted node does not count. */
+  redlockMaxTtlMs: 60_000,
 } as const
 
 export const limits = {
@@ -37,6 +41,7 @@ export const limits = {
   noteBytes: 1_024,
   dataBytes: 4_096,
   issuerBytes: 400,
+  keyBytes: 1_024,
   fenceTextBytes: 4_096,
   minFenceSecretBytes: 32,
   maxCapacity: 1_000_000,

@@ -27,6 +27,7 @@ describe('belief', () => {
     expect(abortedAtMs).toBeCloseTo(startMs + ttlMs - driftMs)
     expect(signal.reason).toBeInstanceOf(LeaseLostError)
     expect((signal.reason as LeaseLostError).reason).toBe('expired')
+    expect((signal.reason as LeaseLostError).message).toContain(`Its TTL was ${ttlMs} ms.`)
   })
 
   test('G3 T8 a blocked event loop does not prolong belief: the first read after it says lost', async () => {

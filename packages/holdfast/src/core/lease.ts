@@ -54,7 +54,7 @@ export class LeaseRecord {
   readonly previousData: string | undefined
   readonly host: LeaseHost
   readonly acquiredAt: Instant
-  /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeptSession.renew`. */
+  /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeepAlives.renew`. */
   listedInFlight = 0
   confirmedInFlight = 0
   #warnedOfLongHold = false
@@ -162,7 +162,7 @@ export class LeaseRecord {
     if (this.#isOver()) return
     const heldForMs = this.heldForMs
     this.#state = 'lost'
-    this.#loss = new LeaseLostError(this.claim.name, reason)
+    this.#loss = new LeaseLostError(this.claim.name, reason, { ttlMs: this.#ttlMs })
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost')) emit('lost', { ...this.about, reason, heldForMs })
     this.#controller?.abort(this.#loss)

@@ -15,7 +15,7 @@
  */
 import assert from 'node:assert/strict'
 import { CapacityMismatchError, type LossReason } from '../../core/errors.ts'
-import { type AcquireRequest, type Claim, LOCK_CAPACITY, type LostClaim } from '../../spi.ts'
+import type { AcquireRequest, Claim, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { catchUp, Places, promote, removeSession } from './line.ts'
 import type { Situation } from './statements.ts'
@@ -87,7 +87,7 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
   // Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
   if (situation.place !== null) return null
   if (situation.capacity !== null && situation.capacity !== capacity)
-    throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(situation.capacity))
+    throw new CapacityMismatchError(name, capacity, situation.capacity)
   const isClosed = situation.closed_until !== null
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
   const token = tx.drawToken()
@@ -204,8 +204,4 @@ export function closeSession(tx: Transaction, { session }: Owner): void {
   catchUp(tx)
   removeSession(tx, session, touched)
   for (const { namespace, name } of touched) promote(tx, namespace, name)
-}
-
-export function describeCapacity(capacity: number): string {
-  return capacity === LOCK_CAPACITY ? 'a lock' : `a semaphore of ${capacity} permits`
 }

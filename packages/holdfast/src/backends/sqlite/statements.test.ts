@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
-import { SqliteWorld } from '../../../test/sqlite/world.ts'
+import { SqliteRig } from '../../../test/sqlite/rig.ts'
 import { Database } from './database.ts'
 import { prepareStatements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 
 describe('the statements', () => {
   test('find their rows by a key: none but those of a whole session reads a whole table, or one list once per row of another', async () => {
-    await using world = new SqliteWorld()
-    world.open()
-    const connection = new DatabaseSync(world.path)
+    await using rig = new SqliteRig()
+    rig.open()
+    const connection = new DatabaseSync(rig.path)
     const texts: string[] = []
     const listening = {
       prepare(sql: string) {

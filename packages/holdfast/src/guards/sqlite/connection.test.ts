@@ -1,12 +1,10 @@
 /** What is specific to SQLite: connections of every kind, from their opening to their end. */
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { afterEach, beforeEach, describe, test } from 'vitest'
-import { createTable, fence, readCell, writeCell } from '../../../test/guard-table.ts'
+import { beforeEach, describe, test } from 'vitest'
+import { createGuardedFile, fence, readCell, writeCell } from '../../../test/guard-table.ts'
 import { type SqliteDatabase, sqliteGuard } from '../sqlite.ts'
 
 describe('sqliteGuard and its connection', () => {
@@ -15,15 +13,11 @@ describe('sqliteGuard and its connection', () => {
   let database: DatabaseSync
 
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'holdfast-guard-'))
-    path = join(folder, 'data.db')
-    database = new DatabaseSync(path)
-    createTable(database)
-  })
-
-  afterEach(async () => {
-    if (database.isOpen) database.close()
-    await rm(folder, { recursive: true })
+    const file = await createGuardedFile()
+    folder = file.folder
+    path = file.path
+    database = file.database
+    return file.remove
   })
 
   test('connections that read numbers or return arrays, and those that cannot say whether they are in a transaction', async () => {

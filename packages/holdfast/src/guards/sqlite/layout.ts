@@ -14,7 +14,7 @@ const tables = `
 
   INSERT OR IGNORE INTO holdfast_guard_layout (only_row, version) VALUES (1, ${LAYOUT_VERSION});
 
-  -- The newest fence of every name, and the highest exclusive token among all that were seen.
+  -- The newest fence of every name, and the highest exclusive token among all that were seen or may have been forgotten.
   CREATE TABLE IF NOT EXISTS holdfast_guard_names (
     guard           TEXT NOT NULL,
     name            TEXT NOT NULL,

@@ -1,5 +1,6 @@
-/** Runs a program of `children/` in a process of its own: what a process does by itself only a process can show. */
+/** Runs a program straight from the sources in a process of its own: what a process does only a process can show. */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 
@@ -7,27 +8,31 @@ export interface Ended {
   /** Null if a signal ended it. */
   readonly code: number | null
   readonly signal: NodeJS.Signals | null
-  /** The lines that it printed. */
+  /** The lines that it printed; a last one that was cut off is left out. */
   readonly lines: readonly string[]
   readonly errors: string
 }
 
-export interface Child {
+export interface Program {
   readonly process: ChildProcess
+  /** When it has ended and all that it printed has been read. */
   readonly ended: Promise<Ended>
-  /** Resolves when the child has printed this line; rejects if it ends before. */
-  printed(line: string): Promise<void>
+  /** Resolves when it has printed this line, or any; rejects if it ends before. */
+  printed(line?: string): Promise<void>
 }
 
-/** `name` is a file of `children/`; it and the child end with the test at the latest. */
-export function runChild(name: string, ...given: string[]): Child {
-  const path = join(import.meta.dirname, 'children', name)
-  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', path, ...given], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
+// Starting costs most; what was compiled once need not be compiled again.
+const env = { ...process.env, NODE_COMPILE_CACHE: join(tmpdir(), 'holdfast-test-cache') }
+
+/** It ends with the test at the latest. */
+export function startProgram(path: string, ...given: readonly (string | number)[]): Program {
+  const args = ['--disable-warning=ExperimentalWarning', path, ...given.map(String)]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
   onTestFinished(() => void child.kill('SIGKILL'))
   let output = ''
   let errors = ''
+  let hasEnded = false
+  const lines = () => output.split('\n').slice(0, -1)
   const listeners = new Set<() => void>()
   const tell = () => {
     for (const listener of listeners) listener()
@@ -39,8 +44,6 @@ export function runChild(name: string, ...given: string[]): Child {
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     errors += text
   })
-  const lines = () => output.split('\n').slice(0, -1)
-  let hasEnded = false
   const ended = new Promise<Ended>((resolve, reject) => {
     child.once('error', reject)
     child.once('close', (code, signal) => {
@@ -49,10 +52,10 @@ export function runChild(name: string, ...given: string[]): Child {
       tell()
     })
   })
-  const printed = (line: string) =>
+  const printed = (line?: string) =>
     new Promise<void>((resolve, reject) => {
       const look = () => {
-        if (lines().includes(line)) resolve()
+        if (line === undefined ? lines().length > 0 : lines().includes(line)) resolve()
         else if (hasEnded) reject(new Error(`it ended without "${line}": ${output}${errors}`))
         else return
         listeners.delete(look)

@@ -15,7 +15,7 @@ import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts
 /** What every session of this backend can do. */
 export type FullSession = Required<Omit<BackendSession<'fenced'>, 'waitForFree'>>
 
-export class SqliteWorld implements AsyncDisposable {
+export class SqliteRig implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
   readonly path = join(this.folder, 'locks.db')
   readonly socketFolder = join(this.folder, 'run')

@@ -1,4 +1,5 @@
 /** What the backend and its sessions share: the open file, the way to write to it, and those who wait. */
+import { throwIfCalledOff } from '../../core/backend-kit.ts'
 import { type Clock, sleep } from '../../core/clock.ts'
 import { ClosedError } from '../../core/errors.ts'
 import { publicIdOf, type Random } from '../../core/ids.ts'
@@ -16,7 +17,7 @@ import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { Writer } from './writer.ts'
 
-export interface EngineOptions {
+export interface ConnectionOptions {
   readonly file: OpenFile
   readonly synchronous: Synchronous
   readonly namespace: string
@@ -33,7 +34,7 @@ const READ_AGAIN_AFTER_MS = 5
 /** Its own work cannot be called off. */
 const nobody = new AbortController().signal
 
-export class Engine {
+export class Connection {
   readonly namespace: string
   readonly clock: Clock
   readonly machine: MachineIdentity
@@ -46,7 +47,7 @@ export class Engine {
   readonly #writer: Writer
   #closed = false
 
-  constructor(options: EngineOptions) {
+  constructor(options: ConnectionOptions) {
     const { file, clock, random, namespace, pollMs } = options
     const { statistics } = this
     this.namespace = namespace
@@ -115,9 +116,9 @@ export class Engine {
     this.#database.close()
   }
 
-  #check({ signal }: Call): void {
+  #check(call: Call): void {
     if (this.#closed) throw new ClosedError('The sqlite backend')
-    if (signal.aborted) throw unavailable('called off before it was sent', 'not-applied', signal.reason)
+    throwIfCalledOff('sqlite', call)
   }
 
   #committed(tx: Transaction): void {
