@@ -1,4 +1,5 @@
 /** Opens a locker from a URL, so that moving to another engine is a change of configuration. */
+import type { RedisOptions } from './backends/redis/index.ts'
 import { InvalidArgumentError, quote, UnsupportedError } from './core/errors.ts'
 import { createLocker, type LockerOptions } from './core/locker.ts'
 import { checkInteger, checkKnownOptions, checkOneOf } from './core/options.ts'
@@ -27,11 +28,14 @@ const commonParameters = ['namespace', 'issuer', 'epoch']
 const openers: Record<string, (url: LockerUrl) => Promise<Backend<Fencing>>> = {
   memory: openMemory,
   sqlite: openSqlite,
+  redis: openRedis,
+  rediss: openRedis,
+  redlock: openRedlock,
 }
 
 /**
- * `memory:`, `memory:shared-name` or `sqlite:path/to/file.db`, with options as query parameters:
- * `?namespace=…&issuer=…&epoch=…`.
+ * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port` or `redlock://a,b,c`, with options as query
+ * parameters: `?namespace=…&issuer=…&epoch=…`.
  */
 export function openLocker(
   url: string,
@@ -100,11 +104,15 @@ function parseLockerUrl(url: unknown): LockerUrl {
 /** The location as a path or a name, for engines that have no host. */
 function withoutHost({ scheme, location }: LockerUrl): string {
   // memory://jobs would quietly be another engine than memory:jobs, and sqlite://locks.db a file in the root folder.
-  if (/^\/\/(?!\/)/.test(location))
+  if (/^\/\/(?!\/)/.test(location)) {
+    // With an @ it was meant for another engine, and may hold a password.
+    const rest = /@|^$/.test(location.slice(2)) ? '…' : location.slice(2)
+    const meant = [`${scheme}:${rest}`, ...(rest.includes('/') ? [`${scheme}:/${rest}`] : [])]
     throw new InvalidArgumentError(
       'url',
-      `must not have // after ${scheme}:, because there is no host to name; write '${scheme}:…' or '${scheme}:/…'.`,
+      `must not have // after ${scheme}:, because there is no host to name; write ${meant.map(quote).join(' or ')}.`,
     )
+  }
   try {
     return decodeURIComponent(location)
   } catch {
@@ -167,4 +175,54 @@ async function openSqlite(url: LockerUrl): Promise<Backend<'fenced'>> {
       synchronous: checkOneOf('synchronous', synchronous, ['normal', 'full']),
     }),
   })
+}
+
+async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
+  const [{ openRedis }, { clientFromUrl }] = await Promise.all([
+    import('./backends/redis/assemble.ts'),
+    import('./backends/redis/from-url.ts'),
+  ])
+  const { parameters } = url
+  const fencing = parameters.get('fencing')
+  const count = parameters.get('waitReplicas')
+  const options: Omit<RedisOptions, 'client'> = {
+    ...commonOptions(url, ['fencing', 'waitReplicas', 'waitTimeoutMs']),
+    ...(fencing !== undefined && { fencing: checkOneOf('fencing', fencing, ['clock-backed']) }),
+    ...(count !== undefined && {
+      waitReplicas: { count: Number(count), timeoutMs: Number(parameters.get('waitTimeoutMs') ?? 1_000) },
+    }),
+  }
+  const { client, close } = await clientFromUrl(url.scheme, url.location, {
+    ioredis: () => import('ioredis'),
+    redis: () => import('redis'),
+  })
+  try {
+    return openRedis({ ...options, client }, { closeClient: close })
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
+  const [{ assembleRedlock }, { nodesFromUrl, optionsFromParameters, parameterNames }, { clientFromUrl }] =
+    await Promise.all([
+      import('./backends/redlock/assemble.ts'),
+      import('./backends/redlock/from-url.ts'),
+      import('./backends/redis/from-url.ts'),
+    ])
+  const options = { ...commonOptions(url, parameterNames), ...optionsFromParameters(url.parameters) }
+  const libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
+  const opened = await Promise.all(
+    nodesFromUrl(url.location, url.parameters).map(({ scheme, location }) =>
+      clientFromUrl(scheme, location, libraries, { mayBeDown: true }),
+    ),
+  )
+  const closeClients = async () => void (await Promise.all(opened.map(({ close }) => close())))
+  try {
+    return assembleRedlock({ ...options, clients: opened.map(({ client }) => client) }, { closeClients })
+  } catch (error) {
+    await closeClients()
+    throw error
+  }
 }

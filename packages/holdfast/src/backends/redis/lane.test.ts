@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'vitest'
+import { isHoldfastError } from '../../core/errors.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import type { Answer } from './answers.ts'
+import { Lane, type Request } from './lane.ts'
+
+const request = (key: string): Request => ({ key, args: [] })
+const call = (signal = new AbortController().signal) => ({ signal })
+
+/** A lane whose calls are answered when the test says so. */
+function stage() {
+  const clock = createFakeClock()
+  const calls: { requests: readonly Request[]; answer(): void; fail(error: Error): void }[] = []
+  const lane = new Lane({
+    clock,
+    send: (requests) =>
+      new Promise<readonly Answer[]>((resolve, reject) => {
+        const answers = requests.map(({ key }): Answer => ({ kind: 'granted', token: BigInt(key) }))
+        calls.push({ requests, answer: () => resolve(answers), fail: reject })
+      }),
+  })
+  return { clock, lane, calls }
+}
+
+describe('requests that leave together', () => {
+  test('a single request leaves at once, and those that come meanwhile leave together, each with its own answer', async () => {
+    const { clock, lane, calls } = stage()
+    const first = lane.add(request('1'), call())
+    await clock.settle()
+    const others = [lane.add(request('2'), call()), lane.add(request('3'), call())]
+    await clock.settle()
+    assert.deepEqual(
+      calls.map(({ requests }) => requests.length),
+      [1],
+    )
+    calls[0]?.answer()
+    await first
+    await clock.settle()
+    assert.deepEqual(
+      calls.map(({ requests }) => requests.length),
+      [1, 2],
+    )
+    calls[1]?.answer()
+    assert.deepEqual(await Promise.all(others), [
+      { kind: 'granted', token: 2n },
+      { kind: 'granted', token: 3n },
+    ])
+  })
+
+  test('when many wait, a second call leaves beside the first, and no third', async () => {
+    const { clock, lane, calls } = stage()
+    const answers = [lane.add(request('0'), call())]
+    await clock.settle()
+    for (let index = 1; index <= 40; index++) answers.push(lane.add(request(String(index)), call()))
+    await clock.settle()
+    assert.equal(calls.length, 2)
+    for (let index = 41; index <= 80; index++) answers.push(lane.add(request(String(index)), call()))
+    await clock.settle()
+    assert.equal(calls.length, 2)
+    calls[0]?.answer()
+    await clock.settle()
+    for (let index = 1; index < 6; index++) {
+      calls[index]?.answer()
+      await clock.settle()
+    }
+    assert.equal((await Promise.all(answers)).length, 81)
+  })
+
+  test('G11 a call that fails fails for all in it, and for nobody else', async () => {
+    const { clock, lane, calls } = stage()
+    const lost = Promise.allSettled([lane.add(request('1'), call()), lane.add(request('2'), call())])
+    await clock.settle()
+    const next = lane.add(request('3'), call())
+    calls[0]?.fail(new Error('the connection broke'))
+    assert((await lost).every(({ status }) => status === 'rejected'))
+    await clock.settle()
+    calls[1]?.answer()
+    assert.deepEqual(await next, { kind: 'granted', token: 3n })
+  })
+
+  test('T16 whoever is called off is answered soon: not applied before it was sent, unknown after', async () => {
+    const { clock, lane, calls } = stage()
+    const isOutcome = (outcome: string) => (error: unknown) =>
+      isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === outcome
+    await assert.rejects(lane.add(request('1'), call(AbortSignal.abort())), isOutcome('not-applied'))
+    const controller = new AbortController()
+    const waiting = lane.add(request('2'), call(controller.signal))
+    await clock.advance(1_000)
+    controller.abort()
+    await assert.rejects(waiting, isOutcome('unknown'))
+    calls[0]?.answer()
+  })
+})
