@@ -5,7 +5,9 @@
 export class Cancellation {
   #cancelled = false
   #reason: unknown
-  #callbacks: Set<() => void> | undefined
+  /** Most have one callback at a time, and need no set for it. */
+  #callback: (() => void) | undefined
+  #others: Set<() => void> | undefined
   #controller: AbortController | undefined
 
   get cancelled(): boolean {
@@ -30,8 +32,10 @@ export class Cancellation {
     this.#reason = reason
     this.#controller?.abort(reason)
     // What one callback takes back of the others is not called any more.
-    for (const callback of this.#callbacks ?? []) callback()
-    this.#callbacks = undefined
+    this.#callback?.()
+    this.#callback = undefined
+    for (const callback of this.#others ?? []) callback()
+    this.#others = undefined
   }
 
   /** Runs `callback` when cancelled (now, if it already is); the returned function takes it back. */
@@ -40,9 +44,12 @@ export class Cancellation {
       callback()
       return () => {}
     }
-    this.#callbacks ??= new Set()
-    this.#callbacks.add(callback)
-    return () => this.#callbacks?.delete(callback)
+    if (this.#callback === undefined) this.#callback = callback
+    else this.#others = (this.#others ?? new Set()).add(callback)
+    return () => {
+      if (this.#callback === callback) this.#callback = undefined
+      else this.#others?.delete(callback)
+    }
   }
 
   /** Cancels together with a caller's signal; the returned function unties the two. */

@@ -17,6 +17,8 @@ describe('defaults', () => {
     assert.equal(defaults.driftShareOfTtl, 0.01)
     assert.equal(defaults.driftFloorMs, 2)
     assert.equal(defaults.maxSessions, 32)
+    assert.equal(defaults.optimisticRetries, 3)
+    assert.equal(defaults.optimisticJitterMs, 100)
   })
 
   test('limits are what the design fixes', () => {

@@ -32,6 +32,15 @@ export const defaults = {
   nodeTimeoutMs: 50,
   /** The longest TTL of Redlock, and for how long a restarted node does not count. */
   redlockMaxTtlMs: 60_000,
+  /** `optimisticUpdate`: how often it tries again, after a pause of up to so much. */
+  optimisticRetries: 3,
+  optimisticJitterMs: 100,
+  /** For how long the result of an idempotency key is kept. */
+  idempotentKeepMs: 86_400_000,
+  /** For how long a claimed job is hidden from others, how often it is given out at most, and how long it is kept when done. */
+  jobVisibilityMs: 30_000,
+  jobMaxAttempts: 5,
+  jobKeepMs: 86_400_000,
 } as const
 
 export const limits = {
@@ -46,6 +55,8 @@ export const limits = {
   minFenceSecretBytes: 32,
   maxCapacity: 1_000_000,
   maxEpoch: 2_047,
+  /** What is stored of a result, a failure or a job. */
+  storedBytes: 1_048_576,
 } as const
 
 /** The drift that most engines declare: 1 % of the TTL + 2 ms. */

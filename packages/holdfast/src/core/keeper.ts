@@ -2,7 +2,8 @@
  * One session of the engine, and everything that rides on it: leases, and places in line. Keep-alives prolong all of it
  * together (`keep-alive.ts`); here is what they prolong, until when it may be believed, and how it ends.
  *
- *   open ──unresolved claim, or worn out──▶ open, but takes no new leases   [takesNewLeases]
+ *   open ──unresolved claim──▶ open, but takes no new leases                [isSound]
+ *   open ──worn out──▶ open, takes new leases only if no other can          [takesNewLeases]
  *   open ──its own deadline | engine says gone | unresolved for one TTL──▶ gone   [end]
  *   open ──close──▶ gone
  *
@@ -92,8 +93,13 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return !this.#ended.cancelled
   }
 
+  /** Open, and nothing is unresolved: a lease that is put on it will not be lost for the sake of another. */
+  get isSound(): boolean {
+    return this.isOpen && this.#unresolved.size === 0
+  }
+
   get takesNewLeases(): boolean {
-    return this.isOpen && this.#unresolved.size === 0 && !this.#isWornOut
+    return this.isSound && !this.#isWornOut
   }
 
   get isIdle(): boolean {
@@ -109,7 +115,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   /** Every abandoned attempt leaves a mark at the engine for as long as the session lives. */
   get #isWornOut(): boolean {
-    return this.#unresolved.abandoned >= defaults.maxAbandonedPerSession
+    return this.#unresolved.abandoned >= this.#context.maxAbandonedPerSession
   }
 
   driftMs(ttlMs: number): number {
@@ -169,14 +175,16 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       stop: this.#ended,
     }
     const release = (call: Call) => this.engineSession.release(claim, { keepForMs }, call)
+    this.#inFlight.add(claim.attempt)
     try {
-      return await this.inFlight(claim, () => callEngine(this.#context, limits, release))
+      return await callEngine(this.#context, limits, release)
     } catch (error) {
       // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
       if (!this.#ended.cancelled) this.resolve(claim, keepForMs)
       if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
       return 'unknown'
     } finally {
+      this.#inFlight.delete(claim.attempt)
       this.#noteIdle()
     }
   }

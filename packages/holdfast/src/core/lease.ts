@@ -48,7 +48,6 @@ export interface LeaseHost {
 
 export class LeaseRecord {
   readonly claim: Claim
-  readonly id: string
   readonly terms: LeaseTerms
   readonly token: bigint | null
   readonly previousData: string | undefined
@@ -68,13 +67,16 @@ export class LeaseRecord {
   constructor(host: LeaseHost, grant: Grant<Fencing>, token: bigint | null, terms: LeaseTerms) {
     this.host = host
     this.claim = grant
-    this.id = publicIdOf(grant.attempt)
     this.terms = terms
     this.token = token
     this.previousData = grant.previousData
     this.acquiredAt = instantOf(host.clock)
     this.#since = grant.since
     this.#ttlMs = grant.ttlMs
+  }
+
+  get id(): string {
+    return publicIdOf(this.claim.attempt)
   }
 
   get state(): LeaseState {
