@@ -21,10 +21,21 @@
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import {
+  fileOf,
+  isInTransaction,
+  isSqliteDatabase,
+  ownStep,
+  type SqliteDatabase,
+  type TransactionTerms,
+  transact,
+  whileBusy,
+} from '../clients/sqlite/index.ts'
 import type { Clock } from '../core/clock.ts'
 import { ClosedError, InvalidArgumentError, quote } from '../core/errors.ts'
 import type { Fence } from '../core/fence.ts'
 import { checkName } from '../core/names.ts'
+import { Turns } from '../core/turns.ts'
 import { announceAccepted, pass } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
@@ -36,14 +47,11 @@ import {
   checkRunOptions,
   type GuardSettings,
 } from './settings.ts'
-import { fileOf, isInTransaction, isSqliteDatabase, type SqliteDatabase } from './sqlite/client.ts'
 import { ensureLayout } from './sqlite/layout.ts'
 import { SqliteStore } from './sqlite/store.ts'
-import { ownStep, type TransactionTerms, transact, whileBusy } from './sqlite/transaction.ts'
-import { Turns } from './turns.ts'
 
+export type { SqliteDatabase, SqliteParameter, SqliteStatement } from '../clients/sqlite/index.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
-export type { SqliteDatabase, SqliteParameter, SqliteStatement } from './sqlite/client.ts'
 
 export interface SqliteGuardOptions extends GuardOptions {
   readonly clock?: Clock

@@ -1,4 +1,4 @@
-/** The part of `node:sqlite` that the guard uses; any connection that has it will do. */
+/** The part of `node:sqlite` that guards and the like use; any connection that has it will do. */
 export interface SqliteStatement {
   get(...parameters: SqliteParameter[]): unknown
   run(...parameters: SqliteParameter[]): { readonly changes: number | bigint }

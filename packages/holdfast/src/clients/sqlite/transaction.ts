@@ -32,6 +32,8 @@ export interface TransactionTerms {
   readonly database: SqliteDatabase
   readonly clock: Clock
   readonly signal: AbortSignal | undefined
+  /** Who speaks in messages. */
+  readonly who?: string
 }
 
 export async function transact<T>(terms: TransactionTerms, body: () => Promise<T>): Promise<T> {
@@ -52,22 +54,27 @@ export async function transact<T>(terms: TransactionTerms, body: () => Promise<T
   }
 }
 
-/** The guard's own use of the file: its failures are typed, whereas what an effect throws is passed on as it is. */
-export function ownStep<T>(file: SqliteDatabase | string, step: () => T): T {
+/** Our own use of the file: its failures are typed, whereas what an effect throws is passed on as it is. */
+export function ownStep<T>(file: SqliteDatabase | string, step: () => T, who?: string): T {
   try {
     return step()
   } catch (error) {
-    throw isHoldfastError(error) ? error : unavailable(file, error, 'not-applied')
+    throw isHoldfastError(error) ? error : unavailable(file, error, 'not-applied', who)
   }
 }
 
-function unavailable(file: SqliteDatabase | string, error: unknown, outcome: CallOutcome): HoldfastError {
+function unavailable(
+  file: SqliteDatabase | string,
+  error: unknown,
+  outcome: CallOutcome,
+  who = 'guard',
+): HoldfastError {
   const where = quote(typeof file === 'string' ? file : fileOf(file) || 'a database in memory')
   const remedy = remedyFor(error)
   if (remedy !== undefined)
-    return new UnsupportedError(`The guard cannot use ${where}: ${remedy}`, { cause: error })
+    return new UnsupportedError(`The ${who} cannot use ${where}: ${remedy}`, { cause: error })
   const message = error instanceof Error ? error.message : String(error)
-  return new BackendUnavailableError('sqlite', `guard on ${where}: ${message}`, outcome, { cause: error })
+  return new BackendUnavailableError('sqlite', `${who} on ${where}: ${message}`, outcome, { cause: error })
 }
 
 /**
@@ -79,7 +86,7 @@ export async function whileBusy<T>(
   step: () => T,
   outcome: CallOutcome = 'not-applied',
 ): Promise<T> {
-  const { database, clock, signal } = terms
+  const { database, clock, signal, who } = terms
   const startMs = clock.monotonicMs()
   for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
     try {
@@ -87,9 +94,10 @@ export async function whileBusy<T>(
     } catch (error) {
       // A constraint that is checked at the end is the effect's own mistake.
       if (isConstraintViolation(error)) throw error
-      if (!isBusy(error)) throw unavailable(database, error, outcome)
+      if (!isBusy(error)) throw unavailable(database, error, outcome, who)
       // Busy means refused, so even a COMMIT that gives up here has not been applied: it is rolled back.
-      if (clock.monotonicMs() - startMs >= LONGEST_BUSY_MS) throw unavailable(database, error, 'not-applied')
+      if (clock.monotonicMs() - startMs >= LONGEST_BUSY_MS)
+        throw unavailable(database, error, 'not-applied', who)
     }
     await sleep(clock, pauseMs, { ...(signal !== undefined && { signal }), keepsProcessAlive: true })
   }
