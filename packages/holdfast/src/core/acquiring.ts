@@ -50,8 +50,12 @@ export class Acquiring<F extends Fencing> {
     }
     const stop = stopWith(this.#closing, signal)
     // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
-    const noAnswer = `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`
-    let whyNot: () => unknown = () => new BackendUnavailableError(backendName, noAnswer, 'unknown')
+    let whyNot: () => unknown = () =>
+      new BackendUnavailableError(
+        backendName,
+        `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`,
+        'unknown',
+      )
     // This timer also keeps the process alive while a caller waits, however long that is.
     const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
       keepsProcessAlive: true,

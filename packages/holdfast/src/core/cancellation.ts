@@ -1,3 +1,5 @@
+import { TransientMap } from './transient-map.ts'
+
 /**
  * A reason to stop, raised at most once: what a deadline, a caller's signal, a closing locker and a lost place in
  * line have in common. Lighter than an AbortSignal, which is made only when a backend asks for it.
@@ -7,7 +9,7 @@ export class Cancellation {
   #reason: unknown
   /** Most have one callback at a time, and need no set for it. */
   #callback: (() => void) | undefined
-  #others: Set<() => void> | undefined
+  #others: TransientMap<() => void, true> | undefined
   #controller: AbortController | undefined
 
   get cancelled(): boolean {
@@ -34,7 +36,7 @@ export class Cancellation {
     // What one callback takes back of the others is not called any more.
     this.#callback?.()
     this.#callback = undefined
-    for (const callback of this.#others ?? []) callback()
+    for (const callback of this.#others?.keys() ?? []) callback()
     this.#others = undefined
   }
 
@@ -45,7 +47,10 @@ export class Cancellation {
       return () => {}
     }
     if (this.#callback === undefined) this.#callback = callback
-    else this.#others = (this.#others ?? new Set()).add(callback)
+    else {
+      this.#others ??= new TransientMap()
+      this.#others.set(callback, true)
+    }
     return () => {
       if (this.#callback === callback) this.#callback = undefined
       else this.#others?.delete(callback)

@@ -38,6 +38,11 @@ export function elapsedMs(clock: Clock, since: Instant): number {
   return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)
 }
 
+/** The same for who has looked at the clock already. */
+export function elapsedUntil(now: Instant, since: Instant): number {
+  return Math.max(now.monotonicMs - since.monotonicMs, now.wallMs - since.wallMs)
+}
+
 /** Which of two requests was sent later; while the machine slept only the wall clock moved. */
 export function laterOf(a: Instant, b: Instant): Instant {
   if (b.monotonicMs === a.monotonicMs) return b.wallMs > a.wallMs ? b : a
@@ -164,6 +169,8 @@ class TimerList {
   remove(timer: ListedTimer): void {
     timer.before.after = timer.after
     timer.after.before = timer.before
+    // A collected neighbour must not keep those alive that came after it.
+    timer.before = timer.after = timer
     if (timer.keepsProcessAlive && --this.#keepingAlive === 0) this.#handle?.unref()
   }
 

@@ -148,6 +148,8 @@ describe('events of holding', () => {
     let handle: { id: string } | undefined = await ours.acquire('n')
     const { id } = handle
     handle = undefined
+    // It is watched from its first renewal on.
+    await clock.advance(6_000)
     for (let rounds = 0; rounds < 50 && eventsOf('dropped').length === 0; rounds++) {
       globalThis.gc?.()
       await clock.settle()

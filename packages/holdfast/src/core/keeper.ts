@@ -14,14 +14,16 @@
 import type { BackendSession, Call, Claim, Fencing, Grant } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation } from './cancellation.ts'
-import { type Clock, elapsedMs, type Instant, laterOf, type Timer } from './clock.ts'
+import { type Clock, elapsedMs, elapsedUntil, type Instant, instantOf, laterOf, type Timer } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
+import { watchForDrop } from './dropped.ts'
 import { BackendUnavailableError, type LossReason } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import { withEpoch } from './fence.ts'
 import { KeepAlives, type PlaceInLine } from './keep-alive.ts'
 import { type AtEngine, type LeaseHost, LeaseRecord, type LeaseTerms } from './lease.ts'
+import { TransientMap } from './transient-map.ts'
 import type { CallOptions, ReleaseOutcome } from './types.ts'
 import { Unresolved } from './unresolved.ts'
 
@@ -32,13 +34,13 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly epoch: number
   readonly #context: LockerContext
   readonly #onEnd: (session: KeptSession<F>) => void
-  readonly #leases = new Map<string, LeaseRecord>()
+  readonly #leases = new TransientMap<string, LeaseRecord>()
   /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
   readonly #lingering = new Map<string, LeaseRecord>()
-  readonly #places = new Map<string, PlaceInLine<F>>()
+  readonly #places = new TransientMap<string, PlaceInLine<F>>()
   readonly #unresolved: Unresolved
   /** Attempts that are being asked for or released right now: the engine may know more of them than we do. */
-  readonly #inFlight = new Set<string>()
+  readonly #inFlight = new TransientMap<string, true>()
   readonly #keepAlives: KeepAlives<F>
   readonly #ended = new Cancellation()
   #since: Instant
@@ -125,22 +127,23 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** A lease for what the engine granted, or null if its time is already up (T6): then it is given back. */
   adopt(grant: Grant<F>, terms: LeaseTerms): LeaseRecord | null {
     if (!this.isOpen) return null
-    const leftMs = grant.ttlMs - this.driftMs(grant.ttlMs) - elapsedMs(this.clock, grant.since)
+    const now = instantOf(this.clock)
+    const leftMs = grant.ttlMs - this.driftMs(grant.ttlMs) - elapsedUntil(now, grant.since)
     if (leftMs <= 0) {
       this.resolve(grant)
       return null
     }
     const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)
-    const lease = new LeaseRecord(this, grant, token, terms)
+    const lease = new LeaseRecord(this, grant, token, terms, now)
     this.#leases.set(grant.attempt, lease)
     const firstDueMs = Math.min(leftMs, terms.maxHoldMs)
-    if (this.clock.monotonicMs() + firstDueMs < this.#deadlineTimerDueMs) this.#armDeadlineTimer(firstDueMs)
+    if (now.monotonicMs + firstDueMs < this.#deadlineTimerDueMs) this.#armDeadlineTimer(firstDueMs)
     return lease
   }
 
   /** While `work` runs, the attempt is ours even if the engine's word on it has not arrived. */
   async inFlight<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
-    this.#inFlight.add(claim.attempt)
+    this.#inFlight.set(claim.attempt, true)
     try {
       return await work()
     } finally {
@@ -175,7 +178,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       stop: this.#ended,
     }
     const release = (call: Call) => this.engineSession.release(claim, { keepForMs }, call)
-    this.#inFlight.add(claim.attempt)
+    this.#inFlight.set(claim.attempt, true)
     try {
       return await callEngine(this.#context, limits, release)
     } catch (error) {
@@ -225,6 +228,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     if (!this.isOpen) return
     let earliestMs = this.#timeLeftMs()
     for (const lease of this.#leases.values()) {
+      watchForDrop(lease)
       const leftMs = lease.remainingMs
       if (leftMs > 0) earliestMs = Math.min(earliestMs, leftMs)
     }

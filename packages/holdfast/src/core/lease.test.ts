@@ -235,6 +235,7 @@ describe('dropped leases', () => {
     const client = locker({ dropsLeases: true })
     const takeAndDrop = async () => (await client.acquire('dropped-one', { ttlMs })).signal
     const signal = await takeAndDrop()
+    await clock.advance(ttlMs / 2)
     const events = await eventsDuring('dropped', async () => {
       for (let turn = 0; turn < 50 && !signal.aborted; turn++) {
         globalThis.gc?.()

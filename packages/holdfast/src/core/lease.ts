@@ -56,6 +56,8 @@ export class LeaseRecord {
   /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeepAlives.renew`. */
   listedInFlight = 0
   confirmedInFlight = 0
+  /** What the caller holds in their hands, until it is watched for being dropped (`dropped.ts`). */
+  handle: object | undefined
   #warnedOfLongHold = false
   #state: LeaseState = 'held'
   #since: Instant
@@ -64,13 +66,19 @@ export class LeaseRecord {
   #loss: LeaseLostError | undefined
   #releasing: Promise<ReleaseOutcome> | undefined
 
-  constructor(host: LeaseHost, grant: Grant<Fencing>, token: bigint | null, terms: LeaseTerms) {
+  constructor(
+    host: LeaseHost,
+    grant: Grant<Fencing>,
+    token: bigint | null,
+    terms: LeaseTerms,
+    now: Instant = instantOf(host.clock),
+  ) {
     this.host = host
     this.claim = grant
     this.terms = terms
     this.token = token
     this.previousData = grant.previousData
-    this.acquiredAt = instantOf(host.clock)
+    this.acquiredAt = now
     this.#since = grant.since
     this.#ttlMs = grant.ttlMs
   }
@@ -184,7 +192,7 @@ export class LeaseRecord {
     this.judge()
     if (this.#releasing !== undefined) return this.#releasing
     if (this.#state === 'lost') return Promise.resolve('not-held')
-    const heldForMs = this.heldForMs
+    const heldForMs = hasListeners('released') ? this.heldForMs : 0
     this.#state = 'released'
     const keepForMs = this.#leftOf(holdAtLeastMs)
     this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((outcome) => {
@@ -201,6 +209,7 @@ export class LeaseRecord {
 
   /** By the monotonic clock alone: a stepped wall clock must not shorten what was promised to others. */
   #leftOf(holdAtLeastMs: number): number {
+    if (holdAtLeastMs === 0) return 0
     return Math.max(0, holdAtLeastMs - (this.host.clock.monotonicMs() - this.acquiredAt.monotonicMs))
   }
 
@@ -220,6 +229,7 @@ export class LeaseRecord {
   }
 
   #timeLeftMs(): number {
+    if (this.terms.maxHoldMs === Number.POSITIVE_INFINITY) return this.engineLeftMs
     return Math.min(this.engineLeftMs, this.maxHoldLeftMs)
   }
 }

@@ -34,13 +34,24 @@ const notHeld: Answer = { kind: 'not-held' }
 const prolonged: Answer = { kind: 'prolonged' }
 const grantedUnfenced: Answer = { kind: 'granted', token: null }
 
-export function readAnswer(reply: RedisReply | undefined): Answer {
+/** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
+export function readReply(reply: RedisReply, count: number): { answers: Answer[]; note?: string } | null {
+  const texts = typeof reply === 'string' ? reply.split(' ') : reply
+  if (!Array.isArray(texts) || texts.length < count) return null
+  const answers: Answer[] = []
+  for (let index = 0; index < count; index++) answers.push(readAnswer(texts[index]))
+  return texts.length === count ? { answers } : { answers, note: String(texts[count]) }
+}
+
+function readAnswer(reply: RedisReply | undefined): Answer {
   if (Array.isArray(reply)) return readGrant(reply)
+  if (reply === 'g') return grantedUnfenced
+  if (reply === 'r') return released
   if (typeof reply !== 'string') throw new TypeError('redis: a script has answered with something unknown')
   const rest = reply.slice(1)
   switch (reply[0]) {
     case 'g':
-      return rest === '' ? grantedUnfenced : { kind: 'granted', token: BigInt(rest) }
+      return { kind: 'granted', token: BigInt(rest) }
     case 'b':
       return rest === '' ? busy : { kind: 'busy', retryAfterMs: Number(rest) }
     case 'm':
@@ -49,8 +60,6 @@ export function readAnswer(reply: RedisReply | undefined): Answer {
       return { kind: 'waiting', told: readTold(rest.slice(1)) }
     case 'x':
       return abandoned
-    case 'r':
-      return released
     case 'n':
       return notHeld
     case 'k':

@@ -56,6 +56,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   readonly #ending = new AbortController()
   #checked: Promise<void> | undefined
   #subscribed: Promise<Subscription> | undefined
+  #isListening = false
   #isClosed = false
 
   constructor(options: RedisBackendOptions<F>) {
@@ -72,7 +73,14 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
       pollMs,
       look: (requests) => engine.sendAll(requests, { signal: this.#ending.signal }),
     })
-    this.#tools = { engine, room: this.#room, confirming, channel: (call) => this.#listen(call) }
+    this.#tools = {
+      engine,
+      room: this.#room,
+      confirming,
+      channel: this.#channel,
+      isListening: () => this.#isListening,
+      listen: (call) => this.#listen(call),
+    }
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>> {
@@ -184,7 +192,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
 
   /** Once for all sessions; what has failed is tried again by the next. */
   async #check(call: Call): Promise<void> {
-    this.#checked ??= this.#options.checkServer(call).then(async () => void (await this.#listen(call)))
+    this.#checked ??= this.#options.checkServer(call).then(() => this.#listen(call))
     const checked = this.#checked
     try {
       await checked
@@ -195,7 +203,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   }
 
   /** One subscription for the process, from the first session on: the first who waits shall not wait for it. */
-  async #listen(call: Call): Promise<string> {
+  async #listen(call: Call): Promise<void> {
     this.#subscribed ??= this.#engine.connection.subscribe(
       this.#channel,
       (message) => this.#room.receive(message),
@@ -205,11 +213,11 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     const subscribed = this.#subscribed
     try {
       await subscribed
+      this.#isListening = true
     } catch (error) {
       if (this.#subscribed === subscribed) this.#subscribed = undefined
       throw error
     }
-    return this.#channel
   }
 
   async #inspectAll(names: readonly string[], call: Call): Promise<NameState[]> {

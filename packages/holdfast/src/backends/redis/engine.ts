@@ -12,9 +12,9 @@ import { BackendUnavailableError } from '../../core/errors.ts'
 import { emit, hasListeners } from '../../core/events.ts'
 import type { Random } from '../../core/ids.ts'
 import type { Call } from '../../spi.ts'
-import { type Answer, readAnswer } from './answers.ts'
+import { type Answer, readReply } from './answers.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
-import { Lane, type Request } from './lane.ts'
+import { type Asker, Lane, type Request } from './lane.ts'
 import { batchScript } from './scripts/batch.ts'
 
 /** How tokens are drawn, as the scripts are told. */
@@ -56,13 +56,18 @@ export class Engine {
 
   /** One request, together with those that come at the same time. */
   send(request: Request, call: Call): Promise<Answer> {
+    return new Promise<Answer>((answered, failed) => this.ask(request, call, { answered, failed }))
+  }
+
+  /** The same for one who is told without a promise. */
+  ask(request: Request, call: Call, asker: Asker): void {
     const slot = this.connection.isCluster ? slotOf(this.connection.keyPrefix + request.key) : 0
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
       lane = new Lane({ clock: this.clock, send: (requests) => this.#sendBatch(requests) })
       this.#lanes.set(slot, lane)
     }
-    return lane.add(request, call)
+    lane.add(request, call, asker)
   }
 
   /** Many requests of one caller, in as few calls as may be; the answers come in the same order. */
@@ -103,21 +108,33 @@ export class Engine {
     this.connection.close()
   }
 
-  async #sendBatch(requests: readonly Request[], signal?: AbortSignal): Promise<Answer[]> {
+  #sendBatch(requests: readonly Request[], signal?: AbortSignal): Promise<readonly Answer[]> {
     const keys: string[] = []
     const args: string[] = [this.tokens]
+    let terms: readonly string[] | undefined
     for (const request of requests) {
+      const { letter } = request
       keys.push(request.key)
-      for (const arg of request.args) args.push(arg)
+      const isRepeated = request.args === terms && (letter === 'E' || letter === 'T')
+      if (isRepeated) args.push((letter === 'E' ? 'e' : 't') + request.who)
+      else {
+        args.push(letter + request.who)
+        for (const arg of request.args) args.push(arg)
+        if (letter === 'E' || letter === 'T') terms = request.args
+      }
     }
     if (this.tokens === '1') keys.push(TOKEN_KEY)
-    const replies = await this.connection.run(batchScript, keys, args, signal)
-    if (!Array.isArray(replies) || replies.length < requests.length)
+    return this.connection
+      .run(batchScript, keys, args, signal)
+      .then((reply) => this.#read(reply, requests.length))
+  }
+
+  #read(answer: RedisReply, count: number): readonly Answer[] {
+    const reply = readReply(answer, count)
+    if (reply === null)
       throw new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
-    if (replies.length > requests.length) this.#clockIsBehind(String(replies[requests.length]))
-    const answers: Answer[] = []
-    for (let index = 0; index < requests.length; index++) answers.push(readAnswer(replies[index]))
-    return answers
+    if (reply.note !== undefined) this.#clockIsBehind(reply.note)
+    return reply.answers
   }
 
   #clockIsBehind(note: string): void {

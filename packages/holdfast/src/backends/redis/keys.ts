@@ -40,9 +40,9 @@ export class Keys {
     return `${this.#prefix}session:${id}`
   }
 
-  /** Where grants are pushed to: a channel that nobody can guess. */
+  /** Where grants are pushed to: a channel that nobody can guess. It stands between bars in what is stored of a waiter. */
   channel(id: string): string {
-    return `${this.#prefix}grants:${id}`
+    return `${this.#prefix.replaceAll('|', '%7c')}grants:${id}`
   }
 
   /** A pattern for SCAN that finds every key of every name that starts so, and some others besides. */

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { isHoldfastError } from '../../core/errors.ts'
+import type { Call } from '../../spi.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import type { Answer } from './answers.ts'
 import { Lane, type Request } from './lane.ts'
 
-const request = (key: string): Request => ({ key, args: [] })
+const request = (key: string): Request => ({ key, letter: 'P', who: 'a|s', args: [] })
 const call = (signal = new AbortController().signal) => ({ signal })
 
 /** A lane whose calls are answered when the test says so. */
@@ -20,7 +21,9 @@ function stage() {
         calls.push({ requests, answer: () => resolve(answers), fail: reject })
       }),
   })
-  return { clock, lane, calls }
+  const add = (request: Request, call: Call) =>
+    new Promise<Answer>((answered, failed) => lane.add(request, call, { answered, failed }))
+  return { clock, lane: { add }, calls }
 }
 
 describe('requests that leave together', () => {
@@ -65,6 +68,39 @@ describe('requests that leave together', () => {
       await clock.settle()
     }
     assert.equal((await Promise.all(answers)).length, 81)
+  })
+
+  test('many who come at once leave in two halves, so that server and client can work at the same time', async () => {
+    const { clock, lane, calls } = stage()
+    const answers = Array.from({ length: 64 }, (_, index) => lane.add(request(String(index)), call()))
+    await clock.settle()
+    assert.deepEqual(
+      calls.map(({ requests }) => requests.length),
+      [32, 32],
+    )
+    for (const each of calls) each.answer()
+    assert.deepEqual(
+      await Promise.all(answers),
+      Array.from({ length: 64 }, (_, index) => ({ kind: 'granted', token: BigInt(index) })),
+    )
+  })
+
+  test('T16 who is called off while it waits behind slow calls is told that nothing was sent, and is not sent', async () => {
+    const { clock, lane, calls } = stage()
+    const first = lane.add(request('1'), call())
+    await clock.settle()
+    const controller = new AbortController()
+    const waiting = lane.add(request('2'), call(controller.signal))
+    await clock.advance(1_000)
+    controller.abort()
+    await assert.rejects(
+      waiting,
+      (error: unknown) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied',
+    )
+    calls[0]?.answer()
+    await first
+    await clock.settle()
+    assert.equal(calls.length, 1)
   })
 
   test('G11 a call that fails fails for all in it, and for nobody else', async () => {

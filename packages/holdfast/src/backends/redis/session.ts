@@ -10,31 +10,31 @@
  * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (nobody
  * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
  */
-import { calledOff, prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
-import { elapsedMs, type Instant, instantOf, laterOf } from '../../core/clock.ts'
+import { prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
+import { elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
 import { BackendUnavailableError, CapacityMismatchError, InvalidArgumentError } from '../../core/errors.ts'
-import {
-  type AcquireRequest,
-  type AcquireResult,
-  type BackendSession,
-  type Call,
-  type Claim,
-  type EnqueueResult,
-  type Fencing,
-  type Grant,
-  type KeepAliveResult,
-  LOCK_CAPACITY,
-  type LostClaim,
-  type SessionHandle,
+import type {
+  AcquireRequest,
+  AcquireResult,
+  BackendSession,
+  Call,
+  Claim,
+  EnqueueResult,
+  Fencing,
+  Grant,
+  KeepAliveResult,
+  LostClaim,
+  SessionHandle,
 } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
 import { KnownClaims } from './known-claims.ts'
 import type { Request } from './lane.ts'
+import { Place, type PlaceHost } from './place.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, findSessionScript, keepSessionScript } from './scripts/sessions.ts'
-import type { Waiter, WaitingRoom } from './waiting-room.ts'
+import type { WaitingRoom } from './waiting-room.ts'
 
 export interface SessionFacts {
   readonly id: string
@@ -46,8 +46,10 @@ export interface SessionFacts {
 export interface SessionTools {
   readonly engine: Engine
   readonly room: WaitingRoom
-  /** The channel of this process, once the server listens to it. */
-  readonly channel: (call: Call) => Promise<string>
+  /** The channel of this process, and whether it is subscribed to. */
+  readonly channel: string
+  readonly isListening: () => boolean
+  readonly listen: (call: Call) => Promise<void>
   /** Makes sure of a grant where the user has asked for more than the primary's word. */
   readonly confirming: Confirming | null
 }
@@ -57,22 +59,28 @@ const SESSION_TAG_LENGTH = 16
 /** An abandoned attempt is remembered for at least that long. */
 const SHORTEST_MARK_MS = 60_000
 
-export class RedisSession<F extends Fencing> implements BackendSession<F> {
+const NO_ARGS: readonly string[] = []
+
+export class RedisSession<F extends Fencing> implements BackendSession<F>, PlaceHost<F> {
   readonly id: string
   readonly ttlMs: number
   readonly since: Instant
   readonly handle: SessionHandle
+  readonly room: WaitingRoom
   readonly #tools: SessionTools
   readonly #tag: string
   /** Label without a note, as it is stored with every claim. */
   readonly #label: string
   readonly #holder: string
+  /** What nearly all requests of the session say alike; one array, so that a batch says it once. */
+  readonly #usualTerms: readonly string[]
   readonly #known = new KnownClaims()
   #provenAt: Instant
   #isGone = false
 
   constructor(tools: SessionTools, { id, ttlMs, holder, since }: SessionFacts) {
     this.#tools = tools
+    this.room = tools.room
     this.id = id
     this.ttlMs = ttlMs
     this.since = since
@@ -80,82 +88,60 @@ export class RedisSession<F extends Fencing> implements BackendSession<F> {
     this.#tag = id.slice(0, SESSION_TAG_LENGTH)
     this.#holder = holder
     this.#label = JSON.stringify([holder])
+    this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), tools.channel]
     this.#provenAt = since
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {
-    const { engine } = this.#tools
-    if (!this.#isProvenAlive() && !(await this.#provenAlive(call))) return { kind: 'session-gone' }
+    const { engine, confirming } = this.#tools
+    if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
+      return { kind: 'session-gone' }
     const sent = instantOf(engine.clock)
+    const wasKnown = this.#known.has(request.attempt)
+    const known = this.#known.note(request.attempt, request.name, false)
     const key = engine.keys.lock(request.name)
-    this.#known.set(request.attempt, { name: request.name, isWaiting: false })
-    const answer = await engine.send({ key, args: this.#tryArgs(request) }, call)
+    const answer = await engine.send(this.#asking(request, key, this.#who(request.attempt), false), call)
     if (answer.kind === 'granted') {
-      const grant = this.#grant(request, answer, this.#sinceOf(sent, answer.leftMs))
-      return this.#tools.confirming === null
-        ? { kind: 'granted', grant }
-        : this.#confirmed(request, grant, call)
+      known.isWaiting = false
+      const since = this.sinceOf(sent, answer.leftMs)
+      const grant = this.#grant(request, answer.token, since, answer.data)
+      return confirming === null ? { kind: 'granted', grant } : this.#confirmed(request, grant, call)
     }
-    this.#forget(request.attempt, false)
+    // A place in line that the same attempt has stays known.
+    if (!wasKnown) this.#known.delete(request.attempt)
     if (answer.kind === 'busy') return answer
     if (answer.kind === 'abandoned') return { kind: 'busy' }
     throw unexpected(request, answer)
   }
 
-  async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
-    const { engine, room } = this.#tools
-    throwIfCalledOff('redis', call)
-    if (!this.#isProvenAlive() && !(await this.#provenAlive(call))) return { kind: 'session-gone' }
-    const channel = await this.#tools.channel(call)
-    const sent = instantOf(engine.clock)
-    const turn = Promise.withResolvers<EnqueueResult<F>>()
-    const waiter: Waiter = {
-      name: request.name,
-      key: engine.keys.lock(request.name),
-      attempt: request.attempt,
-      who: this.#who(request.attempt),
-      session: this,
-      heartbeat: sent,
-      granted: (token, since, data) => turn.resolve(this.#handedOver(request, token, since, data, call)),
-      sessionGone: () => turn.resolve({ kind: 'session-gone' }),
-      reject: turn.reject,
-    }
-    room.add(waiter)
-    this.#known.set(request.attempt, { name: request.name, isWaiting: true })
-    const onAbort = () => {
-      if (room.remove(waiter)) turn.reject(calledOff('redis', call.signal, 'unknown'))
-    }
-    call.signal.addEventListener('abort', onAbort, { once: true })
-    const args = ['Q', waiter.who, this.#body(request), String(this.ttlMs)]
-    args.push(String(request.weight), String(request.capacity), request.mode, channel)
-    engine.send({ key: waiter.key, args }, call).then(
-      (answer) => this.#placed(request, waiter, answer, sent, call),
-      (error: unknown) => {
-        if (room.remove(waiter)) turn.reject(error)
-      },
-    )
-    return turn.promise.finally(() => call.signal.removeEventListener('abort', onAbort))
+  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
+    const { engine, isListening } = this.#tools
+    const now = instantOf(engine.clock)
+    return this.#isProvenAlive(now) && isListening()
+      ? this.#takePlace(request, now, call)
+      : this.#enqueueWhenReady(request, call)
   }
 
-  /** The answer to a place in line; the push may have been quicker. */
-  #placed(request: AcquireRequest, waiter: Waiter, answer: Answer, sent: Instant, call: Call): void {
-    const { room } = this.#tools
-    if (answer.kind === 'waiting') {
-      if (room.find(this, request.attempt).includes(waiter)) call.onQueued?.()
-      room.told(waiter, answer.told)
-      return
-    }
-    if (answer.kind === 'granted') {
-      room.granted(waiter, answer.token, this.#sinceOf(sent, answer.leftMs), answer.data)
-      return
-    }
-    if (!room.remove(waiter)) return
-    this.#forget(request.attempt, true)
-    waiter.reject(
-      answer.kind === 'abandoned'
-        ? new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied')
-        : unexpected(request, answer),
-    )
+  async #enqueueWhenReady(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
+    const { engine, listen } = this.#tools
+    throwIfCalledOff('redis', call)
+    if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
+      return { kind: 'session-gone' }
+    await listen(call)
+    return this.#takePlace(request, instantOf(engine.clock), call)
+  }
+
+  #takePlace(request: AcquireRequest, sent: Instant, call: Call): Promise<EnqueueResult<F>> {
+    const { engine, room } = this.#tools
+    return new Promise<EnqueueResult<F>>((resolve, reject) => {
+      const key = engine.keys.lock(request.name)
+      const who = this.#who(request.attempt)
+      const known = this.#known.note(request.attempt, request.name, true)
+      known.isWaiting = known.isAsked = true
+      const place = new Place<F>(this, request, { key, who, known }, sent, call, resolve, reject)
+      room.ask(place)
+      engine.ask(this.#asking(request, key, who, true), call, place)
+    })
   }
 
   async keepAlive(
@@ -165,11 +151,13 @@ export class RedisSession<F extends Fencing> implements BackendSession<F> {
     const { engine, room } = this.#tools
     throwIfCalledOff('redis', call)
     const since = instantOf(engine.clock)
-    const listed = [...claims.held, ...claims.waiting]
-    const ttl = String(this.ttlMs)
+    // Whose request is under way is in no line yet, and its answer will say more than a heartbeat could.
+    const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
+    const listed = [...claims.held, ...waiting]
+    const args = [String(this.ttlMs)]
     const requests = listed.map(({ name, attempt }, index): Request => {
-      const letter = index < claims.held.length ? 'W' : 'T'
-      return { key: engine.keys.lock(name), args: [letter, this.#who(attempt), ttl] }
+      const letter = index < claims.held.length ? 'W' : 'H'
+      return { key: engine.keys.lock(name), letter, who: this.#who(attempt), args }
     })
     const [alive, answers] = await Promise.all([
       this.#isGone
@@ -191,39 +179,47 @@ export class RedisSession<F extends Fencing> implements BackendSession<F> {
         lost.push({ attempt: claim.attempt, reason: answer.reason })
         this.#known.delete(claim.attempt)
       } else if (isWaiting && answer?.kind === 'granted') {
-        const grant = this.#grant(claim, answer, since)
-        granted.push(grant)
-        for (const waiter of room.find(this, claim.attempt))
+        granted.push(this.#grant(claim, answer.token, since, answer.data))
+        for (const waiter of room.inLine(this, claim.attempt))
           room.granted(waiter, answer.token, since, answer.data)
       } else if (isWaiting && answer?.kind === 'waiting') {
-        for (const waiter of room.find(this, claim.attempt)) {
+        for (const waiter of room.inLine(this, claim.attempt)) {
           waiter.heartbeat = laterOf(waiter.heartbeat, since)
           room.told(waiter, answer.told)
         }
       }
     }
-    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted: this.#known.besides(listed) }
+    return {
+      kind: 'alive',
+      since,
+      ttlMs: this.ttlMs,
+      lost,
+      granted,
+      unlisted: this.#known.besides([...claims.held, ...claims.waiting]),
+    }
   }
 
   async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
     const { engine, room } = this.#tools
-    await engine.send({ key: engine.keys.lock(name), args: this.#abandonArgs(attempt) }, call)
+    await engine.send(this.#abandoning(name, attempt), call)
     this.#known.delete(attempt)
     for (const waiter of room.find(this, attempt))
       if (room.remove(waiter))
         waiter.reject(new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied'))
   }
 
-  async release(
+  release(
     { name, attempt }: Claim,
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
-    const { engine } = this.#tools
-    const args = ['R', this.#who(attempt), keepForMs === 0 ? '0' : String(Math.ceil(keepForMs))]
-    const answer = await engine.send({ key: engine.keys.lock(name), args }, call)
-    this.#known.delete(attempt)
-    return answer.kind === 'released' ? 'released' : 'not-held'
+    return new Promise((resolve, failed) => {
+      const answered = ({ kind }: Answer) => {
+        this.#known.delete(attempt)
+        resolve(kind === 'released' ? 'released' : 'not-held')
+      }
+      this.#tools.engine.ask(this.#releasing(name, attempt, keepForMs), call, { answered, failed })
+    })
   }
 
   async setData({ name, attempt }: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
@@ -244,21 +240,20 @@ export class RedisSession<F extends Fencing> implements BackendSession<F> {
   async #end(call: Call): Promise<void> {
     const { engine, room } = this.#tools
     this.#isGone = true
-    for (const waiter of room.find(this)) if (room.remove(waiter)) waiter.sessionGone()
+    for (const waiter of room.ofSession(this)) if (room.remove(waiter)) waiter.sessionGone()
     if (this.#known.size === 0) return
     const known = [...this.#known]
     await engine.sendAll(
-      known.map(([attempt, { name, isWaiting }]) => ({
-        key: engine.keys.lock(name),
-        args: isWaiting ? this.#abandonArgs(attempt) : ['R', this.#who(attempt), '0'],
-      })),
+      known.map(([attempt, { name, isWaiting }]) =>
+        isWaiting ? this.#abandoning(name, attempt) : this.#releasing(name, attempt, 0),
+      ),
       call,
     )
     for (const [attempt] of known) this.#known.delete(attempt)
   }
 
-  #isProvenAlive(): boolean {
-    return !this.#isGone && elapsedMs(this.#tools.engine.clock, this.#provenAt) < this.ttlMs
+  #isProvenAlive(now: Instant): boolean {
+    return !this.#isGone && elapsedUntil(now, this.#provenAt) < this.ttlMs
   }
 
   /** Somebody else may have kept it alive: the server knows. */
@@ -283,18 +278,24 @@ export class RedisSession<F extends Fencing> implements BackendSession<F> {
     return true
   }
 
-  async #handedOver(
-    request: AcquireRequest,
+  handedOver(
+    { request, known, call }: Place<F>,
     token: bigint | null,
     since: Instant,
     data: string | undefined,
-    call: Call,
-  ): Promise<EnqueueResult<F>> {
-    this.#known.set(request.attempt, { name: request.name, isWaiting: false })
-    const grant = this.#grant(request, { kind: 'granted', token, ...(data !== undefined && { data }) }, since)
+  ): EnqueueResult<F> | Promise<EnqueueResult<F>> {
+    known.isWaiting = false
+    const grant = this.#grant(request, token, since, data)
     return this.#tools.confirming === null
       ? { kind: 'granted', grant }
       : this.#confirmed(request, grant, call)
+  }
+
+  refused({ request }: Place<F>, answer: Answer): Error {
+    this.#known.delete(request.attempt)
+    return answer.kind === 'abandoned'
+      ? new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied')
+      : unexpected(request, answer)
   }
 
   /** Where the user has asked for more than the primary's word. */
@@ -309,35 +310,35 @@ export class RedisSession<F extends Fencing> implements BackendSession<F> {
     return { kind: 'granted', grant }
   }
 
-  #grant(claim: Claim, answer: Extract<Answer, { kind: 'granted' }>, since: Instant): Grant<F> {
-    const { name, attempt } = claim
-    const grant = { name, attempt, token: answer.token, since, ttlMs: this.ttlMs } as Grant<F>
-    return answer.data === undefined ? grant : { ...grant, previousData: answer.data }
+  #grant({ name, attempt }: Claim, token: bigint | null, since: Instant, data: string | undefined): Grant<F> {
+    const grant = { name, attempt, token, since, ttlMs: this.ttlMs } as Grant<F>
+    return data === undefined ? grant : { ...grant, previousData: data }
   }
 
   /** What was granted before counts from when it was prolonged: so long ago as its time has run since. */
-  #sinceOf(sent: Instant, leftMs: number | undefined): Instant {
+  sinceOf(sent: Instant, leftMs: number | undefined): Instant {
     return leftMs === undefined ? sent : prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
 
-  /** A request that came to nothing; but a place in line that the same attempt has stays known. */
-  #forget(attempt: string, wasWaiting: boolean): void {
-    const inLine = !wasWaiting && this.#tools.room.find(this, attempt).length > 0
-    if (inLine) this.#known.set(attempt, { name: this.#known.get(attempt)?.name ?? '', isWaiting: true })
-    else this.#known.delete(attempt)
+  #asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
+    const { mode, weight, capacity, lockDelayMs, note } = request
+    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && note === undefined
+    if (isUsual) return { key, letter: inLine ? 'E' : 'T', who, args: this.#usualTerms }
+    const { channel } = this.#tools
+    const args = [this.#body(request), String(this.ttlMs), channel, String(weight), String(capacity), mode]
+    return { key, letter: inLine ? 'Q' : 'A', who, args }
   }
 
-  #tryArgs(request: AcquireRequest): string[] {
-    const who = this.#who(request.attempt)
-    const body = this.#body(request)
-    if (request.mode === 'exclusive' && request.capacity === LOCK_CAPACITY)
-      return ['A', who, body, String(this.ttlMs + Math.ceil(request.lockDelayMs))]
-    const { weight, capacity, mode } = request
-    return ['a', who, body, String(this.ttlMs), String(weight), String(capacity), mode]
+  #releasing(name: string, attempt: string, keepForMs: number): Request {
+    const claim = { key: this.#tools.engine.keys.lock(name), who: this.#who(attempt) }
+    return keepForMs === 0
+      ? { ...claim, letter: 'r', args: NO_ARGS }
+      : { ...claim, letter: 'R', args: [String(Math.ceil(keepForMs))] }
   }
 
-  #abandonArgs(attempt: string): string[] {
-    return ['B', this.#who(attempt), String(Math.max(SHORTEST_MARK_MS, 2 * this.ttlMs))]
+  #abandoning(name: string, attempt: string): Request {
+    const args = [String(Math.max(SHORTEST_MARK_MS, 2 * this.ttlMs))]
+    return { key: this.#tools.engine.keys.lock(name), letter: 'B', who: this.#who(attempt), args }
   }
 
   #body({ lockDelayMs, note }: AcquireRequest): string {

@@ -2,6 +2,7 @@
  * Those of this process who wait. The server pushes every grant to the channel of the process; the room sees to the
  * rest, with one timer for each name:
  *
+ *   asked ──answer──▶ granted | in line                                              [enter]
  *   in line ──push | keep-alive | look──▶ granted                                    [granted]
  *   in line ──the holder's time is up──▶ look                                        [#lookAt]   the first at that very
  *              moment, the others a little later, in case that those before them are dead
@@ -14,11 +15,11 @@
 import type { Clock, Instant, Timer } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { publicIdOf, type Random } from '../../core/ids.ts'
+import { TransientMap } from '../../core/transient-map.ts'
 import { type Answer, readPush, type Told } from './answers.ts'
 import type { Request } from './lane.ts'
 
 export interface Waiter {
-  readonly name: string
   readonly key: string
   readonly attempt: string
   /** The attempt and its session, as stored. */
@@ -48,6 +49,8 @@ interface Queue {
 
 export class WaitingRoom {
   readonly #options: WaitingRoomOptions
+  /** Those whose request is under way: most of them will be granted at once, and never wait. */
+  readonly #asked = new TransientMap<Waiter, true>()
   readonly #byId = new Map<string, Set<Waiter>>()
   readonly #queues = new Map<string, Queue>()
 
@@ -60,7 +63,21 @@ export class WaitingRoom {
   }
 
   /** Before the request leaves: the push may be quicker than the answer. */
-  add(waiter: Waiter): void {
+  ask(waiter: Waiter): void {
+    this.#asked.set(waiter, true)
+  }
+
+  /** It has to wait. False if its wait is over already. */
+  enter(waiter: Waiter): boolean {
+    if (this.#asked.delete(waiter)) this.#add(waiter)
+    return this.#isInLine(waiter)
+  }
+
+  #isInLine(waiter: Waiter): boolean {
+    return this.#byId.get(publicIdOf(waiter.attempt))?.has(waiter) ?? false
+  }
+
+  #add(waiter: Waiter): void {
     const id = publicIdOf(waiter.attempt)
     this.#byId.set(id, (this.#byId.get(id) ?? new Set()).add(waiter))
     let queue = this.#queues.get(waiter.key)
@@ -73,6 +90,7 @@ export class WaitingRoom {
 
   /** False if it waits no longer. */
   remove(waiter: Waiter): boolean {
+    if (this.#asked.delete(waiter)) return true
     const id = publicIdOf(waiter.attempt)
     const beside = this.#byId.get(id)
     if (!beside?.delete(waiter)) return false
@@ -87,27 +105,44 @@ export class WaitingRoom {
   }
 
   told(waiter: Waiter, told: Told): void {
-    if (this.#byId.get(publicIdOf(waiter.attempt))?.has(waiter)) this.#lookAt(waiter.key, this.#delayMs(told))
+    if (this.#isInLine(waiter)) this.#lookAt(waiter.key, this.#delayMs(told))
   }
 
   receive(message: string): void {
     const push = readPush(message)
     if (push === null) return
-    for (const waiter of this.#byId.get(push.id) ?? []) {
-      if (push.kind === 'first') this.told(waiter, push.told)
-      else this.#grant(waiter, push.token, waiter.heartbeat, push.data)
+    for (const waiter of [...(this.#byId.get(push.id) ?? this.#askedWith(push.id))]) {
+      if (push.kind === 'granted') this.#grant(waiter, push.token, waiter.heartbeat, push.data)
+      else if (this.enter(waiter)) this.told(waiter, push.told)
     }
   }
 
-  /** The waiters for an attempt, and those of a session. */
-  find(session: object, attempt?: string): Waiter[] {
-    const all =
-      attempt === undefined
-        ? [...this.#byId.values()].flatMap((waiters) => [...waiters])
-        : [...(this.#byId.get(publicIdOf(attempt)) ?? [])]
-    return all.filter(
-      (waiter) => waiter.session === session && (attempt === undefined || waiter.attempt === attempt),
+  /** Those in line of a session with this attempt. */
+  inLine(session: object, attempt: string): Waiter[] {
+    const sameId = [...(this.#byId.get(publicIdOf(attempt)) ?? [])]
+    return sameId.filter((waiter) => waiter.session === session && waiter.attempt === attempt)
+  }
+
+  /** Those of a session with this attempt, in line or not yet. */
+  find(session: object, attempt: string): Waiter[] {
+    const asked = [...this.#asked.keys()].filter(
+      (waiter) => waiter.session === session && waiter.attempt === attempt,
     )
+    return [...asked, ...this.inLine(session, attempt)]
+  }
+
+  /** All of a session, in line or not yet. */
+  ofSession(session: object): Waiter[] {
+    return [...this.#asked.keys(), ...this.#everybodyInLine()].filter((waiter) => waiter.session === session)
+  }
+
+  #everybodyInLine(): Waiter[] {
+    return [...this.#byId.values()].flatMap((waiters) => [...waiters])
+  }
+
+  /** The push has overtaken the answer: that is rare, so they are not kept by their ids. */
+  #askedWith(id: string): Waiter[] {
+    return [...this.#asked.keys()].filter((waiter) => publicIdOf(waiter.attempt) === id)
   }
 
   granted(waiter: Waiter, token: bigint | null, since: Instant, data: string | undefined): void {
@@ -116,13 +151,13 @@ export class WaitingRoom {
 
   /** Pushes may have been missed. */
   lookForAll(): void {
-    const waiters = [...this.#byId.values()].flatMap((each) => [...each])
+    const waiters = this.#everybodyInLine()
     if (waiters.length > 0) this.#look(waiters).catch(() => this.#soon(waiters))
   }
 
   close(error: unknown): void {
-    for (const waiters of [...this.#byId.values()])
-      for (const waiter of [...waiters]) if (this.remove(waiter)) waiter.reject(error)
+    for (const waiter of [...this.#asked.keys(), ...this.#everybodyInLine()])
+      if (this.remove(waiter)) waiter.reject(error)
   }
 
   #grant(waiter: Waiter, token: bigint | null, since: Instant, data: string | undefined): void {
@@ -169,7 +204,9 @@ export class WaitingRoom {
 
   /** It prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
   async #look(waiters: readonly Waiter[]): Promise<void> {
-    const answers = await this.#options.look(waiters.map(({ key, who }) => ({ key, args: ['P', who] })))
+    const answers = await this.#options.look(
+      waiters.map(({ key, who }) => ({ key, letter: 'P', who, args: [] })),
+    )
     for (const [index, waiter] of waiters.entries()) {
       const answer = answers[index]
       const queue = this.#queues.get(waiter.key)

@@ -1,23 +1,26 @@
 /** Lua: what is stored for a name, who holds it, and how holders come and go. Part of `library.ts`. */
 export const holders = `
+  -- How long the lock key lives: asked only when it matters. Negative: for ever.
+  function lib.left(n)
+    if not n.left then n.left = n.kind == 'free' and 0 or call('PTTL', n.lock) end
+    return n.left
+  end
+
   function lib.open(lock)
     look_at_clock()
-    local n = { lock = lock, state = lock .. ':s', holders = lock .. ':h', held = 0, first = 0, tail = 0, closed = 0 }
     local value = call('GET', lock)
-    local fields = call('HMGET', n.state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd')
-    n.first, n.tail = tonumber(fields[1] or 0), tonumber(fields[2] or 0)
-    n.had_line = fields[2] and true or false
-    n.data = fields[7]
+    local state = lock .. ':s'
+    local fields = call('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd')
+    local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
+      first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
     local generation = fields[3]
     if not value then
       n.kind = 'free'
     else
-      n.left = call('PTTL', lock)
-      n.value = value
       if sub(value, 1, 4) == 'hf1|' then
         local who, delay = match(value, '^hf1|([^|]+|[^|]+)|(%d+)|')
         n.who, n.delay = who, tonumber(delay)
-        n.kind = (n.delay > 0 and n.left <= n.delay) and 'closed' or 'exclusive'
+        n.kind = (n.delay > 0 and lib.left(n) <= n.delay) and 'closed' or 'exclusive'
       elseif value == 'hf1c' then
         n.kind = 'closed'
       elseif sub(value, 1, 5) == 'hf1m|' then
@@ -65,7 +68,7 @@ export const holders = `
       lib.close_until(n, n.closed)
     else
       call('DEL', n.lock)
-      n.kind = 'free'
+      n.kind, n.left = 'free', nil
     end
   end
 
@@ -86,21 +89,24 @@ export const holders = `
   -- What is rare must outlive everything that it describes; with data it stays.
   function lib.keep(n, ms)
     if n.data then return end
-    if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms) end
+    -- A quarter more, so that not everybody who comes has to prolong it.
+    if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
   end
 
   function lib.grant(n, who, body, weight, mode, ttl_ms)
     local delay = tonumber(match(body, '^(%d+)|'))
     local token = draw_token(n.lock)
     if mode == 'exclusive' then
-      n.value = 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. nowMs
+      n.value = 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now
       n.kind, n.who, n.delay, n.left, n.capacity = 'exclusive', who, delay, ttl_ms + delay, LOCK
+      n.is_stale = false
       call('SET', n.lock, n.value, 'PX', n.left)
       return token
     end
     if n.kind ~= 'several' then
       local generation = sub(who, 1, 22)
       n.kind, n.value, n.left, n.closed = 'several', 'hf1m|' .. generation, 0, 0
+      n.is_stale = false
       -- Somebody may have deleted part of what was stored for those before.
       call('DEL', n.holders)
       call('HSET', n.state, 'g', generation, 'cap', n.capacity)
@@ -115,7 +121,7 @@ export const holders = `
   function lib.hold(n, who, ttl_ms, delay)
     call('ZADD', n.holders, nowMs + ttl_ms, who)
     local left = ttl_ms + delay
-    if n.left < left then
+    if lib.left(n) < left then
       n.left = left
       call('SET', n.lock, n.value, 'PX', left)
     end
@@ -126,7 +132,7 @@ export const holders = `
   -- What it holds, if it does: token, and how much of its time is left.
   function lib.holding(n, who)
     if n.kind == 'exclusive' and n.who == who then
-      return match(n.value, '|(%d*)|%d+$'), n.left - n.delay
+      return match(n.value, '|(%d*)|[^|]+$'), lib.left(n) - n.delay
     end
     if n.kind == 'several' then
       local holder = call('HGET', n.state, 'h:' .. who)
@@ -154,7 +160,8 @@ export const holders = `
       if keep_ms > 0 then
         lib.close_until(n, nowMs + keep_ms)
       else
-        call('DEL', n.lock)
+        -- The next holder's value replaces it; if there is none, finish deletes it.
+        n.is_stale = true
         n.kind, n.who, n.left = 'free', nil, nil
       end
       n.capacity = n.tail > n.first and LOCK or nil
@@ -167,7 +174,7 @@ export const holders = `
     call('HDEL', n.state, 'h:' .. who)
     if keep_ms > 0 and nowMs + keep_ms > n.closed then
       n.closed = nowMs + keep_ms
-      if n.left < keep_ms then
+      if lib.left(n) < keep_ms then
         n.left = keep_ms
         call('SET', n.lock, n.value, 'PX', keep_ms)
         lib.keep(n, keep_ms)

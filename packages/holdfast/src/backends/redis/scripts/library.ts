@@ -8,14 +8,14 @@ import { steps } from './steps.ts'
  *
  * A name, as stored (layout version 1; `lock` is its key, see docs/adr/0010-redis-layout.md):
  *
- *   lock          hf1|<attempt>|<session>|<lock delay>|<ttl>|<json>|<token>|<granted at>   one exclusive holder
+ *   lock          hf1|<attempt>|<session>|<body>|<token>|<granted at: seconds.microseconds>   one exclusive holder
  *                 hf1m|<generation>     several holders, in lock:h; lives as long as the last of them
  *                 hf1c                  closed: nobody holds it, and nobody may yet
  *                 anything else         a foreign client's
  *   lock:s        hash: f, t            first place in line, and the one after the last
- *                       q<place>        who stands there: <attempt>|<session>
- *                       w:<who>         <place>|<channel>|<since>|<weight>|<mode>|<body>
- *                       e:<who>         <dead from>|<when its process will look by itself>
+ *                       q<place>        <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: who stands
+ *                                       there, until when it counts, and when its process will look by itself
+ *                       w:<who>         its place
  *                       h:<who>         a holder of several: <weight>|<mode>|<token>|<granted at>|<body>
  *                       g, hw, c        generation, held weight, closed until
  *                       cap             capacity, while several hold or somebody waits
@@ -23,7 +23,7 @@ import { steps } from './steps.ts'
  *   lock:h        sorted set: holders of several, by the end of their time
  *   lock:x:<who>  this attempt can never land: 'abandoned' or 'force-released'
  *
- *   `body` is <lock delay>|<ttl>|<json of label and note>.
+ *   `who` is <attempt>|<session>, `body` is <lock delay>|<ttl>|<json of label and note>.
  *
  * One script is one step: nothing can come between. What may go wrong between two of them:
  * - a holder's time runs out: Redis removes the key, and whoever looks next settles the line;

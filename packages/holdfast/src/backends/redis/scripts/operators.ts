@@ -25,8 +25,8 @@ export const inspectScript = redisScript(`${start}
 local n = lib.open(lock)
 local holders, waiters = {}, {}
 if n.kind == 'exclusive' then
-  holders[1] = { n.who, '1073741824', 'exclusive', match(n.value, '|(%d*)|%d+$'), match(n.value, '|(%d+)$'),
-    n.left - n.delay, match(n.value, '^hf1|[^|]+|[^|]+|(.*)|%d*|%d+$') }
+  local body, token, seconds, us = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|(%d+)%.(%d+)$')
+  holders[1] = { n.who, '1073741824', 'exclusive', token, seconds * 1000 + floor(us / 1000), lib.left(n) - n.delay, body }
 elseif n.kind == 'several' then
   for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do
     local weight, mode, token, since, body =
@@ -35,18 +35,14 @@ elseif n.kind == 'several' then
   end
 end
 for place = n.first, n.tail - 1 do
-  local who = call('HGET', n.state, 'q' .. place)
-  if who and tonumber(match(call('HGET', n.state, 'e:' .. who), '^(%d+)|')) > nowMs then
-    local since, weight, mode, body =
-      match(call('HGET', n.state, 'w:' .. who), '^%d+|[^|]*|(%d+)|(%d+)|([^|]*)|(.*)$')
-    waiters[#waiters + 1] = { who, weight, mode, nowMs - since, body }
-  end
+  local w = lib.waiter_at(n, place)
+  if w and w.dead_from > nowMs then waiters[#waiters + 1] = { w.who, w.weight, w.mode, nowMs - w.since, w.body } end
 end
 local closed = 0
-if n.kind == 'closed' then closed = n.left end
+if n.kind == 'closed' then closed = lib.left(n) end
 if n.kind == 'several' and n.closed > nowMs then closed = n.closed - nowMs end
 if n.kind == 'free' and #waiters == 0 and not n.data then return false end
-return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, waiters, nowMs, n.left or 0 }
+return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, waiters, nowMs, lib.left(n) }
 `)
 
 /** KEYS lock; ARGV fencing, kind, wanted, how long marks last, what foreign clients are called. Answers with the number of those who were released. */
@@ -60,7 +56,8 @@ local function consider(who, token, body)
   end
 end
 if n.kind == 'exclusive' then
-  consider(n.who, match(n.value, '|(%d*)|%d+$'), match(n.value, '^hf1|[^|]+|[^|]+|(.*)|%d*|%d+$'))
+  local body, token = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|[^|]+$')
+  consider(n.who, token, body)
 elseif n.kind == 'several' then
   for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do
     local token, body = match(call('HGET', n.state, 'h:' .. who), '^%d+|[^|]*|(%d*)|%d+|(.*)$')
@@ -68,8 +65,7 @@ elseif n.kind == 'several' then
   end
 end
 if n.kind == 'foreign' and (ARGV[2] == 'all' or (ARGV[2] == 'holder' and ARGV[3] == ARGV[5])) then
-  call('DEL', lock)
-  n.kind, n.left = 'free', nil
+  n.kind, n.left, n.is_stale = 'free', nil, true
   lib.settle(n)
   lib.finish(n)
   return 1
@@ -92,10 +88,8 @@ if not n.capacity then return 'not-found' end
 if n.capacity == 1073741824 then return 'lock' end
 local heaviest = n.held
 for place = n.first, n.tail - 1 do
-  local who = call('HGET', n.state, 'q' .. place)
-  if who and tonumber(match(call('HGET', n.state, 'e:' .. who), '^(%d+)|')) > nowMs then
-    heaviest = math.max(heaviest, tonumber(match(call('HGET', n.state, 'w:' .. who), '^%d+|[^|]*|%d+|(%d+)|')))
-  end
+  local w = lib.waiter_at(n, place)
+  if w and w.dead_from > nowMs then heaviest = math.max(heaviest, w.weight) end
 end
 if heaviest > capacity then return 'in-use' end
 n.capacity = capacity

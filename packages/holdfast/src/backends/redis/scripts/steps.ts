@@ -5,19 +5,18 @@ export const steps = `
     local n = lib.open(lock)
     local token, left = lib.holding(n, who)
     if token then return lib.granted(n, token, left) end
-    local waiter = call('HGET', n.state, 'w:' .. who)
-    if waiter then
+    local w = lib.waiter(n, who)
+    if w then
       if channel then
-        call('HSET', n.state, 'e:' .. who, (nowMs + ttl_ms) .. '|' .. nowMs,
-          'w:' .. who, match(waiter, '^%d+|') .. channel .. match(waiter, '^%d+|[^|]*(|.*)$'))
+        w.dead_from, w.looks_at, w.channel = nowMs + ttl_ms, nowMs, channel
+        lib.store(n, w)
         lib.keep(n, ttl_ms)
       end
       lib.settle(n)
       lib.finish(n)
       token, left = lib.holding(n, who)
       if token then return lib.granted(n, token, left) end
-      if channel and call('HEXISTS', n.state, 'w:' .. who) == 1 then return lib.waiting(n, who) end
-      return 'b'
+      return channel and not w.has_left and lib.tell(n, w) or 'b'
     end
     lib.forget_dead_line(n)
     if n.capacity and n.capacity ~= capacity then return 'm' .. n.capacity end
@@ -31,7 +30,7 @@ export const steps = `
     end
     if not channel then
       lib.finish(n)
-      return n.kind == 'closed' and 'b' .. n.left or 'b'
+      return n.kind == 'closed' and 'b' .. lib.left(n) or 'b'
     end
     if not ahead then
       n.first, n.tail = 0, 0
@@ -39,11 +38,10 @@ export const steps = `
     elseif n.moved then
       call('HSET', n.state, 'f', n.first)
     end
-    local place = n.tail
-    n.tail = place + 1
-    local told, looks_at = lib.tell(n, not ahead)
-    call('HSET', n.state, 't', n.tail, 'q' .. place, who, 'e:' .. who, (nowMs + ttl_ms) .. '|' .. looks_at,
-      'w:' .. who, place .. '|' .. channel .. '|' .. nowMs .. '|' .. weight .. '|' .. mode .. '|' .. body)
+    w = { place = n.tail, who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
+      mode = mode, body = body }
+    n.tail = n.tail + 1
+    local told = lib.tell(n, w, 't', n.tail, 'w:' .. who, w.place)
     lib.keep(n, ttl_ms)
     return told
   end
@@ -59,7 +57,10 @@ export const steps = `
   function lib.abandon(lock, who, mark_ms)
     call('SET', lock .. ':x:' .. who, 'abandoned', 'PX', mark_ms)
     local n = lib.open(lock)
-    if not lib.let_go(n, who, 0) then lib.leave_line(n, who) end
+    if not lib.let_go(n, who, 0) then
+      local w = lib.waiter(n, who)
+      if w then lib.leave_line(n, w) end
+    end
     lib.settle(n)
     lib.finish(n)
     return 'x'
@@ -74,9 +75,10 @@ export const steps = `
   -- The heartbeat of a waiter; if its turn has come meanwhile, what it holds is prolonged as well.
   function lib.beat(lock, who, ttl_ms)
     local n = lib.open(lock)
-    if call('HEXISTS', n.state, 'w:' .. who) == 1 then
-      local looks_at = match(call('HGET', n.state, 'e:' .. who) or '', '|(%d+)$') or nowMs
-      call('HSET', n.state, 'e:' .. who, (nowMs + ttl_ms) .. '|' .. looks_at)
+    local w = lib.waiter(n, who)
+    if w then
+      w.dead_from = nowMs + ttl_ms
+      lib.store(n, w)
       lib.keep(n, ttl_ms)
     end
     lib.settle(n)
@@ -86,18 +88,17 @@ export const steps = `
       lib.prolong(n, who, ttl_ms)
       return lib.granted(n, token, -1)
     end
-    if call('HEXISTS', n.state, 'w:' .. who) == 1 then return lib.waiting(n, who) end
-    return lib.why_lost(n, who)
+    return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
   end
 
   -- A look by somebody who waits: what time has brought about is done, and prolongs nothing.
   function lib.look(lock, who)
     local n = lib.open(lock)
+    local w = lib.waiter(n, who)
     lib.settle(n)
     lib.finish(n)
     local token, left = lib.holding(n, who)
     if token then return lib.granted(n, token, left) end
-    if call('HEXISTS', n.state, 'w:' .. who) == 1 then return lib.waiting(n, who) end
-    return lib.why_lost(n, who)
+    return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
   end
 `
