@@ -74,6 +74,11 @@ export function sleep(
   })
 }
 
+/** Runs `work` when this turn of the event loop has written what it had to write. It is not time that passes there. */
+export function afterThisTurn(work: () => void): void {
+  setImmediate(work)
+}
+
 // Node fires a timer of more than 2^31 - 1 ms at once, so longer ones are armed in pieces.
 const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
 

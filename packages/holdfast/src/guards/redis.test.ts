@@ -314,6 +314,16 @@ describe.runIf(wanted('redis'))('redisGuard on real servers', () => {
     assert.equal(await guard.highest('n'), null)
   })
 
+  test('T42 the floor is exact above 2^53, where a number of Lua’s would take neighbours for one', async () => {
+    const guard = redisGuard({ client: await open(library), tag: 'floor' })
+    const base = 2n ** 53n
+    await guard.get(fenceOf(base, 'a'), 'floor')
+    await guard.get(fenceOf(base + 1n, 'b'), 'floor')
+    assert.equal(await guard.prune({ untouchedForMs: 0 }), 2)
+    await assert.rejects(guard.get(fenceOf(base + 1n, 'c', 'other'), 'floor'), { code: 'FENCE_STALE' })
+    await guard.get(fenceOf(base + 2n, 'c'), 'floor')
+  })
+
   test('more names than fit into one call are forgotten in parts, and the floor is the highest of all', async () => {
     const clock = createFakeClock()
     const guard = redisGuard({ client: await open(library), tag: 'many', clock })

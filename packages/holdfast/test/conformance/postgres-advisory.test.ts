@@ -26,7 +26,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
   beforeAll(async () => {
     server = await startPostgres({ settings: { max_connections: '600' } })
     for (const library of libraries) sites.set(library.name, postgresAdvisorySite(library, server.url))
-  })
+  }, 60_000)
   afterAll(async () => {
     for (const site of sites.values()) await site[Symbol.asyncDispose]()
     await server?.stop()

@@ -74,7 +74,10 @@ export class PostgresStage {
     const bouncer = through === 'pooler' ? await startPgBouncer({ postgres: server }) : undefined
     clock?.freeze()
     const moveServer = clock === undefined ? undefined : (ms: number) => clock.step(ms)
-    return new PostgresStage({ server, bouncer, library, moveServer })
+    const stage = new PostgresStage({ server, bouncer, library, moveServer })
+    // So that the schema is there before many come at once; that many may come first is a test of its own.
+    await (await openPostgres({ client: stage.#opened.client }))[Symbol.asyncDispose]()
+    return stage
   }
 
   async world(): Promise<World<'fenced'>> {

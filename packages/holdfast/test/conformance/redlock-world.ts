@@ -1,7 +1,7 @@
 /**
  * Five servers and clients that ask all of them. Clients live by a fake clock, and the servers by one that is set after
- * it, so that time passes only when a case says so, however busy the machine is. Between two such moments the servers' clock
- * runs on by what the machine takes for itself: it must be little against the drift, so the TTL is long.
+ * it before every call, so that time passes only when a case says so, however busy the machine is. What the machine takes for
+ * a single call passes on the servers as well: it must be little against the drift, so the TTL is long.
  */
 import { type Clock, sleep, systemClock } from '../../src/core/clock.ts'
 import type { Backend, BackendSession } from '../../src/spi.ts'
@@ -15,6 +15,8 @@ interface WorldTime {
   readonly ttlMs: number
   readonly resolutionMs: number
   readonly nodeTimeoutMs: number
+  /** Called before every call of a client. */
+  beforeCall?(): void
   passTime(ms: number): Promise<void>
 }
 
@@ -51,21 +53,28 @@ export function redlockWorld(nodes: Nodes, library: ClientLibrary): World<'unfen
     }
     await clock.settle()
   }
-  return worldOf(nodes, library, { clock, ttlMs, resolutionMs: 2_000, nodeTimeoutMs: 2 * piecesMs, passTime })
+  return worldOf(nodes, library, {
+    clock,
+    ttlMs,
+    resolutionMs: 2_000,
+    nodeTimeoutMs: 2 * piecesMs,
+    passTime,
+    beforeCall: setServers,
+  })
 }
 
 export function redlockWorldInRealTime(nodes: Nodes, library: ClientLibrary): World<'unfenced'> {
   return worldOf(nodes, library, {
     clock: systemClock,
-    ttlMs: 2_000,
-    resolutionMs: 600,
-    nodeTimeoutMs: 600,
+    ttlMs: 4_000,
+    resolutionMs: 1_500,
+    nodeTimeoutMs: 1_500,
     passTime: (ms) => sleep(systemClock, ms, { keepsProcessAlive: true }),
   })
 }
 
 function worldOf(nodes: Nodes, library: ClientLibrary, time: WorldTime): World<'unfenced'> {
-  const { clock, nodeTimeoutMs } = time
+  const { clock, nodeTimeoutMs, beforeCall = () => {} } = time
   const space = `world-${++worlds}`
   let delayMs = 0
   return {
@@ -77,7 +86,7 @@ function worldOf(nodes: Nodes, library: ClientLibrary, time: WorldTime): World<'
         clock,
       }
       const backend = await nodes.backend({ ...options, ...own, library, direct: true })
-      return delayed(backend, clock, () => delayMs)
+      return delayed(backend, { clock, delayMs: () => delayMs, beforeCall })
     },
     async deleteName(name) {
       await nodes.call('DEL', `holdfast:${space}:{${name}}`)
@@ -91,18 +100,25 @@ function worldOf(nodes: Nodes, library: ClientLibrary, time: WorldTime): World<'
 
 type Delayable = Backend<'unfenced'> | BackendSession<'unfenced'>
 
+interface Wire {
+  readonly clock: Clock
+  readonly delayMs: () => number
+  readonly beforeCall: () => void
+}
+
 /** On a wire of real time an answer cannot be late by the clients' clock, so it is made late behind the wire. */
-function delayed<T extends Delayable>(inner: T, clock: Clock, delayMs: () => number): T {
+function delayed<T extends Delayable>(inner: T, wire: Wire): T {
   return new Proxy(inner, {
     get(target, key) {
       const value: unknown = Reflect.get(target, key, target)
       if (typeof value !== 'function') return value
       if (typeof key === 'symbol') return value.bind(target)
       return async (...args: unknown[]) => {
+        wire.beforeCall()
         const answer: unknown = await value.apply(target, args)
-        if (delayMs() > 0) await sleep(clock, delayMs())
+        if (wire.delayMs() > 0) await sleep(wire.clock, wire.delayMs())
         const isSession = (key === 'openSession' || key === 'attachSession') && answer !== null
-        return isSession ? delayed(answer as BackendSession<'unfenced'>, clock, delayMs) : answer
+        return isSession ? delayed(answer as BackendSession<'unfenced'>, wire) : answer
       }
     },
   })

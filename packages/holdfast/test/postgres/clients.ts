@@ -9,6 +9,8 @@ export interface OpenedClient extends AsyncDisposable {
 
 export interface ClientOptions {
   readonly max?: number
+  /** False: postgres.js asks nothing by itself when it connects, which nobody would catch if it failed. */
+  readonly fetchTypes?: boolean
   /** Settings of the server's session, as in `-c name=value`; not through a pooler. */
   readonly settings?: Readonly<Record<string, string>>
 }
@@ -33,8 +35,13 @@ export const withPg: ClientLibrary = {
 
 export const withPostgresJs: ClientLibrary = {
   name: 'postgres.js',
-  open(url, { max = 10, settings = {} } = {}) {
-    const client = postgres(url, { max, connection: { ...settings }, onnotice: () => {} })
+  open(url, { max = 10, settings = {}, fetchTypes = true } = {}) {
+    const client = postgres(url, {
+      fetch_types: fetchTypes,
+      max,
+      connection: { ...settings },
+      onnotice: () => {},
+    })
     return { client, [Symbol.asyncDispose]: () => client.end({ timeout: 1 }) }
   },
 }

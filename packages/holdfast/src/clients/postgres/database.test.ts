@@ -34,8 +34,8 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
   let server: { readonly url: string; stop(): Promise<void> }
   beforeAll(async () => {
     server = await reach('postgres')
-  })
-  afterAll(() => server.stop())
+  }, 60_000)
+  afterAll(() => server?.stop())
 
   test('answers with columns in order, whatever the client would call them', async () => {
     await using opened = open(server.url)
@@ -92,8 +92,12 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     const signal = AbortSignal.abort('mine')
     await expect(database.query('SELECT 1', [], { signal })).rejects.toMatchObject({ outcome: 'not-applied' })
     const stop = new AbortController()
-    const sleeping = database.query("SELECT pg_sleep(0.3), 'x'", [], { signal: stop.signal })
-    setTimeout(() => stop.abort('mine'), 50)
+    const sleeping = database.query("SELECT pg_sleep(2), 'asleep'", [], { signal: stop.signal })
+    sleeping.catch(() => {})
+    const asleep =
+      "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(2)%' AND wait_event = 'PgSleep'"
+    await expect.poll(() => database.query(asleep), { timeout: 10_000 }).toHaveLength(1)
+    stop.abort('mine')
     await expect(sleeping).rejects.toMatchObject({ outcome: 'unknown', cause: 'mine' })
     const answers = await Promise.all(Array.from({ length: 8 }, () => database.query('SELECT 1')))
     expect(answers.flat(2)).toEqual(Array.from({ length: 8 }, () => 1))
@@ -140,8 +144,8 @@ describe.runIf(wanted('postgres'))('with a server to break', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  })
-  afterAll(() => server.stop())
+  }, 60_000)
+  afterAll(() => server?.stop())
 
   test('T51 every connection terminated: no unhandled error event, and statements go on', async () => {
     const pool = new pg.Pool({ connectionString: server.url, max: 3 })

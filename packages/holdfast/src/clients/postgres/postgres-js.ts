@@ -3,11 +3,11 @@
  * failure counts as `not-applied` only if the server said ERROR or the connection was refused. A statement that was
  * called off goes on, and its connection stays taken until the server or TCP ends it.
  *
- * Each statement has a connection to itself while it runs. postgres.js would otherwise send the first half of it right
- * behind another statement that is under way, and a pooler in transaction mode may take the connection to the server
- * away between the two: the answer to the half then goes nowhere, and the client waits for ever.
+ * Behind a pooler in transaction mode, give every statement a parameter. postgres.js sends a statement that has none in one
+ * piece, and may then send the first half of the next one right behind it on the same connection; the pooler takes
+ * the connection to the server away between the two, the answer to the half goes nowhere, and the client waits for ever.
  */
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { BackendUnavailableError, UnsupportedError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,
@@ -52,19 +52,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
     parameters: readonly Parameter[] = [],
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    const { signal } = options
-    const reserved = await this.#reserve(signal)
-    return this.#watched(async () => {
-      // Called off or not, the connection is given back when the statement has ended.
-      const running = runStatement(reserved, this.#backend, text, parameters, undefined)
-      running.then(
-        () => reserved.release(),
-        (error: unknown) => {
-          if (isConnectionAlive(error)) reserved.release()
-        },
-      )
-      return orAborted(running, signal, () => calledOff(this.#backend, 'unknown', signal as AbortSignal))
-    })
+    return this.#watched(() => runStatement(this.#sql, this.#backend, text, parameters, options.signal))
   }
 
   async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
@@ -116,6 +104,11 @@ export class PostgresJsDatabase implements PostgresDatabase {
 
   async #reserve(signal: AbortSignal | undefined): Promise<PostgresJsReserved> {
     if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
+    if ((this.#sql.options as { fetch_types?: unknown }).fetch_types === false)
+      throw new UnsupportedError(
+        `${this.#backend}: postgres.js never hands out a connection of its own when it was made with fetch_types: false. ` +
+          'Leave that option out.',
+      )
     const reserving = this.#sql.reserve()
     try {
       return await orAborted(reserving, signal, () => {
@@ -301,13 +294,6 @@ async function commit(sql: PostgresJsRunner): Promise<void> {
 }
 
 const LEAVE_NOTHING = 'SELECT pg_advisory_unlock_all(); UNLISTEN *; RESET ALL'
-
-/** A connection that has ended is taken back by postgres.js itself, and must not be given back a second time. */
-function isConnectionAlive(error: unknown): boolean {
-  const cause = error instanceof Error ? error.cause : undefined
-  const { severity, code } = (cause ?? {}) as { severity?: unknown; code?: unknown }
-  return severity === 'ERROR' || code === undefined
-}
 
 async function runStatement(
   sql: PostgresJsRunner,

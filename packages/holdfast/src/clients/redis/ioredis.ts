@@ -15,6 +15,7 @@ interface IoRedis {
     readonly db?: number
     readonly name?: string
     readonly sentinels?: unknown
+    readonly enableAutoPipelining?: boolean
   }
   call(command: string, ...args: string[]): Promise<unknown>
   evalsha(sha1: string, count: number, ...args: string[]): Promise<unknown>
@@ -54,6 +55,7 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
 
   return {
     library: 'ioredis',
+    writesOncePerTurn: redis.options.enableAutoPipelining === true,
     address: cluster === null ? addressOf(redis as IoRedis) : clusterAddress(cluster),
     topology: cluster !== null ? 'cluster' : single?.options.sentinels ? 'sentinel' : 'single',
     keyPrefix,

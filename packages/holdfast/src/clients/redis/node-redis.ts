@@ -74,6 +74,7 @@ function adaptSingle(client: Single): RawRedis {
   const plain = client.withTypeMapping({})
   return {
     library: 'node-redis',
+    writesOncePerTurn: true,
     topology: 'single',
     address: `${nodeOf(client).label}/${client.options?.database ?? 0}`,
     keyPrefix,
@@ -99,6 +100,7 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
   }
   return {
     library: 'node-redis',
+    writesOncePerTurn: true,
     topology: 'cluster',
     address: clusterAddress(cluster),
     keyPrefix,
@@ -135,6 +137,7 @@ function adaptSentinel(sentinel: Sentinel): RawRedis {
   const plain = sentinel.withTypeMapping({})
   return {
     library: 'node-redis',
+    writesOncePerTurn: true,
     topology: 'sentinel',
     address: 'sentinel',
     keyPrefix,

@@ -34,6 +34,8 @@ export interface RawRedis {
   readonly address: string
   /** What the client puts in front of every key. */
   readonly keyPrefix: string
+  /** What is sent in one turn of the event loop leaves in one write, at the end of the turn. */
+  readonly writesOncePerTurn: boolean
   /** False when the client would refuse every command at once: it was closed, or never connected. */
   readonly isUsable: boolean
   /** `EVALSHA` or `EVAL`, sent to the server that has the keys (given without the prefix). */
