@@ -81,8 +81,8 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/acquiring.ts`,
-        find: '        giveBack()\n        throw error\n',
-        replaceBy: '        throw error\n',
+        find: '      this.#giveBack(records)\n      throw error\n',
+        replaceBy: '      throw error\n',
       },
     ],
     note: 'the nearest thing to it where there is no quorum: several names instead of several nodes',
@@ -144,8 +144,8 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/acquiring.ts`,
-        find: 'Math.max(0, waitMs - spentMs)',
-        replaceBy: 'Math.max(waitMs, spentMs)',
+        find: 'const leftMs = () => waitMs - (this.#context.clock.monotonicMs() - startMs)',
+        replaceBy: 'const leftMs = () => Math.max(waitMs, -startMs)',
       },
     ],
     caughtBy: 'simulation',

@@ -51,10 +51,10 @@ export class SimBackend implements Backend<'fenced'> {
   readonly random: Random
   readonly #connection: SimConnection
 
-  constructor(connection: SimConnection, random: Random) {
+  constructor(connection: SimConnection, clock: Clock, random: Random) {
     const { waiting, expirySlackMs } = connection.world.settings
     this.info = simInfo(waiting, expirySlackMs)
-    this.clock = connection.process
+    this.clock = clock
     this.random = random
     this.#connection = connection
   }

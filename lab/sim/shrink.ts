@@ -25,11 +25,14 @@ export async function shrink(failed: RunResult, options: ShrinkOptions = {}): Pr
   // What begins after the violation cannot have caused it.
   const atMs = violation?.atMs ?? Number.POSITIVE_INFINITY
   await stillFails(plan.filter((fault) => fault.atMs <= atMs))
-  for (let size = Math.ceil(plan.length / 2); size >= 1 && runsLeft > 0; size = Math.floor(size / 2)) {
+  for (let size = Math.ceil(plan.length / 2); size >= 1 && runsLeft > 0; ) {
+    const before = plan.length
     for (let from = 0; from < plan.length && runsLeft > 0; ) {
       const without = [...plan.slice(0, from), ...plan.slice(from + size)]
       if (!(await stillFails(without))) from += size
     }
+    // What was needed beside others may be dispensable without them: the last round is repeated until it takes nothing.
+    if (size > 1 || plan.length === before) size = Math.floor(size / 2)
   }
   for (const { id } of plan) {
     for (let halvings = 0; halvings < 4; halvings++) {
