@@ -64,7 +64,9 @@ export class Engine {
     const slot = this.connection.isCluster ? slotOf(this.connection.keyPrefix + request.key) : 0
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
-      lane = new Lane({ clock: this.clock, send: (requests) => this.#sendBatch(requests) })
+      const { writesOncePerTurn } = this.connection
+      const send = (requests: readonly Request[]) => this.#sendBatch(requests)
+      lane = new Lane({ clock: this.clock, writesOncePerTurn, send })
       this.#lanes.set(slot, lane)
     }
     lane.add(request, call, asker)

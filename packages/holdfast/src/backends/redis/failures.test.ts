@@ -65,7 +65,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     async (library) => {
       await using own = await startRedis()
       await using rig = new Rig()
-      const locker = await rig.locker(own.url, { library, locker: { ttlMs: 1_500, callTimeoutMs: 500 } })
+      const locker = await rig.locker(own.url, { library, locker: { ttlMs: 1_500, callTimeoutMs: 1_000 } })
       const lease = await locker.acquire('x')
       await own.pause()
       await until('it is lost', () => lease.signal.aborted)
@@ -172,7 +172,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     await using proxy = await startProxy(server)
     await using rig = new Rig()
     const url = `redis://${proxy.host}:${proxy.port}`
-    const locker = await rig.locker(url, { locker: { ttlMs: 30_000, callTimeoutMs: 300 } })
+    const locker = await rig.locker(url, { locker: { ttlMs: 30_000, callTimeoutMs: 1_000 } })
     const lease = await locker.acquire('lost reply')
     proxy.drop('down')
     assert.equal(await lease.release(), 'unknown')

@@ -10,11 +10,12 @@ const request = (key: string): Request => ({ key, letter: 'P', who: 'a|s', args:
 const call = (signal = new AbortController().signal) => ({ signal })
 
 /** A lane whose calls are answered when the test says so. */
-function stage() {
+function stage({ writesOncePerTurn = false } = {}) {
   const clock = createFakeClock()
   const calls: { requests: readonly Request[]; answer(): void; fail(error: Error): void }[] = []
   const lane = new Lane({
     clock,
+    writesOncePerTurn,
     send: (requests) =>
       new Promise<readonly Answer[]>((resolve, reject) => {
         const answers = requests.map(({ key }): Answer => ({ kind: 'granted', token: BigInt(key) }))
@@ -83,6 +84,23 @@ describe('requests that leave together', () => {
       await Promise.all(answers),
       Array.from({ length: 64 }, (_, index) => ({ kind: 'granted', token: BigInt(index) })),
     )
+  })
+
+  test('where a turn of the event loop is one write, the second half leaves in the next turn', async () => {
+    const { lane, calls } = stage({ writesOncePerTurn: true })
+    const answers = Array.from({ length: 64 }, (_, index) => lane.add(request(String(index)), call()))
+    await Promise.resolve()
+    assert.deepEqual(
+      calls.map(({ requests }) => requests.length),
+      [32],
+    )
+    await new Promise((resolve) => setImmediate(resolve))
+    assert.deepEqual(
+      calls.map(({ requests }) => requests.length),
+      [32, 32],
+    )
+    for (const each of calls) each.answer()
+    await Promise.all(answers)
   })
 
   test('T16 who is called off while it waits behind slow calls is told that nothing was sent, and is not sent', async () => {

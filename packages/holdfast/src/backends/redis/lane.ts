@@ -10,7 +10,7 @@
  * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
  */
 import { calledOff } from '../../core/backend-kit.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
+import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import { isCalledOff, onCalledOff } from './calling-off.ts'
@@ -69,6 +69,8 @@ class Entry {
 
 export interface LaneOptions {
   readonly clock: Clock
+  /** Two calls of one turn of the event loop would leave, and be answered, as one. */
+  readonly writesOncePerTurn: boolean
   readonly send: (requests: readonly Request[]) => Promise<readonly Answer[]>
 }
 
@@ -122,7 +124,14 @@ export class Lane {
   }
 
   #leaveIfRoom(): void {
-    while (this.#waiting.length > 0 && this.#hasRoom()) this.#leave()
+    while (this.#waiting.length > 0 && this.#hasRoom()) {
+      const isFirstHalf = this.#share() < this.#waiting.length
+      this.#leave()
+      if (!isFirstHalf || !this.#options.writesOncePerTurn) continue
+      this.#isGathering = true
+      afterThisTurn(this.#leaveTogether)
+      return
+    }
   }
 
   /**

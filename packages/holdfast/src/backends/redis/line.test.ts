@@ -136,6 +136,35 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     await lease.release()
   })
 
+  test('a namespace with a bar in it hands over like any other', async () => {
+    await using rig = new Rig()
+    const [one, other] = [
+      await rig.locker(server.url, { backend: { namespace: 'a|b' }, locker: { ttlMs: 600_000 } }),
+      await rig.locker(server.url, { backend: { namespace: 'a|b' }, locker: { ttlMs: 600_000 } }),
+    ]
+    const lease = await one.acquire('x')
+    const next = other.acquire('x', { waitMs: 20_000 })
+    await until('it waits', async () => ((await one.inspect('x'))?.waiters.length ?? 0) === 1)
+    await lease.release()
+    const handed = await next
+    assert.equal(handed.state, 'held')
+    await handed.release()
+  })
+
+  test('a keep-alive says nothing of a place in line that is only just being asked for', async () => {
+    await using proxy = await startProxy(server)
+    await using rig = new Rig()
+    const backend = await rig.backend(`redis://${proxy.host}:${proxy.port}`)
+    const session = await backend.openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
+    const asked = request('just asked')
+    const granted = session.enqueue?.(asked, call())
+    // It leaves before the request does: there is nothing in line yet.
+    const kept = await session.keepAlive({ held: [], waiting: [asked] }, call())
+    assert(kept.kind === 'alive')
+    assert.deepEqual([kept.lost, kept.unlisted], [[], []])
+    assert.equal((await granted)?.kind, 'granted')
+  })
+
   test('a locker that nobody closes does not keep the process alive, once its client is closed', async () => {
     const program = join(import.meta.dirname, '../../../test/redis/forgotten.ts')
     const { code, lines, errors } = await startProgram(program, server.url).ended
