@@ -7,7 +7,7 @@ import { postgresAdvisorySite, type Site } from './postgres-advisory-world.ts'
 
 // Many cases share a server, which one of them restarts; that one has a server of its own.
 const needsRestart = new Set(['C50'])
-const CASES_AT_ONCE = 40
+const CASES_AT_ONCE = 24
 const lacks = ['permits', 'data', 'lock-delay', 'hold-at-least', 'watch'] as const
 
 const attaching = 'a session is a connection, and no other process can go on with it'
