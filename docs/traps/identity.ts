@@ -10,6 +10,9 @@ export const identity: TrapSection = {
       core: { test: 'T44 an id is 128 bits as 22 characters of base64url' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -19,6 +22,9 @@ export const identity: TrapSection = {
       core: { test: 'T45 every acquisition is an attempt of its own, also of the same locker and name' },
       memory: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
       sqlite: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
+      redis: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
+      redlock: { reason: 'every acquisition is an attempt of its own, and its lock has a value of its own' },
+      postgres: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
       later: { later: 'all' },
     },
     {
@@ -28,6 +34,9 @@ export const identity: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       sqlite: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      redis: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      redlock: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      postgres: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       later: { later: 'all' },
     },
     {
@@ -37,6 +46,11 @@ export const identity: TrapSection = {
       core: { test: 'G11 T47 a failed release replaces neither the result nor the error of the body' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: {
+        test: 'T47 the release of what has expired answers at once that it is not held, and touches no successor',
+      },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -50,6 +64,15 @@ export const identity: TrapSection = {
       sqlite: {
         test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
       },
+      redis: {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
+      redlock: {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
+      postgres: {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
       later: { later: 'all' },
     },
     {
@@ -59,6 +82,12 @@ export const identity: TrapSection = {
       core: { reason: 'names are stored as they are, never hashed' },
       memory: { reason: 'names are stored as they are, never hashed' },
       sqlite: { reason: 'names are stored as they are, never hashed' },
+      redis: { reason: 'names are stored as they are, never hashed' },
+      redlock: { reason: 'names are stored as they are, never hashed' },
+      postgres: {
+        reason:
+          'names are stored as they are; a hash of 64 bits only decides who waits for whom inside a call',
+      },
       later: { later: ['postgres advisory'] },
     },
     {
@@ -69,6 +98,11 @@ export const identity: TrapSection = {
       core: { reason: 'there is no connection pooler in between' },
       memory: { reason: 'there is no connection pooler in between' },
       sqlite: { reason: 'there is no connection pooler in between' },
+      redis: { reason: 'there is no connection pooler in between' },
+      redlock: { reason: 'there is no connection pooler in between' },
+      postgres: {
+        test: 'T50 behind a transaction pooler nothing stays locked in the server when everybody is gone (pg)',
+      },
       later: { later: ['postgres advisory'] },
     },
     {
@@ -78,7 +112,12 @@ export const identity: TrapSection = {
       core: { reason: 'there is no server connection that can be terminated' },
       memory: { reason: 'there is no server connection that can be terminated' },
       sqlite: { reason: 'there is no server connection that can be terminated' },
-      later: { later: ['postgres'] },
+      redis: { test: 'T51 G10 a lost connection ends neither the process nor the wait' },
+      redlock: { reason: 'it opens no connections of its own; those of the clients are the user’s' },
+      postgres: {
+        test: 'T51 pg_terminate_backend of every connection with pg, again and again: nothing is lost, and nobody dies of an error event',
+      },
+      later: { later: ['postgres advisory'] },
     },
     {
       id: 'T52',
@@ -88,7 +127,10 @@ export const identity: TrapSection = {
       core: { reason: 'there are no numbered databases and no slots' },
       memory: { reason: 'there are no numbered databases and no slots' },
       sqlite: { reason: 'there are no numbered databases and no slots' },
-      later: { later: ['redis'] },
+      redis: { test: 'T52 locks are in the client’s own database, under its own prefix (ioredis 6)' },
+      redlock: { test: 'T52 the client’s own database and key prefix are kept to' },
+      postgres: { reason: 'there are no numbered databases and no slots' },
+      later: { reason: 'only Redis can have it' },
     },
     {
       id: 'T53',
@@ -99,6 +141,15 @@ export const identity: TrapSection = {
         test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
       },
       sqlite: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      redis: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      redlock: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      postgres: {
         test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
       },
       later: { later: 'all' },

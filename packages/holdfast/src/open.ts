@@ -1,5 +1,8 @@
 /** Opens a locker from a URL, so that moving to another engine is a change of configuration. */
+import type { PostgresOptions } from './backends/postgres/index.ts'
+import type { PostgresAdvisoryOptions } from './backends/postgres-advisory/index.ts'
 import type { RedisOptions } from './backends/redis/index.ts'
+import type { RedlockOptions } from './backends/redlock/index.ts'
 import { InvalidArgumentError, quote, UnsupportedError } from './core/errors.ts'
 import { createLocker, type LockerOptions } from './core/locker.ts'
 import { checkInteger, checkKnownOptions, checkOneOf } from './core/options.ts'
@@ -31,11 +34,14 @@ const openers: Record<string, (url: LockerUrl) => Promise<Backend<Fencing>>> = {
   redis: openRedis,
   rediss: openRedis,
   redlock: openRedlock,
+  postgres: openPostgres,
+  postgresql: openPostgres,
+  'postgres+advisory': openPostgresAdvisory,
 }
 
 /**
- * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port` or `redlock://a,b,c`, with options as query
- * parameters: `?namespace=…&issuer=…&epoch=…`.
+ * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c` or
+ * `postgres://host:port/database`, with options as query parameters: `?namespace=…&issuer=…&epoch=…`.
  */
 export function openLocker(
   url: string,
@@ -211,7 +217,10 @@ async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
       import('./backends/redlock/from-url.ts'),
       import('./backends/redis/from-url.ts'),
     ])
-  const options = { ...commonOptions(url, parameterNames), ...optionsFromParameters(url.parameters) }
+  const options: Omit<RedlockOptions, 'clients'> = {
+    ...commonOptions(url, parameterNames),
+    ...optionsFromParameters(url.parameters),
+  }
   const libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
   const opened = await Promise.all(
     nodesFromUrl(url.location, url.parameters).map(({ scheme, location }) =>
@@ -223,6 +232,57 @@ async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
     return assembleRedlock({ ...options, clients: opened.map(({ client }) => client) }, { closeClients })
   } catch (error) {
     await closeClients()
+    throw error
+  }
+}
+
+async function openPostgres(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const [{ openPostgres }, { connectionParameters, postgresClientFromUrl }] = await Promise.all([
+    import('./backends/postgres/assemble.ts'),
+    import('./clients/postgres/index.ts'),
+  ])
+  const schema = url.parameters.get('schema')
+  const options: Omit<PostgresOptions, 'client'> = {
+    ...commonOptions(url, ['schema', ...connectionParameters]),
+    ...(schema !== undefined && { schema }),
+  }
+  const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
+  const { client, end } = await postgresClientFromUrl(url.location, url.parameters, libraries)
+  try {
+    return await openPostgres({ ...options, client }, { end })
+  } catch (error) {
+    await end()
+    throw error
+  }
+}
+
+/** With postgres.js the connections for locks come out of the client's own, so it needs more of them. */
+const CONNECTIONS_FOR_LOCKS = 50
+
+async function openPostgresAdvisory(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const [{ openPostgresAdvisory }, { connectionParameters, postgresClientFromUrl }] = await Promise.all([
+    import('./backends/postgres-advisory/assemble.ts'),
+    import('./clients/postgres/index.ts'),
+  ])
+  const { parameters } = url
+  const schema = parameters.get('schema')
+  const key = parameters.get('key')
+  const maxConnections = parameters.get('maxConnections')
+  const options: Omit<PostgresAdvisoryOptions, 'client'> = {
+    ...commonOptions(url, ['schema', 'key', 'maxConnections', ...connectionParameters]),
+    ...(schema !== undefined && { schema }),
+    ...(key !== undefined && { key: checkOneOf<'hashtext'>('key', key, ['hashtext']) }),
+    ...(maxConnections !== undefined && {
+      maxConnections: checkInteger('maxConnections', Number(maxConnections), { min: 2 }),
+    }),
+  }
+  const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
+  const connections = (options.maxConnections ?? CONNECTIONS_FOR_LOCKS) + 1
+  const { client, end } = await postgresClientFromUrl(url.location, parameters, libraries, connections)
+  try {
+    return await openPostgresAdvisory({ ...options, client }, { end })
+  } catch (error) {
+    await end()
     throw error
   }
 }

@@ -152,9 +152,8 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
   })
 
   test('a keep-alive says nothing of a place in line that is only just being asked for', async () => {
-    await using proxy = await startProxy(server)
     await using rig = new Rig()
-    const backend = await rig.backend(`redis://${proxy.host}:${proxy.port}`)
+    const backend = await rig.backend(server.url)
     const session = await backend.openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
     const asked = request('just asked')
     const granted = session.enqueue?.(asked, call())

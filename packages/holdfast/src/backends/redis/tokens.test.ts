@@ -53,7 +53,7 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     assert(replicated < unseen && unseen < promoted)
   })
 
-  test('G2 a call that fails in the middle, for want of memory, leaves no token behind that could be drawn again', async () => {
+  test('G2 a call that fails in the middle leaves no token behind that could be drawn again', async () => {
     await using server = await startRedis()
     await using rig = new Rig()
     const backend = await rig.backend(server.url, { backend: { fencing: 'clock-backed' } })
