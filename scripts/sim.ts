@@ -128,6 +128,8 @@ function readOptions() {
         throw new Error(`--${name} must be a whole number of at least 1, not ${number}`)
     if (values.seed !== undefined && !/^\d+$/.test(values.seed))
       throw new Error(`--seed must be a whole number, not ${values.seed}`)
+    const lastSeed = Number(values.seed ?? Number(values.from) + Number(values.seeds))
+    if (!Number.isSafeInteger(lastSeed)) throw new Error('seeds must stay below 2^53')
     if (values.seed === undefined && (values.keep !== undefined || values.trace !== undefined))
       throw new Error('--keep and --trace need --seed, which says what to replay')
     if (values.mode !== undefined && !modes.includes(values.mode as Mode))

@@ -14,6 +14,7 @@ export const answers: TrapSection = {
       redis: { reason: 'only ZooKeeper has ephemeral nodes' },
       redlock: { reason: 'only ZooKeeper has ephemeral nodes' },
       postgres: { reason: 'only ZooKeeper has ephemeral nodes' },
+      'postgres-advisory': { reason: 'only ZooKeeper has ephemeral nodes' },
       later: { later: ['zookeeper'] },
     },
     {
@@ -28,7 +29,10 @@ export const answers: TrapSection = {
       postgres: {
         test: 'T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'T11 T14 pg: a wait that is called off around the moment of its grant leaves nothing held',
+      },
+      later: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
     },
     {
       id: 'T12',
@@ -50,6 +54,9 @@ export const answers: TrapSection = {
       postgres: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
+      'postgres-advisory': {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
       later: { later: ['etcd', 'consul'] },
     },
     {
@@ -65,6 +72,7 @@ export const answers: TrapSection = {
       redis: { test: 'T13 a release whose reply is lost is made certain in the background' },
       redlock: { test: 'C39 T13 the second of two releases says that it released nothing' },
       postgres: { test: 'C39 T13 the second of two releases says that it released nothing' },
+      'postgres-advisory': { test: 'C39 T13 the second of two releases says that it released nothing' },
       later: { later: 'all' },
     },
     {
@@ -87,6 +95,9 @@ export const answers: TrapSection = {
       postgres: {
         test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
       },
+      'postgres-advisory': {
+        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+      },
       later: { later: 'all' },
     },
     {
@@ -101,6 +112,7 @@ export const answers: TrapSection = {
         test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
       },
       postgres: { test: 'C91 T15 G6 abandoning a holder frees its name' },
+      'postgres-advisory': { test: 'C91 T15 G6 abandoning a holder frees its name' },
       later: { later: 'all' },
     },
     {
@@ -114,6 +126,9 @@ export const answers: TrapSection = {
       redis: { test: 'T16 G3 a frozen server: the lease is lost at its deadline all the same (ioredis 6)' },
       redlock: { test: 'T16 G3 when all nodes freeze, a lease is lost at its deadline, not later' },
       postgres: { test: 'T16 G3 a frozen server: the lease is lost at its deadline all the same (pg)' },
+      'postgres-advisory': {
+        test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
+      },
       later: { later: 'all' },
     },
   ],

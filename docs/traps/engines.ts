@@ -12,6 +12,7 @@ export const engines: TrapSection = {
       redis: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       redlock: { reason: 'it issues no tokens, by type' },
       postgres: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
+      'postgres-advisory': { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       later: { later: ['etcd'] },
     },
     {
@@ -24,6 +25,7 @@ export const engines: TrapSection = {
       redis: { reason: 'only ZooKeeper has followers that answer pings' },
       redlock: { reason: 'only ZooKeeper has followers that answer pings' },
       postgres: { reason: 'only ZooKeeper has followers that answer pings' },
+      'postgres-advisory': { reason: 'only ZooKeeper has followers that answer pings' },
       later: { later: ['zookeeper'] },
     },
     {
@@ -36,6 +38,7 @@ export const engines: TrapSection = {
       redis: { reason: 'only etcd has a leader that can be stopped and resumed' },
       redlock: { reason: 'only etcd has a leader that can be stopped and resumed' },
       postgres: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      'postgres-advisory': { reason: 'only etcd has a leader that can be stopped and resumed' },
       later: { later: ['etcd'] },
     },
     {
@@ -60,6 +63,9 @@ export const engines: TrapSection = {
       postgres: {
         test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
       },
+      'postgres-advisory': {
+        test: 'C59 T64 G3 a grant on an old session is believed no longer than the engine keeps it',
+      },
       later: { later: 'all' },
     },
     {
@@ -79,6 +85,9 @@ export const engines: TrapSection = {
       postgres: {
         test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
       },
+      'postgres-advisory': {
+        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+      },
       later: { later: 'all' },
     },
     {
@@ -92,6 +101,9 @@ export const engines: TrapSection = {
       redlock: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       postgres: {
         test: 'T66 expiry is judged while holding the row of the session: a slow keep-alive keeps its lease',
+      },
+      'postgres-advisory': {
+        reason: 'a lock ends with its connection, and nobody judges an expiry by a row',
       },
       later: { reason: 'only PostgreSQL reads a row while another commit is under way' },
     },
@@ -107,7 +119,10 @@ export const engines: TrapSection = {
       postgres: {
         test: 'T67 tokens are drawn after the lock, one at a time: under contention none is out of order',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'T67 T37 a token is drawn after the lock: under contention they rise in the order of the grants',
+      },
+      later: { reason: 'only PostgreSQL draws tokens from a sequence' },
     },
     {
       id: 'T68',
@@ -121,7 +136,10 @@ export const engines: TrapSection = {
       postgres: {
         test: 'T68 a token is on the disk before it is told, whatever the client has set: none is issued twice',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'T68 G2 tokens rise over a crash, also when another had logged them and not yet waited for the disk',
+      },
+      later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
     },
     {
       id: 'T69',
@@ -132,6 +150,7 @@ export const engines: TrapSection = {
       redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
       redlock: { reason: 'it issues no tokens, by type' },
       postgres: { reason: 'no Lua is involved' },
+      'postgres-advisory': { reason: 'no Lua is involved' },
       later: { reason: 'only Redis can have it' },
     },
     {
@@ -144,7 +163,10 @@ export const engines: TrapSection = {
       redis: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       redlock: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       postgres: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      later: { later: ['consul', 'postgres advisory'] },
+      'postgres-advisory': {
+        test: 'C28 G1 T70 two attempts of one session exclude each other like strangers',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T71',
@@ -156,6 +178,7 @@ export const engines: TrapSection = {
       redis: { reason: 'expiry is judged by the server, which keeps its own time' },
       redlock: { reason: 'expiry is judged by the servers, which keep their own time' },
       postgres: { reason: 'expiry is judged by the server, which keeps its own time' },
+      'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
     {
@@ -167,6 +190,7 @@ export const engines: TrapSection = {
       redis: { test: 'C116 T72 the release of any holder lets the first in line through' },
       redlock: { reason: 'it has no semaphores, and refuses them' },
       postgres: { test: 'C116 T72 the release of any holder lets the first in line through' },
+      'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
       later: { later: ['etcd', 'zookeeper'] },
     },
     {
@@ -183,6 +207,7 @@ export const engines: TrapSection = {
         test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
       },
       postgres: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
+      'postgres-advisory': { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
       later: { later: 'all' },
     },
     {
@@ -194,6 +219,7 @@ export const engines: TrapSection = {
       redis: { test: 'C141 T74 a holder is released by its token, and only that one' },
       redlock: { test: 'T74 G7 a force release ends exactly whom it means, also a stranger' },
       postgres: { test: 'C141 T74 a holder is released by its token, and only that one' },
+      'postgres-advisory': { test: 'C141 T74 a holder is released by its token, and only that one' },
       later: { later: 'all' },
     },
     {
@@ -208,6 +234,7 @@ export const engines: TrapSection = {
       redis: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       redlock: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       postgres: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      'postgres-advisory': { reason: 'only etcd has revisions that a restored snapshot takes back' },
       later: { later: ['etcd'] },
     },
   ],

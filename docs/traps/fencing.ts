@@ -12,6 +12,7 @@ export const fencing: TrapSection = {
       redis: { reason: 'only ZooKeeper has sequence suffixes' },
       redlock: { reason: 'only ZooKeeper has sequence suffixes' },
       postgres: { reason: 'only ZooKeeper has sequence suffixes' },
+      'postgres-advisory': { reason: 'only ZooKeeper has sequence suffixes' },
       later: { later: ['zookeeper'] },
     },
     {
@@ -23,6 +24,7 @@ export const fencing: TrapSection = {
       redis: { reason: 'only Consul has a LockIndex' },
       redlock: { reason: 'only Consul has a LockIndex' },
       postgres: { reason: 'only Consul has a LockIndex' },
+      'postgres-advisory': { reason: 'only Consul has a LockIndex' },
       later: { later: ['consul'] },
     },
     {
@@ -43,7 +45,10 @@ export const fencing: TrapSection = {
       postgres: {
         test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
+      },
+      later: { reason: 'etcd, ZooKeeper and Consul number the grant itself' },
     },
     {
       id: 'T38',
@@ -56,6 +61,7 @@ export const fencing: TrapSection = {
       redis: { test: 'T38 G2 tokens increase over FLUSHALL, and over a restart without persistence' },
       redlock: { reason: 'it issues no tokens, by type' },
       postgres: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
+      'postgres-advisory': { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
       later: { reason: 'only Redis can have it' },
     },
     {
@@ -76,6 +82,9 @@ export const fencing: TrapSection = {
       postgres: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
+      'postgres-advisory': {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
       later: { later: 'all' },
     },
     {
@@ -88,6 +97,7 @@ export const fencing: TrapSection = {
       redis: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       postgres: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
     {
@@ -100,6 +110,7 @@ export const fencing: TrapSection = {
       redis: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       postgres: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
     {
@@ -111,6 +122,7 @@ export const fencing: TrapSection = {
       redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
       redlock: { reason: 'it issues no tokens, by type' },
       postgres: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
     {
@@ -130,6 +142,7 @@ export const fencing: TrapSection = {
       postgres: {
         test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
       },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
   ],

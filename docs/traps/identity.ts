@@ -13,6 +13,7 @@ export const identity: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -25,6 +26,9 @@ export const identity: TrapSection = {
       redis: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
       redlock: { reason: 'every acquisition is an attempt of its own, and its lock has a value of its own' },
       postgres: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
+      'postgres-advisory': {
+        test: 'C109 T45 a reader that releases twice does not take another reader along',
+      },
       later: { later: 'all' },
     },
     {
@@ -37,6 +41,7 @@ export const identity: TrapSection = {
       redis: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       redlock: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       postgres: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      'postgres-advisory': { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       later: { later: 'all' },
     },
     {
@@ -51,6 +56,7 @@ export const identity: TrapSection = {
         test: 'T47 the release of what has expired answers at once that it is not held, and touches no successor',
       },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -73,6 +79,9 @@ export const identity: TrapSection = {
       postgres: {
         test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
       },
+      'postgres-advisory': {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
       later: { later: 'all' },
     },
     {
@@ -88,7 +97,10 @@ export const identity: TrapSection = {
         reason:
           'names are stored as they are; a hash of 64 bits only decides who waits for whom inside a call',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'T49 a collision of keys is told apart from contention, across sessions and within one',
+      },
+      later: { reason: 'only advisory locks have keys that are shorter than the names' },
     },
     {
       id: 'T50',
@@ -103,7 +115,10 @@ export const identity: TrapSection = {
       postgres: {
         test: 'T50 behind a transaction pooler nothing stays locked in the server when everybody is gone (pg)',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'T50 pg: a transaction pooler is refused, with the reason and the way out',
+      },
+      later: { reason: 'only PostgreSQL has sessions that a pooler shares' },
     },
     {
       id: 'T51',
@@ -117,7 +132,10 @@ export const identity: TrapSection = {
       postgres: {
         test: 'T51 pg_terminate_backend of every connection with pg, again and again: nothing is lost, and nobody dies of an error event',
       },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': {
+        test: 'T51 T33 pg: a terminated connection loses the lease at the next keep-alive, and the next acquire works',
+      },
+      later: { later: 'all' },
     },
     {
       id: 'T52',
@@ -130,6 +148,7 @@ export const identity: TrapSection = {
       redis: { test: 'T52 locks are in the client’s own database, under its own prefix (ioredis 6)' },
       redlock: { test: 'T52 the client’s own database and key prefix are kept to' },
       postgres: { reason: 'there are no numbered databases and no slots' },
+      'postgres-advisory': { reason: 'there are no numbered databases and no slots' },
       later: { reason: 'only Redis can have it' },
     },
     {
@@ -150,6 +169,9 @@ export const identity: TrapSection = {
         test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
       },
       postgres: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      'postgres-advisory': {
         test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
       },
       later: { later: 'all' },

@@ -13,6 +13,7 @@ export const renewing: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -26,6 +27,7 @@ export const renewing: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -40,6 +42,7 @@ export const renewing: TrapSection = {
       redis: { test: 'C12 T31 a keep-alive does not revive an expired session' },
       redlock: { test: 'T31 what a majority has lost is lost, and not set again' },
       postgres: { test: 'C12 T31 a keep-alive does not revive an expired session' },
+      'postgres-advisory': { test: 'C12 T31 a keep-alive does not revive an expired session' },
       later: { later: 'all' },
     },
     {
@@ -52,6 +55,7 @@ export const renewing: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -75,6 +79,9 @@ export const renewing: TrapSection = {
       postgres: {
         test: 'T33 a listening connection in a black hole is found out: it asks until it hears again',
       },
+      'postgres-advisory': {
+        test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
+      },
       later: { later: 'all' },
     },
     {
@@ -93,6 +100,9 @@ export const renewing: TrapSection = {
         test: 'C149 T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
       },
       postgres: {
+        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
+      },
+      'postgres-advisory': {
         test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
       },
       later: { later: ['etcd', 'zookeeper', 'consul'] },

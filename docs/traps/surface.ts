@@ -24,6 +24,9 @@ export const surface: TrapSection = {
       postgres: {
         test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
       },
+      'postgres-advisory': {
+        test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
+      },
       later: { later: 'all' },
     },
     {
@@ -36,6 +39,7 @@ export const surface: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { test: 'T55 a quorum that is no majority, or more than there are, is refused' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { reason: 'only Redlock asks several servers' },
     },
     {
@@ -50,6 +54,9 @@ export const surface: TrapSection = {
         test: 'T56 a name is not called free because nodes are down: what may be held is shown, and without a majority nothing',
       },
       postgres: { test: 'T56 G11 a server that is down is an error, never an answer (pg)' },
+      'postgres-advisory': {
+        test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder',
+      },
       later: { later: 'all' },
     },
     {
@@ -63,6 +70,7 @@ export const surface: TrapSection = {
       redis: { reason: 'the command line is not part of this release' },
       redlock: { reason: 'the command line is not part of this release' },
       postgres: { reason: 'the command line is not part of this release' },
+      'postgres-advisory': { reason: 'the command line is not part of this release' },
       later: { later: ['command line'] },
     },
     {
@@ -75,6 +83,7 @@ export const surface: TrapSection = {
       redis: { reason: 'a matter of the package, not of an engine' },
       redlock: { reason: 'a matter of the package, not of an engine' },
       postgres: { reason: 'a matter of the package, not of an engine' },
+      'postgres-advisory': { reason: 'a matter of the package, not of an engine' },
       later: { reason: 'a matter of the package, not of an engine' },
     },
     {
@@ -87,6 +96,7 @@ export const surface: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -99,6 +109,7 @@ export const surface: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
   ],

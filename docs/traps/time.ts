@@ -21,6 +21,9 @@ export const time: TrapSection = {
       postgres: {
         test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
       },
+      'postgres-advisory': {
+        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
+      },
       later: { later: 'all' },
     },
     {
@@ -33,6 +36,7 @@ export const time: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -46,6 +50,7 @@ export const time: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -58,6 +63,9 @@ export const time: TrapSection = {
       redis: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
       redlock: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
       postgres: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
+      'postgres-advisory': {
+        test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for',
+      },
       later: { later: ['etcd', 'consul'] },
     },
     {
@@ -70,6 +78,9 @@ export const time: TrapSection = {
       redis: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
       redlock: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
       postgres: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
+      'postgres-advisory': {
+        test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has',
+      },
       later: { later: 'all' },
     },
     {
@@ -83,6 +94,9 @@ export const time: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { test: 'T6 votes that come in when the TTL is over make no lease' },
       postgres: { test: 'T6 who waits for the lock of a name longer than its session lives gets nothing' },
+      'postgres-advisory': {
+        test: 'T6 T18 T20 G10 a waiter in a black hole costs the living one TTL, not one after the other',
+      },
       later: { later: 'all' },
     },
     {
@@ -104,6 +118,9 @@ export const time: TrapSection = {
       postgres: {
         test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
       },
+      'postgres-advisory': {
+        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
+      },
       later: { later: 'all' },
     },
     {
@@ -115,6 +132,7 @@ export const time: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -131,6 +149,9 @@ export const time: TrapSection = {
         test: 'T9 when the clocks of a majority are set forward there are two believers, and the older learns it at its next renewal',
       },
       postgres: {
+        test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
+      },
+      'postgres-advisory': {
         test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
       },
       later: { reason: 'only Redis can have it' },

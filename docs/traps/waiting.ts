@@ -13,6 +13,7 @@ export const waiting: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -33,6 +34,9 @@ export const waiting: TrapSection = {
       postgres: {
         test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
       },
+      'postgres-advisory': {
+        test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+      },
       later: { later: ['etcd', 'zookeeper', 'consul'] },
     },
     {
@@ -47,6 +51,7 @@ export const waiting: TrapSection = {
       postgres: {
         test: 'T19 LISTEN lost and regained, with pg: it listens again, and what was missed is found',
       },
+      'postgres-advisory': { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       later: { later: ['etcd', 'zookeeper', 'consul'] },
     },
     {
@@ -59,6 +64,7 @@ export const waiting: TrapSection = {
       redis: { test: 'G10 T20 who dies while being handed the lock delays the others by at most the TTL' },
       redlock: { reason: 'there is no line: who waits asks again, after a pause of random length' },
       postgres: { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
+      'postgres-advisory': { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
       later: { later: 'all' },
     },
     {
@@ -71,7 +77,8 @@ export const waiting: TrapSection = {
       redis: { test: 'C78 T21 waiters for one name do not hold up those for another' },
       redlock: { reason: 'there is no line: who waits asks again, after a pause of random length' },
       postgres: { test: 'C78 T21 waiters for one name do not hold up those for another' },
-      later: { later: ['postgres advisory'] },
+      'postgres-advisory': { test: 'C78 T21 waiters for one name do not hold up those for another' },
+      later: { later: 'all' },
     },
     {
       id: 'T22',
@@ -83,6 +90,7 @@ export const waiting: TrapSection = {
       redis: { reason: 'Core sees to it, in the same way for every backend.' },
       redlock: { reason: 'Core sees to it, in the same way for every backend.' },
       postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -94,6 +102,7 @@ export const waiting: TrapSection = {
       redis: { reason: 'only Consul has a lock-delay that answers like this' },
       redlock: { reason: 'only Consul has a lock-delay that answers like this' },
       postgres: { reason: 'only Consul has a lock-delay that answers like this' },
+      'postgres-advisory': { reason: 'only Consul has a lock-delay that answers like this' },
       later: { later: ['consul'] },
     },
     {
@@ -108,6 +117,7 @@ export const waiting: TrapSection = {
         test: 'T24 an even split settles: 2 votes of 4 are no majority, both sides give back, and one gets it next',
       },
       postgres: { reason: 'only Redlock asks several servers' },
+      'postgres-advisory': { reason: 'only Redlock asks several servers' },
       later: { reason: 'only Redlock asks several servers' },
     },
     {
@@ -122,6 +132,7 @@ export const waiting: TrapSection = {
         test: 'T25 a minority win is undone before the answer, so one’s own key never votes against one',
       },
       postgres: { reason: 'only Redlock asks several servers' },
+      'postgres-advisory': { reason: 'only Redlock asks several servers' },
       later: { reason: 'only Redlock asks several servers' },
     },
     {
@@ -137,6 +148,9 @@ export const waiting: TrapSection = {
         test: 'T26 a try that finds the name taken asks every node once, and so does an acquire that may not wait',
       },
       postgres: { test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait' },
+      'postgres-advisory': {
+        test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait',
+      },
       later: { later: 'all' },
     },
     {
@@ -157,6 +171,9 @@ export const waiting: TrapSection = {
       postgres: {
         test: "C195 T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
       },
+      'postgres-advisory': {
+        test: "C195 T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
+      },
       later: { later: 'all' },
     },
     {
@@ -173,6 +190,7 @@ export const waiting: TrapSection = {
           'there is no line and no wake-up: who waits asks again every 200 to 400 ms, and `info.waiting` says so',
       },
       postgres: { test: 'C70 G9 T28 a release wakes exactly one of many waiters, the first' },
+      'postgres-advisory': { test: 'C70 G9 T28 a release wakes exactly one of many waiters, the first' },
       later: { later: 'all' },
     },
   ],

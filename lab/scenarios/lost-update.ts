@@ -33,20 +33,26 @@ export function lostUpdateScenario(options: LostUpdateOptions = {}): Scenario {
       const endMs = startMs + seconds * 1_000
       const stopMs = 2 * ttlMs
       const wait = (ms: number) => crew.orFailure(sleep(Math.max(0, ms), undefined))
-      // At least half of it, so that who has just read is stopped before it writes, not by luck.
+      // At least half of it, so that who has just read can be held before it writes.
       const thinkMs = () => (0.5 + random.fraction() / 2) * mostThinkMs
-      const bustle = new Bustle(crew, thinkMs, () => nowMs() < endMs)
-      for (let stops = 1; ; stops++) {
-        const dueMs = startMs + stops * stopEveryMs
+      let stops = 0
+      const bustle = new Bustle(crew, thinkMs, () => nowMs() < endMs || stops === 0)
+      for (;;) {
+        const dueMs = startMs + (stops + 1) * stopEveryMs
         if (dueMs + stopMs > endMs) break
         await wait(dueMs - nowMs())
-        const hasRead = stops % 3 !== 0
-        const inTime = wait(endMs - stopMs - nowMs())
+        const hasRead = (stops + 1) % 3 !== 0
+        // However slow the machine is, one is stopped: otherwise nothing would be shown.
+        const tooLate = stops === 0 ? never : wait(endMs - stopMs - nowMs())
         const client = hasRead
-          ? await Promise.race([bustle.nextToRead(), inTime])
+          ? await Promise.race([bustle.nextToRead(), tooLate])
           : bustle.waiting(random.fraction())
         if (client === undefined) break
+        if (hasRead) crew.order(client, { kind: 'hold' })
         const stop = await crew.stop(client)
+        // Its answer is there at once: nothing but the stop keeps it from writing.
+        if (hasRead) crew.order(client, { kind: 'go' })
+        stops++
         say(`stop ${stops}: ${client}, which ${hasRead ? 'has read' : 'waits'}`)
         await wait(stopMs)
         crew.continue(stop)
@@ -55,6 +61,8 @@ export function lostUpdateScenario(options: LostUpdateOptions = {}): Scenario {
     },
   }
 }
+
+const never = new Promise<undefined>(() => {})
 
 /** Whoever is done gets its next turn. */
 class Bustle {

@@ -21,6 +21,8 @@ export type Order =
   /** Acquire, read, think, write, release. Without a time, it thinks until it is told to go on. */
   | { readonly kind: 'turn'; readonly entry: string; readonly thinkMs: number | null }
   | { readonly kind: 'go' }
+  /** Whoever thinks goes on thinking until it is told to go on, however long it was to think. */
+  | { readonly kind: 'hold' }
   /** Wait no longer, think no longer, close, and say so. */
   | { readonly kind: 'finish' }
 

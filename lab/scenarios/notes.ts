@@ -44,8 +44,10 @@ export class Notes {
     this.#send(note)
   }
 
+  /** A keep-alive may tell of a grant that a push has told of before: then it prolongs what is held already. */
   granted(prolongation: Prolongation): void {
-    this.#granted.set(prolongation.leaseId, prolongation)
+    if (this.#belief?.lease.id === prolongation.leaseId) this.confirmed(prolongation)
+    else this.#prolongGrant(prolongation, -Infinity)
   }
 
   confirmed(prolongation: Prolongation): void {
@@ -53,12 +55,17 @@ export class Notes {
     const { leaseId, sentAt, ttlMs } = prolongation
     const belief = this.#belief
     // A grant on an old heartbeat is confirmed before it is handed out; belief then begins with that.
-    const grant = this.#granted.get(leaseId)
-    if (grant !== undefined && grant.sentAt < sentAt) this.#granted.set(leaseId, prolongation)
+    this.#prolongGrant(prolongation, Infinity)
     // An answer that comes after the deadline must not revive it; if it is believed in all the same, that is noted.
     if (belief?.lease.id !== leaseId || !isBelievedIn(belief.lease)) return
     this.#send({ kind: 'belief', what: 'confirmed', at, leaseId, sentAt, ttlMs })
     belief.deadline = Math.max(belief.deadline, sentAt + ttlMs - belief.driftMs)
+  }
+
+  /** `otherwise`: what a grant that is not known counts from. */
+  #prolongGrant(prolongation: Prolongation, otherwise: number): void {
+    const { leaseId, sentAt } = prolongation
+    if (sentAt > (this.#granted.get(leaseId)?.sentAt ?? otherwise)) this.#granted.set(leaseId, prolongation)
   }
 
   began(lease: Lease, driftMs: number): void {

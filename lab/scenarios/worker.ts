@@ -35,6 +35,7 @@ const touching = new Touching({ client, notes, resource, report })
 
 const finishing = new AbortController()
 let goOn = () => {}
+let isHeld = false
 let turn = Promise.resolve()
 /** The acquire that waits. */
 let waitingFor: string | null = null
@@ -46,6 +47,7 @@ onEvent('lost', () => report({ kind: 'lost' }))
 process.on('disconnect', () => process.exit())
 process.on('message', (order: Order) => {
   if (order.kind === 'turn') turn = takeTurn(order.entry, order.thinkMs)
+  else if (order.kind === 'hold') isHeld = true
   else goOn()
   if (order.kind === 'finish') void finish()
 })
@@ -68,7 +70,9 @@ async function work(lease: Lease, entry: string, thinkMs: number | null): Promis
   const read = await touching.read(lease)
   if (typeof read === 'string') return read
   report({ kind: 'read', entry })
-  await (thinkMs === null ? told : Promise.race([told, sleep(thinkMs)]))
+  isHeld = thinkMs === null
+  const thought = sleep(thinkMs ?? 0).then(() => (isHeld ? told : undefined))
+  await Promise.race([told, thought])
   notes.look(lease)
   return touching.write(lease, read, entry)
 }

@@ -50,6 +50,7 @@ function trapsWith(changes: Record<string, Partial<Trap>>): TrapSection[] {
       redis: reason,
       redlock: reason,
       postgres: reason,
+      'postgres-advisory': reason,
       later: reason,
     }
     return { ...trap, ...changes[id] }

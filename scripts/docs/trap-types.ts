@@ -10,17 +10,19 @@ export type Cell =
   | { readonly later: 'all' | readonly Upcoming[] }
 
 /** Who adds one takes it out here; the compiler then finds the cells that name it. */
-export const upcoming = [
-  'postgres advisory',
-  'etcd',
-  'zookeeper',
-  'consul',
-  'remote',
-  'command line',
-] as const
+export const upcoming = ['etcd', 'zookeeper', 'consul', 'remote', 'command line'] as const
 export type Upcoming = (typeof upcoming)[number]
 
-export const columns = ['core', 'memory', 'sqlite', 'redis', 'redlock', 'postgres', 'later'] as const
+export const columns = [
+  'core',
+  'memory',
+  'sqlite',
+  'redis',
+  'redlock',
+  'postgres',
+  'postgres-advisory',
+  'later',
+] as const
 export type Column = (typeof columns)[number]
 
 export interface Trap extends Readonly<Record<Column, Cell>> {

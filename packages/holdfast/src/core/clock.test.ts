@@ -178,6 +178,16 @@ describe('the system clock', () => {
     )
   })
 
+  test('a timer comes although another of its length was made while the system’s timers were replaced', async () => {
+    const spy = vi.spyOn(globalThis, 'setTimeout').mockImplementation((() => ({
+      ref() {},
+      unref() {},
+    })) as never)
+    systemClock.setTimer(1_007, () => {}).cancel()
+    spy.mockRestore()
+    await new Promise<void>((resolve) => systemClock.setTimer(1_007, resolve, { keepsProcessAlive: true }))
+  })
+
   test('a delay that is over already does not make Node print a warning', () => {
     const { delays } = recordTimeouts(() => systemClock.setTimer(-5, () => {}))
     assert.deepEqual(delays, [0])

@@ -8,9 +8,14 @@ import type { World } from '../../src/testing/describe-backend.ts'
 import type { ClientLibrary, OpenedClient } from '../postgres/clients.ts'
 import { Clients } from './clients.ts'
 
+export interface WorldOptions {
+  readonly restart?: () => Promise<void>
+  readonly ttlMs?: number
+}
+
 /** How clients get to a server. */
 export interface Site extends AsyncDisposable {
-  world(options?: { readonly restart?: () => Promise<void> }): Promise<World<'fenced'>>
+  world(options?: WorldOptions): Promise<World<'fenced'>>
 }
 
 let worlds = 0
@@ -19,7 +24,7 @@ let worlds = 0
 export function postgresAdvisorySite(library: ClientLibrary, url: string): Site {
   const opened: OpenedClient = library.open(url, { max: library.name === 'pg' ? 12 : 180 })
   return {
-    async world({ restart } = {}) {
+    async world({ restart, ttlMs = 6_000 } = {}) {
       const space = `w${++worlds}`
       const spaceOf = (namespace: string = defaults.namespace) => `${space}/${namespace}`
       const backends: PostgresAdvisoryBackend[] = []
@@ -31,7 +36,7 @@ export function postgresAdvisorySite(library: ClientLibrary, url: string): Site 
       })
       return {
         clock: systemClock,
-        ttlMs: 4_000,
+        ttlMs,
         resolutionMs: 1_200,
         passTime: (ms) => sleep(ms),
         client: (options) => clients.add(options),

@@ -190,7 +190,8 @@ function infoOf({ namespace, issuer, epoch }: Described): BackendInfo<'fenced'> 
         'between; after a fail-over the old primary serves nobody any more.',
       'The tokens of a primary survive its crash and a fail-over: fsync is on, and the next primary is the old one or a ' +
         'synchronous standby.',
-      "The server's timers run as fast as the clients' clocks.",
+      "The server's clock runs as fast as the clients' clocks; a step of it forward may end leases early, and then only the " +
+        'guard protects, and a step back lets a holder that went silent keep its locks for that much longer.',
       'Nobody changes the settings of its connections, writes to its tables or sets its sequence back.',
       'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
         'issuer.',

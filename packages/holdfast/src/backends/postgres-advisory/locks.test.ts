@@ -131,6 +131,26 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       expect(backend.statistics.statements - before).toBeLessThanOrEqual(8)
     })
 
+    test('grants and releases leave no garbage: records are overwritten in place', async () => {
+      const ours = await session({ namespace: 'garbage' })
+      const pages = async () =>
+        Number(
+          (await rig.sql<{ n: string }>("SELECT pg_relation_size('holdfast.advisory_claims') / 8192 AS n"))[0]
+            ?.n,
+        )
+      const pairs = async (count: number) => {
+        for (let turn = 0; turn < count; turn++) {
+          const asked = [request('x'), request(`y${turn % 3}`)]
+          for (const each of asked) expect((await ours.tryAcquire(each, call())).kind).toBe('granted')
+          for (const each of asked) await ours.release(each, { keepForMs: 0 }, call())
+        }
+      }
+      await pairs(20)
+      const before = await pages()
+      await pairs(400)
+      expect((await pages()) - before).toBeLessThanOrEqual(2)
+    })
+
     test('a lock table that is full refuses what does not fit, says what to do, and keeps what is held', async () => {
       const ours = await session({ namespace: 'full' })
       const asked = Array.from({ length: 6_000 }, (_, index) => request(`item ${index}`))

@@ -113,6 +113,8 @@ BEGIN
   IF NOT ${s}.advisory_open(my_conn, my_ttl_ms) THEN
     RETURN false;
   END IF;
+  -- It never waits; and each look at the client would ring an alarm, at which a stepped clock ends the session early.
+  PERFORM set_config('client_connection_check_interval', '0', false);
   PERFORM ${s}.advisory_sweep();
   INSERT INTO ${s}.advisory_sessions (session, holder, ttl_ms, channel) VALUES (my_conn, my_holder, my_ttl_ms, my_channel)
   ON CONFLICT (session) DO UPDATE SET holder = excluded.holder, ttl_ms = excluded.ttl_ms, channel = excluded.channel;

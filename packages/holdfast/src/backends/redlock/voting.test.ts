@@ -203,13 +203,15 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     await nodes.flush()
     for (const proxy of nodes.proxies) proxy.hold('down')
     const acquiring = locker.tryAcquire('x')
-    await eventually('all nodes have granted it', async () => (await stage.values('x')).every(Boolean))
-    const [first] = await stage.values('x')
+    // A node that still owes the answer to what came before is not asked.
+    const granted = async () => (await stage.values('x')).filter(Boolean)
+    await eventually('a majority has granted it', async () => (await granted()).length >= 3)
+    const [first] = await granted()
     // The process is stopped for longer than the TTL, and the answers are there before any timer.
     stage.clock.block(ttlMs + 1)
     for (const proxy of nodes.proxies) proxy.heal()
     const lease = await acquiring.catch(() => null)
-    const [second] = await stage.values('x')
+    const [second] = await granted()
     assert(
       lease === null || (lease.remainingMs > 0 && second !== first),
       'only what was asked for afterwards counts',
