@@ -9,11 +9,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       sqlite: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      redis: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      redlock: { reason: 'it issues no tokens, by type' },
-      postgres: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      'postgres-advisory': { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      later: { later: ['etcd'] },
+      later: { later: 'etcd' },
     },
     {
       id: 'T62',
@@ -22,11 +18,7 @@ export const engines: TrapSection = {
       core: { reason: 'only ZooKeeper has followers that answer pings' },
       memory: { reason: 'only ZooKeeper has followers that answer pings' },
       sqlite: { reason: 'only ZooKeeper has followers that answer pings' },
-      redis: { reason: 'only ZooKeeper has followers that answer pings' },
-      redlock: { reason: 'only ZooKeeper has followers that answer pings' },
-      postgres: { reason: 'only ZooKeeper has followers that answer pings' },
-      'postgres-advisory': { reason: 'only ZooKeeper has followers that answer pings' },
-      later: { later: ['zookeeper'] },
+      later: { later: 'zookeeper' },
     },
     {
       id: 'T63',
@@ -35,11 +27,7 @@ export const engines: TrapSection = {
       core: { reason: 'only etcd has a leader that can be stopped and resumed' },
       memory: { reason: 'only etcd has a leader that can be stopped and resumed' },
       sqlite: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      redis: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      redlock: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      postgres: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      'postgres-advisory': { reason: 'only etcd has a leader that can be stopped and resumed' },
-      later: { later: ['etcd'] },
+      later: { later: 'etcd' },
     },
     {
       id: 'T64',
@@ -54,18 +42,6 @@ export const engines: TrapSection = {
       sqlite: {
         test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
       },
-      redis: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      redlock: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      postgres: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      'postgres-advisory': {
-        test: 'C59 T64 G3 a grant on an old session is believed no longer than the engine keeps it',
-      },
       later: { later: 'all' },
     },
     {
@@ -78,16 +54,6 @@ export const engines: TrapSection = {
       sqlite: {
         test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
       },
-      redis: {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
-      redlock: { reason: 'nothing is handed over: who waits asks for itself' },
-      postgres: {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
-      'postgres-advisory': {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
       later: { later: 'all' },
     },
     {
@@ -97,15 +63,7 @@ export const engines: TrapSection = {
       core: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       memory: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       sqlite: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      redis: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      redlock: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      postgres: {
-        test: 'T66 expiry is judged while holding the row of the session: a slow keep-alive keeps its lease',
-      },
-      'postgres-advisory': {
-        reason: 'a lock ends with its connection, and nobody judges an expiry by a row',
-      },
-      later: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      later: { later: 'postgres' },
     },
     {
       id: 'T67',
@@ -114,15 +72,7 @@ export const engines: TrapSection = {
       core: { reason: 'only PostgreSQL draws tokens from a sequence' },
       memory: { reason: 'only PostgreSQL draws tokens from a sequence' },
       sqlite: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      redis: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      redlock: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      postgres: {
-        test: 'T67 tokens are drawn after the lock, one at a time: under contention none is out of order',
-      },
-      'postgres-advisory': {
-        test: 'T67 T37 a token is drawn after the lock: under contention they rise in the order of the grants',
-      },
-      later: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      later: { later: 'postgres' },
     },
     {
       id: 'T68',
@@ -131,15 +81,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
       sqlite: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
-      redis: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
-      redlock: { reason: 'it issues no tokens, by type' },
-      postgres: {
-        test: 'T68 a token is on the disk before it is told, whatever the client has set: none is issued twice',
-      },
-      'postgres-advisory': {
-        test: 'T68 G2 tokens rise over a crash, also when another had logged them and not yet waited for the disk',
-      },
-      later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
+      later: { later: 'postgres' },
     },
     {
       id: 'T69',
@@ -147,11 +89,7 @@ export const engines: TrapSection = {
       core: { reason: 'no Lua is involved' },
       memory: { reason: 'no Lua is involved' },
       sqlite: { reason: 'no Lua is involved' },
-      redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
-      redlock: { reason: 'it issues no tokens, by type' },
-      postgres: { reason: 'no Lua is involved' },
-      'postgres-advisory': { reason: 'no Lua is involved' },
-      later: { reason: 'only Redis can have it' },
+      later: { later: 'redis' },
     },
     {
       id: 'T70',
@@ -160,13 +98,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       sqlite: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      redis: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      redlock: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      postgres: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      'postgres-advisory': {
-        test: 'C28 G1 T70 two attempts of one session exclude each other like strangers',
-      },
-      later: { later: ['consul'] },
+      later: { later: 'consul, postgres advisory' },
     },
     {
       id: 'T71',
@@ -175,10 +107,6 @@ export const engines: TrapSection = {
       core: { reason: 'core stores no times' },
       memory: { reason: 'nothing outlives the process' },
       sqlite: { test: 'the monotonic clock belongs to one boot' },
-      redis: { reason: 'expiry is judged by the server, which keeps its own time' },
-      redlock: { reason: 'expiry is judged by the servers, which keep their own time' },
-      postgres: { reason: 'expiry is judged by the server, which keeps its own time' },
-      'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
     {
@@ -187,11 +115,7 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C116 T72 the release of any holder lets the first in line through' },
       sqlite: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      redis: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      redlock: { reason: 'it has no semaphores, and refuses them' },
-      postgres: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
-      later: { later: ['etcd', 'zookeeper'] },
+      later: { later: 'etcd, zookeeper' },
     },
     {
       id: 'T73',
@@ -202,13 +126,7 @@ export const engines: TrapSection = {
       },
       memory: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
       sqlite: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      redis: { test: 'T15 T73 G6 an acquire that lands after it was given up comes to nothing (ioredis 6)' },
-      redlock: {
-        test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
-      },
-      postgres: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      'postgres-advisory': { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      later: { later: 'all' },
+      later: { later: 'all with a connection' },
     },
     {
       id: 'T74',
@@ -216,10 +134,6 @@ export const engines: TrapSection = {
       core: { test: 'T34 T74 a forced release is noticed at the next keep-alive, with its reason' },
       memory: { test: 'C141 T74 a holder is released by its token, and only that one' },
       sqlite: { test: 'C141 T74 a holder is released by its token, and only that one' },
-      redis: { test: 'C141 T74 a holder is released by its token, and only that one' },
-      redlock: { test: 'T74 G7 a force release ends exactly whom it means, also a stranger' },
-      postgres: { test: 'C141 T74 a holder is released by its token, and only that one' },
-      'postgres-advisory': { test: 'C141 T74 a holder is released by its token, and only that one' },
       later: { later: 'all' },
     },
     {
@@ -231,11 +145,7 @@ export const engines: TrapSection = {
       },
       memory: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      redis: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      redlock: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      postgres: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      'postgres-advisory': { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      later: { later: ['etcd'] },
+      later: { later: 'etcd' },
     },
   ],
 }

@@ -34,8 +34,6 @@ const holdOptions = [
 ] as const
 const lockOptions = [...holdOptions, 'mode']
 const permitOptions = [...holdOptions, 'capacity', 'weight']
-const tryLockOptions = lockOptions.filter((option) => option !== 'waitMs')
-const tryPermitOptions = permitOptions.filter((option) => option !== 'waitMs')
 
 /** `withWait`: whether `waitMs` means something to the call; `tryAcquire` does not wait. */
 export function wantedLock(
@@ -46,7 +44,11 @@ export function wantedLock(
   withWait: boolean,
 ): Wanted {
   checkName(name)
-  checkKnownOptions('options', options, withWait ? lockOptions : tryLockOptions)
+  checkKnownOptions(
+    'options',
+    options,
+    withWait ? lockOptions : lockOptions.filter((option) => option !== 'waitMs'),
+  )
   const mode =
     options.mode === undefined ? 'exclusive' : checkOneOf('mode', options.mode, ['exclusive', 'shared'])
   const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
@@ -61,7 +63,11 @@ export function wantedPermits(
   withWait: boolean,
 ): Wanted {
   checkName(name)
-  checkKnownOptions('options', options, withWait ? permitOptions : tryPermitOptions)
+  checkKnownOptions(
+    'options',
+    options,
+    withWait ? permitOptions : permitOptions.filter((option) => option !== 'waitMs'),
+  )
   const capacity = checkCapacity(options?.capacity)
   const { weight: asked = 1 } = options
   const weight = checkInteger('weight', asked, { min: 1, max: capacity })

@@ -10,7 +10,6 @@ export {
   type ClientOptions,
   type DeclaredException,
   describeBackend,
-  type Hook,
   type World,
 } from './describe-backend.ts'
 export {

@@ -6,8 +6,7 @@
  * const locker = createLocker(weakenWaiting(memory({ engine }), 'poll'))
  * ```
  */
-import { calledOff } from '../core/backend-kit.ts'
-import { UnsupportedError } from '../core/errors.ts'
+import { BackendUnavailableError, UnsupportedError } from '../core/errors.ts'
 import type { Backend, BackendSession, Call, Fencing, WatchEvent, WatchEventKind } from '../spi.ts'
 
 export interface WeakenWaitingOptions {
@@ -93,7 +92,8 @@ async function nextHint<F extends Fencing>(
     timer?.cancel()
     heard.abort()
   }
-  if (call.signal.aborted) throw calledOff(backend.info.name, call.signal, 'unknown')
+  if (call.signal.aborted)
+    throw new BackendUnavailableError(backend.info.name, 'the wait was called off', 'unknown')
 }
 
 /** Also returns when there will be no more events. */

@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { beforeEach, describe, test } from 'vitest'
-import { createGuardedFile, fence, readCell, writeCell } from '../../../test/guard-table.ts'
+import { afterEach, beforeEach, describe, test } from 'vitest'
+import { createTable, fence, readCell, writeCell } from '../../../test/guard-table.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { sqliteGuard } from '../sqlite.ts'
 
@@ -15,11 +17,15 @@ describe('sqliteGuard and its transactions', () => {
   let database: DatabaseSync
 
   beforeEach(async () => {
-    const file = await createGuardedFile()
-    folder = file.folder
-    path = file.path
-    database = file.database
-    return file.remove
+    folder = await mkdtemp(join(tmpdir(), 'holdfast-guard-'))
+    path = join(folder, 'data.db')
+    database = new DatabaseSync(path)
+    createTable(database)
+  })
+
+  afterEach(async () => {
+    if (database.isOpen) database.close()
+    await rm(folder, { recursive: true })
   })
 
   /** A second connection to the same file, as another process would have it. */

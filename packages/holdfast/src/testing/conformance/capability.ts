@@ -7,15 +7,18 @@ import { isHoldfastError } from '../../core/errors.ts'
 import type { Backend } from '../../spi.ts'
 import type { Stage } from './stage.ts'
 
-export type Capability =
-  | 'fencing'
-  | 'queue'
-  | 'shared'
-  | 'permits'
-  | 'data'
-  | 'lock-delay'
-  | 'hold-at-least'
-  | 'watch'
+export const capabilities = [
+  'fencing',
+  'queue',
+  'shared',
+  'permits',
+  'data',
+  'lock-delay',
+  'hold-at-least',
+  'watch',
+] as const
+
+export type Capability = (typeof capabilities)[number]
 
 export function hasCapability({ info, watch }: Backend, capability: Capability): boolean {
   switch (capability) {
