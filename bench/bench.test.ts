@@ -1,20 +1,9 @@
-import { execFile } from 'node:child_process'
-import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { median } from './measure.ts'
-import type { Report } from './report.ts'
-
-const run = (...options: string[]) =>
-  promisify(execFile)(process.execPath, [
-    '--disable-warning=ExperimentalWarning',
-    join(import.meta.dirname, 'main.ts'),
-    ...options,
-  ])
+import { run, shortRun } from './short-run.ts'
 
 test('a short run measures everybody, and its ratios come from its own rounds', async () => {
-  const { stdout } = await run('sqlite', 'memory', '--seconds', '0.03', '--rounds', '2', '--json')
-  const { machine, subjects } = JSON.parse(stdout) as Report
+  const { machine, subjects } = await shortRun('sqlite', 'memory', '--seconds', '0.03', '--rounds', '2')
   expect(machine.node).toBe(process.version)
   expect(subjects.map(({ name }) => name)).toEqual(['sqlite', 'memory'])
 
@@ -41,4 +30,9 @@ test('a backend that does not exist is named, and so are those that do', async (
     code: 2,
     stderr: expect.stringMatching(/There is no paper; there are: .*memory.*sqlite/),
   })
+})
+
+test('the help names every backend that can be measured', async () => {
+  const { stdout } = await run('--help')
+  expect(stdout).toMatch(/Backends: .*memory.*redis.*redlock.*sqlite/)
 })

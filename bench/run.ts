@@ -1,6 +1,7 @@
 /** Measures one subject: rounds in which every contender has its turn, so that a noisy moment hits all alike. */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { type ContestResult, runContest } from './contest.ts'
 import { type HandOverSample, measureHandOver, waiters } from './hand-over.ts'
 import { measure, median, type Sample } from './measure.ts'
 import type { Comparison, Running, Subject } from './subject.ts'
@@ -34,11 +35,18 @@ export interface HandOverResult extends HandOverSample {
 export interface SubjectResult {
   readonly name: string
   readonly raw: string
+  readonly remarks: readonly string[]
+  readonly effort: Effort
   readonly comparisons: readonly ComparisonResult[]
+  readonly contest?: ContestResult
   readonly handOver: readonly HandOverResult[]
 }
 
-const concurrencies = [1, 64]
+const usualAtOnce = [1, 64]
+/** One after another, a library's code would still be compiled, on the core that is measured, when the rounds begin. */
+const warmUpAtOnce = 64
+const warmUpSeconds = 1
+const settleSeconds = 0.2
 
 export async function runSubject(
   name: string,
@@ -52,17 +60,22 @@ export async function runSubject(
     const say = (what: string) => progress(`${name}, ${comparison.setting}: ${what}`)
     comparisons.push(...(await compare(comparison, join(folder, `${name}-${index}`), effort, say)))
   }
+  const contest =
+    subject.contest &&
+    (await runContest(subject.contest, effort, (what) => progress(`${name}, hand-over: ${what}`)))
   const handOver: HandOverResult[] = []
-  for (const processes of subject.handOver.processes) {
+  const { url, processes: spreads } = subject.handOver ?? { url: () => '', processes: [] }
+  for (const processes of spreads) {
     const say = (what: string) => progress(`${name}, hand-over, processes: ${processes}, ${what}`)
     const own = join(folder, `${name}-hand-over-${processes}`)
-    handOver.push(await handOvers(subject, processes, own, effort, say))
+    handOver.push(await handOvers(url, processes, own, effort, say))
   }
-  return { name, raw: subject.raw, comparisons, handOver }
+  const { raw, remarks = [] } = subject
+  return { name, raw, remarks, effort, comparisons, ...(contest && { contest }), handOver }
 }
 
 async function handOvers(
-  { handOver }: Subject,
+  url: (folder: string) => string,
   processes: number,
   folder: string,
   effort: Effort,
@@ -73,7 +86,7 @@ async function handOvers(
     progress(`round ${round} of ${effort.rounds}`)
     const own = join(folder, String(round))
     mkdirSync(own, { recursive: true })
-    rounds.push(await measureHandOver(handOver.url(own), processes, effort.seconds))
+    rounds.push(await measureHandOver(url(own), processes, effort.seconds))
   }
   return {
     processes,
@@ -85,7 +98,7 @@ async function handOvers(
 }
 
 async function compare(
-  { setting, contenders }: Comparison,
+  { setting, contenders, atOnce: concurrencies = usualAtOnce }: Comparison,
   folder: string,
   { seconds, rounds }: Effort,
   progress: (what: string) => void,
@@ -97,10 +110,11 @@ async function compare(
       mkdirSync(own, { recursive: true })
       entrants.push({ name, running: await open(own) })
     }
+    progress('warming up')
+    for (const { running } of entrants) await measure(running, warmUpAtOnce, Math.min(warmUpSeconds, seconds))
     const results: ComparisonResult[] = []
     for (const atOnce of concurrencies) {
-      progress(`${atOnce} at once, warming up`)
-      for (const { running } of entrants) await measure(running, atOnce, Math.min(0.3, seconds))
+      for (const { running } of entrants) await measure(running, atOnce, Math.min(settleSeconds, seconds))
       const samples = new Map<Entrant, Sample[]>(entrants.map((entrant) => [entrant, []]))
       for (let round = 0; round < rounds; round++) {
         progress(`${atOnce} at once, round ${round + 1} of ${rounds}`)

@@ -20,12 +20,66 @@ export interface Contender {
 export interface Comparison {
   readonly setting: string
   readonly contenders: readonly [raw: Contender, ...others: Contender[]]
+  /** How many pairs are under way at the same time; one number for each measurement. Default: 1 and 64. */
+  readonly atOnce?: readonly number[]
+}
+
+/** What is held until it is called. */
+export type GiveBack = () => Promise<unknown>
+
+/** Somebody who can take a name and hold it for a while, and who waits when it is taken. */
+export interface Taking {
+  /** Null: gave up waiting, by its own rules. `waiter` is a small number, for those who need a connection for each. */
+  take(name: string, waiter: number): Promise<GiveBack | null>
+  /** Also while there are waiters: what they do then does not matter any more. */
+  close(): Promise<void>
+}
+
+export interface Taker {
+  readonly name: string
+  openTaking(): Promise<Taking>
+}
+
+/** Many who want one name, all the time, and hold it for a moment. The first taker is the measure of the others. */
+export interface Contest {
+  readonly waiters: number
+  readonly holdMs: number
+  /** One sentence: what the first one does. */
+  readonly floor: string
+  readonly takers: readonly [floor: Taker, ...others: Taker[]]
 }
 
 export interface Subject {
-  /** One sentence: what the raw statements are. */
+  /** One sentence: what the first contenders are. */
   readonly raw: string
+  /** How long a measurement lasts unless the command line says otherwise. Default: 1. */
+  readonly seconds?: number
+  /** Sentences about the set-up that a reader of the figures must know. */
+  readonly remarks?: readonly string[]
   readonly comparisons: readonly Comparison[]
+  readonly contest?: Contest
   /** The URL for `openLocker`, for waiters on one name, and over how many processes they are spread. */
-  readonly handOver: { url(folder: string): string; readonly processes: readonly number[] }
+  readonly handOver?: { url(folder: string): string; readonly processes: readonly number[] }
+  close?(): Promise<void>
+}
+
+/** A subject whose engine is a server is a function that starts it. */
+export type SubjectSource = Subject | (() => Promise<Subject>)
+
+/** One who can take and hold can do pairs, too: everybody is called in the same way, raw commands included. */
+export function contender({ name, openTaking }: Taker): Contender {
+  return {
+    name,
+    async open() {
+      const taking = await openTaking()
+      return {
+        async pair(resource) {
+          const giveBack = await taking.take(resource, 0)
+          if (giveBack === null) throw new Error(`${name} gave up on ${resource}, which nobody else wants`)
+          await giveBack()
+        },
+        close: () => taking.close(),
+      }
+    },
+  }
 }

@@ -3,7 +3,7 @@
 import { parseArgs } from 'node:util'
 import { type BatchResult, runBatch } from '../lab/sim/batch.ts'
 import { describeTotals, notCovered } from '../lab/sim/coverage.ts'
-import { planFor } from '../lab/sim/faults.ts'
+import { type Fault, planFor } from '../lab/sim/faults.ts'
 import { describeFault, explain } from '../lab/sim/report.ts'
 import { type Focus, runSeed } from '../lab/sim/run.ts'
 import { type Mode, settingsFor } from '../lab/sim/settings.ts'
@@ -32,7 +32,7 @@ else await runMany(Number(options.seeds), Number(options.from), Number(options.w
 async function replay(seed: number): Promise<void> {
   const settings = settingsFor(seed, mode())
   const whole = planFor(settings)
-  const plan = options.keep === undefined ? whole : readPlanText(options.keep, whole)
+  const plan = options.keep === undefined ? whole : readKept(options.keep, whole)
   console.log(`Seed ${seed}: ${JSON.stringify(settings)}`)
   for (const fault of plan) console.log(`  ${describeFault(fault)}`)
   const result = await runSeed(seed, {
@@ -43,10 +43,21 @@ async function replay(seed: number): Promise<void> {
   })
   for (const line of result.lines) console.log(line)
   console.log(`Trace ${result.traceHash}, ${result.events} events.`)
-  if (result.violation === null) return
+  if (result.violation === null) {
+    console.log('Nothing broke.')
+    return
+  }
   process.exitCode = 1
   console.log(`Breaks ${result.violation.rule}: ${result.violation.message}`)
   if (options.keep === undefined) console.log(`\n${await explain(result)}`)
+}
+
+function readKept(text: string, whole: readonly Fault[]): readonly Fault[] {
+  try {
+    return readPlanText(text, whole)
+  } catch (error) {
+    return complain(error)
+  }
 }
 
 async function runMany(seeds: number, from: number, workers: number): Promise<void> {
@@ -108,13 +119,28 @@ function readOptions() {
         help: { type: 'boolean' },
       },
     })
-    for (const number of [values.seeds, values.from, values.workers, values.seed ?? '0'])
-      if (!/^\d+$/.test(number)) throw new Error(`${number} is not a whole number`)
+    for (const [name, number] of Object.entries({
+      seeds: values.seeds,
+      from: values.from,
+      workers: values.workers,
+    }))
+      if (!/^[1-9]\d*$/.test(number))
+        throw new Error(`--${name} must be a whole number of at least 1, not ${number}`)
+    if (values.seed !== undefined && !/^\d+$/.test(values.seed))
+      throw new Error(`--seed must be a whole number, not ${values.seed}`)
+    const lastSeed = Number(values.seed ?? Number(values.from) + Number(values.seeds))
+    if (!Number.isSafeInteger(lastSeed)) throw new Error('seeds must stay below 2^53')
+    if (values.seed === undefined && (values.keep !== undefined || values.trace !== undefined))
+      throw new Error('--keep and --trace need --seed, which says what to replay')
     if (values.mode !== undefined && !modes.includes(values.mode as Mode))
       throw new Error(`no mode ${values.mode}, there are ${modes.join(', ')}`)
     return values
   } catch (error) {
-    console.error(`${(error as Error).message}\n\n${usage}`)
-    process.exit(2)
+    return complain(error)
   }
+}
+
+function complain(error: unknown): never {
+  console.error(`${(error as Error).message}\n\n${usage}`)
+  process.exit(2)
 }

@@ -11,7 +11,11 @@ export const answers: TrapSection = {
       core: { reason: 'only ZooKeeper has ephemeral nodes' },
       memory: { reason: 'only ZooKeeper has ephemeral nodes' },
       sqlite: { reason: 'only ZooKeeper has ephemeral nodes' },
-      later: { later: 'zookeeper' },
+      redis: { reason: 'only ZooKeeper has ephemeral nodes' },
+      redlock: { reason: 'only ZooKeeper has ephemeral nodes' },
+      postgres: { reason: 'only ZooKeeper has ephemeral nodes' },
+      'postgres-advisory': { reason: 'only ZooKeeper has ephemeral nodes' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T11',
@@ -20,7 +24,15 @@ export const answers: TrapSection = {
       core: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
       memory: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
       sqlite: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
-      later: { later: 'postgres' },
+      redis: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
+      redlock: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
+      postgres: {
+        test: 'T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients',
+      },
+      'postgres-advisory': {
+        test: 'T11 T14 pg: a wait that is called off around the moment of its grant leaves nothing held',
+      },
+      later: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
     },
     {
       id: 'T12',
@@ -33,7 +45,19 @@ export const answers: TrapSection = {
       sqlite: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
-      later: { later: 'etcd, consul' },
+      redis: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      redlock: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      postgres: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      'postgres-advisory': {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      later: { later: ['etcd', 'consul'] },
     },
     {
       id: 'T13',
@@ -45,6 +69,10 @@ export const answers: TrapSection = {
       },
       memory: { test: 'C39 T13 the second of two releases says that it released nothing' },
       sqlite: { test: 'C39 T13 the second of two releases says that it released nothing' },
+      redis: { test: 'T13 a release whose reply is lost is made certain in the background' },
+      redlock: { test: 'C39 T13 the second of two releases says that it released nothing' },
+      postgres: { test: 'C39 T13 the second of two releases says that it released nothing' },
+      'postgres-advisory': { test: 'C39 T13 the second of two releases says that it released nothing' },
       later: { later: 'all' },
     },
     {
@@ -58,6 +86,18 @@ export const answers: TrapSection = {
       sqlite: {
         test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
       },
+      redis: {
+        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+      },
+      redlock: {
+        test: 'T14 T15 a caller who goes away is answered at once, and what was won behind it is given back',
+      },
+      postgres: {
+        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+      },
+      'postgres-advisory': {
+        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+      },
       later: { later: 'all' },
     },
     {
@@ -67,7 +107,13 @@ export const answers: TrapSection = {
       core: { test: 'G6 T15 an acquire that timed out at the client and lands later is never held' },
       memory: { test: 'C91 T15 G6 abandoning a holder frees its name' },
       sqlite: { test: 'C91 T15 G6 abandoning a holder frees its name' },
-      later: { later: 'all with a connection' },
+      redis: { test: 'T15 T73 G6 an acquire that lands after it was given up comes to nothing (ioredis 6)' },
+      redlock: {
+        test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
+      },
+      postgres: { test: 'C91 T15 G6 abandoning a holder frees its name' },
+      'postgres-advisory': { test: 'C91 T15 G6 abandoning a holder frees its name' },
+      later: { later: 'all' },
     },
     {
       id: 'T16',
@@ -77,7 +123,13 @@ export const answers: TrapSection = {
       core: { test: 'is answered at its limit, as unknown' },
       memory: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
       sqlite: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
-      later: { later: 'all with a connection' },
+      redis: { test: 'T16 G3 a frozen server: the lease is lost at its deadline all the same (ioredis 6)' },
+      redlock: { test: 'T16 G3 when all nodes freeze, a lease is lost at its deadline, not later' },
+      postgres: { test: 'T16 G3 a frozen server: the lease is lost at its deadline all the same (pg)' },
+      'postgres-advisory': {
+        test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
+      },
+      later: { later: 'all' },
     },
   ],
 }

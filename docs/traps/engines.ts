@@ -9,7 +9,11 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       sqlite: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      later: { later: 'etcd' },
+      redis: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
+      'postgres-advisory': { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
+      later: { later: ['etcd'] },
     },
     {
       id: 'T62',
@@ -18,7 +22,11 @@ export const engines: TrapSection = {
       core: { reason: 'only ZooKeeper has followers that answer pings' },
       memory: { reason: 'only ZooKeeper has followers that answer pings' },
       sqlite: { reason: 'only ZooKeeper has followers that answer pings' },
-      later: { later: 'zookeeper' },
+      redis: { reason: 'only ZooKeeper has followers that answer pings' },
+      redlock: { reason: 'only ZooKeeper has followers that answer pings' },
+      postgres: { reason: 'only ZooKeeper has followers that answer pings' },
+      'postgres-advisory': { reason: 'only ZooKeeper has followers that answer pings' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T63',
@@ -27,7 +35,11 @@ export const engines: TrapSection = {
       core: { reason: 'only etcd has a leader that can be stopped and resumed' },
       memory: { reason: 'only etcd has a leader that can be stopped and resumed' },
       sqlite: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      later: { later: 'etcd' },
+      redis: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      redlock: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      postgres: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      'postgres-advisory': { reason: 'only etcd has a leader that can be stopped and resumed' },
+      later: { later: ['etcd'] },
     },
     {
       id: 'T64',
@@ -42,6 +54,18 @@ export const engines: TrapSection = {
       sqlite: {
         test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
       },
+      redis: {
+        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
+      },
+      redlock: {
+        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
+      },
+      postgres: {
+        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
+      },
+      'postgres-advisory': {
+        test: 'C59 T64 G3 a grant on an old session is believed no longer than the engine keeps it',
+      },
       later: { later: 'all' },
     },
     {
@@ -54,6 +78,16 @@ export const engines: TrapSection = {
       sqlite: {
         test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
       },
+      redis: {
+        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+      },
+      redlock: { reason: 'nothing is handed over: who waits asks for itself' },
+      postgres: {
+        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+      },
+      'postgres-advisory': {
+        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
+      },
       later: { later: 'all' },
     },
     {
@@ -63,7 +97,15 @@ export const engines: TrapSection = {
       core: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       memory: { reason: 'only PostgreSQL reads a row while another commit is under way' },
       sqlite: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      later: { later: 'postgres' },
+      redis: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      redlock: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      postgres: {
+        test: 'T66 expiry is judged while holding the row of the session: a slow keep-alive keeps its lease',
+      },
+      'postgres-advisory': {
+        reason: 'a lock ends with its connection, and nobody judges an expiry by a row',
+      },
+      later: { reason: 'only PostgreSQL reads a row while another commit is under way' },
     },
     {
       id: 'T67',
@@ -72,7 +114,15 @@ export const engines: TrapSection = {
       core: { reason: 'only PostgreSQL draws tokens from a sequence' },
       memory: { reason: 'only PostgreSQL draws tokens from a sequence' },
       sqlite: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      later: { later: 'postgres' },
+      redis: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      redlock: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      postgres: {
+        test: 'T67 tokens are drawn after the lock, one at a time: under contention none is out of order',
+      },
+      'postgres-advisory': {
+        test: 'T67 T37 a token is drawn after the lock: under contention they rise in the order of the grants',
+      },
+      later: { reason: 'only PostgreSQL draws tokens from a sequence' },
     },
     {
       id: 'T68',
@@ -81,7 +131,15 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
       sqlite: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
-      later: { later: 'postgres' },
+      redis: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: {
+        test: 'T68 a token is on the disk before it is told, whatever the client has set: none is issued twice',
+      },
+      'postgres-advisory': {
+        test: 'T68 G2 tokens rise over a crash, also when another had logged them and not yet waited for the disk',
+      },
+      later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
     },
     {
       id: 'T69',
@@ -89,7 +147,11 @@ export const engines: TrapSection = {
       core: { reason: 'no Lua is involved' },
       memory: { reason: 'no Lua is involved' },
       sqlite: { reason: 'no Lua is involved' },
-      later: { later: 'redis' },
+      redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: { reason: 'no Lua is involved' },
+      'postgres-advisory': { reason: 'no Lua is involved' },
+      later: { reason: 'only Redis can have it' },
     },
     {
       id: 'T70',
@@ -98,7 +160,13 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       sqlite: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      later: { later: 'consul, postgres advisory' },
+      redis: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
+      redlock: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
+      postgres: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
+      'postgres-advisory': {
+        test: 'C28 G1 T70 two attempts of one session exclude each other like strangers',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T71',
@@ -107,6 +175,10 @@ export const engines: TrapSection = {
       core: { reason: 'core stores no times' },
       memory: { reason: 'nothing outlives the process' },
       sqlite: { test: 'the monotonic clock belongs to one boot' },
+      redis: { reason: 'expiry is judged by the server, which keeps its own time' },
+      redlock: { reason: 'expiry is judged by the servers, which keep their own time' },
+      postgres: { reason: 'expiry is judged by the server, which keeps its own time' },
+      'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
     {
@@ -115,7 +187,11 @@ export const engines: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C116 T72 the release of any holder lets the first in line through' },
       sqlite: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      later: { later: 'etcd, zookeeper' },
+      redis: { test: 'C116 T72 the release of any holder lets the first in line through' },
+      redlock: { reason: 'it has no semaphores, and refuses them' },
+      postgres: { test: 'C116 T72 the release of any holder lets the first in line through' },
+      'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
+      later: { later: ['etcd', 'zookeeper'] },
     },
     {
       id: 'T73',
@@ -126,7 +202,13 @@ export const engines: TrapSection = {
       },
       memory: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
       sqlite: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      later: { later: 'all with a connection' },
+      redis: { test: 'T15 T73 G6 an acquire that lands after it was given up comes to nothing (ioredis 6)' },
+      redlock: {
+        test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
+      },
+      postgres: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
+      'postgres-advisory': { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
+      later: { later: 'all' },
     },
     {
       id: 'T74',
@@ -134,6 +216,10 @@ export const engines: TrapSection = {
       core: { test: 'T34 T74 a forced release is noticed at the next keep-alive, with its reason' },
       memory: { test: 'C141 T74 a holder is released by its token, and only that one' },
       sqlite: { test: 'C141 T74 a holder is released by its token, and only that one' },
+      redis: { test: 'C141 T74 a holder is released by its token, and only that one' },
+      redlock: { test: 'T74 G7 a force release ends exactly whom it means, also a stranger' },
+      postgres: { test: 'C141 T74 a holder is released by its token, and only that one' },
+      'postgres-advisory': { test: 'C141 T74 a holder is released by its token, and only that one' },
       later: { later: 'all' },
     },
     {
@@ -145,7 +231,11 @@ export const engines: TrapSection = {
       },
       memory: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      later: { later: 'etcd' },
+      redis: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      redlock: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      postgres: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      'postgres-advisory': { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      later: { later: ['etcd'] },
     },
   ],
 }

@@ -9,7 +9,11 @@ export const fencing: TrapSection = {
       core: { reason: 'only ZooKeeper has sequence suffixes' },
       memory: { reason: 'only ZooKeeper has sequence suffixes' },
       sqlite: { reason: 'only ZooKeeper has sequence suffixes' },
-      later: { later: 'zookeeper' },
+      redis: { reason: 'only ZooKeeper has sequence suffixes' },
+      redlock: { reason: 'only ZooKeeper has sequence suffixes' },
+      postgres: { reason: 'only ZooKeeper has sequence suffixes' },
+      'postgres-advisory': { reason: 'only ZooKeeper has sequence suffixes' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T36',
@@ -17,7 +21,11 @@ export const fencing: TrapSection = {
       core: { reason: 'only Consul has a LockIndex' },
       memory: { reason: 'only Consul has a LockIndex' },
       sqlite: { reason: 'only Consul has a LockIndex' },
-      later: { later: 'consul' },
+      redis: { reason: 'only Consul has a LockIndex' },
+      redlock: { reason: 'only Consul has a LockIndex' },
+      postgres: { reason: 'only Consul has a LockIndex' },
+      'postgres-advisory': { reason: 'only Consul has a LockIndex' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T37',
@@ -30,7 +38,17 @@ export const fencing: TrapSection = {
       sqlite: {
         test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
       },
-      later: { later: 'redis, postgres' },
+      redis: {
+        test: 'T37 the token is drawn with the grant: of two who race, who got in later has the higher one',
+      },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: {
+        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
+      },
+      'postgres-advisory': {
+        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
+      },
+      later: { reason: 'etcd, ZooKeeper and Consul number the grant itself' },
     },
     {
       id: 'T38',
@@ -40,7 +58,11 @@ export const fencing: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
       sqlite: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
-      later: { later: 'redis' },
+      redis: { test: 'T38 G2 tokens increase over FLUSHALL, and over a restart without persistence' },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
+      'postgres-advisory': { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
+      later: { reason: 'only Redis can have it' },
     },
     {
       id: 'T39',
@@ -53,6 +75,16 @@ export const fencing: TrapSection = {
       sqlite: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
+      redis: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
+      'postgres-advisory': {
+        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
+      },
       later: { later: 'all' },
     },
     {
@@ -62,6 +94,10 @@ export const fencing: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
       sqlite: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
+      redis: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
+      redlock: { reason: 'its leases are no proof for a guard, by type' },
+      postgres: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
     {
@@ -71,6 +107,10 @@ export const fencing: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
       sqlite: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      redis: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      redlock: { reason: 'its leases are no proof for a guard, by type' },
+      postgres: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
     {
@@ -79,6 +119,10 @@ export const fencing: TrapSection = {
       core: { test: 'T42 tokens are shown with all their digits' },
       memory: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
       sqlite: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
+      redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
+      redlock: { reason: 'it issues no tokens, by type' },
+      postgres: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
     {
@@ -91,6 +135,14 @@ export const fencing: TrapSection = {
       sqlite: {
         test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
       },
+      redis: {
+        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
+      },
+      redlock: { reason: 'its leases are no proof for a guard, by type' },
+      postgres: {
+        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
+      },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       later: { later: 'all' },
     },
   ],

@@ -10,6 +10,10 @@ export const identity: TrapSection = {
       core: { test: 'T44 an id is 128 bits as 22 characters of base64url' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -19,6 +23,12 @@ export const identity: TrapSection = {
       core: { test: 'T45 every acquisition is an attempt of its own, also of the same locker and name' },
       memory: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
       sqlite: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
+      redis: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
+      redlock: { reason: 'every acquisition is an attempt of its own, and its lock has a value of its own' },
+      postgres: { test: 'C109 T45 a reader that releases twice does not take another reader along' },
+      'postgres-advisory': {
+        test: 'C109 T45 a reader that releases twice does not take another reader along',
+      },
       later: { later: 'all' },
     },
     {
@@ -28,6 +38,10 @@ export const identity: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       sqlite: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      redis: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      redlock: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      postgres: { test: 'C36 T46 G7 a release with another attempt touches nothing' },
+      'postgres-advisory': { test: 'C36 T46 G7 a release with another attempt touches nothing' },
       later: { later: 'all' },
     },
     {
@@ -37,6 +51,12 @@ export const identity: TrapSection = {
       core: { test: 'G11 T47 a failed release replaces neither the result nor the error of the body' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: {
+        test: 'T47 the release of what has expired answers at once that it is not held, and touches no successor',
+      },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -50,6 +70,18 @@ export const identity: TrapSection = {
       sqlite: {
         test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
       },
+      redis: {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
+      redlock: {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
+      postgres: {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
+      'postgres-advisory': {
+        test: 'T48 what has expired is not shown any more, and a take-over leaves nothing of the old holder',
+      },
       later: { later: 'all' },
     },
     {
@@ -59,7 +91,16 @@ export const identity: TrapSection = {
       core: { reason: 'names are stored as they are, never hashed' },
       memory: { reason: 'names are stored as they are, never hashed' },
       sqlite: { reason: 'names are stored as they are, never hashed' },
-      later: { later: 'postgres advisory' },
+      redis: { reason: 'names are stored as they are, never hashed' },
+      redlock: { reason: 'names are stored as they are, never hashed' },
+      postgres: {
+        reason:
+          'names are stored as they are; a hash of 64 bits only decides who waits for whom inside a call',
+      },
+      'postgres-advisory': {
+        test: 'T49 a collision of keys is told apart from contention, across sessions and within one',
+      },
+      later: { reason: 'only advisory locks have keys that are shorter than the names' },
     },
     {
       id: 'T50',
@@ -69,7 +110,15 @@ export const identity: TrapSection = {
       core: { reason: 'there is no connection pooler in between' },
       memory: { reason: 'there is no connection pooler in between' },
       sqlite: { reason: 'there is no connection pooler in between' },
-      later: { later: 'postgres advisory' },
+      redis: { reason: 'there is no connection pooler in between' },
+      redlock: { reason: 'there is no connection pooler in between' },
+      postgres: {
+        test: 'T50 behind a transaction pooler nothing stays locked in the server when everybody is gone (pg)',
+      },
+      'postgres-advisory': {
+        test: 'T50 pg: a transaction pooler is refused, with the reason and the way out',
+      },
+      later: { reason: 'only PostgreSQL has sessions that a pooler shares' },
     },
     {
       id: 'T51',
@@ -78,7 +127,15 @@ export const identity: TrapSection = {
       core: { reason: 'there is no server connection that can be terminated' },
       memory: { reason: 'there is no server connection that can be terminated' },
       sqlite: { reason: 'there is no server connection that can be terminated' },
-      later: { later: 'postgres' },
+      redis: { test: 'T51 G10 a lost connection ends neither the process nor the wait' },
+      redlock: { reason: 'it opens no connections of its own; those of the clients are the user’s' },
+      postgres: {
+        test: 'T51 pg_terminate_backend of every connection with pg, again and again: nothing is lost, and nobody dies of an error event',
+      },
+      'postgres-advisory': {
+        test: 'T51 T33 pg: a terminated connection loses the lease at the next keep-alive, and the next acquire works',
+      },
+      later: { later: 'all' },
     },
     {
       id: 'T52',
@@ -88,7 +145,11 @@ export const identity: TrapSection = {
       core: { reason: 'there are no numbered databases and no slots' },
       memory: { reason: 'there are no numbered databases and no slots' },
       sqlite: { reason: 'there are no numbered databases and no slots' },
-      later: { later: 'redis' },
+      redis: { test: 'T52 locks are in the client’s own database, under its own prefix (ioredis 6)' },
+      redlock: { test: 'T52 the client’s own database and key prefix are kept to' },
+      postgres: { reason: 'there are no numbered databases and no slots' },
+      'postgres-advisory': { reason: 'there are no numbered databases and no slots' },
+      later: { reason: 'only Redis can have it' },
     },
     {
       id: 'T53',
@@ -99,6 +160,18 @@ export const identity: TrapSection = {
         test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
       },
       sqlite: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      redis: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      redlock: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      postgres: {
+        test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+      },
+      'postgres-advisory': {
         test: 'C205 G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
       },
       later: { later: 'all' },

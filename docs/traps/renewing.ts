@@ -10,6 +10,10 @@ export const renewing: TrapSection = {
       core: { test: 'T29 no renewal outlives the release: a released name stays free' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -20,6 +24,10 @@ export const renewing: TrapSection = {
       core: { test: 'T14 T30 what fails stops neither the rest nor the process' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -31,6 +39,10 @@ export const renewing: TrapSection = {
       },
       memory: { test: 'C12 T31 a keep-alive does not revive an expired session' },
       sqlite: { test: 'C12 T31 a keep-alive does not revive an expired session' },
+      redis: { test: 'C12 T31 a keep-alive does not revive an expired session' },
+      redlock: { test: 'T31 what a majority has lost is lost, and not set again' },
+      postgres: { test: 'C12 T31 a keep-alive does not revive an expired session' },
+      'postgres-advisory': { test: 'C12 T31 a keep-alive does not revive an expired session' },
       later: { later: 'all' },
     },
     {
@@ -40,6 +52,10 @@ export const renewing: TrapSection = {
       core: { test: 'T32 a short TTL does not make renewal a hot loop, also while the engine fails' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -54,7 +70,19 @@ export const renewing: TrapSection = {
       sqlite: {
         test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
       },
-      later: { later: 'all with a connection' },
+      redis: {
+        test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
+      },
+      redlock: {
+        test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
+      },
+      postgres: {
+        test: 'T33 a listening connection in a black hole is found out: it asks until it hears again',
+      },
+      'postgres-advisory': {
+        test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
+      },
+      later: { later: 'all' },
     },
     {
       id: 'T34',
@@ -67,7 +95,17 @@ export const renewing: TrapSection = {
       sqlite: {
         test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
       },
-      later: { later: 'redis, etcd, zookeeper, consul' },
+      redis: { test: 'T34 FLUSHALL is noticed at the next keep-alive, and told as lost' },
+      redlock: {
+        test: 'C149 T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
+      },
+      postgres: {
+        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
+      },
+      'postgres-advisory': {
+        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
+      },
+      later: { later: ['etcd', 'zookeeper', 'consul'] },
     },
   ],
 }

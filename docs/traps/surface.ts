@@ -15,6 +15,18 @@ export const surface: TrapSection = {
       sqlite: {
         test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
       },
+      redis: {
+        test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
+      },
+      redlock: {
+        test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
+      },
+      postgres: {
+        test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
+      },
+      'postgres-advisory': {
+        test: 'C199 T54 G6 acquireAll takes all or nothing: when one is not to be had, the others are given back',
+      },
       later: { later: 'all' },
     },
     {
@@ -24,7 +36,11 @@ export const surface: TrapSection = {
       core: { test: 'T55 names, options objects and option names' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'redlock' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { test: 'T55 a quorum that is no majority, or more than there are, is refused' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
+      later: { reason: 'only Redlock asks several servers' },
     },
     {
       id: 'T56',
@@ -33,7 +49,15 @@ export const surface: TrapSection = {
       core: { test: 'T56 an engine that is down is not a free lock' },
       memory: { test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder' },
       sqlite: { test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder' },
-      later: { later: 'all with a connection' },
+      redis: { test: 'T56 G11 a server that is down is an error, never an answer' },
+      redlock: {
+        test: 'T56 a name is not called free because nodes are down: what may be held is shown, and without a majority nothing',
+      },
+      postgres: { test: 'T56 G11 a server that is down is an error, never an answer (pg)' },
+      'postgres-advisory': {
+        test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder',
+      },
+      later: { later: 'all' },
     },
     {
       id: 'T57',
@@ -43,7 +67,11 @@ export const surface: TrapSection = {
       core: { reason: 'the command line is not part of this release' },
       memory: { reason: 'the command line is not part of this release' },
       sqlite: { reason: 'the command line is not part of this release' },
-      later: { later: 'command line' },
+      redis: { reason: 'the command line is not part of this release' },
+      redlock: { reason: 'the command line is not part of this release' },
+      postgres: { reason: 'the command line is not part of this release' },
+      'postgres-advisory': { reason: 'the command line is not part of this release' },
+      later: { later: ['command line'] },
     },
     {
       id: 'T58',
@@ -52,6 +80,10 @@ export const surface: TrapSection = {
       core: { test: 'T58 the types of every entry point resolve' },
       memory: { reason: 'a matter of the package, not of an engine' },
       sqlite: { reason: 'a matter of the package, not of an engine' },
+      redis: { reason: 'a matter of the package, not of an engine' },
+      redlock: { reason: 'a matter of the package, not of an engine' },
+      postgres: { reason: 'a matter of the package, not of an engine' },
+      'postgres-advisory': { reason: 'a matter of the package, not of an engine' },
       later: { reason: 'a matter of the package, not of an engine' },
     },
     {
@@ -61,6 +93,10 @@ export const surface: TrapSection = {
       core: { test: 'T59 the body gets the lease with its fence and its signal, and its result is returned' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -70,6 +106,10 @@ export const surface: TrapSection = {
       core: { test: 'T60 released through the handle' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
   ],

@@ -14,6 +14,16 @@ export const time: TrapSection = {
       sqlite: {
         test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
       },
+      redis: {
+        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
+      },
+      redlock: { test: 'T1 a grant counts from before the asking, however long the answers take' },
+      postgres: {
+        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
+      },
+      'postgres-advisory': {
+        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
+      },
       later: { later: 'all' },
     },
     {
@@ -23,6 +33,10 @@ export const time: TrapSection = {
       core: { test: 'G3 T2 T16 T33 a frozen engine: the lease is lost at its deadline, not later' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -33,6 +47,10 @@ export const time: TrapSection = {
       core: { test: 'G3 T3 it is the larger of what the two clocks say' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -42,7 +60,13 @@ export const time: TrapSection = {
       core: { test: 'T4 they lie within what the engine can grant' },
       memory: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
       sqlite: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      later: { later: 'etcd, consul' },
+      redis: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
+      redlock: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
+      postgres: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
+      'postgres-advisory': {
+        test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for',
+      },
+      later: { later: ['etcd', 'consul'] },
     },
     {
       id: 'T5',
@@ -51,6 +75,12 @@ export const time: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
       sqlite: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
+      redis: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
+      redlock: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
+      postgres: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
+      'postgres-advisory': {
+        test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has',
+      },
       later: { later: 'all' },
     },
     {
@@ -61,6 +91,12 @@ export const time: TrapSection = {
       core: { test: 'T6 a grant that arrives after its own time is not handed out' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { test: 'T6 votes that come in when the TTL is over make no lease' },
+      postgres: { test: 'T6 who waits for the lock of a name longer than its session lives gets nothing' },
+      'postgres-advisory': {
+        test: 'T6 T18 T20 G10 a waiter in a black hole costs the living one TTL, not one after the other',
+      },
       later: { later: 'all' },
     },
     {
@@ -75,6 +111,16 @@ export const time: TrapSection = {
       sqlite: {
         test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
       },
+      redis: {
+        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
+      },
+      redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
+      postgres: {
+        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
+      },
+      'postgres-advisory': {
+        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
+      },
       later: { later: 'all' },
     },
     {
@@ -83,6 +129,10 @@ export const time: TrapSection = {
       core: { test: 'T8 paused, when our own timer came late' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -92,7 +142,19 @@ export const time: TrapSection = {
       core: { reason: "The engine's clock is not core's: belief counts on the holder's own two clocks." },
       memory: { reason: 'Expiry is judged on the monotonic clock, which nobody can set.' },
       sqlite: { reason: "Expiry is judged on the machine's monotonic clock, which nobody can set." },
-      later: { later: 'redis' },
+      redis: {
+        test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
+      },
+      redlock: {
+        test: 'T9 when the clocks of a majority are set forward there are two believers, and the older learns it at its next renewal',
+      },
+      postgres: {
+        test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
+      },
+      'postgres-advisory': {
+        test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
+      },
+      later: { reason: 'only Redis can have it' },
     },
   ],
 }

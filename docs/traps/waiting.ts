@@ -10,6 +10,10 @@ export const waiting: TrapSection = {
       core: { test: 'T17 T18 a waiter whose session died while it was queued starts again in a new one' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -23,7 +27,17 @@ export const waiting: TrapSection = {
       sqlite: {
         test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
       },
-      later: { later: 'etcd, zookeeper, consul' },
+      redis: {
+        test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+      },
+      redlock: { reason: 'there is no line: who waits asks again, after a pause of random length' },
+      postgres: {
+        test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+      },
+      'postgres-advisory': {
+        test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+      },
+      later: { later: ['etcd', 'zookeeper', 'consul'] },
     },
     {
       id: 'T19',
@@ -32,7 +46,13 @@ export const waiting: TrapSection = {
       core: { test: 'T19 a release between the failed try and the subscription is not missed' },
       memory: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       sqlite: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
-      later: { later: 'redis, postgres' },
+      redis: { test: 'T19 pushes that were missed while the subscription was lost are made up for' },
+      redlock: { reason: 'there is no line: who waits asks again, after a pause of random length' },
+      postgres: {
+        test: 'T19 LISTEN lost and regained, with pg: it listens again, and what was missed is found',
+      },
+      'postgres-advisory': { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
+      later: { later: ['etcd', 'zookeeper', 'consul'] },
     },
     {
       id: 'T20',
@@ -41,6 +61,10 @@ export const waiting: TrapSection = {
       core: { reason: 'The engine decides this; core only passes its answer on.' },
       memory: { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
       sqlite: { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
+      redis: { test: 'G10 T20 who dies while being handed the lock delays the others by at most the TTL' },
+      redlock: { reason: 'there is no line: who waits asks again, after a pause of random length' },
+      postgres: { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
+      'postgres-advisory': { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
       later: { later: 'all' },
     },
     {
@@ -50,7 +74,11 @@ export const waiting: TrapSection = {
       core: { test: 'T21 many waiters on one name do not keep another name from being granted' },
       memory: { test: 'C78 T21 waiters for one name do not hold up those for another' },
       sqlite: { test: 'C78 T21 waiters for one name do not hold up those for another' },
-      later: { later: 'redis, postgres' },
+      redis: { test: 'C78 T21 waiters for one name do not hold up those for another' },
+      redlock: { reason: 'there is no line: who waits asks again, after a pause of random length' },
+      postgres: { test: 'C78 T21 waiters for one name do not hold up those for another' },
+      'postgres-advisory': { test: 'C78 T21 waiters for one name do not hold up those for another' },
+      later: { later: 'all' },
     },
     {
       id: 'T22',
@@ -59,6 +87,10 @@ export const waiting: TrapSection = {
       core: { test: 'T22 concurrent first acquires share one' },
       memory: { reason: 'Core sees to it, in the same way for every backend.' },
       sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
+      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
+      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
+      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
       later: { later: 'all' },
     },
     {
@@ -67,7 +99,11 @@ export const waiting: TrapSection = {
       core: { reason: 'only Consul has a lock-delay that answers like this' },
       memory: { reason: 'only Consul has a lock-delay that answers like this' },
       sqlite: { reason: 'only Consul has a lock-delay that answers like this' },
-      later: { later: 'consul' },
+      redis: { reason: 'only Consul has a lock-delay that answers like this' },
+      redlock: { reason: 'only Consul has a lock-delay that answers like this' },
+      postgres: { reason: 'only Consul has a lock-delay that answers like this' },
+      'postgres-advisory': { reason: 'only Consul has a lock-delay that answers like this' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T24',
@@ -76,7 +112,13 @@ export const waiting: TrapSection = {
       core: { reason: 'only Redlock asks several servers' },
       memory: { reason: 'only Redlock asks several servers' },
       sqlite: { reason: 'only Redlock asks several servers' },
-      later: { later: 'redlock' },
+      redis: { reason: 'only Redlock asks several servers' },
+      redlock: {
+        test: 'T24 an even split settles: 2 votes of 4 are no majority, both sides give back, and one gets it next',
+      },
+      postgres: { reason: 'only Redlock asks several servers' },
+      'postgres-advisory': { reason: 'only Redlock asks several servers' },
+      later: { reason: 'only Redlock asks several servers' },
     },
     {
       id: 'T25',
@@ -85,7 +127,13 @@ export const waiting: TrapSection = {
       core: { reason: 'only Redlock asks several servers' },
       memory: { reason: 'only Redlock asks several servers' },
       sqlite: { reason: 'only Redlock asks several servers' },
-      later: { later: 'redlock' },
+      redis: { reason: 'only Redlock asks several servers' },
+      redlock: {
+        test: 'T25 a minority win is undone before the answer, so one’s own key never votes against one',
+      },
+      postgres: { reason: 'only Redlock asks several servers' },
+      'postgres-advisory': { reason: 'only Redlock asks several servers' },
+      later: { reason: 'only Redlock asks several servers' },
     },
     {
       id: 'T26',
@@ -95,6 +143,14 @@ export const waiting: TrapSection = {
       core: { test: 'T26 waitMs where nothing waits' },
       memory: { test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait' },
       sqlite: { test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait' },
+      redis: { test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait' },
+      redlock: {
+        test: 'T26 a try that finds the name taken asks every node once, and so does an acquire that may not wait',
+      },
+      postgres: { test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait' },
+      'postgres-advisory': {
+        test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait',
+      },
       later: { later: 'all' },
     },
     {
@@ -108,6 +164,16 @@ export const waiting: TrapSection = {
       sqlite: {
         test: "C195 T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
       },
+      redis: {
+        test: "C195 T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
+      },
+      redlock: { test: 'T27 an abort is noticed in the pause between two tries' },
+      postgres: {
+        test: "C195 T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
+      },
+      'postgres-advisory': {
+        test: "C195 T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
+      },
       later: { later: 'all' },
     },
     {
@@ -116,6 +182,15 @@ export const waiting: TrapSection = {
       core: { test: 'G9 T28 a thousand waiters, one release: exactly one wakes' },
       memory: { test: 'C70 G9 T28 a release wakes exactly one of many waiters, the first' },
       sqlite: { test: 'C70 G9 T28 a release wakes exactly one of many waiters, the first' },
+      redis: {
+        test: 'G9 T28 a release costs the same commands with 1,000 waiting as with 10, and wakes one',
+      },
+      redlock: {
+        reason:
+          'there is no line and no wake-up: who waits asks again every 200 to 400 ms, and `info.waiting` says so',
+      },
+      postgres: { test: 'C70 G9 T28 a release wakes exactly one of many waiters, the first' },
+      'postgres-advisory': { test: 'C70 G9 T28 a release wakes exactly one of many waiters, the first' },
       later: { later: 'all' },
     },
   ],

@@ -3,8 +3,8 @@ import { core, type Edit, noCase, type PlantedBug, sim } from './bug.ts'
 
 /** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
-  file: `${core}/keeper.ts`,
-  find: '    for (const claim of result.unlisted) if (!this.#isKnown(claim.attempt)) this.resolve(claim)\n',
+  file: `${core}/keep-alive.ts`,
+  find: '    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)\n',
   replaceBy: '',
 }
 const healed =
@@ -17,7 +17,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'dynamolock #280',
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${core}/keep-alive.ts`,
         find: '    for (const lease of held) lease.jeopardize()\n',
         replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
       },
@@ -95,8 +95,8 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redis-semaphore #199, node-redisson, ShedLock',
     edits: [
       {
-        file: `${core}/keeper.ts`,
-        find: '    this.#renewals.soon()\n',
+        file: `${core}/keep-alive.ts`,
+        find: '    this.#schedule.soon()\n',
         replaceBy: '',
       },
     ],
@@ -133,12 +133,90 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     maxSeeds: 200,
   },
   {
+    id: 'T31-revived',
+    what: 'an answer that comes after the deadline revives a lease that was lost',
+    where: 'redsync SetNXOnExtend, redis-semaphore #175',
+    edits: [
+      {
+        file: `${core}/lease.ts`,
+        find: `    this.judge()
+    if (this.#isOver()) return
+    this.#since = laterOf(this.#since, since)`,
+        replaceBy: '    this.#since = laterOf(this.#since, since)',
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'G4',
+    maxSeeds: 60,
+  },
+  {
+    id: 'T29-deadline-timer',
+    what: 'the deadline of a wait is not called off when the wait is over, and keeps the process alive',
+    where: noCase,
+    edits: [
+      {
+        file: `${core}/acquiring.ts`,
+        find: '      deadline.cancel()\n      stop.untie()',
+        replaceBy: '      stop.untie()',
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'T29',
+    maxSeeds: 20,
+  },
+  {
+    id: 'T29-session-timer',
+    what: 'a session’s timer outlives its locker',
+    where: noCase,
+    edits: [
+      {
+        file: `${core}/keeper.ts`,
+        find: '    this.#deadlineTimer?.cancel()\n    this.#onEnd(this)',
+        replaceBy: '    this.#onEnd(this)',
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'T29',
+    maxSeeds: 20,
+  },
+  {
+    id: 'T29-max-hold',
+    what: 'a lease is renewed for as long as its process lives, whatever its maxHoldMs',
+    where: noCase,
+    edits: [
+      {
+        file: `${core}/lease.ts`,
+        find: 'Math.min(this.engineLeftMs, this.maxHoldLeftMs)',
+        replaceBy: 'this.engineLeftMs',
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'max-hold',
+    maxSeeds: 40,
+  },
+  {
+    id: 'T32-hot-renewal',
+    what: 'a renewal that failed is tried again at once',
+    where: 'redlock-universal: 8,476 calls in 1 s',
+    edits: [
+      {
+        file: `${core}/renewal-schedule.ts`,
+        find: 'this.#set(soonMs * (0.5 + this.#context.random.fraction() / 2))',
+        replaceBy: 'this.#set(soonMs * 0)',
+      },
+    ],
+    focus: { faults: ['crash-engine', 'pause'] },
+    caughtBy: 'simulation',
+    rule: 'T32',
+    maxSeeds: 100,
+  },
+  {
     id: 'T34-unnoticed',
     what: 'a lock that an operator removed is believed in for ever',
     where: noCase,
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${core}/keep-alive.ts`,
         find: 'const lost = new Map(result.lost.map((claim) => [claim.attempt, claim.reason]))',
         replaceBy: 'const lost = new Map<string, LossReason>()',
       },

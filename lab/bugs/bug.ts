@@ -10,7 +10,7 @@ export interface Edit {
 }
 
 export interface PlantedBug {
-  /** `T31-engine`: the trap's number, and what tells two of one trap apart. */
+  /** `T31-engine`: the number of the trap or the guarantee, and what tells two of one number apart. */
   readonly id: string
   readonly what: string
   /** Where it happened in the world: what docs/traps.md says, and nothing that it does not. */
@@ -21,6 +21,8 @@ export interface PlantedBug {
   /** Where the seeds' own choice of faults would take long to find it: what to look at. */
   readonly focus?: Focus
   readonly caughtBy: 'simulation' | 'conformance' | 'nothing'
+  /** Which rule of the simulation must be the first to notice, for bugs that are there to show that it can. */
+  readonly rule?: string
   /** For the simulation: it must be caught within this many seeds, counted from 1. */
   readonly maxSeeds: number
 }

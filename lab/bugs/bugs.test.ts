@@ -20,8 +20,9 @@ test('the bank has at least 25 bugs, and no two have one id', () => {
 
 describe('planted and caught', () => {
   const caught = bugs.filter(({ caughtBy }) => caughtBy !== 'nothing')
-  test.each(caught)('$id within $maxSeeds seeds by $caughtBy: $what', ({ id }) => {
+  test.each(caught)('$id within $maxSeeds seeds by $caughtBy: $what', ({ id, rule }) => {
     expect(results.get(id)?.seeds, results.get(id)?.message).not.toBeNull()
+    if (rule !== undefined) expect(results.get(id)?.rule).toBe(rule)
   })
 
   const escaped = bugs.filter(({ caughtBy }) => caughtBy === 'nothing')

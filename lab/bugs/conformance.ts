@@ -1,8 +1,7 @@
 /** Prints the cases of the conformance suite that the memory backend fails here. */
 
 import { backendCases } from '../../packages/holdfast/src/testing/describe-backend.ts'
-import { memoryExceptions } from '../../packages/holdfast/test/conformance/exceptions.ts'
-import { memoryWorld } from '../../packages/holdfast/test/conformance/worlds.ts'
+import { memoryExceptions, memoryWorld } from '../../packages/holdfast/test/conformance/memory-world.ts'
 
 /** A break may make a case hang. */
 const TIMEOUT_MS = 1_000

@@ -6,6 +6,36 @@ const guardedRead = '    const names = new Map(this.#memory.names)\n'
 
 export const engineBugs: readonly PlantedBug[] = [
   {
+    id: 'T23-no-lock-delay',
+    what: 'a name is free as soon as its holder has expired, whatever lock-delay was asked for',
+    where: noCase,
+    edits: [
+      {
+        file: engine,
+        find: 'if (delayMs > 0) this.#keepClosed(',
+        replaceBy: 'if (delayMs < 0) this.#keepClosed(',
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'T23',
+    maxSeeds: 100,
+  },
+  {
+    id: 'T23-forgotten-delay',
+    what: 'a holder that gives up by itself forgets the lock-delay that it has asked for',
+    where: noCase,
+    edits: [
+      {
+        file: `${library}/core/keeper.ts`,
+        find: 'this.resolve(lease.claim, lease.terms.lockDelayMs)',
+        replaceBy: 'this.resolve(lease.claim)',
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'T23',
+    maxSeeds: 200,
+  },
+  {
     id: 'T37-token-apart',
     what: 'the token is drawn apart from the grant, so the later holder may have the lower one',
     where: 'simple-redis-mutex (SET, then INCR)',
@@ -97,6 +127,22 @@ export const engineBugs: readonly PlantedBug[] = [
     ],
     caughtBy: 'simulation',
     maxSeeds: 400,
+  },
+  {
+    id: 'T41-reader-lifts-floor',
+    what: 'a reader that brings a forgotten name back lets older readers in, although a writer came between',
+    where: noCase,
+    edits: [
+      {
+        file: `${library}/guards/rule.ts`,
+        find: 'exclusiveBelow(fence, floor))',
+        replaceBy: 'null)',
+      },
+    ],
+    focus: { mode: 'guard', faults: ['delete-name', 'force-release', 'pause'] },
+    caughtBy: 'simulation',
+    rule: 'G5',
+    maxSeeds: 200,
   },
   {
     id: 'T46-no-owner-check',

@@ -37,6 +37,7 @@ async function bySimulation(bug: PlantedBug): Promise<Caught> {
     seeds: bug.maxSeeds,
     workers: 1,
     stopAtFirst: true,
+    historyEvery: bug.rule?.startsWith('history ') ? 1 : 0,
     focus: bug.focus ?? {},
     nodeArgs: ['--import', planting],
     env: { HOLDFAST_PLANTED_BUG: JSON.stringify(bug.edits) },

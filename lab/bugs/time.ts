@@ -1,7 +1,7 @@
 /** Bugs about time: how long a lease may be believed in. */
 import { core, noCase, type PlantedBug, sim } from './bug.ts'
 
-const now = '{ monotonicMs: this.clock.monotonicMs(), wallMs: this.clock.wallMs() }'
+const now = '{ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }'
 
 export const timeBugs: readonly PlantedBug[] = [
   {
@@ -10,9 +10,9 @@ export const timeBugs: readonly PlantedBug[] = [
     where: 'etcd keep-alive, Consul renew, madelson/DistributedLock',
     edits: [
       {
-        file: `${core}/keeper.ts`,
-        find: '    this.#since = laterOf(this.#since, result.since)\n',
-        replaceBy: `    result = { ...result, since: ${now} }\n    this.#since = result.since\n`,
+        file: `${core}/keep-alive.ts`,
+        find: '    terms.onProlonged(result.since, result.ttlMs)\n',
+        replaceBy: `    result = { ...result, since: ${now} }\n    terms.onProlonged(result.since, result.ttlMs)\n`,
       },
     ],
     focus: { mode: 'safety', faults: ['delay', 'partition', 'pause'] },
@@ -141,9 +141,9 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: 'this.#deadlineTimer = { cancel: () => {} }',
       },
       {
-        file: `${core}/keeper.ts`,
-        find: "{ what: 'keep-alive', timeoutMs: this.#callLimitMs(), stop: this.#ended }",
-        replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: this.#ended }",
+        file: `${core}/keep-alive.ts`,
+        find: "{ what: 'keep-alive', timeoutMs: this.callLimitMs, stop: this.#terms.stop }",
+        replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: this.#terms.stop }",
       },
     ],
     caughtBy: 'simulation',

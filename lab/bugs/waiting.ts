@@ -22,8 +22,8 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'Redisson #1763, #3891',
     edits: [
       {
-        file: `${core}/keeper.ts`,
-        find: '      this.#places.get(grant.attempt)?.onGranted(grant)\n',
+        file: `${core}/keep-alive.ts`,
+        find: '      terms.places.get(grant.attempt)?.onGranted(grant)\n',
         replaceBy: '',
       },
     ],
@@ -81,8 +81,8 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/acquiring.ts`,
-        find: '        giveBack()\n        throw error\n',
-        replaceBy: '        throw error\n',
+        find: '      this.#giveBack(records)\n      throw error\n',
+        replaceBy: '      throw error\n',
       },
     ],
     note: 'the nearest thing to it where there is no quorum: several names instead of several nodes',
@@ -144,8 +144,8 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/acquiring.ts`,
-        find: 'Math.max(0, waitMs - spentMs)',
-        replaceBy: 'Math.max(waitMs, spentMs)',
+        find: 'const leftMs = () => waitMs - (this.#context.clock.monotonicMs() - startMs)',
+        replaceBy: 'const leftMs = () => Math.max(waitMs, -startMs)',
       },
     ],
     caughtBy: 'simulation',

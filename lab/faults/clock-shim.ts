@@ -14,6 +14,8 @@ export interface Clock {
   step(ms: number): void
   /** Moves the clock that should only ever go at its own pace, as a suspended virtual machine may see it jump. */
   stepMonotonic(ms: number): void
+  /** The wall clock stands still from now on, and moves by `step` alone: for tests that must not depend on real time. */
+  freeze(): void
   /** Both clocks show the real time again. */
   reset(): void
 }
@@ -23,11 +25,12 @@ export function createClock(): Clock {
   // A server may run as another user.
   chmodSync(folder, 0o711)
   const file = join(folder, 'offsets')
-  const offsets = { realtime: 0n, monotonic: 0n }
+  const offsets = { realtime: 0n, monotonic: 0n, frozen: 0n }
   const write = () => {
-    const bytes = Buffer.alloc(16)
+    const bytes = Buffer.alloc(24)
     bytes.writeBigInt64LE(offsets.realtime, 0)
     bytes.writeBigInt64LE(offsets.monotonic, 8)
+    bytes.writeBigInt64LE(offsets.frozen, 16)
     // In place, because the servers have mapped this very file.
     const opened = openSync(file, existsSync(file) ? 'r+' : 'w')
     writeSync(opened, bytes, 0, bytes.length, 0)
@@ -38,7 +41,13 @@ export function createClock(): Clock {
   return {
     environment: { LD_PRELOAD: shim(), HOLDFAST_CLOCK_FILE: file },
     step(ms) {
-      offsets.realtime += BigInt(Math.round(ms * 1e6))
+      const nanoseconds = BigInt(Math.round(ms * 1e6))
+      offsets.realtime += nanoseconds
+      if (offsets.frozen !== 0n) offsets.frozen += nanoseconds
+      write()
+    },
+    freeze() {
+      offsets.frozen = BigInt(Date.now()) * 1_000_000n + offsets.realtime
       write()
     },
     stepMonotonic(ms) {
@@ -46,7 +55,7 @@ export function createClock(): Clock {
       write()
     },
     reset() {
-      offsets.realtime = offsets.monotonic = 0n
+      offsets.realtime = offsets.monotonic = offsets.frozen = 0n
       write()
     },
   }

@@ -1,36 +1,41 @@
 /** The client processes: how they are started, spoken to, stopped, continued and ended, and what they report. */
 import { type ChildProcess, fork } from 'node:child_process'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { kill, pause, resume } from '../faults/signals.ts'
+import { type Incident, Incidents } from './incidents.ts'
 import type { Note, Order, Report, Setup } from './messages.ts'
 import { nowMs } from './observer.ts'
 
 /** All but the notes, which are kept here. */
 export type ClientReport = Exclude<Report, { kind: 'note' | 'ready' }>
 
-export interface Stop {
-  readonly client: string
-  readonly from: number
-  until: number
+/** Nobody takes that long unless something is broken. */
+const patienceMs = 120_000
+
+export interface CrewOptions {
+  readonly clients: readonly string[]
+  readonly setupOf: (client: string) => Setup
+  /** Whether a client that stands still now would be in the way of all others. */
+  readonly isBlocked: () => Promise<boolean>
 }
 
 export class Crew {
   readonly clients: readonly string[]
   readonly startedAt = nowMs()
-  /** Each client's part of the history, and the harness's own. */
+  /** Each client's part of the history. */
   readonly notes = new Map<string, Note[]>()
-  readonly stops: Stop[] = []
-  readonly #setup: Omit<Setup, 'client'>
+  readonly incidents = new Incidents()
+  readonly #options: CrewOptions
   readonly #children = new Map<string, ChildProcess>()
   readonly #failure = Promise.withResolvers<never>()
   readonly #listeners = new Set<(client: string, report: ClientReport) => void>()
   #isEnding = false
 
-  constructor(clients: readonly string[], setup: Omit<Setup, 'client'>) {
-    this.clients = clients
-    this.#setup = setup
+  constructor(options: CrewOptions) {
+    this.clients = options.clients
+    this.#options = options
     // It is for whoever waits meanwhile.
     this.#failure.promise.catch(() => {})
   }
@@ -43,9 +48,11 @@ export class Crew {
   #startOne(client: string): Promise<void> {
     const child = fork(
       join(import.meta.dirname, 'worker.ts'),
-      [JSON.stringify({ ...this.#setup, client } satisfies Setup)],
+      [JSON.stringify(this.#options.setupOf(client))],
       {
         execArgv: ['--disable-warning=ExperimentalWarning'],
+        // Where Node keeps it by default. Several processes that strip the types of the same files at once take long.
+        env: { NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'), ...process.env },
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
         serialization: 'advanced',
       },
@@ -80,11 +87,20 @@ export class Crew {
   /** The next report of this kind by this client. */
   next(client: string, kind: ClientReport['kind']): Promise<ClientReport> {
     return this.orFailure(
-      new Promise((resolve) => {
-        const listener = (who: string, report: ClientReport) => {
-          if (who !== client || report.kind !== kind) return
+      new Promise((resolve, reject) => {
+        const settle = (act: () => void) => {
+          clearTimeout(timer)
           this.#listeners.delete(listener)
-          resolve(report)
+          act()
+        }
+        const inVain = (why: string) => settle(() => reject(new Error(`${client} ${why}.`)))
+        const timer = setTimeout(() => inVain(`has not reported "${kind}" for ${patienceMs} ms`), patienceMs)
+        const listener = (who: string, report: ClientReport) => {
+          if (who !== client) return
+          if (report.kind === kind) settle(() => resolve(report))
+          // Who is done without having read has no lease, and will not read any more.
+          else if (kind === 'read' && report.kind === 'done')
+            inVain(`was done (${report.outcome}) before it had read`)
         }
         this.#listeners.add(listener)
       }),
@@ -95,26 +111,28 @@ export class Crew {
     this.#childOf(client).send(order)
   }
 
-  /**
-   * Stops a client, but not inside of a transaction: then it would keep the file from all others, which is an outage
-   * of the engine and another scenario.
-   */
-  async stop(client: string): Promise<Stop> {
+  /** Orders something, and waits for the answer of this kind. */
+  async ask(client: string, order: Order, kind: ClientReport['kind']): Promise<void> {
+    const answer = this.next(client, kind)
+    this.order(client, order)
+    await answer
+  }
+
+  /** Stops a client, but not where it would be in everybody's way: that is an outage, and another scenario. */
+  async stop(client: string): Promise<Incident> {
     for (;;) {
-      const stop: Stop = { client, from: nowMs(), until: Infinity }
+      const from = nowMs()
       await pause(this.#childOf(client))
-      if (!isBlocked(this.#setup.locks) && !isBlocked(this.#setup.resource)) {
-        this.stops.push(stop)
-        return stop
-      }
+      if (!(await this.#options.isBlocked()))
+        return this.incidents.begin({ what: 'pause', client, how: 'stopped' }, from)
       resume(this.#childOf(client))
       await sleep(5)
     }
   }
 
-  continue(stop: Stop): void {
-    resume(this.#childOf(stop.client))
-    stop.until = nowMs()
+  continue(stop: Incident): void {
+    resume(this.#childOf(stop.client ?? ''))
+    this.incidents.end(stop)
   }
 
   /** At once, and also whoever is stopped. */
@@ -133,18 +151,5 @@ export class Crew {
     const child = this.#children.get(client)
     if (child === undefined) throw new Error(`no client ${client}`)
     return child
-  }
-}
-
-function isBlocked(path: string): boolean {
-  const database = new DatabaseSync(path)
-  try {
-    database.exec('PRAGMA busy_timeout = 250; BEGIN IMMEDIATE; ROLLBACK')
-    return false
-  } catch (error) {
-    if (/locked|busy/.test((error as Error).message)) return true
-    throw error
-  } finally {
-    database.close()
   }
 }

@@ -1,13 +1,13 @@
 /** A client's part of the history: each event goes to the harness as soon as it has happened. */
 import { onEvent } from '../../packages/holdfast/src/core/events.ts'
-import type { FencedLease } from '../../packages/holdfast/src/core/types.ts'
+import type { Lease } from '../../packages/holdfast/src/core/types.ts'
 import type { Answer, NewInvocation, Outcome } from '../check/index.ts'
 import type { Note } from './messages.ts'
 import { nowMs } from './observer.ts'
 import type { Prolongation } from './tap.ts'
 
 interface Belief {
-  readonly lease: FencedLease
+  readonly lease: Lease
   readonly driftMs: number
   /** The last moment at which a reading may say "held". */
   deadline: number
@@ -44,20 +44,31 @@ export class Notes {
     this.#send(note)
   }
 
+  /** A keep-alive may tell of a grant that a push has told of before: then it prolongs what is held already. */
   granted(prolongation: Prolongation): void {
-    this.#granted.set(prolongation.leaseId, prolongation)
+    if (this.#belief?.lease.id === prolongation.leaseId) this.confirmed(prolongation)
+    else this.#prolongGrant(prolongation, -Infinity)
   }
 
-  confirmed({ leaseId, sentAt, ttlMs }: Prolongation): void {
+  confirmed(prolongation: Prolongation): void {
     const at = nowMs()
+    const { leaseId, sentAt, ttlMs } = prolongation
     const belief = this.#belief
+    // A grant on an old heartbeat is confirmed before it is handed out; belief then begins with that.
+    this.#prolongGrant(prolongation, Infinity)
     // An answer that comes after the deadline must not revive it; if it is believed in all the same, that is noted.
     if (belief?.lease.id !== leaseId || !isBelievedIn(belief.lease)) return
     this.#send({ kind: 'belief', what: 'confirmed', at, leaseId, sentAt, ttlMs })
     belief.deadline = Math.max(belief.deadline, sentAt + ttlMs - belief.driftMs)
   }
 
-  began(lease: FencedLease, driftMs: number): void {
+  /** `otherwise`: what a grant that is not known counts from. */
+  #prolongGrant(prolongation: Prolongation, otherwise: number): void {
+    const { leaseId, sentAt } = prolongation
+    if (sentAt > (this.#granted.get(leaseId)?.sentAt ?? otherwise)) this.#granted.set(leaseId, prolongation)
+  }
+
+  began(lease: Lease, driftMs: number): void {
     const { id: leaseId, name, fence } = lease
     const grant = this.#granted.get(leaseId)
     this.#granted.clear()
@@ -66,18 +77,18 @@ export class Notes {
     if (grant === undefined || !isBelievedIn(lease)) return
     const { sentAt, ttlMs } = grant
     this.#belief = { lease, driftMs, deadline: sentAt + ttlMs - driftMs }
-    const facts = { leaseId, name, token: fence.token, sentAt, ttlMs, driftMs }
+    const facts = { leaseId, name, ...(fence && { token: fence.token }), sentAt, ttlMs, driftMs }
     this.#send({ kind: 'belief', what: 'began', at, process: this.#process, ...facts })
   }
 
-  look(lease: FencedLease): void {
+  look(lease: Lease): void {
     const at = nowMs()
     if (this.#belief?.lease === lease && isBelievedIn(lease))
       this.#send({ kind: 'belief', what: 'seen', at, leaseId: lease.id })
   }
 
   /** `at`: just before it was released. */
-  released({ id }: FencedLease, at: number): void {
+  released({ id }: Lease, at: number): void {
     this.#ended(id, at, { why: 'released' })
   }
 
@@ -90,6 +101,6 @@ export class Notes {
   }
 }
 
-function isBelievedIn({ state }: FencedLease): boolean {
+function isBelievedIn({ state }: Lease): boolean {
   return state === 'held' || state === 'jeopardy'
 }

@@ -1,29 +1,26 @@
-/**
- * `pause`: a client is stopped when it has read under its lease; another takes over and writes; the first goes on, and
- * writes. Driven by what the clients report, not by how long something takes.
- */
+/** `pause`: a client is stopped between its read and its write, for longer than its lease lasts. */
+import type { Incident } from './incidents.ts'
+import { overtaken, overtakeRepeatedly, overtaker, type PassOptions } from './overtaking.ts'
 import type { Scenario } from './scenario.ts'
 
-export function pauseScenario({ ttlMs = 2_000 }: { readonly ttlMs?: number } = {}): Scenario {
+export function pauseScenario({ seconds = 0, ttlMs = 2_000 }: PassOptions = {}): Scenario {
   return {
     name: 'pause',
-    clients: ['first', 'second'],
+    clients: [overtaken, overtaker],
     ttlMs,
-    async play(crew, say) {
-      const read = crew.next('first', 'read')
-      crew.order('first', { kind: 'turn', entry: 'first 1', thinkMs: null })
-      await read
-      const stop = await crew.stop('first')
-      // Its answer is there at once: nothing but the stop keeps it from writing.
-      crew.order('first', { kind: 'go' })
-      say('first has read, and is stopped; second waits for its lease to end')
-      const done = crew.next('second', 'done')
-      crew.order('second', { kind: 'turn', entry: 'second 1', thinkMs: 0 })
-      await done
-      say('second is done; first goes on')
-      const late = crew.next('first', 'done')
-      crew.continue(stop)
-      await late
+    fault: null,
+    async play(stage) {
+      const { crew, say } = stage
+      let stop: Incident | null = null
+      await overtakeRepeatedly(stage, seconds, {
+        async strike() {
+          stop = await crew.stop(overtaken)
+          say(`${overtaken} has read, and is stopped; ${overtaker} waits for its lease to end`)
+        },
+        async relieve() {
+          if (stop !== null) crew.continue(stop)
+        },
+      })
     },
   }
 }

@@ -1,15 +1,19 @@
 /** The result of a scenario, for people and for programs. */
 import type { CheckResult } from '../check/index.ts'
-import type { Round } from './round.ts'
+import type { Incident } from './incidents.ts'
+import type { Refusal, Round } from './round.ts'
 import type { Result } from './scenario.ts'
 
-const mostShown = 3
+const mostViolations = 3
+const mostLines = 10
 
-export function describe({ scenario, verdict, reasons, control, controls, guarded }: Result): string {
-  const again = controls > 1 ? [`(The control was run ${controls} times until it lost something.)`, ''] : []
+export function describe({ scenario, engine, verdict, reasons, control, controls, guarded }: Result): string {
+  const again = controls > 1 ? [`(The control was run ${controls} times until it showed something.)`, ''] : []
   const why = reasons.length > 0 ? `: ${reasons.join('; ')}` : ''
   return [
-    `${scenario.name} on sqlite: ${scenario.clients.length} clients, TTL ${scenario.ttlMs} ms`,
+    `${scenario.name} on ${engine.name}: ${scenario.clients.length} clients, TTL ${scenario.ttlMs} ms`,
+    ...(control.broken === null ? [] : [`It breaks on purpose what the engine assumes: “${control.broken}”`]),
+    ...(engine.protection === 'compare-and-set' ? [noGuard] : []),
     '',
     ...describeRound(control),
     ...again,
@@ -18,28 +22,57 @@ export function describe({ scenario, verdict, reasons, control, controls, guarde
   ].join('\n')
 }
 
+const noGuard =
+  'The engine issues no fencing tokens, so there can be no guard: what the control loses, no lock of this kind can save. ' +
+  'The second run compares in the resource itself.'
+
+const titles: { readonly [Each in Round['protection']]: string } = {
+  none: 'WITHOUT PROTECTION (control)',
+  guard: 'WITH THE GUARD',
+  'compare-and-set': 'WITH COMPARE-AND-SET IN THE RESOURCE',
+}
+
 function describeRound(round: Round): string[] {
-  const { guarded, acknowledged, unknown, found, lost, stops, refusals, history } = round
-  const at = (time: number) => `${(time / 1_000).toFixed(2)} s`
-  const list = (entries: readonly string[]) => (entries.length > 0 ? `: ${entries.join(', ')}` : '')
+  const { protection, acknowledged, unknown, found, lost, incidents, refusals, history, checks } = round
+  const held = checks.checks.filter(({ status }) => status === 'held')
   return [
-    `${guarded ? 'WITH THE GUARD' : 'WITHOUT THE GUARD (control)'}, ${(round.tookMs / 1_000).toFixed(1)} s`,
-    ...stops.map(({ client, from, until }) => `  stopped       ${client}, ${at(from)} to ${at(until)}`),
+    `${titles[protection]}, ${(round.tookMs / 1_000).toFixed(1)} s`,
+    ...listed(mostLines, incidents.map(describeIncident)),
     `  acknowledged  ${acknowledged.length} updates${unknown.length > 0 ? `, and ${unknown.length} unknown` : ''}`,
     `  found         ${found.length}`,
-    `  lost          ${lost.length}${list(lost)}`,
-    ...refusals.map(
-      ({ client, access, token, highest, at: when }) =>
-        `  refused       FENCE_STALE: ${access} of ${client} at ${at(when)} with token ${token}; highest was ${highest}`,
-    ),
+    `  lost          ${lost.length}${lost.length > 0 ? `: ${firstOf(mostLines, lost).join(', ')}` : ''}`,
+    ...(round.timesTwoBelieved > 0 ? [`  believed      two at once, ${round.timesTwoBelieved} times`] : []),
+    ...listed(mostLines, refusals.map(describeRefusal)),
     `  checked       ${history.operations.length} operations, ${history.beliefs.length} beliefs: ` +
-      `${round.checks.checks
-        .filter(({ status }) => status === 'held')
-        .map(({ check, judged }) => `${check} (${judged})`)
-        .join(', ')} held`,
-    ...round.checks.checks.flatMap(describeCheck),
+      `${held.map(({ check, judged }) => `${check} (${judged})`).join(', ')} held`,
+    ...checks.checks.flatMap(describeCheck),
     '',
   ]
+}
+
+function firstOf(most: number, all: readonly string[]): string[] {
+  return all.length > most ? [...all.slice(0, most), `and ${all.length - most} more`] : [...all]
+}
+
+function listed(most: number, lines: readonly string[]): string[] {
+  return firstOf(most, lines).map((line) => (line.startsWith(' ') ? line : `    ${line}`))
+}
+
+function describeIncident({ client, how, from, until }: Incident): string {
+  const whose = client === undefined ? '' : `${client} `
+  return `  happened      ${whose}${how}, ${seconds(from)} to ${seconds(until)}`
+}
+
+function describeRefusal({ client, access, at, stale }: Refusal): string {
+  const why =
+    stale === null
+      ? `${access} of ${client} at ${seconds(at)}: the document had changed`
+      : `FENCE_STALE: ${access} of ${client} at ${seconds(at)} with token ${stale.token}; highest was ${stale.highest}`
+  return `  refused       ${why}`
+}
+
+function seconds(time: number): string {
+  return `${(time / 1_000).toFixed(2)} s`
 }
 
 function describeCheck({ check, status, violations, notJudged, exception }: CheckResult): string[] {
@@ -47,18 +80,20 @@ function describeCheck({ check, status, violations, notJudged, exception }: Chec
   const open = notJudged.map(({ why, times }) => `${why}${times > 1 ? ` (${times} times)` : ''}`).join('; ')
   return [
     ...(status === 'violated' ? [`  violated      ${check}${expected}`] : []),
-    ...violations.slice(0, mostShown).map(({ message }) => `    ${message.replaceAll('\n', '\n    ')}`),
-    ...(violations.length > mostShown ? [`    and ${violations.length - mostShown} more`] : []),
+    ...listed(
+      mostViolations,
+      violations.map(({ message }) => `    ${message.replaceAll('\n', '\n    ')}`),
+    ),
     ...(status === 'not-judged' ? [`  not judged    ${check}: ${open}${expected}`] : []),
     ...(status !== 'not-judged' && open !== '' ? [`  in part       ${check}, but not where ${open}`] : []),
   ]
 }
 
-export function toJson({ scenario, verdict, reasons, control, controls, guarded }: Result): string {
+export function toJson({ scenario, engine, verdict, reasons, control, controls, guarded }: Result): string {
   const { name, clients, ttlMs } = scenario
   const whole = {
     scenario: name,
-    backend: 'sqlite',
+    engine: engine.name,
     clients,
     ttlMs,
     verdict,

@@ -1,31 +1,28 @@
-/** One run of a scenario, with or without the guard: from its processes to what the checkers say about its history. */
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { sqlite } from '../../packages/holdfast/src/backends/sqlite/index.ts'
-import { sleep, systemClock } from '../../packages/holdfast/src/core/clock.ts'
-import { createLocker } from '../../packages/holdfast/src/core/locker.ts'
+/** One run of a scenario, with or without protection: from its processes to what the checkers say about its history. */
+import type { BackendInfo } from '../../packages/holdfast/src/spi.ts'
 import type { History, Report } from '../check/index.ts'
-import { Crew, type Stop } from './crew.ts'
-import { judge, type Surroundings, toHistory } from './judging.ts'
-import { lockName, type Note, resourceName } from './messages.ts'
+import { Crew } from './crew.ts'
+import type { Engine, FaultName } from './engines/engine.ts'
+import type { Incident } from './incidents.ts'
+import { judge, timesTwoBelieved, toHistory } from './judging.ts'
+import { lookAtTheEnd } from './looking.ts'
+import { type Refused, resourceName } from './messages.ts'
 import { nowMs } from './observer.ts'
-import { openResource, readEntries } from './resource.ts'
+import { loadResource } from './resources/index.ts'
+import type { Protection, Resource, RunningResource } from './resources/resource.ts'
 import type { Scenario } from './scenario.ts'
 
-export interface Refusal {
+export interface Refusal extends Omit<Refused, 'kind'> {
   readonly client: string
-  readonly access: string
-  readonly token: bigint
-  readonly highest: bigint
-  readonly at: number
 }
 
 /** All times in milliseconds since its start. */
 export interface Round {
-  readonly guarded: boolean
+  readonly protection: Protection
   readonly tookMs: number
-  readonly stops: readonly Stop[]
+  readonly incidents: readonly Incident[]
+  /** The sentence of `info.assumptions` that was made untrue on purpose. */
+  readonly broken: string | null
   /** The entries that somebody was told are written. */
   readonly acknowledged: readonly string[]
   /** Nobody was told anything about these. */
@@ -35,107 +32,125 @@ export interface Round {
   /** Acknowledged, and not found. */
   readonly lost: readonly string[]
   readonly refusals: readonly Refusal[]
+  readonly timesTwoBelieved: number
   readonly history: History
   readonly checks: Report
 }
 
-export async function runRound(
-  scenario: Scenario,
-  guarded: boolean,
-  say: (line: string) => void,
-): Promise<Round> {
-  const { clients, ttlMs } = scenario
-  const folder = mkdtempSync(join(tmpdir(), 'holdfast-lab-'))
-  const files = { locks: join(folder, 'locks.db'), resource: join(folder, resourceName) }
-  // Made before the clients come: two that change the journal of a new file at once do not wait for each other.
-  openResource(files.resource).close()
-  const crew = new Crew(clients, { ...files, guarded, ttlMs })
-  const remove = () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
-  const onExit = () => {
-    crew.endNow()
-    remove()
-  }
-  process.on('exit', onExit)
-  try {
-    await crew.start()
-    const stopMeasuring = measureLag()
-    const outcomes = new Map<string, string>()
-    crew.onReport((_client, report) => {
-      if (report.kind === 'done') outcomes.set(report.entry, report.outcome)
-    })
-    await scenario.play(crew, say)
-    const closed = clients.map((client) => crew.next(client, 'closed'))
-    for (const client of clients) crew.order(client, { kind: 'finish' })
-    await Promise.all(closed)
-    const surroundings = await lookAtTheEnd(files.locks, ttlMs, stopMeasuring())
-    const entries = (wanted: string) => [...outcomes].flatMap(([entry, is]) => (is === wanted ? [entry] : []))
-    const acknowledged = entries('written')
-    const found = entriesIn(files.resource)
-    const final = { kind: 'final', at: nowMs(), resource: resourceName, entries: found } as const
-    surroundings.notes.push({ ...final, value: found.at(-1) ?? 'nothing' })
-    const history = toHistory(crew, surroundings)
-    return {
-      guarded,
-      tookMs: nowMs() - crew.startedAt,
-      stops: crew.stops.map(({ client, from, until }) => ({
-        client,
-        from: from - crew.startedAt,
-        until: until - crew.startedAt,
-      })),
-      acknowledged,
-      unknown: entries('unknown'),
-      found,
-      lost: acknowledged.filter((entry) => !found.includes(entry)),
-      refusals: refusalsIn(history),
-      history,
-      checks: judge(history, guarded),
-    }
-  } finally {
+export interface RoundOptions {
+  readonly scenario: Scenario
+  readonly engine: Engine
+  readonly protection: Protection
+  readonly say: (line: string) => void
+}
+
+export async function runRound({ scenario, engine, protection, say }: RoundOptions): Promise<Round> {
+  const { clients, ttlMs, fault } = scenario
+  await using stack = new AsyncDisposableStack()
+  const running = stack.use(await engine.start({ clients, fault }))
+  const kind = await loadResource(engine.resource)
+  const resource = stack.use(await kind.start(running))
+  const crew = new Crew({
+    clients,
+    setupOf: (client) => ({
+      client,
+      engine: engine.name,
+      addresses: running.addressesFor(client),
+      resource: { name: kind.name, addresses: resource.addresses },
+      protection,
+      ttlMs,
+    }),
+    isBlocked: async () => (await running.isBlocked?.()) === true || (await resource.isBlocked?.()) === true,
+  })
+  // Before the files are removed, which the listeners that were added earlier do.
+  const onExit = () => crew.endNow()
+  process.prependListener('exit', onExit)
+  stack.defer(async () => {
     process.off('exit', onExit)
     await crew.end()
-    remove()
+  })
+  const collected = collect(crew)
+  say(`${engine.name} is up; ${clients.length} clients are started`)
+  await crew.start()
+  const stopMeasuring = measureLag()
+  await scenario.play({ crew, engine: running, ttlMs, say })
+  await finish(crew)
+  const surroundings = { ...(await lookAtTheEnd(engine, running, ttlMs)), lagMs: stopMeasuring() }
+  const found = await entriesIn(kind, resource)
+  const final = { kind: 'final', at: nowMs(), resource: resourceName, entries: found } as const
+  surroundings.notes.push({ ...final, value: found.at(-1) ?? 'nothing' })
+
+  const history = toHistory(crew, surroundings)
+  const incidents = crew.incidents.all.map((each) => ({
+    ...each,
+    from: each.from - crew.startedAt,
+    until: each.until - crew.startedAt,
+  }))
+  const broken = fault === null ? null : brokenBy(engine, fault, surroundings.info)
+  const moments = incidents.filter(({ what }) => what === 'assumption').map(({ from }) => from)
+  const brokenAt = broken === null ? null : moments
+  const checks = judge(history, { protection, info: surroundings.info, brokenAt })
+  const acknowledged = collected.entries('written')
+  return {
+    protection,
+    tookMs: nowMs() - crew.startedAt,
+    incidents,
+    broken,
+    acknowledged,
+    unknown: collected.entries('unknown'),
+    found,
+    lost: acknowledged.filter((entry) => !found.includes(entry)),
+    refusals: collected.refusals,
+    timesTwoBelieved: timesTwoBelieved(checks),
+    history,
+    checks,
   }
 }
 
-/** After all have closed: what the engine still has, at once and, should there be anything, when it has to be gone. */
-async function lookAtTheEnd(path: string, ttlMs: number, lagMs: number): Promise<Surroundings> {
-  const locker = createLocker(sqlite({ path }), { holder: 'observer' })
+/** What the clients tell besides their part of the history. */
+function collect(crew: Crew): {
+  readonly refusals: readonly Refusal[]
+  entries(outcome: string): string[]
+} {
+  const outcomes = new Map<string, string>()
+  const refusals: Refusal[] = []
+  crew.onReport((client, report) => {
+    if (report.kind === 'done') outcomes.set(report.entry, report.outcome)
+    if (report.kind !== 'refused') return
+    const { kind: _kind, ...refused } = report
+    refusals.push({ ...refused, client, at: refused.at - crew.startedAt })
+  })
+  const entries = (wanted: string) => [...outcomes].flatMap(([entry, is]) => (is === wanted ? [entry] : []))
+  return { refusals, entries }
+}
+
+async function finish(crew: Crew): Promise<void> {
+  const closed = crew.clients.map((client) => crew.next(client, 'closed'))
+  for (const client of crew.clients) crew.order(client, { kind: 'finish' })
+  await Promise.all(closed)
+}
+
+/** An engine that breaks by something of which it does not warn its users has failed. */
+export function brokenBy(
+  { assumes, name }: Engine,
+  fault: FaultName,
+  { assumptions }: Pick<BackendInfo, 'assumptions'>,
+): string | null {
+  const pattern = assumes[fault]
+  if (pattern === undefined) return null
+  const sentence = assumptions.find((each) => pattern.test(each))
+  if (sentence === undefined)
+    throw new Error(`${name} does not say in info.assumptions what ${fault} breaks.`)
+  return sentence
+}
+
+async function entriesIn(kind: Resource, { addresses }: RunningResource): Promise<readonly string[]> {
+  const opened = await kind.open(addresses, 'none')
   try {
-    const notes: Note[] = [{ kind: 'quiet', at: nowMs(), name: lockName }]
-    for (let looks = 0; looks < 2; looks++) {
-      const askedAt = nowMs()
-      const state = await locker.inspect(lockName)
-      const holders = (state?.holders ?? []).map(({ id, holder }) => ({ leaseId: id, process: holder }))
-      const waiters = (state?.waiters ?? []).map(({ id, holder }) => ({ leaseId: id, process: holder }))
-      notes.push({ kind: 'snapshot', at: nowMs(), name: lockName, askedAt, holders, waiters })
-      if (holders.length + waiters.length === 0) break
-      await sleep(systemClock, ttlMs + locker.info.expirySlackMs, { keepsProcessAlive: true })
-    }
-    return { notes, info: locker.info, lagMs }
+    return (await opened.read(undefined)).entries
   } finally {
-    await locker.close()
+    await opened.close()
   }
-}
-
-function entriesIn(path: string): string[] {
-  const database = openResource(path)
-  try {
-    return readEntries(database)
-  } finally {
-    database.close()
-  }
-}
-
-function refusalsIn({ guard }: History): Refusal[] {
-  return guard
-    .filter(({ verdict }) => verdict === 'refused')
-    .map(({ process: client = '', access = 'read', token, highest = 0n, at }) => ({
-      client,
-      access,
-      token,
-      highest,
-      at,
-    }))
 }
 
 /** By how much this process came late at worst, which is how late others may come on this machine as it is now. */

@@ -15,21 +15,17 @@ export interface Prolongation {
 
 type Told = (prolongation: Prolongation) => void
 
-export function tap(backend: Backend<'fenced'>, onGrant: Told, onConfirmed: Told): Backend<'fenced'> {
+export function tap(backend: Backend, onGrant: Told, onConfirmed: Told): Backend {
   return wrap(backend, {
     openSession: async (request, call) =>
       listen(await backend.openSession(request, call), onGrant, onConfirmed),
   })
 }
 
-function listen(
-  session: BackendSession<'fenced'>,
-  onGrant: Told,
-  onConfirmed: Told,
-): BackendSession<'fenced'> {
-  const noteGrant = ({ attempt, since, ttlMs }: Grant<'fenced'>) =>
+function listen(session: BackendSession, onGrant: Told, onConfirmed: Told): BackendSession {
+  const noteGrant = ({ attempt, since, ttlMs }: Grant) =>
     onGrant({ leaseId: publicIdOf(attempt), sentAt: observed(since.monotonicMs), ttlMs })
-  const noteResult = <R extends AcquireResult<'fenced'>>(result: R): R => {
+  const noteResult = <R extends AcquireResult>(result: R): R => {
     if (result.kind === 'granted') noteGrant(result.grant)
     return result
   }

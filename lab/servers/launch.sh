@@ -8,5 +8,8 @@ started() {
   set -- ${1##*) }
   echo "${20}"
 }
-echo "$$ $(started "$line")" >"$record"
+echo "$$ $(started "$line")" >"$record" || exit 1
+# A reaper that has come meanwhile has taken the records away, and may have read ours too early: then there is no server
+# either. One that comes later finds the whole record.
+[ -e "$record" ] || exit 1
 exec "$@"

@@ -24,8 +24,12 @@ look_at() {
   started=${20}
 }
 
+# Whoever has not written itself down by now cannot any more, and ends itself (launch.sh). If the records are gone
+# already, an earlier reaper was interrupted after this step, or another is at work beside us.
+mv "$run/processes" "$run/reaped" 2>/dev/null
+
 ours=' '
-for record in "$run"/processes/*; do
+for record in "$run"/reaped/*; do
   read -r pid recorded <"$record" || continue
   # The same id with another start time is a stranger who was given the number later.
   if look_at "$pid" && [ "$started" = "$recorded" ]; then

@@ -4,7 +4,8 @@
 //   holdfast-lab-<uid>/
 //     ports/<port>          a link to the run that uses it
 //     run-…/owner.json      whose run it is
-//     run-…/processes/<n>   "pid start-time" of a server, written by the server's own process before it became one
+//     run-…/processes/<n>   "pid start-time" of a server, written by the server's own process before it became one;
+//                           the reaper renames the folder before it reads, so that nobody can be added any more
 //     run-…/redis-1/        a server's private folder: data, configuration, log
 
 import { spawn, spawnSync } from 'node:child_process'

@@ -51,10 +51,10 @@ export class SimBackend implements Backend<'fenced'> {
   readonly random: Random
   readonly #connection: SimConnection
 
-  constructor(connection: SimConnection, random: Random) {
+  constructor(connection: SimConnection, clock: Clock, random: Random) {
     const { waiting, expirySlackMs } = connection.world.settings
     this.info = simInfo(waiting, expirySlackMs)
-    this.clock = connection.process
+    this.clock = clock
     this.random = random
     this.#connection = connection
   }
@@ -277,7 +277,7 @@ export class SimSession implements BackendSession<'fenced'> {
   #result(answer: EngineAnswer): EnqueueResult<'fenced'> {
     if (answer.kind === 'granted') return { kind: 'granted', grant: this.#grant(answer.grant) }
     if (answer.kind === 'gone') return { kind: 'session-gone' }
-    if (answer.kind === 'mismatch') throw new CapacityMismatchError(answer.name, 'one thing', 'another')
+    if (answer.kind === 'mismatch') throw new CapacityMismatchError(answer.name, answer.asked, answer.inUse)
     throw unexpected(answer)
   }
 

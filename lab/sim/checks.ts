@@ -4,9 +4,11 @@
  */
 import { elapsedMs } from '../../packages/holdfast/src/core/clock.ts'
 import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
+import type { Fence } from '../../packages/holdfast/src/core/fence.ts'
 import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
 import type { AcquireRequest, Call } from '../../packages/holdfast/src/spi.ts'
 import type { SimSession } from './backend.ts'
+import { ClosedNames } from './closed-names.ts'
 import type { EngineObserver } from './engine/engine.ts'
 import { shortId } from './engine/messages.ts'
 import {
@@ -18,6 +20,7 @@ import {
 } from './engine/state.ts'
 import { Leftovers } from './leftovers.ts'
 import type { SimProcess } from './machine.ts'
+import type { Versions } from './resource.ts'
 import type { TrackedLease } from './tracked.ts'
 import type { World } from './world.ts'
 
@@ -39,6 +42,7 @@ interface Ended {
 export class Checks implements EngineObserver {
   readonly #world: World
   readonly #leftovers: Leftovers
+  readonly #closedNames: ClosedNames
   readonly #leases = new Map<string, Set<TrackedLease>>()
   /** By the public id of what held. */
   readonly #endings = new Map<string, Ended>()
@@ -52,6 +56,7 @@ export class Checks implements EngineObserver {
   constructor(world: World) {
     this.#world = world
     this.#leftovers = new Leftovers(world)
+    this.#closedNames = new ClosedNames(world)
   }
 
   // --- what clients tell -----------------------------------------------------------------------------------
@@ -82,14 +87,35 @@ export class Checks implements EngineObserver {
         this.#world.fail('G1', `${shortId(lease.id)} on ${lease.name} is in two hands at once`)
     this.#leases.set(lease.name, leases.add(lease))
     this.#leftovers.handedOut(lease)
-    lease.onAbort = () => this.#mustBeLost(lease)
+    lease.onAbort = () => {
+      this.#mustBeLost(lease)
+      this.#closedNames.lost(lease)
+    }
     if (!this.believes(lease))
       this.#world.fail('T6', `lease ${shortId(lease.id)} on ${lease.name} was over when it was handed out`)
+  }
+
+  /** Its client is about to give it back. */
+  releasing(lease: TrackedLease): void {
+    if (lease.isOver) return
+    lease.releasedAtMs = this.#world.nowMs
+    this.#closedNames.released(lease)
+  }
+
+  readTwice(fence: Fence, first: Versions, second: Versions): void {
+    if (first.guarded === null || second.guarded === null) return
+    this.#world.count('read twice')
+    if (first.guarded === second.guarded) return
+    this.#world.fail(
+      'G5',
+      `a reader of ${fence.name} with token ${fence.token} passed the guard before and after a writer`,
+    )
   }
 
   /** Whether the client may act under this lease now; if it thinks so, the engine must agree (G3). */
   believes(lease: TrackedLease): boolean {
     if (!this.#ask(lease)) return false
+    if (lease.overdueMs > 1) this.#heldTooLong(lease)
     const end = this.#endings.get(lease.id)
     if (end !== undefined && !unforeseeable.has(end.ending)) this.#believesTooLong(lease, end.ending)
     return true
@@ -106,6 +132,13 @@ export class Checks implements EngineObserver {
     if (answer === 'revived')
       this.#world.fail('G4', `lease ${shortId(lease.id)} on ${lease.name} was over and is back`)
     return answer === 'believes'
+  }
+
+  #heldTooLong(lease: TrackedLease): void {
+    this.#world.fail(
+      'max-hold',
+      `lease ${shortId(lease.id)} on ${lease.name} is held ${Math.round(lease.overdueMs)} ms longer than its maxHoldMs`,
+    )
   }
 
   /** A lease ends by its deadline, and not because one renewal got no answer (T12). */
@@ -133,6 +166,7 @@ export class Checks implements EngineObserver {
     if (this.#endedAtMs.get(name.name) === world.nowMs) this.handOvers++
     this.#endings.delete(id)
     this.#leftovers.granted(claim)
+    this.#closedNames.granted(claim, name)
     world.note('engine', 'grants', `${name.name} ${shortId(claim.attempt)} token ${claim.token}`)
     if (heldWeight(name) > name.capacity)
       world.fail(
@@ -167,6 +201,7 @@ export class Checks implements EngineObserver {
     )
     world.count(`ending ${ending}`)
     world.history.ended(claim, ending)
+    this.#closedNames.ended(claim, ending)
     if (claim.token === null) return
     this.#endedAtMs.set(name.name, world.nowMs)
     this.#endings.set(publicIdOf(claim.attempt), end)
@@ -228,8 +263,15 @@ export class Checks implements EngineObserver {
     for (const leases of this.#leases.values())
       for (const lease of leases) {
         if (!lease.process.isAlive) leases.delete(lease)
-        else if (!lease.isOver && !lease.process.machine.isStopped) this.#mustLearn(lease)
+        else if (!lease.isOver && !lease.process.machine.isStopped) this.#lookAt(lease)
       }
+    for (const client of this.#world.clients) client.lookAtTimers()
+  }
+
+  #lookAt(lease: TrackedLease): void {
+    this.#mustLearn(lease)
+    const hadTime = this.#world.nowMs - lease.process.machine.resumedAtMs > TIMER_GRACE_MS
+    if (hadTime && lease.timerOverdueMs > TIMER_GRACE_MS) this.#heldTooLong(lease)
   }
 
   /** What an operator took away is noticed at the next keep-alive, or at the latest when the time is up (T34). */

@@ -5,9 +5,10 @@
 import { isHoldfastError } from '../../packages/holdfast/src/core/errors.ts'
 import type { Random } from '../../packages/holdfast/src/core/ids.ts'
 import { createLocker } from '../../packages/holdfast/src/core/locker.ts'
-import type { LeaseBase, Locker } from '../../packages/holdfast/src/core/types.ts'
+import type { HoldOptions, LeaseBase, Locker } from '../../packages/holdfast/src/core/types.ts'
 import { SimBackend } from './backend.ts'
 import { SimConnection } from './connection.ts'
+import { LockerClock } from './locker-clock.ts'
 import { Machine, SimProcess } from './machine.ts'
 import { type Stream, stream } from './random.ts'
 import type { Versions, Visit } from './resource.ts'
@@ -27,12 +28,15 @@ export class Client {
   readonly world: World
   process: SimProcess
   locker: Locker<'fenced'>
+  clock: LockerClock
   address = ''
   /** Names that an `acquireAll` is gathering: it holds some of them before it has handed out any. */
   readonly gathering = new Map<string, number>()
   #lockers = 0
   #operations = 0
   #running = new Set<Promise<void>>()
+  /** When the operations began that are under way. */
+  readonly #begunMs = new Map<number, number>()
 
   constructor(world: World, index: number) {
     const clock = world.settings.clocks[index]
@@ -41,6 +45,7 @@ export class Client {
     this.index = index
     this.machine = new Machine(world.scheduler, clock, stream(world.settings.seed, 'machine', index))
     this.process = this.#newProcess()
+    this.clock = new LockerClock(this.process)
     this.locker = this.#newLocker()
   }
 
@@ -59,6 +64,7 @@ export class Client {
     if (!this.process.isAlive) return
     this.process.kill()
     this.#running.clear()
+    this.#begunMs.clear()
     this.gathering.clear()
     this.world.scheduler.after(forMs, () => {
       this.process = this.#newProcess()
@@ -69,13 +75,34 @@ export class Client {
 
   /** The old one settles, whatever the engine does; bodies that run under it are waited for. */
   async replaceLocker(): Promise<void> {
-    const old = this.locker
+    const closed = this.closeLocker()
     this.locker = this.#newLocker()
-    await old.close({ graceMs: CLOSE_GRACE_MS })
+    await closed
   }
 
-  track(lease: LeaseBase): TrackedLease {
-    const tracked = new TrackedLease(lease, this.process, () => this.world.nowMs)
+  async closeLocker(): Promise<void> {
+    const { world, process, clock, address } = this
+    world.closingLocker(address)
+    await this.locker.close({ graceMs: CLOSE_GRACE_MS })
+    // Calls that nobody waits for any more come to their end by themselves.
+    process.setTimer(world.settings.callTimeoutMs * 1.1 + 100, () => {
+      if (clock.timers > 0) world.fail('T29', `${clock.timers} timers of ${address} outlive its locker`)
+    })
+  }
+
+  /** What keeps the process alive without an operation that needs it; calls have their own time to end (T29). */
+  lookAtTimers(): void {
+    const { world, machine, clock, address } = this
+    const sinceMs = clock.keepsAliveSinceMs
+    if (sinceMs === undefined || machine.isStopped || !this.process.isAlive) return
+    const allowedMs = world.settings.callTimeoutMs * 1.1 + 100
+    if (world.nowMs - Math.max(sinceMs, machine.lastStopMs) <= allowedMs) return
+    for (const begunMs of this.#begunMs.values()) if (begunMs <= sinceMs) return
+    world.fail('T29', `a timer of ${address} keeps its process alive, and nobody waits for anything`)
+  }
+
+  track(lease: LeaseBase, options: HoldOptions): TrackedLease {
+    const tracked = new TrackedLease(lease, this.process, options, () => this.world.nowMs)
     this.world.note(this.address, 'has', `${lease.name} ${lease.id.replace(/_+$/, '')}`)
     this.world.checks.handedOut(tracked)
     return tracked
@@ -112,10 +139,13 @@ export class Client {
       if (world.isStopping) return
       const number = ++this.#operations
       const aborted = new Error('the caller has had enough')
+      this.#begunMs.set(number, world.nowMs)
       try {
         await operate(this, stream(world.settings.seed, 'operation', this.index, task, number), aborted)
       } catch (error) {
         this.#mustBeHonest(error, aborted)
+      } finally {
+        this.#begunMs.delete(number)
       }
     }
   }
@@ -135,10 +165,15 @@ export class Client {
     const { world, index } = this
     const { seed, ttlMs, callTimeoutMs } = world.settings
     this.address = `c${index}x${++this.#lockers}`
+    this.clock = new LockerClock(this.process)
     const connection = new SimConnection(world, index, this.process, this.address)
     world.connections.set(this.address, connection)
     const random = readableRandom(this.address, stream(seed, 'client', this.address))
-    return createLocker(new SimBackend(connection, random), { ttlMs, callTimeoutMs, holder: this.address })
+    return createLocker(new SimBackend(connection, this.clock, random), {
+      ttlMs,
+      callTimeoutMs,
+      holder: this.address,
+    })
   }
 }
 

@@ -33,6 +33,7 @@ export class SimConnection {
   /** Attempts that wait for their turn, and those who wait for a name to become free. */
   readonly turns = new Map<string, (push: EnginePush) => void>()
   readonly hints = new Map<string, Set<() => void>>()
+  #sent = 0
   #closed = false
 
   constructor(world: World, client: number, process: SimProcess, address: string) {
@@ -65,9 +66,16 @@ export class SimConnection {
       call.signal.addEventListener('abort', onAbort, { once: true })
       if (this.#batches === null) {
         outgoing.hasLeft = true
-        this.#transmit([request], ([answer]) => answer && resolve(answer), undefined)
+        this.#transmit([request], { onAnswers: ([answer]) => answer && resolve(answer), onRefused: reject })
       } else this.#batches.add(outgoing).then(resolve, reject)
     })
+  }
+
+  /** How many requests have been sent since somebody last asked. */
+  takeSent(): number {
+    const sent = this.#sent
+    this.#sent = 0
+    return sent
   }
 
   unavailable(what: string, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {
@@ -94,23 +102,22 @@ export class SimConnection {
       const fail = () => reject(this.unavailable('the connection broke', 'unknown'))
       this.#transmit(
         items.map((item) => item.request),
-        (answers) => resolve(answers.map((answer) => ({ ok: true, answer }))),
-        () => void this.process.setTimer(RESET_AFTER_MS, fail),
+        {
+          onAnswers: (answers) => resolve(answers.map((answer) => ({ ok: true, answer }))),
+          onRefused: reject,
+          onLost: () => void this.process.setTimer(RESET_AFTER_MS, fail),
+        },
       )
     })
   }
 
-  #transmit(
-    requests: readonly EngineRequest[],
-    onAnswers: (answers: readonly EngineAnswer[]) => void,
-    onLost: (() => void) | undefined,
-  ): void {
+  #transmit(requests: readonly EngineRequest[], heard: Heard): void {
     const { world, address, process } = this
-    const lost = () => process.deliver(() => onLost?.())
+    const lost = () => process.deliver(() => heard.onLost?.())
     const route = { client: this.#client, server: 'engine' as const, onLost: lost }
     const arrive = (answers: readonly EngineAnswer[]) => {
       for (const answer of answers) world.note(address, '←', describeAnswer(answer))
-      onAnswers(answers)
+      heard.onAnswers(answers)
     }
     const reply = (answers: readonly EngineAnswer[]) =>
       world.network.send({ ...route, direction: 'in', deliver: () => process.deliver(() => arrive(answers)) })
@@ -118,11 +125,35 @@ export class SimConnection {
       for (const request of requests) world.noteLanding(address, request)
       world.engine.handle(requests, address, reply, lost)
     }
+    const refused = () => {
+      world.note(address, '←', 'connection refused')
+      heard.onRefused(this.unavailable('connection refused', 'not-applied'))
+    }
+    // A copy of what was refused never lands, and a copy of what has landed is not refused.
+    let fate: 'on its way' | 'landed' | 'refused' = 'on its way'
+    const knock = () => {
+      const isRefused = world.settings.refusesWhenDown && world.engine.isDown && fate === 'on its way'
+      if (fate === 'refused') return
+      fate = isRefused ? 'refused' : 'landed'
+      if (!isRefused) return world.engine.receive(land, lost)
+      world.count('connection refused')
+      world.network.send({ ...route, direction: 'in', deliver: () => process.deliver(refused) })
+    }
     for (const request of requests) world.count(`request ${request.kind}`)
+    this.#sent += requests.length
     // A process that stands still sends nothing, even if a check has just looked at its leases.
     process.deliver(() => {
       for (const request of requests) world.note(address, '→', describeRequest(request))
-      world.network.send({ ...route, direction: 'out', deliver: () => world.engine.receive(land, lost) })
+      world.network.send({ ...route, direction: 'out', deliver: knock })
     })
   }
+}
+
+/** What becomes of what was sent. */
+interface Heard {
+  onAnswers(answers: readonly EngineAnswer[]): void
+  /** It never reached the engine. */
+  onRefused(error: BackendUnavailableError): void
+  /** Nobody will ever answer; where connections are shared, that is noticed. */
+  onLost?(): void
 }

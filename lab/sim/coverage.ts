@@ -11,6 +11,10 @@ const wanted: Readonly<Record<string, number>> = {
   'guard refused': 100,
   // The unguarded control must lose updates, or the guard has had nothing to do.
   'lost update control': 100,
+  'read twice': 2_000,
+  'kept lock-delay': 100,
+  'kept hold-at-least': 500,
+  'connection refused': 1_000,
   'history linearizability': 10_000,
   'history G8': 3_000,
   'history G13': 5_000,

@@ -25,10 +25,16 @@ export interface ResourceObserver {
   visited(visit: Visit, accepted: boolean): void
 }
 
-const FORGET_AFTER_MS = 20_000
+export interface ResourceOptions extends ServerOptions {
+  readonly observer: ResourceObserver
+  readonly forgetAfterMs: number
+}
+
+const VISITS_BETWEEN_FORGETTING = 10
 
 export class ResourceServer extends Server {
   readonly #observer: ResourceObserver
+  readonly #forgetAfterMs: number
   readonly #guarded = new Map<string, number>()
   readonly #control = new Map<string, number>()
   readonly #memory: GuardMaps = { names: new Map(), issuers: new Map() }
@@ -39,9 +45,10 @@ export class ResourceServer extends Server {
   }
   #visits = 0
 
-  constructor(options: ServerOptions & { readonly observer: ResourceObserver }) {
+  constructor(options: ResourceOptions) {
     super(options)
     this.#observer = options.observer
+    this.#forgetAfterMs = options.forgetAfterMs
   }
 
   crashFor(forMs: number): void {
@@ -67,9 +74,14 @@ export class ResourceServer extends Server {
     const names = new Map(this.#memory.names)
     const issuers = new Map(this.#memory.issuers)
     const memory = new MapMemory(this.#memory, this.#clock)
-    if (++this.#visits % 50 === 0) memory.forget(FORGET_AFTER_MS)
+    if (++this.#visits % VISITS_BETWEEN_FORGETTING === 0) memory.forget(this.#forgetAfterMs)
     try {
-      const settings = { name: 'sim', issuers: null, forgetAfterMs: FORGET_AFTER_MS, clock: this.#clock }
+      const settings = {
+        name: 'sim',
+        issuers: null,
+        forgetAfterMs: this.#forgetAfterMs,
+        clock: this.#clock,
+      }
       pass(memory, settings, [{ fence: visit.fence }], false)
     } catch (error) {
       if (error instanceof FenceStaleError) return null

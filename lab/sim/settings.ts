@@ -21,6 +21,8 @@ export interface Settings {
   readonly transport: 'messages' | 'batches'
   /** A backend that cannot call back a keep-alive hears its answer even when nobody waits any more. */
   readonly patientKeepAlive: boolean
+  /** An engine that is down refuses connections at once, or nothing is heard of it. */
+  readonly refusesWhenDown: boolean
   readonly expirySlackMs: number
   readonly latencyMs: number
   readonly syncMs: number
@@ -29,6 +31,8 @@ export interface Settings {
   /** How much of the TTL that is asked for the engine grants. */
   readonly grantedShare: number
   readonly engineRate: number
+  /** Short, so that names come back after the guard has forgotten them, and stale holders with them. */
+  readonly guardForgetsAfterMs: number
   readonly clocks: readonly MachineClock[]
 }
 
@@ -50,6 +54,7 @@ export function settingsFor(seed: number, only?: Mode): Settings {
     waiting: dice.pick(['queue', 'queue', 'queue', 'notify', 'poll'] as const),
     transport: dice.pick(['messages', 'messages', 'batches'] as const),
     patientKeepAlive: dice.chance(0.3),
+    refusesWhenDown: stream(seed, 'refusal').chance(0.5),
     expirySlackMs: dice.pick([0, 5, 100, 500]),
     latencyMs: dice.pick([0.2, 1, 5, 20]),
     syncMs: dice.pick([0.1, 2, 10, 60]),
@@ -57,6 +62,7 @@ export function settingsFor(seed: number, only?: Mode): Settings {
     callTimeoutMs: dice.pick([600, 1_000, 2_500]),
     grantedShare: dice.pick([1, 1, 0.75, 1.25]),
     engineRate: 1 + dice.between(-ENGINE_RATE_SPREAD, ENGINE_RATE_SPREAD),
+    guardForgetsAfterMs: stream(seed, 'forgetting').pick([1_000, 5_000, 20_000]),
     clocks: Array.from({ length: clients }, () => ({
       monotonicOffsetMs: dice.between(0, 1e9),
       wallOffsetMs: dice.between(-1e7, 1e7),

@@ -25,11 +25,14 @@ export async function shrink(failed: RunResult, options: ShrinkOptions = {}): Pr
   // What begins after the violation cannot have caused it.
   const atMs = violation?.atMs ?? Number.POSITIVE_INFINITY
   await stillFails(plan.filter((fault) => fault.atMs <= atMs))
-  for (let size = Math.ceil(plan.length / 2); size >= 1 && runsLeft > 0; size = Math.floor(size / 2)) {
+  for (let size = Math.ceil(plan.length / 2); size >= 1 && runsLeft > 0; ) {
+    const before = plan.length
     for (let from = 0; from < plan.length && runsLeft > 0; ) {
       const without = [...plan.slice(0, from), ...plan.slice(from + size)]
       if (!(await stillFails(without))) from += size
     }
+    // What was needed beside others may be dispensable without them: the last round is repeated until it takes nothing.
+    if (size > 1 || plan.length === before) size = Math.floor(size / 2)
   }
   for (const { id } of plan) {
     for (let halvings = 0; halvings < 4; halvings++) {
@@ -50,10 +53,18 @@ export function planText(plan: readonly Fault[], whole: readonly Fault[]): strin
 
 export function readPlanText(text: string, whole: readonly Fault[]): readonly Fault[] {
   if (text === '') return []
-  const kept = new Map(text.split(',').map((part) => [Number(part.split(':')[0]), part.split(':')[1]]))
+  const kept = new Map(text.split(',').map((part) => readKept(part, whole)))
   return whole.flatMap((fault) => {
     if (!kept.has(fault.id)) return []
     const forMs = kept.get(fault.id)
     return [forMs === undefined ? fault : { ...fault, forMs: Number(forMs) }]
   })
+}
+
+/** A misspelt part would quietly replay something else. */
+function readKept(part: string, whole: readonly Fault[]): [id: number, forMs: string | undefined] {
+  const [, id, forMs] = /^(\d+)(?::(\d+))?$/.exec(part) ?? []
+  if (id === undefined || !whole.some((fault) => fault.id === Number(id)))
+    throw new Error(`"${part}" is not a fault of this seed, written as 7 or 7:1200`)
+  return [Number(id), forMs]
 }

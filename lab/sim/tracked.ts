@@ -1,6 +1,8 @@
 /** A lease in a client's hands, as the checks see it: without touching it where that would change it. */
+
+import { elapsedMs, type Instant, instantOf } from '../../packages/holdfast/src/core/clock.ts'
 import { isHoldfastError, type LossReason } from '../../packages/holdfast/src/core/errors.ts'
-import type { LeaseBase } from '../../packages/holdfast/src/core/types.ts'
+import type { HoldOptions, LeaseBase } from '../../packages/holdfast/src/core/types.ts'
 import type { SimProcess } from './machine.ts'
 
 export class TrackedLease {
@@ -8,6 +10,10 @@ export class TrackedLease {
   readonly id: string
   readonly name: string
   readonly process: SimProcess
+  /** What it was asked for with. */
+  readonly options: HoldOptions
+  /** When it came into its client's hands; the lease itself may have counted a little longer. */
+  readonly #trackedAt: Instant
   /** A body runs under it, which stops only by itself. */
   isBodyRunning = false
   abortedAtMs: number | undefined
@@ -17,8 +23,10 @@ export class TrackedLease {
   onAbort: () => void = () => {}
   #wasOver = false
 
-  constructor(lease: LeaseBase, process: SimProcess, nowMs: () => number) {
+  constructor(lease: LeaseBase, process: SimProcess, options: HoldOptions, nowMs: () => number) {
     this.lease = lease
+    this.options = options
+    this.#trackedAt = instantOf(process)
     this.id = lease.id
     this.name = lease.name
     this.process = process
@@ -35,6 +43,20 @@ export class TrackedLease {
   /** As far as anybody can tell without asking it. */
   get isOver(): boolean {
     return this.abortedAtMs !== undefined || this.releasedAtMs !== undefined
+  }
+
+  /** By how much it has been held for longer than its `maxHoldMs`; negative while it may still be held. */
+  get overdueMs(): number {
+    return elapsedMs(this.process, this.#trackedAt) - this.#maxHoldMs
+  }
+
+  /** The same by the clock that timers go by, which stands still in a suspended machine. */
+  get timerOverdueMs(): number {
+    return this.process.monotonicMs() - this.#trackedAt.monotonicMs - this.#maxHoldMs
+  }
+
+  get #maxHoldMs(): number {
+    return this.options.maxHoldMs ?? Number.POSITIVE_INFINITY
   }
 
   /** Asks it, which makes it judge itself. `revived`: it was over, and is not any more (G4). */

@@ -21,7 +21,7 @@ const operations: readonly (readonly [weight: number, what: string, operation: O
   [20, 'withLease', withLease],
   [8, 'acquireAll', acquireAll],
   [10, 'permits', permits],
-  [10, 'shared', shared],
+  [16, 'shared', shared],
   [2, 'replaceLocker', (client) => client.replaceLocker()],
   [1, 'forceRelease', forceRelease],
 ]
@@ -54,30 +54,28 @@ async function obtain<T>(aborted: Error, acquiring: Promise<T>): Promise<T> {
 // --- operations ----------------------------------------------------------------------------------------------
 
 async function acquire(client: Client, dice: Stream, aborted: Error): Promise<void> {
-  const lease = await obtain(
-    aborted,
-    client.locker.acquire(dice.pick(NAMES), acquireOptions(client, dice, aborted)),
-  )
-  await hold(client, lease, dice)
+  const name = dice.pick(NAMES)
+  const options = acquireOptions(client, dice, aborted)
+  await hold(client, await obtain(aborted, client.locker.acquire(name, options)), options, dice)
 }
 
 async function tryAcquire(client: Client, dice: Stream, aborted: Error): Promise<void> {
-  const lease = await obtain(
-    aborted,
-    client.locker.tryAcquire(dice.pick(NAMES), holdOptions(client, dice, aborted)),
-  )
-  if (lease !== null) await hold(client, lease, dice)
+  const name = dice.pick(NAMES)
+  const options = holdOptions(client, dice, aborted)
+  const lease = await obtain(aborted, client.locker.tryAcquire(name, options))
+  if (lease !== null) await hold(client, lease, options, dice)
 }
 
 async function shared(client: Client, dice: Stream, aborted: Error): Promise<void> {
   const options = { ...acquireOptions(client, dice, aborted), mode: 'shared' as const }
-  await hold(client, await obtain(aborted, client.locker.acquire(dice.pick(NAMES), options)), dice)
+  const name = dice.pick(NAMES)
+  await hold(client, await obtain(aborted, client.locker.acquire(name, options)), options, dice)
 }
 
 async function permits(client: Client, dice: Stream, aborted: Error): Promise<void> {
   const { name, capacity } = SEMAPHORE
   const options = { ...acquireOptions(client, dice, aborted), capacity, weight: dice.integer(1, 2) }
-  await hold(client, await obtain(aborted, client.locker.acquirePermits(name, options)), dice)
+  await hold(client, await obtain(aborted, client.locker.acquirePermits(name, options)), options, dice)
 }
 
 async function acquireAll(client: Client, dice: Stream, aborted: Error): Promise<void> {
@@ -92,11 +90,11 @@ async function acquireAll(client: Client, dice: Stream, aborted: Error): Promise
   const set = await obtain(aborted, client.locker.acquireAll(names, options)).finally(() => count(-1))
   // One deadline for all of them (T54), give or take what clocks and stops do.
   client.world.noteWait(client, startMs, options.waitMs)
-  const tracked = set.leases.map((lease) => client.track(lease))
+  const tracked = set.leases.map((lease) => client.track(lease, options))
   try {
     for (const each of tracked) await work(client, each, dice)
   } finally {
-    for (const each of tracked) each.releasedAtMs = client.world.nowMs
+    for (const each of tracked) client.world.checks.releasing(each)
     await set.release()
   }
 }
@@ -105,26 +103,24 @@ async function withLease(client: Client, dice: Stream, aborted: Error): Promise<
   const result = {}
   let ran: TrackedLease | undefined
   let succeeded = false
+  const name = dice.pick(NAMES)
+  const options = acquireOptions(client, dice, aborted)
   try {
-    const returned = await client.locker.withLease(
-      dice.pick(NAMES),
-      acquireOptions(client, dice, aborted),
-      async (lease) => {
-        settled.add(aborted)
-        const tracked = client.track(lease)
-        ran = tracked
-        tracked.isBodyRunning = true
-        try {
-          await work(client, tracked, dice)
-          succeeded = true
-          return result
-        } finally {
-          tracked.isBodyRunning = false
-          // `withLease` releases in the same breath.
-          if (!tracked.isOver) tracked.releasedAtMs = client.world.nowMs
-        }
-      },
-    )
+    const returned = await client.locker.withLease(name, options, async (lease) => {
+      settled.add(aborted)
+      const tracked = client.track(lease, options)
+      ran = tracked
+      tracked.isBodyRunning = true
+      try {
+        await work(client, tracked, dice)
+        succeeded = true
+        return result
+      } finally {
+        tracked.isBodyRunning = false
+        // `withLease` releases in the same breath.
+        client.world.checks.releasing(tracked)
+      }
+    })
     if (returned !== result) client.world.fail('G11', 'withLease does not return what its body returned')
   } catch (error) {
     settled.add(aborted)
@@ -143,12 +139,12 @@ async function forceRelease(client: Client, dice: Stream): Promise<void> {
 
 // --- holding -------------------------------------------------------------------------------------------------
 
-async function hold(client: Client, lease: LeaseBase, dice: Stream): Promise<void> {
-  const tracked = client.track(lease)
+async function hold(client: Client, lease: LeaseBase, options: HoldOptions, dice: Stream): Promise<void> {
+  const tracked = client.track(lease, options)
   try {
     await work(client, tracked, dice)
   } finally {
-    if (!tracked.isOver) tracked.releasedAtMs = client.world.nowMs
+    client.world.checks.releasing(tracked)
     const released = lease.release()
     if (dice.chance(0.85)) await released
     else if (dice.chance(0.3)) await lease.release()
@@ -162,9 +158,10 @@ async function work(client: Client, tracked: TrackedLease, dice: Stream): Promis
   const isLong = dice.chance(0.2) && !world.isStopping
   const longMs = isLong ? dice.between(0.5, 1.6) * ttlMs : dice.between(5, 400)
   const { lease } = tracked
-  const isExclusive = 'fence' in lease && (lease as FencedLease).fence.mode === 'exclusive'
-  if (isExclusive && dice.chance(0.8)) {
-    await update(client, tracked, longMs)
+  const mode = 'fence' in lease ? (lease as FencedLease).fence.mode : undefined
+  if (mode !== undefined && dice.chance(0.8)) {
+    if (mode === 'exclusive') await update(client, tracked, longMs)
+    else await lookTwice(client, tracked, longMs, dice)
     return
   }
   await client.process.sleep(longMs / 2)
@@ -197,6 +194,29 @@ async function update(client: Client, tracked: TrackedLease, thinkMs: number): P
   checks.believes(tracked)
 }
 
+/** Whoever passes the guard twice with one shared fence has seen the same thing twice: no writer came between (G5). */
+async function lookTwice(
+  client: Client,
+  tracked: TrackedLease,
+  thinkMs: number,
+  dice: Stream,
+): Promise<void> {
+  const { checks, settings } = client.world
+  const { fence } = tracked.lease as FencedLease
+  if (!checks.believes(tracked)) return
+  const first = await client.visit({ kind: 'read', fence })
+  if (first === null) return
+  const lookAgain = async (afterMs: number) => {
+    await client.process.sleep(afterMs)
+    // A reader that does not ask whether it still may is what the guard is for.
+    const second = await client.visit({ kind: 'read', fence })
+    if (second !== null) checks.readTwice(fence, first, second)
+  }
+  await lookAgain(thinkMs)
+  // Some part of it has not heard that the work is over.
+  if (dice.chance(0.3) && !client.world.isStopping) void lookAgain(dice.between(0.5, 3) * settings.ttlMs)
+}
+
 // --- options -------------------------------------------------------------------------------------------------
 
 function acquireOptions(client: Client, dice: Stream, aborted: Error): AcquireOptions {
@@ -209,8 +229,7 @@ function holdOptions(client: Client, dice: Stream, aborted: Error): HoldOptions 
   const abortAfterMs = dice.chance(0.15) ? dice.between(0, 3_000) : null
   const options: HoldOptions = {
     ...(dice.chance(0.1) && { ttlMs: Math.round(ttlMs * 0.7) }),
-    ...(dice.chance(0.06) && { maxHoldMs: dice.between(50, ttlMs) }),
-    ...(dice.chance(0.06) && { holdAtLeastMs: dice.between(1, 40) }),
+    ...howLong(dice, ttlMs),
     ...(dice.chance(0.1) && { lockDelayMs: dice.between(1, ttlMs / 2) }),
     onJeopardy: () => client.world.count('jeopardy'),
   }
@@ -224,4 +243,11 @@ function holdOptions(client: Client, dice: Stream, aborted: Error): HoldOptions 
     })
   })
   return { ...options, signal: controller.signal }
+}
+
+/** At least, or at most: seldom either, and never both. */
+function howLong(dice: Stream, ttlMs: number): HoldOptions {
+  const at = dice.fraction()
+  if (at < 0.06) return { maxHoldMs: dice.between(50, ttlMs) }
+  return at < 0.12 ? { holdAtLeastMs: dice.between(1, 600) } : {}
 }

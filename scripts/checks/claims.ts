@@ -75,7 +75,7 @@ export function checkTraps(
   for (const trap of traps) {
     for (const column of columns) {
       const cell = trap[column]
-      const answer = 'test' in cell ? cell.test : 'later' in cell ? cell.later : cell.reason
+      const answer = 'test' in cell ? cell.test : 'later' in cell ? String(cell.later) : cell.reason
       if (answer.trim() === '') {
         complaints.push({ file, message: `${trap.id} ${column}: neither a test nor a reason` })
       } else if ('test' in cell && !passed.some((test) => shows(test, trap.id, column, cell.test))) {

@@ -2,7 +2,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { columns } from '../docs/trap-types.ts'
+import { columns, upcoming } from '../docs/trap-types.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { root } from '../lib/repository.ts'
 
@@ -14,11 +14,14 @@ export function checkComplete(repository: string, trapColumns: readonly string[]
     exports?: Record<string, unknown>
   }
   return backendsOf(repository).flatMap((name) => {
+    // Another way to use the same engine stands below it: ./postgres/advisory is backends/postgres-advisory.
+    const entry = `./${name.replace('-', '/')}`
     const needed: [boolean, string, string][] = [
+      [manifest.exports?.[entry] !== undefined, 'packages/holdfast/package.json', `has no export ${entry}`],
       [
-        manifest.exports?.[`./${name}`] !== undefined,
-        'packages/holdfast/package.json',
-        `has no export ./${name}`,
+        read('packages/holdfast/src/open.ts').includes(`./backends/${name}/index.ts`),
+        'packages/holdfast/src/open.ts',
+        `opens no ${name}`,
       ],
       [
         read(`packages/holdfast/test/conformance/${name}.test.ts`).includes('describeBackend'),
@@ -37,7 +40,12 @@ export function checkComplete(repository: string, trapColumns: readonly string[]
         `does not link to docs/backends/${name}.md`,
       ],
       [read(`bench/subjects/${name}.ts`) !== '', `bench/subjects/${name}.ts`, 'is missing'],
-      [trapColumns.includes(name), 'scripts/docs/trap-types.ts', `has no column ${name}`],
+      // Its cells may still stand in the last column, by name.
+      [
+        trapColumns.includes(name) || (upcoming as readonly string[]).includes(name.replace('-', ' ')),
+        'scripts/docs/trap-types.ts',
+        `has no column ${name}`,
+      ],
     ]
     return needed.flatMap(([isThere, file, message]) => (isThere ? [] : [{ file, message }]))
   })

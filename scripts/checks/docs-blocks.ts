@@ -110,7 +110,7 @@ export function checkBlocks(folder: string, documents: readonly string[], work: 
 if (import.meta.main) {
   const documents = [
     ...['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md'].map((name) => join(root, name)).filter(existsSync),
-    ...filesUnder(join(root, 'docs'), (path) => path.endsWith('.md')),
+    ...['docs', 'lab'].flatMap((folder) => filesUnder(join(root, folder), (path) => path.endsWith('.md'))),
   ]
   const { count, complaints } = checkBlocks(root, documents, join(cache, 'docs-blocks'))
   finish('docs-blocks', complaints, `${count} programs in ${documents.length} documents compile`)

@@ -12,7 +12,7 @@ const head = `# Traps
 
 Every line is a way in which a real lock library or lock service went wrong; the libraries that it was seen in
 are named below it. For each part of Holdfast the table names the test that shows that it survives (✓), or says
-why it cannot happen there. The last column names backends that are not part of this release. \`npm test\` compares
+why it cannot happen there. The last column names what is not part of this release. \`npm test\` compares
 the table with the tests that passed.
 `
 
@@ -35,7 +35,7 @@ function renderTrap(trap: Trap): string[] {
 
 function renderCell(cell: Cell): string {
   if ('test' in cell) return `✓ \`${cellText(cell.test)}\``
-  if ('later' in cell) return `later: ${cellText(cell.later)}`
+  if ('later' in cell) return `later: ${cell.later === 'all' ? 'all' : cell.later.join(', ')}`
   return cellText(cell.reason)
 }
 

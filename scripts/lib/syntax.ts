@@ -29,15 +29,17 @@ export interface Import {
   /** What is imported, or null where it is not a literal and so cannot be known. */
   readonly from: string | null
   readonly typeOnly: boolean
+  /** `import('…')` in an expression. */
+  readonly dynamic: boolean
   readonly line: number
 }
 
 /** Every import and re-export of a file: static, dynamic, and `import('…')` in a type. */
 export function importsOf(file: ts.SourceFile): Import[] {
   const found: Import[] = []
-  const add = (node: ts.Node, from: ts.Node | undefined, typeOnly: boolean) => {
+  const add = (node: ts.Node, from: ts.Node | undefined, typeOnly: boolean, dynamic = false) => {
     const literal = from !== undefined && ts.isStringLiteralLike(from) ? from.text : null
-    found.push({ from: literal, typeOnly, line: lineOf(node) })
+    found.push({ from: literal, typeOnly, dynamic, line: lineOf(node) })
   }
   for (const node of descendants(file)) {
     if (ts.isImportDeclaration(node)) {
@@ -45,7 +47,7 @@ export function importsOf(file: ts.SourceFile): Import[] {
     } else if (ts.isExportDeclaration(node) && node.moduleSpecifier) {
       add(node, node.moduleSpecifier, node.isTypeOnly || onlyTypes(node.exportClause))
     } else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword) {
-      add(node, node.arguments[0], false)
+      add(node, node.arguments[0], false, true)
     } else if (ts.isImportTypeNode(node)) {
       add(node, ts.isLiteralTypeNode(node.argument) ? node.argument.literal : undefined, true)
     }

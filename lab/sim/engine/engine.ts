@@ -244,7 +244,7 @@ export class SimEngine {
     }
     const found = this.names.get(request.name)
     if (found !== undefined && isInUse(found) && found.capacity !== request.capacity)
-      return { kind: 'mismatch', name: request.name }
+      return { kind: 'mismatch', name: request.name, asked: request.capacity, inUse: found.capacity }
     const name = found ?? this.#addName(request.name, request.capacity)
     const isClosed = name.closedUntilMs > nowMs
     const hasRoom =

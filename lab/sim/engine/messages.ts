@@ -19,8 +19,6 @@ export type EngineRequest =
   | { readonly kind: 'check'; readonly name: string; readonly id: string; readonly token: bigint }
   | { readonly kind: 'forceRelease'; readonly name: string; readonly target: ForceTarget }
 
-export type RequestKind = EngineRequest['kind']
-
 /** A grant, before the client has added since when it may believe it. */
 export interface Granted {
   readonly name: string
@@ -46,7 +44,7 @@ export type EngineAnswer =
   | { readonly kind: 'yes' }
   | { readonly kind: 'no' }
   | { readonly kind: 'count'; readonly count: number }
-  | { readonly kind: 'mismatch'; readonly name: string }
+  | { readonly kind: 'mismatch'; readonly name: string; readonly asked: number; readonly inUse: number }
 
 /** What the engine says unasked. */
 export type EnginePush =

@@ -1,15 +1,6 @@
 /** Holdfast: leases with fencing tokens, over the engine that you already run. */
-export {
-  type Clock,
-  elapsedMs,
-  type Instant,
-  instantOf,
-  sleep,
-  systemClock,
-  type Timer,
-} from './core/clock.ts'
-export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
-export { defaultDriftMs, defaults, limits } from './core/defaults.ts'
+export { type Clock, systemClock, type Timer } from './core/clock.ts'
+export { defaults, limits } from './core/defaults.ts'
 export {
   AcquireTimeoutError,
   BackendUnavailableError,
@@ -17,6 +8,7 @@ export {
   type CallOutcome,
   CapacityMismatchError,
   ClosedError,
+  ConflictError,
   type ErrorByCode,
   type ErrorCode,
   FenceForeignError,
@@ -26,8 +18,10 @@ export {
   HoldfastError,
   InvalidArgumentError,
   isHoldfastError,
+  KeyReusedError,
   LeaseLostError,
   type LossReason,
+  StoredFailureError,
   UnsupportedError,
 } from './core/errors.ts'
 export {
@@ -39,7 +33,7 @@ export {
 } from './core/events.ts'
 export { type Fence, isFence } from './core/fence.ts'
 export { type FenceKey, formatFence, parseFence } from './core/fence-text.ts'
-export { publicIdOf, type Random, systemRandom } from './core/ids.ts'
+export type { Random } from './core/ids.ts'
 export { createLocker, type LockerOptions } from './core/locker.ts'
 export type {
   AcquireOptions,

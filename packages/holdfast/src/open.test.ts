@@ -39,16 +39,16 @@ describe('URLs that are refused', () => {
     [null, /must be a string/],
     [42, /must be a string.*not number/],
     [new URL('memory:'), /must be a string.*not object/],
-    ['', /must start with a scheme: memory:, sqlite:/],
+    ['', /must start with a scheme .*sqlite:locks\.db.*memory:, sqlite:/],
     ['locks.db', /must start with a scheme/],
     ['/var/lib/locks.db', /must start with a scheme/],
     ['://x', /must start with a scheme/],
-    ['MEMORY:', /must start with a scheme/],
+    ['MEMORY:jobs?x=1', /parameter "x"/],
     [
-      'redis://localhost',
-      /has the scheme "redis:", which no backend answers to; there are: memory:, sqlite:/,
+      'mongodb://localhost',
+      /has the scheme "mongodb:", which no backend answers to; there are: memory:, sqlite:/,
     ],
-    ['postgres+advisory://localhost', /has the scheme "postgres\+advisory:"/],
+    ['etcd+tls://localhost', /has the scheme "etcd\+tls:"/],
     ['memroy:', /has the scheme "memroy:"/],
     ['constructor:', /has the scheme "constructor:"/],
     [`${'x'.repeat(1e5)}:`, /^.{0,300}$/],
@@ -61,6 +61,13 @@ describe('URLs that are refused', () => {
         await refused(`${scheme}:${rest}`, new RegExp(`must not have // after ${scheme}:`))
     },
   )
+
+  test('with a host: what was probably meant is suggested', async () => {
+    await refused('sqlite://locks.db?epoch=1', /; write "sqlite:locks\.db"\.$/)
+    await refused('sqlite://var/locks.db', /; write "sqlite:var\/locks\.db" or "sqlite:\/var\/locks\.db"\.$/)
+    await refused('memory://jobs', /; write "memory:jobs"\.$/)
+    await refused('sqlite://', /; write "sqlite:…"\.$/)
+  })
 
   test('a path that is not well escaped', async () => {
     await refused('memory:100%', /has a % that does not start an escape; write it as %25/)
@@ -90,11 +97,12 @@ describe('URLs that are refused', () => {
 
   test('no password is ever in the message', async () => {
     for (const url of [
-      'redis://user:hunter2@host:6379/0',
-      'postgres://user:hunter2@host/db?password=hunter2',
+      'redis://user:hunter2@',
+      'redis://user:hunter2@host/database',
+      'postgres://user:hunter2@host/db?pasword=hunter2',
       'sqlite://user:hunter2@host/locks.db',
       'memory://user:hunter2@host',
-      'Redis://user:hunter2@host',
+      'Redis+X://user:hunter2@host',
       'user@hunter2',
       'redis+hunter://:hunter2@host/%zz',
       'memory:%zz-hunter2',

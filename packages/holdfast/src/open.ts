@@ -1,4 +1,8 @@
 /** Opens a locker from a URL, so that moving to another engine is a change of configuration. */
+import type { PostgresOptions } from './backends/postgres/index.ts'
+import type { PostgresAdvisoryOptions } from './backends/postgres-advisory/index.ts'
+import type { RedisOptions } from './backends/redis/index.ts'
+import type { RedlockOptions } from './backends/redlock/index.ts'
 import { InvalidArgumentError, quote, UnsupportedError } from './core/errors.ts'
 import { createLocker, type LockerOptions } from './core/locker.ts'
 import { checkInteger, checkKnownOptions, checkOneOf } from './core/options.ts'
@@ -27,11 +31,17 @@ const commonParameters = ['namespace', 'issuer', 'epoch']
 const openers: Record<string, (url: LockerUrl) => Promise<Backend<Fencing>>> = {
   memory: openMemory,
   sqlite: openSqlite,
+  redis: openRedis,
+  rediss: openRedis,
+  redlock: openRedlock,
+  postgres: openPostgres,
+  postgresql: openPostgres,
+  'postgres+advisory': openPostgresAdvisory,
 }
 
 /**
- * `memory:`, `memory:shared-name` or `sqlite:path/to/file.db`, with options as query parameters:
- * `?namespace=…&issuer=…&epoch=…`.
+ * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c` or
+ * `postgres://host:port/database`, with options as query parameters: `?namespace=…&issuer=…&epoch=…`.
  */
 export function openLocker(
   url: string,
@@ -78,11 +88,15 @@ interface LockerUrl {
 function parseLockerUrl(url: unknown): LockerUrl {
   if (typeof url !== 'string')
     throw new InvalidArgumentError('url', `must be a string such as 'sqlite:locks.db', not ${typeof url}.`)
-  const [, scheme, rest = ''] = /^([a-z][a-z0-9+]*):(.*)$/s.exec(url) ?? []
+  const [, written, rest = ''] = /^([a-z][a-z0-9+]*):(.*)$/is.exec(url) ?? []
+  const scheme = written?.toLowerCase()
   const known = Object.keys(openers).map((each) => `${each}:`)
   // Of an unknown URL only the scheme is shown: the rest may hold a password.
   if (scheme === undefined)
-    throw new InvalidArgumentError('url', `must start with a scheme: ${known.join(', ')}.`)
+    throw new InvalidArgumentError(
+      'url',
+      `must start with a scheme (a file is written sqlite:locks.db); there are: ${known.join(', ')}.`,
+    )
   const open = Object.hasOwn(openers, scheme) ? openers[scheme] : undefined
   if (open === undefined)
     throw new InvalidArgumentError(
@@ -96,11 +110,15 @@ function parseLockerUrl(url: unknown): LockerUrl {
 /** The location as a path or a name, for engines that have no host. */
 function withoutHost({ scheme, location }: LockerUrl): string {
   // memory://jobs would quietly be another engine than memory:jobs, and sqlite://locks.db a file in the root folder.
-  if (/^\/\/(?!\/)/.test(location))
+  if (/^\/\/(?!\/)/.test(location)) {
+    // With an @ it was meant for another engine, and may hold a password.
+    const rest = /@|^$/.test(location.slice(2)) ? '…' : location.slice(2)
+    const meant = [`${scheme}:${rest}`, ...(rest.includes('/') ? [`${scheme}:/${rest}`] : [])]
     throw new InvalidArgumentError(
       'url',
-      `must not have // after ${scheme}:, because there is no host to name; write '${scheme}:…' or '${scheme}:/…'.`,
+      `must not have // after ${scheme}:, because there is no host to name; write ${meant.map(quote).join(' or ')}.`,
     )
+  }
   try {
     return decodeURIComponent(location)
   } catch {
@@ -163,4 +181,108 @@ async function openSqlite(url: LockerUrl): Promise<Backend<'fenced'>> {
       synchronous: checkOneOf('synchronous', synchronous, ['normal', 'full']),
     }),
   })
+}
+
+async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
+  const [{ openRedis }, { clientFromUrl }] = await Promise.all([
+    import('./backends/redis/assemble.ts'),
+    import('./backends/redis/from-url.ts'),
+  ])
+  const { parameters } = url
+  const fencing = parameters.get('fencing')
+  const count = parameters.get('waitReplicas')
+  const options: Omit<RedisOptions, 'client'> = {
+    ...commonOptions(url, ['fencing', 'waitReplicas', 'waitTimeoutMs']),
+    ...(fencing !== undefined && { fencing: checkOneOf('fencing', fencing, ['clock-backed']) }),
+    ...(count !== undefined && {
+      waitReplicas: { count: Number(count), timeoutMs: Number(parameters.get('waitTimeoutMs') ?? 1_000) },
+    }),
+  }
+  const { client, close } = await clientFromUrl(url.scheme, url.location, {
+    ioredis: () => import('ioredis'),
+    redis: () => import('redis'),
+  })
+  try {
+    return openRedis({ ...options, client }, { closeClient: close })
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
+  const [{ assembleRedlock }, { nodesFromUrl, optionsFromParameters, parameterNames }, { clientFromUrl }] =
+    await Promise.all([
+      import('./backends/redlock/assemble.ts'),
+      import('./backends/redlock/from-url.ts'),
+      import('./backends/redis/from-url.ts'),
+    ])
+  const options: Omit<RedlockOptions, 'clients'> = {
+    ...commonOptions(url, parameterNames),
+    ...optionsFromParameters(url.parameters),
+  }
+  const libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
+  const opened = await Promise.all(
+    nodesFromUrl(url.location, url.parameters).map(({ scheme, location }) =>
+      clientFromUrl(scheme, location, libraries, { mayBeDown: true }),
+    ),
+  )
+  const closeClients = async () => void (await Promise.all(opened.map(({ close }) => close())))
+  try {
+    return assembleRedlock({ ...options, clients: opened.map(({ client }) => client) }, { closeClients })
+  } catch (error) {
+    await closeClients()
+    throw error
+  }
+}
+
+async function openPostgres(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const [{ openPostgres }, { connectionParameters, postgresClientFromUrl }] = await Promise.all([
+    import('./backends/postgres/assemble.ts'),
+    import('./clients/postgres/index.ts'),
+  ])
+  const schema = url.parameters.get('schema')
+  const options: Omit<PostgresOptions, 'client'> = {
+    ...commonOptions(url, ['schema', ...connectionParameters]),
+    ...(schema !== undefined && { schema }),
+  }
+  const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
+  const { client, end } = await postgresClientFromUrl(url.location, url.parameters, libraries)
+  try {
+    return await openPostgres({ ...options, client }, { end })
+  } catch (error) {
+    await end()
+    throw error
+  }
+}
+
+/** With postgres.js the connections for locks come out of the client's own, so it needs more of them. */
+const CONNECTIONS_FOR_LOCKS = 50
+
+async function openPostgresAdvisory(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const [{ openPostgresAdvisory }, { connectionParameters, postgresClientFromUrl }] = await Promise.all([
+    import('./backends/postgres-advisory/assemble.ts'),
+    import('./clients/postgres/index.ts'),
+  ])
+  const { parameters } = url
+  const schema = parameters.get('schema')
+  const key = parameters.get('key')
+  const maxConnections = parameters.get('maxConnections')
+  const options: Omit<PostgresAdvisoryOptions, 'client'> = {
+    ...commonOptions(url, ['schema', 'key', 'maxConnections', ...connectionParameters]),
+    ...(schema !== undefined && { schema }),
+    ...(key !== undefined && { key: checkOneOf<'hashtext'>('key', key, ['hashtext']) }),
+    ...(maxConnections !== undefined && {
+      maxConnections: checkInteger('maxConnections', Number(maxConnections), { min: 2 }),
+    }),
+  }
+  const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
+  const connections = (options.maxConnections ?? CONNECTIONS_FOR_LOCKS) + 1
+  const { client, end } = await postgresClientFromUrl(url.location, parameters, libraries, connections)
+  try {
+    return await openPostgresAdvisory({ ...options, client }, { end })
+  } catch (error) {
+    await end()
+    throw error
+  }
 }

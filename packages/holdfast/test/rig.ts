@@ -1,5 +1,6 @@
 /** A memory engine, a fake clock and lockers on them: what most tests of core start from. */
-import { MemoryEngine, memory } from '../src/backends/memory/index.ts'
+import { MemoryEngine } from '../src/backends/memory/engine.ts'
+import { memory } from '../src/backends/memory/index.ts'
 import type { HoldfastEvents } from '../src/core/events.ts'
 import { onEvent } from '../src/core/events.ts'
 import { createLocker, type LockerOptions } from '../src/core/locker.ts'

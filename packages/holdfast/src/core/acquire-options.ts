@@ -34,6 +34,8 @@ const holdOptions = [
 ] as const
 const lockOptions = [...holdOptions, 'mode']
 const permitOptions = [...holdOptions, 'capacity', 'weight']
+const tryLockOptions = lockOptions.filter((option) => option !== 'waitMs')
+const tryPermitOptions = permitOptions.filter((option) => option !== 'waitMs')
 
 /** `withWait`: whether `waitMs` means something to the call; `tryAcquire` does not wait. */
 export function wantedLock(
@@ -44,11 +46,7 @@ export function wantedLock(
   withWait: boolean,
 ): Wanted {
   checkName(name)
-  checkKnownOptions(
-    'options',
-    options,
-    withWait ? lockOptions : lockOptions.filter((option) => option !== 'waitMs'),
-  )
+  checkKnownOptions('options', options, withWait ? lockOptions : tryLockOptions)
   const mode =
     options.mode === undefined ? 'exclusive' : checkOneOf('mode', options.mode, ['exclusive', 'shared'])
   const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
@@ -63,11 +61,7 @@ export function wantedPermits(
   withWait: boolean,
 ): Wanted {
   checkName(name)
-  checkKnownOptions(
-    'options',
-    options,
-    withWait ? permitOptions : permitOptions.filter((option) => option !== 'waitMs'),
-  )
+  checkKnownOptions('options', options, withWait ? permitOptions : tryPermitOptions)
   const capacity = checkCapacity(options?.capacity)
   const { weight: asked = 1 } = options
   const weight = checkInteger('weight', asked, { min: 1, max: capacity })

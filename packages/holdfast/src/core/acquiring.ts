@@ -3,6 +3,7 @@
  * what is said when it fails. How the engine is asked is in `waiting`.
  */
 import type { Fencing } from '../spi.ts'
+import { backOff } from './back-off.ts'
 import { Cancellation } from './cancellation.ts'
 import type { LockerContext } from './context.ts'
 import { AcquireTimeoutError, BackendUnavailableError, ClosedError } from './errors.ts'
@@ -49,8 +50,12 @@ export class Acquiring<F extends Fencing> {
     }
     const stop = stopWith(this.#closing, signal)
     // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
-    const noAnswer = `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`
-    let whyNot: () => unknown = () => new BackendUnavailableError(backendName, noAnswer, 'unknown')
+    let whyNot: () => unknown = () =>
+      new BackendUnavailableError(
+        backendName,
+        `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`,
+        'unknown',
+      )
     // This timer also keeps the process alive while a caller waits, however long that is.
     const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
       keepsProcessAlive: true,
@@ -77,41 +82,57 @@ export class Acquiring<F extends Fencing> {
     }
   }
 
-  /** All or nothing, in the given order, with one deadline for all (T54). */
+  /**
+   * All or nothing, in the given order, with one deadline for all (T54). The earlier ones are renewed while the later
+   * ones are awaited; should one be lost all the same, nothing is handed out, and everything is tried again, after a
+   * pause, in what is left of the time.
+   */
   async obtainAll(
     wanted: readonly Wanted[],
     waitMs: number,
     signal: AbortSignal | undefined,
   ): Promise<LeaseRecord[]> {
     const startMs = this.#context.clock.monotonicMs()
-    // The earlier ones are renewed while the later ones are awaited; should one be lost all the same, nothing is
-    // handed out and everything is tried again in what is left of the time.
-    for (;;) {
-      const records: LeaseRecord[] = []
-      const giveBack = () =>
-        this.#context.background.run(() => Promise.all(records.map((record) => record.giveBack())))
-      try {
-        for (const each of wanted) {
-          const spentMs = this.#context.clock.monotonicMs() - startMs
-          records.push(await this.obtain(each, Math.max(0, waitMs - spentMs), signal))
-        }
-      } catch (error) {
-        giveBack()
-        throw error
+    const leftMs = () => waitMs - (this.#context.clock.monotonicMs() - startMs)
+    const stop = stopWith(this.#closing, signal)
+    try {
+      for (let rounds = 0; ; rounds++) {
+        const records = await this.#gather(wanted, leftMs, signal)
+        if (records.every((record) => record.isLive)) return records
+        this.#giveBack(records)
+        const first = wanted[0]
+        if (leftMs() <= 0 && first !== undefined)
+          throw this.#timedOut(first, new AcquireTimeoutError(first.request.name, waitMs - leftMs()))
+        await backOff(this.#context, rounds, stop.cancellation, leftMs())
       }
-      if (records.every((record) => record.isLive)) return records
-      giveBack()
-      const spentMs = this.#context.clock.monotonicMs() - startMs
-      const first = wanted[0]
-      if (spentMs >= waitMs && first !== undefined)
-        throw this.#timedOut(first, new AcquireTimeoutError(first.request.name, spentMs))
+    } finally {
+      stop.untie()
     }
+  }
+
+  async #gather(
+    wanted: readonly Wanted[],
+    leftMs: () => number,
+    signal: AbortSignal | undefined,
+  ): Promise<LeaseRecord[]> {
+    const records: LeaseRecord[] = []
+    try {
+      for (const each of wanted) records.push(await this.obtain(each, Math.max(0, leftMs()), signal))
+    } catch (error) {
+      this.#giveBack(records)
+      throw error
+    }
+    return records
+  }
+
+  #giveBack(records: readonly LeaseRecord[]): void {
+    this.#context.background.run(() => Promise.all(records.map((record) => record.giveBack())))
   }
 
   /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
   #handOut(record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
     if (stop.cancelled) {
-      this.#context.background.run(() => record.giveBack())
+      this.#giveBack([record])
       throw stop.reason
     }
     if (hasListeners('acquired'))

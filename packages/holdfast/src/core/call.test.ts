@@ -173,7 +173,7 @@ describe('stop', () => {
 describe('a call that fails', () => {
   test("with one of our errors: the error is the backend's own", async () => {
     const { answer, start } = setUp()
-    const mismatch = new CapacityMismatchError('n', 'a lock', 'a semaphore')
+    const mismatch = new CapacityMismatchError('n', 1, 2)
     answer.reject(mismatch)
     await assert.rejects(start(), (error) => error === mismatch)
   })

@@ -4,7 +4,7 @@
  */
 import type { Call } from '../spi.ts'
 import { Cancellation } from './cancellation.ts'
-import type { Clock } from './clock.ts'
+import type { Clock, Timer } from './clock.ts'
 import { BackendUnavailableError, isHoldfastError } from './errors.ts'
 
 export interface CallLimits {
@@ -27,49 +27,91 @@ export function callEngine<T>(
   limits: CallLimits,
   run: (call: Call) => Promise<T>,
 ): Promise<T> {
-  return new Promise<T>((resolve, reject) => {
-    const cancellation = new EngineCall(limits.onQueued)
-    let settled = false
-    const settle = (): boolean => {
-      if (settled) return false
-      settled = true
-      timer?.cancel()
-      untie?.()
-      return true
-    }
-    const giveUp = (reason: unknown) => {
-      if (!settle()) return
-      cancellation.cancel(reason)
-      reject(reason)
-    }
-    const timer =
-      limits.timeoutMs === Number.POSITIVE_INFINITY
-        ? undefined
-        : engine.clock.setTimer(limits.timeoutMs, () => giveUp(noAnswer(engine, limits)), {
-            keepsProcessAlive: limits.keepsProcessAlive ?? false,
-          })
-    let untie: (() => void) | undefined
-    untie = limits.stop?.onCancel(() => giveUp(limits.stop?.reason))
-    if (settled) return
-    startCall(run, cancellation).then(
-      (value) => settle() && resolve(value),
-      (error: unknown) => settle() && reject(asHoldfastError(engine, limits, error)),
-    )
-  })
+  return callAnswerable<T>(engine, limits, run)
 }
 
-class EngineCall extends Cancellation implements Call {
+/** The same for a call that may also be answered, or called off, by others than the engine. */
+export function callAnswerable<T>(
+  engine: Engine,
+  limits: CallLimits,
+  run: (call: EngineCall<T>) => Promise<T>,
+): Promise<T> {
+  return new Promise<T>((resolve, reject) => new EngineCall(engine, limits, resolve, reject).start(run))
+}
+
+/** One object for everything about the call: an acquire and a release make one each, so there are many of them. */
+export class EngineCall<T> extends Cancellation implements Call {
   readonly onQueued: () => void
-  constructor(onQueued: (() => void) | undefined) {
+  readonly #engine: Engine
+  readonly #limits: CallLimits
+  readonly #resolve: (answer: T) => void
+  readonly #reject: (error: unknown) => void
+  #timer: Timer | undefined
+  #untie: (() => void) | undefined
+  #settled = false
+
+  constructor(
+    engine: Engine,
+    limits: CallLimits,
+    resolve: (answer: T) => void,
+    reject: (error: unknown) => void,
+  ) {
     super()
-    this.onQueued = onQueued ?? (() => {})
+    this.#engine = engine
+    this.#limits = limits
+    this.#resolve = resolve
+    this.#reject = reject
+    this.onQueued = limits.onQueued ?? doNothing
+  }
+
+  start(run: (call: EngineCall<T>) => Promise<T>): void {
+    const { timeoutMs, stop, keepsProcessAlive = false } = this.#limits
+    if (timeoutMs !== Number.POSITIVE_INFINITY)
+      this.#timer = this.#engine.clock.setTimer(
+        timeoutMs,
+        () => this.giveUp(noAnswer(this.#engine, this.#limits)),
+        { keepsProcessAlive },
+      )
+    this.#untie = stop?.onCancel(() => this.giveUp(stop.reason))
+    if (this.#settled) {
+      this.#timer?.cancel()
+      return
+    }
+    try {
+      Promise.resolve(run(this)).then(
+        (answer) => this.answer(answer),
+        (error: unknown) => this.#fail(error),
+      )
+    } catch (error) {
+      // A backend that throws instead of rejecting is treated alike.
+      this.#fail(error)
+    }
+  }
+
+  answer(answer: T): void {
+    if (this.#settle()) this.#resolve(answer)
+  }
+
+  giveUp(reason: unknown): void {
+    if (!this.#settle()) return
+    this.cancel(reason)
+    this.#reject(reason)
+  }
+
+  #fail(error: unknown): void {
+    if (this.#settle()) this.#reject(asHoldfastError(this.#engine, this.#limits, error))
+  }
+
+  #settle(): boolean {
+    if (this.#settled) return false
+    this.#settled = true
+    this.#timer?.cancel()
+    this.#untie?.()
+    return true
   }
 }
 
-/** A backend that throws instead of rejecting is treated alike. */
-async function startCall<T>(run: (call: Call) => Promise<T>, call: Call): Promise<T> {
-  return run(call)
-}
+function doNothing(): void {}
 
 function noAnswer(engine: Engine, { what, timeoutMs }: CallLimits): BackendUnavailableError {
   return new BackendUnavailableError(

@@ -1,3 +1,5 @@
+import { TransientMap } from './transient-map.ts'
+
 /**
  * A reason to stop, raised at most once: what a deadline, a caller's signal, a closing locker and a lost place in
  * line have in common. Lighter than an AbortSignal, which is made only when a backend asks for it.
@@ -5,7 +7,9 @@
 export class Cancellation {
   #cancelled = false
   #reason: unknown
-  #callbacks: Set<() => void> | undefined
+  /** Most have one callback at a time, and need no set for it. */
+  #callback: (() => void) | undefined
+  #others: TransientMap<() => void, true> | undefined
   #controller: AbortController | undefined
 
   get cancelled(): boolean {
@@ -30,8 +34,10 @@ export class Cancellation {
     this.#reason = reason
     this.#controller?.abort(reason)
     // What one callback takes back of the others is not called any more.
-    for (const callback of this.#callbacks ?? []) callback()
-    this.#callbacks = undefined
+    this.#callback?.()
+    this.#callback = undefined
+    for (const callback of this.#others?.keys() ?? []) callback()
+    this.#others = undefined
   }
 
   /** Runs `callback` when cancelled (now, if it already is); the returned function takes it back. */
@@ -40,9 +46,15 @@ export class Cancellation {
       callback()
       return () => {}
     }
-    this.#callbacks ??= new Set()
-    this.#callbacks.add(callback)
-    return () => this.#callbacks?.delete(callback)
+    if (this.#callback === undefined) this.#callback = callback
+    else {
+      this.#others ??= new TransientMap()
+      this.#others.set(callback, true)
+    }
+    return () => {
+      if (this.#callback === callback) this.#callback = undefined
+      else this.#others?.delete(callback)
+    }
   }
 
   /** Cancels together with a caller's signal; the returned function unties the two. */

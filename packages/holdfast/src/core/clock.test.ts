@@ -126,15 +126,66 @@ describe('the system clock', () => {
 
   test('only timers that are asked to keep the process alive do', () => {
     const { handles } = recordTimeouts(() => {
-      systemClock.setTimer(60_000, () => {})
-      systemClock.setTimer(60_000, () => {}, { keepsProcessAlive: false })
-      systemClock.setTimer(60_000, () => {}, { keepsProcessAlive: true })
+      systemClock.setTimer(900, () => {})
+      systemClock.setTimer(900, () => {}, { keepsProcessAlive: false })
+      systemClock.setTimer(900, () => {}, { keepsProcessAlive: true })
       systemClock.setTimer(Number.POSITIVE_INFINITY, () => {}, { keepsProcessAlive: true })
     })
     assert.deepEqual(
       handles.map((handle) => handle.hasRef()),
       [false, false, true, true],
     )
+  })
+
+  test('timers of one length share one of the system, which keeps the process alive as long as one of them must', () => {
+    const { handles } = recordTimeouts((handles) => {
+      const idle = systemClock.setTimer(61_001, () => {})
+      const keeping = systemClock.setTimer(61_001, () => {}, { keepsProcessAlive: true })
+      const another = systemClock.setTimer(61_001, () => {}, { keepsProcessAlive: true })
+      const [shared] = handles
+      assert.equal(shared?.hasRef(), true)
+      keeping.cancel()
+      keeping.cancel()
+      assert.equal(shared?.hasRef(), true)
+      another.cancel()
+      assert.equal(shared?.hasRef(), false)
+      idle.cancel()
+    })
+    assert.equal(handles.length, 1)
+  })
+
+  test('timers that share one come in order, without those that were cancelled, also after one that throws', async () => {
+    const fired: string[] = []
+    const thrown: unknown[] = []
+    const others = process.listeners('uncaughtException')
+    process.removeAllListeners('uncaughtException')
+    process.on('uncaughtException', (error) => thrown.push(error))
+    const timers = ['a', 'b', 'c', 'd'].map((name) =>
+      systemClock.setTimer(1_003, () => {
+        fired.push(name)
+        if (name === 'a') throw new Error('planted')
+        if (name === 'b') timers[2]?.cancel()
+      }),
+    )
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    systemClock.setTimer(1_003, () => fired.push('later'))
+    await vi.waitFor(() => assert.deepEqual(fired, ['a', 'b', 'd', 'later']), 10_000)
+    process.removeAllListeners('uncaughtException')
+    for (const listener of others) process.on('uncaughtException', listener)
+    assert.deepEqual(
+      thrown.map((error) => (error as Error).message),
+      ['planted'],
+    )
+  })
+
+  test('a timer comes although another of its length was made while the system’s timers were replaced', async () => {
+    const spy = vi.spyOn(globalThis, 'setTimeout').mockImplementation((() => ({
+      ref() {},
+      unref() {},
+    })) as never)
+    systemClock.setTimer(1_007, () => {}).cancel()
+    spy.mockRestore()
+    await new Promise<void>((resolve) => systemClock.setTimer(1_007, resolve, { keepsProcessAlive: true }))
   })
 
   test('a delay that is over already does not make Node print a warning', () => {
@@ -144,7 +195,7 @@ describe('the system clock', () => {
 })
 
 /** What is asked of the system's timers meanwhile; they are cleared afterwards. */
-function recordTimeouts(body: () => void) {
+function recordTimeouts(body: (handles: readonly NodeJS.Timeout[]) => void) {
   const real = globalThis.setTimeout
   const handles: NodeJS.Timeout[] = []
   const delays: number[] = []
@@ -154,7 +205,7 @@ function recordTimeouts(body: () => void) {
     handles.push(handle)
     return handle
   }) as typeof setTimeout)
-  body()
+  body(handles)
   spy.mockRestore()
   onTestFinished(() => handles.forEach(clearTimeout))
   return { handles, delays }

@@ -10,5 +10,8 @@ export interface LockerContext extends Engine {
   /** The public label of this client. */
   readonly holder: string
   readonly callTimeoutMs: number
+  readonly maxSessions: number
+  /** How many marks of abandoned attempts a session may carry before another takes its place. */
+  readonly maxAbandonedPerSession: number
   readonly background: Background
 }

@@ -1,4 +1,8 @@
-/** Every default and limit, in one place; `docs/reference/defaults.md` cites them and a test asserts them. */
+/**
+ * What users may leave out, and how large what they pass may be; `docs/reference/defaults.md` cites all of it and a test
+ * asserts it. Numbers that only tune something stand beside the code that they tune, and those of one engine in its
+ * backend's `info` and page.
+ */
 export const defaults = {
   ttlMs: 15_000,
   waitMs: 30_000,
@@ -22,6 +26,21 @@ export const defaults = {
   /** How long `close` waits for the bodies of `withLease`. */
   closeGraceMs: 10_000,
   namespace: 'default',
+  /** A guard forgets names that nobody has touched for this long, and keeps one floor per issuer instead. */
+  guardForgetAfterMs: 30 * 86_400_000,
+  /** How long a node of Redlock may take to answer. */
+  nodeTimeoutMs: 50,
+  /** The longest TTL of Redlock, and for how long a restarted node does not count. */
+  redlockMaxTtlMs: 60_000,
+  /** `optimisticUpdate`: how often it tries again, after a pause of up to so much. */
+  optimisticRetries: 3,
+  optimisticJitterMs: 100,
+  /** For how long the result of an idempotency key is kept. */
+  idempotentKeepMs: 86_400_000,
+  /** For how long a claimed job is hidden from others, how often it is given out at most, and how long it is kept when done. */
+  jobVisibilityMs: 30_000,
+  jobMaxAttempts: 5,
+  jobKeepMs: 86_400_000,
 } as const
 
 export const limits = {
@@ -31,8 +50,13 @@ export const limits = {
   noteBytes: 1_024,
   dataBytes: 4_096,
   issuerBytes: 400,
+  keyBytes: 1_024,
+  fenceTextBytes: 4_096,
+  minFenceSecretBytes: 32,
   maxCapacity: 1_000_000,
   maxEpoch: 2_047,
+  /** What is stored of a result, a failure or a job. */
+  storedBytes: 1_048_576,
 } as const
 
 /** The drift that most engines declare: 1 % of the TTL + 2 ms. */

@@ -107,6 +107,51 @@ test('T54 acquireAll keeps its deadline when what it gets is lost at once, again
   expect(all).toMatchObject({ status: 'rejected', reason: { code: 'ACQUIRE_TIMEOUT' } })
 })
 
+test('T54 acquireAll that loses what it has gathered pauses before it gathers again, longer each time', async () => {
+  const { clock, locker } = createRig()
+  let gathered = 0
+  let isTroubled = true
+  // Whenever the second of two names is asked for for the first time, the session ends, and the first is lost with it.
+  const wrap = (backend: Backend<'fenced'>) => {
+    let isFirst = true
+    const openSession = backend.openSession.bind(backend)
+    backend.openSession = async (request, call) => {
+      const session = await openSession(request, call)
+      const enqueue = session.enqueue?.bind(session)
+      session.enqueue = async (asked, itsCall) => {
+        if (asked.name === 'a') gathered++
+        if (asked.name === 'b') isFirst = !isFirst
+        if (asked.name === 'b' && !isFirst && isTroubled) await session.close(itsCall)
+        return (await enqueue?.(asked, itsCall)) ?? { kind: 'session-gone' }
+      }
+      return session
+    }
+    return backend
+  }
+  const all = peek(locker({ wrap }).acquireAll(['a', 'b'], { waitMs: 20_000 }))
+  await clock.advance(10_000)
+  expect(all.status).toBe('pending')
+  expect(gathered).toBeGreaterThan(5)
+  expect(gathered).toBeLessThan(40)
+  isTroubled = false
+  await clock.advance(2_001)
+  expect(all.status).toBe('fulfilled')
+})
+
+test('T27 T54 acquireAll notices an abort while it pauses', async () => {
+  const { clock, locker } = createRig()
+  const slow = faultsFor(({ kind }) => (kind === 'enqueue' ? { kind: 'late-reply', ms: 10 } : null))
+  const caller = new AbortController()
+  const { signal } = caller
+  const waitMs = Number.POSITIVE_INFINITY
+  const all = peek(locker({ wrap: slow }).acquireAll(['a', 'b'], { waitMs, signal, maxHoldMs: 5 }))
+  // By now it pauses most of the time.
+  await clock.advance(10_000)
+  caller.abort('enough')
+  await clock.settle()
+  expect(all).toMatchObject({ status: 'rejected', reason: 'enough' })
+})
+
 test('T53 withLease starts no body for a name that a closing locker no longer keeps', async () => {
   for (let turns = 0; turns < 24; turns++) {
     const { clock, locker } = createRig()

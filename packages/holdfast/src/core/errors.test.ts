@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { tableRows } from '../../test/markdown-table.ts'
+import { LOCK_CAPACITY } from '../spi.ts'
 import * as errors from './errors.ts'
 import {
   AcquireTimeoutError,
   BackendUnavailableError,
   CapacityMismatchError,
   ClosedError,
+  ConflictError,
   type ErrorByCode,
   type ErrorCode,
   FenceForeignError,
@@ -16,10 +18,12 @@ import {
   HoldfastError,
   InvalidArgumentError,
   isHoldfastError,
+  KeyReusedError,
   LeaseLostError,
   type LossReason,
   outcomeOf,
   quote,
+  StoredFailureError,
   UnsupportedError,
 } from './errors.ts'
 import { makeFence } from './fence.ts'
@@ -35,10 +39,13 @@ const samples: { [C in ErrorCode]: (name: string) => ErrorByCode[C] } = {
   FENCE_FOREIGN: (name) => new FenceForeignError(fenceFor(name), ['there', 'elsewhere']),
   FENCE_INVALID: () => new FenceInvalidError('bad-signature'),
   BACKEND_UNAVAILABLE: () => new BackendUnavailableError('memory', 'keep-alive: no answer', 'unknown'),
-  CAPACITY_MISMATCH: (name) => new CapacityMismatchError(name, 'a lock', 'a semaphore of 3'),
+  CAPACITY_MISMATCH: (name) => new CapacityMismatchError(name, LOCK_CAPACITY, 3),
   INVALID_ARGUMENT: () => new InvalidArgumentError('ttlMs', 'must be a number, not "15s".'),
   UNSUPPORTED: () => new UnsupportedError('memory cannot do that.'),
   CLOSED: () => new ClosedError(),
+  CONFLICT: () => new ConflictError('Others changed it.'),
+  KEY_REUSED: (name) => new KeyReusedError('payments', name),
+  STORED_FAILURE: (name) => new StoredFailureError('payments', name, { message: 'declined' }),
 }
 const codes = Object.keys(samples) as ErrorCode[]
 
@@ -111,6 +118,20 @@ describe('what they say', () => {
     const messages = reasons.map((reason) => new LeaseLostError('n', reason).message)
     assert.equal(new Set(messages).size, reasons.length)
     for (const message of messages) assert.match(message, /^The lease on "n" is lost: \S.*Stop the work/)
+  })
+
+  test('a lease whose time ran out says how much it had, and nobody else does', () => {
+    const reasons = Object.keys(lossReasons) as LossReason[]
+    const telling = reasons.filter((reason) =>
+      /Its TTL was 9000 ms\./.test(new LeaseLostError('n', reason, { ttlMs: 9_000 }).message),
+    )
+    assert.deepEqual(telling.sort(), ['expired', 'unreachable'])
+    assert.equal(new LeaseLostError('n', 'expired', { ttlMs: 9_000 }).ttlMs, 9_000)
+    assert.doesNotMatch(new LeaseLostError('n', 'expired').message, /TTL/)
+  })
+
+  test('a lease that its own holder has released: the usual cause is a missing await', () => {
+    assert.match(new LeaseLostError('n', 'released').message, /is an await missing/)
   })
 
   test('a refused fence says what is wrong with it', () => {

@@ -2,6 +2,7 @@
  * Every failure is a typed error with a code (G11). Messages say what happened, to which resource, and what to
  * do; they never contain an attempt's secret or a connection's password.
  */
+import { LOCK_CAPACITY } from '../spi.ts'
 import type { Fence } from './fence.ts'
 
 export type ErrorCode =
@@ -15,6 +16,9 @@ export type ErrorCode =
   | 'INVALID_ARGUMENT'
   | 'UNSUPPORTED'
   | 'CLOSED'
+  | 'CONFLICT'
+  | 'KEY_REUSED'
+  | 'STORED_FAILURE'
 
 /** Shared by all copies of Holdfast in a process, so that `isHoldfastError` works across duplicate installs. */
 const brand = Symbol.for('holdfast.error')
@@ -38,11 +42,12 @@ export class AcquireTimeoutError extends HoldfastError {
   readonly resource: string
   readonly waitedMs: number
 
-  constructor(resource: string, waitedMs: number) {
-    super(
-      `${quote(resource)} was not free within ${Math.round(waitedMs)} ms. ` +
-        'locker.inspect(name) shows who holds it and who waits; raise waitMs to wait longer.',
-    )
+  constructor(
+    resource: string,
+    waitedMs: number,
+    advice = 'locker.inspect(name) shows who holds it and who waits; raise waitMs to wait longer.',
+  ) {
+    super(`${quote(resource)} was not free within ${Math.round(waitedMs)} ms. ${advice}`)
     this.resource = resource
     this.waitedMs = waitedMs
   }
@@ -71,7 +76,7 @@ const lossMeaning: Record<LossReason, string> = {
   'max-hold': 'it was held for maxHoldMs',
   closed: 'its locker was closed',
   dropped: 'it was garbage collected without having been released',
-  released: 'its own holder has released it',
+  released: 'its own holder has released it (is an await missing before what still uses it?)',
 }
 
 /** What became of the body of `withLease` when its lease was lost meanwhile. */
@@ -85,17 +90,26 @@ export class LeaseLostError extends HoldfastError {
   readonly retryable = false
   readonly resource: string
   readonly reason: LossReason
+  /** How long the engine had granted it for, where that is known. */
+  readonly ttlMs: number | undefined
   /** Set by `withLease`: what the body returned or threw although the lease was gone. */
   body?: BodyOutcome
 
-  constructor(resource: string, reason: LossReason, options?: ErrorOptions) {
+  constructor(
+    resource: string,
+    reason: LossReason,
+    options: ErrorOptions & { readonly ttlMs?: number | undefined } = {},
+  ) {
+    const { ttlMs, ...errorOptions } = options
+    const ranOut = ttlMs !== undefined && (reason === 'expired' || reason === 'unreachable')
     super(
-      `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}. ` +
+      `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}. ${ranOut ? `Its TTL was ${ttlMs} ms. ` : ''}` +
         'Stop the work, and acquire again if it is still needed.',
-      options,
+      errorOptions,
     )
     this.resource = resource
     this.reason = reason
+    this.ttlMs = ttlMs
   }
 }
 
@@ -181,13 +195,19 @@ export class CapacityMismatchError extends HoldfastError {
   readonly retryable = false
   readonly resource: string
 
-  constructor(resource: string, asked: string, inUse: string) {
+  /** Both as `capacity` of the request: `LOCK_CAPACITY`, or a number of permits. */
+  constructor(resource: string, asked: number, inUse: number) {
     super(
-      `${quote(resource)} is in use as ${inUse}, and was asked for as ${asked}. All clients must agree; ` +
+      `${quote(resource)} is in use as ${describeCapacity(inUse)}, and was asked for as ` +
+        `${describeCapacity(asked)}. All clients must agree; ` +
         'locker.resize(name, …) changes the capacity of a semaphore on purpose.',
     )
     this.resource = resource
   }
+}
+
+function describeCapacity(capacity: number): string {
+  return capacity === LOCK_CAPACITY ? 'a lock' : `a semaphore of ${capacity} permits`
 }
 
 export class InvalidArgumentError extends HoldfastError {
@@ -216,6 +236,54 @@ export class ClosedError extends HoldfastError {
   }
 }
 
+/** Others were quicker, each time that it was tried. Nothing has been applied. */
+export class ConflictError extends HoldfastError {
+  readonly code = 'CONFLICT'
+  readonly retryable = true
+
+  /** `what` is a sentence that says what collided. */
+  constructor(what: string, options?: ErrorOptions) {
+    super(`${what} Nothing has been applied: read the current state, and try again.`, options)
+  }
+}
+
+/** An idempotency key came again with another payload: it belongs to another request. */
+export class KeyReusedError extends HoldfastError {
+  readonly code = 'KEY_REUSED'
+  readonly retryable = false
+  readonly scope: string
+  readonly key: string
+
+  constructor(scope: string, key: string) {
+    super(
+      `The key ${quote(key)} of ${quote(scope)} was used with another payload before, so this is not the same request. ` +
+        'Give every request a key of its own.',
+    )
+    this.scope = scope
+    this.key = key
+  }
+}
+
+/** The work of an idempotency key has failed before, and its failure was stored as the answer. */
+export class StoredFailureError extends HoldfastError {
+  readonly code = 'STORED_FAILURE'
+  readonly retryable = false
+  readonly scope: string
+  readonly key: string
+  /** What `storeError` made of the error that the work threw. */
+  readonly failure: unknown
+
+  constructor(scope: string, key: string, failure: unknown) {
+    super(
+      `The work for the key ${quote(key)} of ${quote(scope)} has failed before, and \`failure\` says how. ` +
+        'It is not done again for this key.',
+    )
+    this.scope = scope
+    this.key = key
+    this.failure = failure
+  }
+}
+
 export interface ErrorByCode {
   ACQUIRE_TIMEOUT: AcquireTimeoutError
   LEASE_LOST: LeaseLostError
@@ -227,6 +295,9 @@ export interface ErrorByCode {
   INVALID_ARGUMENT: InvalidArgumentError
   UNSUPPORTED: UnsupportedError
   CLOSED: ClosedError
+  CONFLICT: ConflictError
+  KEY_REUSED: KeyReusedError
+  STORED_FAILURE: StoredFailureError
 }
 
 /** Tells Holdfast's errors from others, and one from another, also when two copies of the package are loaded. */

@@ -52,6 +52,8 @@ export interface HoldfastEvents {
   paused: { readonly backend: string; readonly namespace: string; readonly lateByMs: number }
   /** The engine says another while our clock says ours. */
   'dual-owner-suspected': AboutLease & { readonly reason: LossReason; readonly remainingMs: number }
+  /** A backend has found something about its engine that can cost guarantees, and goes on. */
+  warning: { readonly backend: string; readonly namespace: string; readonly warning: string }
   'force-released': AboutName & { readonly reason: string; readonly count: number }
   'guard-accepted': { readonly guard: string; readonly name: string; readonly token: bigint }
   'guard-refused': {
@@ -81,6 +83,7 @@ const kinds: Readonly<Record<EventKind, true>> = {
   dropped: true,
   paused: true,
   'dual-owner-suspected': true,
+  warning: true,
   'force-released': true,
   'guard-accepted': true,
   'guard-refused': true,

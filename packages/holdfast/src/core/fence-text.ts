@@ -6,6 +6,7 @@
  *   signed     hf1/<issuer>/<name>/<mode>/<token>/<grant>/s1/<key id>/<HMAC-SHA-256 of all that stands before>
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
+import { limits } from './defaults.ts'
 import { FenceInvalidError, InvalidArgumentError } from './errors.ts'
 import { type Fence, fenceText, isFence, readFenceText } from './fence.ts'
 import { checkKnownOptions } from './options.ts'
@@ -18,8 +19,6 @@ export interface FenceKey {
 }
 
 const SIGNATURE_VERSION = 's1'
-const LONGEST_TEXT = 4_096
-const MIN_SECRET_BYTES = 32
 
 /** The text form of a fence, for a header or a message; signed if a key is given. */
 export function formatFence(fence: Fence, options: { readonly signWith?: FenceKey } = {}): string {
@@ -40,7 +39,8 @@ export function parseFence(text: string, options: { readonly keys?: readonly Fen
   checkKnownOptions('options', options, ['keys'])
   if (options.keys !== undefined && !Array.isArray(options.keys))
     throw new InvalidArgumentError('keys', 'must be a list of keys.')
-  if (typeof text !== 'string' || text.length > LONGEST_TEXT) throw new FenceInvalidError('malformed')
+  if (typeof text !== 'string' || text.length > limits.fenceTextBytes)
+    throw new FenceInvalidError('malformed')
   const parts = text.split('/')
   const isSigned = parts.length === 9 && parts[6] === SIGNATURE_VERSION
   if (options.keys === undefined) {
@@ -69,10 +69,10 @@ function signatureOf(text: string, key: FenceKey): Buffer {
 function checkKey(key: FenceKey): FenceKey {
   if (typeof key?.id !== 'string' || !/^[A-Za-z0-9_-]{1,64}$/.test(key.id))
     throw new InvalidArgumentError('key.id', 'must be 1–64 characters of A–Z, a–z, 0–9, _ and -.')
-  if (!(key.secret instanceof Uint8Array) || key.secret.length < MIN_SECRET_BYTES)
+  if (!(key.secret instanceof Uint8Array) || key.secret.length < limits.minFenceSecretBytes)
     throw new InvalidArgumentError(
       'key.secret',
-      `must be a Uint8Array of at least ${MIN_SECRET_BYTES} bytes.`,
+      `must be a Uint8Array of at least ${limits.minFenceSecretBytes} bytes.`,
     )
   return key
 }

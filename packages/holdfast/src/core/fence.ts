@@ -17,6 +17,8 @@ export interface Fence {
   readonly token: bigint
   /** The lease's id: tells two holders apart who were issued the same token by a broken engine. */
   readonly grant: string
+  /** For logs and messages: the token as decimal text, because a JSON number of its size loses digits (T42). */
+  toJSON(): { issuer: string; name: string; mode: 'exclusive' | 'shared'; token: string; grant: string }
 }
 
 const MAX_TOKEN = 2n ** 63n - 1n
@@ -54,7 +56,12 @@ export function makeFence(fields: {
   const { issuer, name, mode, token, grant } = fields
   const fence = { issuer, name, mode, token, grant }
   Object.defineProperty(fence, marker, { value: true })
+  Object.defineProperty(fence, 'toJSON', { value: toJSON })
   return Object.freeze(fence) as unknown as Fence
+}
+
+function toJSON(this: Fence): ReturnType<Fence['toJSON']> {
+  return { ...this, token: this.token.toString() }
 }
 
 /** Whether `value` was made by core or `parseFence` (of any copy of Holdfast) and its fields are sound. */

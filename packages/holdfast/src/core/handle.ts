@@ -6,8 +6,8 @@ import type { Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation } from './cancellation.ts'
 import type { LockerContext } from './context.ts'
+import { forgetHandle } from './dropped.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from './errors.ts'
-import { emit, hasListeners } from './events.ts'
 import { type Fence, makeFence } from './fence.ts'
 import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
@@ -23,12 +23,6 @@ import type {
   UnfencedLease,
 } from './types.ts'
 
-const dropped = new FinalizationRegistry<LeaseRecord>((record) => {
-  if (!record.isLive) return
-  if (hasListeners('dropped')) emit('dropped', record.about)
-  record.lose('dropped')
-})
-
 abstract class Handle implements LeaseBase {
   readonly #record: LeaseRecord
   readonly #context: LockerContext
@@ -36,7 +30,7 @@ abstract class Handle implements LeaseBase {
   constructor(record: LeaseRecord, context: LockerContext) {
     this.#record = record
     this.#context = context
-    dropped.register(this, record, record)
+    record.handle = this
   }
 
   get id(): string {
@@ -126,11 +120,19 @@ abstract class Handle implements LeaseBase {
     }
   }
 
-  async release(options?: CallOptions): Promise<ReleaseOutcome> {
+  release(options?: CallOptions): Promise<ReleaseOutcome> {
+    return options === undefined ? this.#release() : this.#releaseWith(options)
+  }
+
+  #release(): Promise<ReleaseOutcome> {
+    forgetHandle(this.#record)
+    return this.#record.release()
+  }
+
+  async #releaseWith(options: CallOptions): Promise<ReleaseOutcome> {
     checkCallOptions(options)
-    dropped.unregister(this.#record)
-    const released = this.#record.release()
-    if (options?.signal === undefined) return released
+    const released = this.#release()
+    if (options.signal === undefined) return released
     // The caller's signal ends the caller's wait, never the release itself (T14).
     const stop = new Cancellation()
     const untie = stop.follow(options.signal)

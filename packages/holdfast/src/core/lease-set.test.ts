@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { describe, test } from 'vitest'
-import { createRig } from '../../test/rig.ts'
+import { createFaultyRig } from '../../test/faulty-rig.ts'
+import { createRig, peek } from '../../test/rig.ts'
 import { isHoldfastError } from './errors.ts'
 import { canonicalOrder } from './lease-set.ts'
 import { compareNames } from './names.ts'
@@ -103,5 +104,17 @@ describe('several leases as one', () => {
       assert.equal(await locker.tryAcquire('b'), null)
     }
     assert.deepEqual(await locker.list(), [])
+  })
+
+  test('T14 a signal ends the wait for their release, and not the release', async () => {
+    const { clock, faulty, locker } = createFaultyRig()
+    const { client, faults } = faulty()
+    const set = await client.acquireAll(['a', 'b'])
+    for (const _ of set.leases) faults.next('release', { kind: 'late-reply', ms: 100 })
+    const released = peek(set.release({ signal: AbortSignal.abort() }))
+    await clock.settle()
+    assert.deepEqual(released.value, ['unknown', 'unknown'])
+    await clock.advance(100)
+    assert.deepEqual(await locker().list(), [])
   })
 })

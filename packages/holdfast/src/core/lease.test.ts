@@ -27,6 +27,7 @@ describe('belief', () => {
     expect(abortedAtMs).toBeCloseTo(startMs + ttlMs - driftMs)
     expect(signal.reason).toBeInstanceOf(LeaseLostError)
     expect((signal.reason as LeaseLostError).reason).toBe('expired')
+    expect((signal.reason as LeaseLostError).message).toContain(`Its TTL was ${ttlMs} ms.`)
   })
 
   test('G3 T8 a blocked event loop does not prolong belief: the first read after it says lost', async () => {
@@ -234,6 +235,7 @@ describe('dropped leases', () => {
     const client = locker({ dropsLeases: true })
     const takeAndDrop = async () => (await client.acquire('dropped-one', { ttlMs })).signal
     const signal = await takeAndDrop()
+    await clock.advance(ttlMs / 2)
     const events = await eventsDuring('dropped', async () => {
       for (let turn = 0; turn < 50 && !signal.aborted; turn++) {
         globalThis.gc?.()

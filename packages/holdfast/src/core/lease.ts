@@ -48,15 +48,16 @@ export interface LeaseHost {
 
 export class LeaseRecord {
   readonly claim: Claim
-  readonly id: string
   readonly terms: LeaseTerms
   readonly token: bigint | null
   readonly previousData: string | undefined
   readonly host: LeaseHost
   readonly acquiredAt: Instant
-  /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeptSession.renew`. */
+  /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeepAlives.renew`. */
   listedInFlight = 0
   confirmedInFlight = 0
+  /** What the caller holds in their hands, until it is watched for being dropped (`dropped.ts`). */
+  handle: object | undefined
   #warnedOfLongHold = false
   #state: LeaseState = 'held'
   #since: Instant
@@ -65,16 +66,25 @@ export class LeaseRecord {
   #loss: LeaseLostError | undefined
   #releasing: Promise<ReleaseOutcome> | undefined
 
-  constructor(host: LeaseHost, grant: Grant<Fencing>, token: bigint | null, terms: LeaseTerms) {
+  constructor(
+    host: LeaseHost,
+    grant: Grant<Fencing>,
+    token: bigint | null,
+    terms: LeaseTerms,
+    now: Instant = instantOf(host.clock),
+  ) {
     this.host = host
     this.claim = grant
-    this.id = publicIdOf(grant.attempt)
     this.terms = terms
     this.token = token
     this.previousData = grant.previousData
-    this.acquiredAt = instantOf(host.clock)
+    this.acquiredAt = now
     this.#since = grant.since
     this.#ttlMs = grant.ttlMs
+  }
+
+  get id(): string {
+    return publicIdOf(this.claim.attempt)
   }
 
   get state(): LeaseState {
@@ -162,7 +172,7 @@ export class LeaseRecord {
     if (this.#isOver()) return
     const heldForMs = this.heldForMs
     this.#state = 'lost'
-    this.#loss = new LeaseLostError(this.claim.name, reason)
+    this.#loss = new LeaseLostError(this.claim.name, reason, { ttlMs: this.#ttlMs })
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost')) emit('lost', { ...this.about, reason, heldForMs })
     this.#controller?.abort(this.#loss)
@@ -182,7 +192,7 @@ export class LeaseRecord {
     this.judge()
     if (this.#releasing !== undefined) return this.#releasing
     if (this.#state === 'lost') return Promise.resolve('not-held')
-    const heldForMs = this.heldForMs
+    const heldForMs = hasListeners('released') ? this.heldForMs : 0
     this.#state = 'released'
     const keepForMs = this.#leftOf(holdAtLeastMs)
     this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((outcome) => {
@@ -199,6 +209,7 @@ export class LeaseRecord {
 
   /** By the monotonic clock alone: a stepped wall clock must not shorten what was promised to others. */
   #leftOf(holdAtLeastMs: number): number {
+    if (holdAtLeastMs === 0) return 0
     return Math.max(0, holdAtLeastMs - (this.host.clock.monotonicMs() - this.acquiredAt.monotonicMs))
   }
 
@@ -218,6 +229,7 @@ export class LeaseRecord {
   }
 
   #timeLeftMs(): number {
+    if (this.terms.maxHoldMs === Number.POSITIVE_INFINITY) return this.engineLeftMs
     return Math.min(this.engineLeftMs, this.maxHoldLeftMs)
   }
 }

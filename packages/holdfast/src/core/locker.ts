@@ -98,6 +98,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       backendName: info.name,
       holder: this.holder,
       callTimeoutMs: checkNumber('callTimeoutMs', callTimeoutMs, { min: 1 }),
+      maxSessions: defaults.maxSessions,
+      maxAbandonedPerSession: defaults.maxAbandonedPerSession,
       background: this.#background,
     }
     this.#sessions = new Sessions(backend, this.#context)

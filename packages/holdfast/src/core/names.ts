@@ -31,11 +31,12 @@ export function checkText(argument: string, text: unknown, maxBytes: number): st
   return text
 }
 
-// What nearly all names look like: printable ASCII with neither a slash nor a lone dot to look into.
-const plainName = /^[A-Za-z0-9_:@-][A-Za-z0-9_:@.-]{0,127}$/
+// What nearly all names look like: plain ASCII, in segments of which none is empty or begins with a dot.
+const plainName = /^[A-Za-z0-9_:@-][A-Za-z0-9_:@.-]*(?:\/[A-Za-z0-9_:@-][A-Za-z0-9_:@.-]*)*$/
+const PLAIN_NAME_LENGTH = 128
 
 export function checkName(name: unknown, argument = 'name'): string {
-  if (typeof name === 'string' && plainName.test(name)) return name
+  if (typeof name === 'string' && name.length <= PLAIN_NAME_LENGTH && plainName.test(name)) return name
   const text = checkText(argument, name, limits.nameBytes)
   for (const segment of text.split('/')) {
     if (segment === '')

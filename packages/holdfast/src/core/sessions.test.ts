@@ -204,6 +204,16 @@ describe('ending sessions', () => {
     assert.equal(engine.stats().sessions, 0)
   })
 
+  test('T29 close leaves no timer, least of all one that keeps the process alive', async () => {
+    const { locker, clock } = setUp()
+    const lease = await locker.acquire('a')
+    await lease.renew()
+    await lease.release()
+    await locker.acquire('b')
+    await locker.close()
+    assert.equal(clock.pendingTimers, 0)
+  })
+
   test('close ends all of them, also one that is being opened', async () => {
     const { locker, faults, engine, clock } = setUp()
     await using _ = await locker.acquire('a', { ttlMs: 5_000 })

@@ -1,11 +1,11 @@
 /**
  * The sessions of one locker: one per TTL in use. Concurrent first acquires share its creation (T22); a session
- * that takes no new leases at the moment is joined by another, up to a limit.
+ * that takes no new leases at the moment is joined by another, up to a limit. At the limit leases ride on the session
+ * whose TTL comes nearest; a worn-out one will do then, because marks cost the engine some space and nobody a lease.
  */
 import type { Backend, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
-import { defaults } from './defaults.ts'
 import { BackendUnavailableError, ClosedError } from './errors.ts'
 import { KeptSession } from './keeper.ts'
 
@@ -60,18 +60,24 @@ export class Sessions<F extends Fencing> {
     for (;;) {
       if (this.#closed) throw new ClosedError()
       const open = this.all.filter((session) => session.isOpen)
-      if (open.length + this.#requested.size < defaults.maxSessions) return this.#request(ttlMs)
+      if (open.length + this.#requested.size < this.#context.maxSessions) return this.#request(ttlMs)
       const idle = open.find((session) => session.isIdle && !this.#isWanted(session))
       if (idle !== undefined) return this.#request(ttlMs, idle)
-      // More TTLs than sessions: the lease rides on one whose TTL comes nearest.
-      const usable = open.filter((session) => session.takesNewLeases)
-      const distance = (session: KeptSession<F>) => Math.abs(session.engineSession.ttlMs - ttlMs)
-      const nearest = usable.sort((a, b) => distance(a) - distance(b))[0]
+      const nearest =
+        nearestTo(
+          ttlMs,
+          open.filter((session) => session.takesNewLeases),
+        ) ??
+        nearestTo(
+          ttlMs,
+          open.filter((session) => session.isSound),
+        )
       if (nearest !== undefined) return this.#handOut(nearest)
       if (this.#requested.size === 0)
         throw new BackendUnavailableError(
           this.#context.backendName,
-          `all ${defaults.maxSessions} sessions have calls whose outcome is unknown; the engine does not answer`,
+          `each of the ${this.#context.maxSessions} sessions has calls whose outcome is unknown, and the engine has not ` +
+            'answered yet what became of them; try again later',
           'not-applied',
         )
       // Those that it could ride on are only just being opened.
@@ -121,4 +127,12 @@ export class Sessions<F extends Fencing> {
     sessions?.delete(session)
     if (sessions?.size === 0) this.#byTtl.delete(ttlMs)
   }
+}
+
+function nearestTo<F extends Fencing>(
+  ttlMs: number,
+  sessions: readonly KeptSession<F>[],
+): KeptSession<F> | undefined {
+  const distanceMs = (session: KeptSession<F>) => Math.abs(session.engineSession.ttlMs - ttlMs)
+  return sessions.toSorted((a, b) => distanceMs(a) - distanceMs(b))[0]
 }

@@ -9,7 +9,7 @@
  */
 import type { Call, Claim } from '../spi.ts'
 import { callEngine } from './call.ts'
-import { type Cancellation, unlessCancelled } from './cancellation.ts'
+import type { Cancellation } from './cancellation.ts'
 import { sleep } from './clock.ts'
 import type { LockerContext } from './context.ts'
 
@@ -82,6 +82,6 @@ export class Unresolved {
 
   async #pause(ms: number): Promise<void> {
     const jitteredMs = ms * (0.5 + this.#context.random.fraction() / 2)
-    await unlessCancelled(sleep(this.#context.clock, jitteredMs), this.#terms.stop).catch(() => {})
+    await sleep(this.#context.clock, jitteredMs, { signal: this.#terms.stop.signal }).catch(() => {})
   }
 }

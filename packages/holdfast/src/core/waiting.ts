@@ -11,7 +11,8 @@
  * until `stop`, once it has been reached at all; before that the failure is reported at once.
  */
 import type { AcquireRequest, AcquireResult, Fencing } from '../spi.ts'
-import { callEngine } from './call.ts'
+import { backOff } from './back-off.ts'
+import { callAnswerable, callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { sleep } from './clock.ts'
 import type { LockerContext } from './context.ts'
@@ -40,8 +41,6 @@ export interface WaitObserver {
 const MAX_SESSIONS_PER_TRY = 3
 const SHORTEST_PAUSE_MS = 2
 const MOST_HASTY_HINTS = 3
-const FIRST_BACKOFF_MS = 10
-const LONGEST_BACKOFF_MS = 2_000
 
 type Tried = { kind: 'won'; lease: LeaseRecord } | { kind: 'busy'; retryAfterMs?: number } | { kind: 'again' }
 
@@ -83,7 +82,7 @@ export class Waiting<F extends Fencing> {
         if (stop.cancelled || !reached || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
         observer.onFailure(error)
       }
-      await this.#backOff(rounds, stop)
+      await backOff(this.#context, rounds, stop)
     }
   }
 
@@ -99,34 +98,37 @@ export class Waiting<F extends Fencing> {
     observer: WaitObserver,
   ): Promise<LeaseRecord | null> {
     const request = this.#freshRequest(wanted)
-    const round = new Cancellation()
-    const untie = stop.onCancel(() => round.cancel(stop.reason))
     let placeLost = false
-    // The push and the keep-alive may both bring the grant; whichever comes first will do.
-    const grantedByKeepAlive = new Promise<AcquireResult<F>>((resolve) => {
-      session.takePlace({
-        claim: request,
-        onLost: () => {
-          placeLost = true
-          round.cancel(undefined)
-        },
-        onGranted: (grant) => resolve({ kind: 'granted', grant }),
-      })
-    })
+    const limits = {
+      what: `acquire of "${request.name}"`,
+      timeoutMs: Number.POSITIVE_INFINITY,
+      stop,
+      keepsProcessAlive: true,
+      onQueued: () => observer.onWaiting(),
+    }
     try {
-      const result = await this.#call(session, request, round, Number.POSITIVE_INFINITY, observer, (call) => {
+      const result = await callAnswerable<AcquireResult<F>>(this.#context, limits, (call) => {
+        session.takePlace({
+          claim: request,
+          onLost: () => {
+            placeLost = true
+            call.giveUp(undefined)
+          },
+          // The push and the keep-alive may both bring the grant; whichever comes first will do.
+          onGranted: (grant) => call.answer({ kind: 'granted', grant }),
+        })
         if (session.engineSession.enqueue === undefined)
           throw new TypeError('a backend with a queue must have enqueue')
-        return Promise.race([session.engineSession.enqueue(request, call), grantedByKeepAlive])
+        return session.engineSession.enqueue(request, call)
       })
       const tried = await this.#accept(session, wanted, result, stop)
       return tried.kind === 'won' ? tried.lease : null
     } catch (error) {
+      this.#settleUnknown(session, request, stop, error)
       if (stop.cancelled) throw stop.reason
       if (placeLost) return null
       throw error
     } finally {
-      untie()
       session.leavePlace(request)
     }
   }
@@ -147,7 +149,7 @@ export class Waiting<F extends Fencing> {
       for (;;) {
         const tried = await this.#tryIn(session, wanted, stop)
         if (tried.kind === 'won') return tried.lease
-        if (tried.kind === 'again' || !session.takesNewLeases) return null
+        if (tried.kind === 'again' || !session.isSound) return null
         if (!waiting) observer.onWaiting()
         waiting = true
         if (hint === undefined && session.engineSession.waitForFree !== undefined) {
@@ -162,7 +164,7 @@ export class Waiting<F extends Fencing> {
         hint = undefined
         // Hints may be spurious; an engine whose hints come at once, again and again, must not make this a hot loop.
         hastyHints = clock.monotonicMs() - pausedAtMs < SHORTEST_PAUSE_MS ? hastyHints + 1 : 0
-        if (hastyHints > MOST_HASTY_HINTS) await this.#backOff(0, stop)
+        if (hastyHints > MOST_HASTY_HINTS) await backOff(this.#context, 0, stop)
       }
     } finally {
       untie()
@@ -183,37 +185,29 @@ export class Waiting<F extends Fencing> {
 
   #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
     const request = this.#freshRequest(wanted)
+    const limits = {
+      what: `acquire of "${request.name}"`,
+      timeoutMs: this.#context.callTimeoutMs,
+      stop,
+      keepsProcessAlive: true,
+    }
     return session.inFlight(request, async () => {
-      const result = await this.#call(
-        session,
-        request,
-        stop,
-        this.#context.callTimeoutMs,
-        undefined,
-        (call) => session.engineSession.tryAcquire(request, call),
-      )
+      let result: AcquireResult<F>
+      try {
+        result = await callEngine(this.#context, limits, (call) =>
+          session.engineSession.tryAcquire(request, call),
+        )
+      } catch (error) {
+        this.#settleUnknown(session, request, stop, error)
+        throw error
+      }
       return this.#accept(session, wanted, result, stop)
     })
   }
 
-  /** One call for this attempt; when its outcome is unknown, the session sees to it that it comes to nothing. */
-  async #call(
-    session: KeptSession<F>,
-    request: AcquireRequest,
-    stop: Cancellation,
-    timeoutMs: number,
-    observer: WaitObserver | undefined,
-    run: Parameters<typeof callEngine<AcquireResult<F>>>[2],
-  ): Promise<AcquireResult<F>> {
-    const what = `acquire of "${request.name}"`
-    const onQueued = observer && (() => observer.onWaiting())
-    const limits = { what, timeoutMs, stop, keepsProcessAlive: true, ...(onQueued && { onQueued }) }
-    try {
-      return await callEngine(this.#context, limits, run)
-    } catch (error) {
-      if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)
-      throw error
-    }
+  /** An attempt with an unknown outcome: the session sees to it that it comes to nothing. */
+  #settleUnknown(session: KeptSession<F>, request: AcquireRequest, stop: Cancellation, error: unknown): void {
+    if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)
   }
 
   async #accept(
@@ -239,13 +233,5 @@ export class Waiting<F extends Fencing> {
 
   #freshRequest(wanted: Wanted): AcquireRequest {
     return { ...wanted.request, attempt: newAttempt(this.#context.random) }
-  }
-
-  async #backOff(rounds: number, stop: Cancellation): Promise<void> {
-    const ms = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** rounds)
-    const pause = sleep(this.#context.clock, ms * (0.5 + this.#context.random.fraction() / 2), {
-      signal: stop.signal,
-    })
-    await unlessCancelled(pause, stop)
   }
 }

@@ -36,7 +36,7 @@ async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
 /** A new error for every body: the signal's own is shared by all who listen to it. */
 function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
   const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
-  const error = new LeaseLostError(loss.resource, loss.reason, { cause })
+  const error = new LeaseLostError(loss.resource, loss.reason, { cause, ttlMs: loss.ttlMs })
   error.body = body
   return error
 }

@@ -1,4 +1,9 @@
-/** What every guard does inside its transaction: judge all fences, then remember all of them, or nothing. */
+/**
+ * What every guard does inside its transaction: judge all fences, then remember all of them, or nothing.
+ *
+ * `decide` is the judgement alone, for a resource that cannot answer at once: it is given what was read before, under
+ * the resource's own lock, and its decision is written afterwards. `pass` is both for a memory that answers at once.
+ */
 import { FenceForeignError, FenceStaleError, type HoldfastError } from '../core/errors.ts'
 import { emit, hasListeners } from '../core/events.ts'
 import type { Fence } from '../core/fence.ts'
@@ -6,15 +11,25 @@ import { assertHeld, type CheckedProof } from './proofs.ts'
 import { type Floor, judge, type Remembered, type Verdict } from './rule.ts'
 import type { GuardSettings } from './settings.ts'
 
-/** What a guard remembers, within one transaction of the resource that keeps it. */
-export interface GuardMemory {
+/** What a guard knows, within one transaction of the resource that keeps it. */
+export interface GuardKnowledge {
   /** Whose fence was the first ever accepted. */
   pinnedIssuer(): string | null
-  pinIssuer(issuer: string): void
   recall(name: string): Remembered | null
   floorOf(issuer: string): Floor | null
+}
+
+export interface GuardMemory extends GuardKnowledge {
+  pinIssuer(issuer: string): void
   /** Also notes that the name has been touched now. */
   remember(name: string, remembered: Remembered): void
+}
+
+/** What is to be remembered of proofs that pass. */
+export interface Decision {
+  /** The issuer to pin; null if one is pinned already. */
+  readonly pin: string | null
+  readonly remember: readonly { readonly name: string; readonly remembered: Remembered }[]
 }
 
 /** Throws if one of the proofs must not pass; nothing is remembered then. */
@@ -24,23 +39,31 @@ export function pass(
   proofs: readonly CheckedProof[],
   once: boolean,
 ): void {
+  const { pin, remember } = decide(memory, settings, proofs, once)
+  if (pin !== null) memory.pinIssuer(pin)
+  for (const { name, remembered } of remember) memory.remember(name, remembered)
+}
+
+/** Throws if one of the proofs must not pass. */
+export function decide(
+  knowledge: GuardKnowledge,
+  settings: GuardSettings,
+  proofs: readonly CheckedProof[],
+  once: boolean,
+): Decision {
   assertHeld(proofs)
-  const pinned = memory.pinnedIssuer()
+  const pinned = knowledge.pinnedIssuer()
   let trusted = settings.issuers ?? (pinned === null ? null : [pinned])
-  const accepted: Remembered[] = []
+  const remember: { name: string; remembered: Remembered }[] = []
   for (const { fence } of proofs) {
-    const known = { remembered: memory.recall(fence.name), floor: memory.floorOf(fence.issuer), trusted }
+    const { name, issuer } = fence
+    const known = { remembered: knowledge.recall(name), floor: knowledge.floorOf(issuer), trusted }
     const verdict = judge(fence, known, once)
     if (!verdict.accepted) throw refuse(settings.name, fence, verdict)
-    accepted.push(verdict.remembered)
-    trusted ??= [fence.issuer]
+    remember.push({ name, remembered: verdict.remembered })
+    trusted ??= [issuer]
   }
-  const [first] = proofs
-  if (pinned === null && first !== undefined) memory.pinIssuer(first.fence.issuer)
-  proofs.forEach(({ fence }, index) => {
-    const remembered = accepted[index]
-    if (remembered !== undefined) memory.remember(fence.name, remembered)
-  })
+  return { pin: pinned === null ? (proofs[0]?.fence.issuer ?? null) : null, remember }
 }
 
 export function announceAccepted(guard: string, proofs: readonly CheckedProof[]): void {

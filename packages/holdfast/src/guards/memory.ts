@@ -17,7 +17,7 @@ import { announceAccepted, pass } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 import type { MapMemory } from './memory/map-memory.ts'
-import { MemoryResource, MemoryTransaction, type MemoryTx } from './memory/resource.ts'
+import { MapResource, MemoryTransaction, type MemoryTx } from './memory/resource.ts'
 import { assertHeld, checkEffect, checkProofs } from './proofs.ts'
 import {
   checkEnterOptions,
@@ -28,7 +28,20 @@ import {
 } from './settings.ts'
 
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
-export { MemoryResource, type MemoryTx } from './memory/resource.ts'
+export type { MemoryTx } from './memory/resource.ts'
+
+/** A map with transactions: what a `memoryGuard` protects. */
+export interface MemoryResource<Value = unknown> {
+  /** What has been committed, read past every guard. */
+  get(key: string): Value | undefined
+  /** Applied as a whole when `body` returns, dropped when it throws or the signal has aborted. One at a time. */
+  transaction<T>(
+    body: (tx: MemoryTx<Value>) => Promise<T> | T,
+    options?: { readonly signal?: AbortSignal | undefined },
+  ): Promise<T>
+}
+
+export const MemoryResource: new <Value = unknown>() => MemoryResource<Value> = MapResource
 
 export interface MemoryGuardOptions<Value> extends GuardOptions {
   /** What is protected. Default: a resource of the guard's own. */
@@ -42,18 +55,18 @@ export interface MemoryGuard<Value = unknown> extends Guard<MemoryTx<Value>> {
 
 export function memoryGuard<Value = unknown>(options: MemoryGuardOptions<Value> = {}): MemoryGuard<Value> {
   const settings = checkGuardOptions(options, ['resource'])
-  const { resource = new MemoryResource<Value>() } = options
-  if (!(resource instanceof MemoryResource))
+  const { resource = new MapResource<Value>() } = options
+  if (!(resource instanceof MapResource))
     throw new InvalidArgumentError('resource', 'must be a MemoryResource.')
   return new MapGuard(resource, settings)
 }
 
 class MapGuard<Value> implements MemoryGuard<Value> {
-  readonly resource: MemoryResource<Value>
+  readonly resource: MapResource<Value>
   readonly #settings: GuardSettings
   readonly #forgetting: Forgetting
 
-  constructor(resource: MemoryResource<Value>, settings: GuardSettings) {
+  constructor(resource: MapResource<Value>, settings: GuardSettings) {
     this.resource = resource
     this.#settings = settings
     this.#forgetting = new Forgetting(settings)

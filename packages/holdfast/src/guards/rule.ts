@@ -5,6 +5,8 @@
  *   shared      newer than the highest exclusive token seen
  *
  * A name that is not remembered is compared with its issuer's floor instead: the highest token among the forgotten.
+ * What the floor has refused stays refused after the name is remembered again (G5). For an exclusive fence the token
+ * that came in above the floor sees to that; with a shared one, the floor itself is remembered as if it were exclusive.
  */
 import type { Fence } from '../core/fence.ts'
 
@@ -12,7 +14,7 @@ import type { Fence } from '../core/fence.ts'
 export interface Remembered {
   /** The newest fence that was accepted. */
   readonly highest: Fence
-  /** The highest token that an exclusive fence had; null if none was seen. */
+  /** The highest token that an exclusive fence had, or may have had before the name was forgotten; null if none. */
   readonly exclusiveToken: bigint | null
 }
 
@@ -73,7 +75,13 @@ function judgeByFloor(fence: Fence, floor: Floor | null, once: boolean): Verdict
     if (!isTheFloor) return stale(floor.token, 'this name was forgotten together with newer tokens')
     if (once) return used(floor.token)
   }
-  return accept(fence, fence.mode === 'exclusive' ? fence.token : null)
+  return accept(fence, fence.mode === 'exclusive' ? fence.token : exclusiveBelow(fence, floor))
+}
+
+/** Which of the forgotten were exclusive is not known any more, so all of them count, but for the fence itself. */
+function exclusiveBelow(shared: Fence, floor: Floor | null): bigint | null {
+  if (floor === null) return null
+  return shared.token === floor.token ? floor.token - 1n : floor.token
 }
 
 function accept(highest: Fence, exclusiveToken: bigint | null): Verdict {

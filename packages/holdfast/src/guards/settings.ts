@@ -1,6 +1,6 @@
 /** The options that all guards share, checked. */
 import { type Clock, systemClock } from '../core/clock.ts'
-import { limits } from '../core/defaults.ts'
+import { defaults, limits } from '../core/defaults.ts'
 import { InvalidArgumentError } from '../core/errors.ts'
 import { checkText } from '../core/names.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
@@ -13,10 +13,9 @@ export interface GuardSettings {
   readonly clock: Clock
 }
 
-const DAY_MS = 86_400_000
 const guardOptions = ['name', 'issuers', 'forgetAfterMs', 'clock']
 
-export const guardDefaults = { name: 'default', forgetAfterMs: 30 * DAY_MS } as const
+export const guardDefaults = { name: 'default', forgetAfterMs: defaults.guardForgetAfterMs } as const
 
 export function checkGuardOptions(
   options: GuardOptions & { readonly clock?: Clock },

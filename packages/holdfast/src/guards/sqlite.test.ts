@@ -3,22 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
+import { createTable, readCell, writeCell } from '../../test/guard-table.ts'
 import { describeGuard, type GuardWorld } from '../testing/describe-guard.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { type SqliteDatabase, sqliteGuard } from './sqlite.ts'
-
-function createTable(database: DatabaseSync): void {
-  database.exec('CREATE TABLE IF NOT EXISTS cells (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
-}
-
-function readCell(database: SqliteDatabase, key: string): string | undefined {
-  const row = database.prepare('SELECT value FROM cells WHERE key = ?').get(key)
-  return (row as { value: string } | undefined)?.value
-}
-
-function writeCell(database: SqliteDatabase, key: string, value: string): void {
-  database.prepare('INSERT OR REPLACE INTO cells (key, value) VALUES (?, ?)').run(key, value)
-}
+import { sqliteGuard } from './sqlite.ts'
 
 interface Layout {
   readonly journal: 'wal' | 'delete'

@@ -21,10 +21,21 @@
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import {
+  fileOf,
+  isInTransaction,
+  isSqliteDatabase,
+  ownStep,
+  type SqliteDatabase,
+  type TransactionTerms,
+  transact,
+  whileBusy,
+} from '../clients/sqlite/index.ts'
 import type { Clock } from '../core/clock.ts'
 import { ClosedError, InvalidArgumentError, quote } from '../core/errors.ts'
 import type { Fence } from '../core/fence.ts'
 import { checkName } from '../core/names.ts'
+import { Turns } from '../core/turns.ts'
 import { announceAccepted, pass } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
@@ -36,14 +47,11 @@ import {
   checkRunOptions,
   type GuardSettings,
 } from './settings.ts'
-import { fileOf, isInTransaction, isSqliteDatabase, type SqliteDatabase } from './sqlite/client.ts'
 import { ensureLayout } from './sqlite/layout.ts'
 import { SqliteStore } from './sqlite/store.ts'
-import { ownStep, type TransactionTerms, transact, whileBusy } from './sqlite/transaction.ts'
-import { Turns } from './turns.ts'
 
+export type { SqliteDatabase, SqliteParameter, SqliteStatement } from '../clients/sqlite/index.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
-export type { SqliteDatabase, SqliteParameter, SqliteStatement } from './sqlite/client.ts'
 
 export interface SqliteGuardOptions extends GuardOptions {
   readonly clock?: Clock
@@ -86,7 +94,7 @@ function openFile(path: unknown): DatabaseSync {
   const folder = dirname(resolve(path))
   if (path !== ':memory:' && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
-  return ownStep(() => new DatabaseSync(path))
+  return ownStep(path, () => new DatabaseSync(path))
 }
 
 /** Two guards of one connection must take turns with each other, too. */
@@ -134,7 +142,7 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     checkEffect(effect)
     assertHeld(proofs)
     const result = await this.#transact(async (store) => {
-      ownStep(() => {
+      ownStep(this.#database, () => {
         if (this.#forgetting.isDue()) store.forget(this.#settings.forgetAfterMs)
         pass(store, this.#settings, proofs, once)
       })
@@ -150,7 +158,7 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     const proofs = checkProofs(proof, once)
     if (this.#closed) throw new ClosedError('The guard')
     if (!isSqliteDatabase(tx)) throw new InvalidArgumentError('tx', 'must be a connection of node:sqlite.')
-    ownStep(() => {
+    ownStep(tx, () => {
       if (!isInTransaction(tx))
         throw new InvalidArgumentError(
           'tx',
@@ -168,13 +176,13 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     checkName(name)
     const recall = () => this.#storeOf(this.#database).recall(name)?.highest ?? null
     // Inside an effect the answer is what the effect's own transaction sees.
-    if (this.#turns.isInside) return ownStep(recall)
+    if (this.#turns.isInside) return ownStep(this.#database, recall)
     return this.#takeTurn((terms) => whileBusy(terms, recall))
   }
 
   async prune(options: { readonly untouchedForMs: number }): Promise<number> {
     const untouchedForMs = checkPruneOptions(options)
-    return this.#transact(async (store) => ownStep(() => store.forget(untouchedForMs)))
+    return this.#transact(async (store) => ownStep(this.#database, () => store.forget(untouchedForMs)))
   }
 
   async close(): Promise<void> {
@@ -195,7 +203,8 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
     if (this.#closed) throw new ClosedError('The guard')
     const terms = { database: this.#database, clock: this.#settings.clock, signal }
     return this.#turns.take(async () => {
-      if (!this.#hasTables) await transact(terms, async () => ownStep(() => ensureLayout(this.#database)))
+      if (!this.#hasTables)
+        await transact(terms, async () => ownStep(this.#database, () => ensureLayout(this.#database)))
       this.#hasTables = true
       return body(terms)
     }, signal)

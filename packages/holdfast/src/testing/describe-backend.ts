@@ -21,6 +21,7 @@ import type { Capability } from './conformance/capability.ts'
 import type { BackendCase } from './conformance/case.ts'
 import { backendCases } from './conformance/index.ts'
 import { type Hook, MissingHookError, type World } from './conformance/world.ts'
+import { exceptionTitle, sentenceOf } from './titles.ts'
 
 export type { Capability } from './conformance/capability.ts'
 export type { BackendCase } from './conformance/case.ts'
@@ -83,15 +84,11 @@ export function describeBackend(suite: BackendSuite): void {
   })
 }
 
-/**
- * The name says what was really shown. Only a case that ran carries the numbers of guarantees and traps: a report
- * must not count a refusal or an exception as proof.
- */
 function titleOf(each: BackendCase, lacks: readonly Capability[], exception?: DeclaredException): string {
-  const sentence = each.title.replace(/^([GT]\d+ )+/, '')
-  if (exception !== undefined) return `exception ${each.rule}: ${sentence} (${exception.why})`
+  if (exception !== undefined) return exceptionTitle(each, exception)
   const missing = each.needs.filter((capability) => lacks.includes(capability))
-  if (missing.length > 0) return `${each.rule} lacks ${missing.join(', ')} and refuses it: ${sentence}`
+  if (missing.length > 0)
+    return `${each.rule} lacks ${missing.join(', ')} and refuses it: ${sentenceOf(each.title)}`
   return `${each.rule} ${each.title}`
 }
 

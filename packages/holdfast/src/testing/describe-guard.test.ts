@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { type Fence, makeFence } from '../core/fence.ts'
 import type { EnterOptions, Guard, Proof, RunOptions } from '../guards/guard.ts'
+import { MapResource } from '../guards/memory/resource.ts'
 import { type MemoryGuard, MemoryResource, type MemoryTx, memoryGuard } from '../guards/memory.ts'
 import { describeGuard, type GuardCase, type GuardWorld, guardCases } from './describe-guard.ts'
 import { createFakeClock } from './fake-clock.ts'
@@ -159,6 +160,7 @@ describe('describeGuard', () => {
       sabotage: (guard) => ({
         ...withRun(guard, (proof, effect, options) => guard.run(proof, effect, options)),
         prune: async () => {
+          assert(guard.resource instanceof MapResource)
           const { names } = guard.resource.mapsOf(guard.name)
           const { size } = names
           names.clear()
@@ -179,7 +181,7 @@ describe('describeGuard', () => {
     const passes: GuardCase = { rule: 'D1', title: 'passes', topic: 'topic', run: async () => {} }
     const fails: GuardCase = {
       rule: 'D2',
-      title: 'fails',
+      title: 'G5 T41 fails',
       topic: 'topic',
       run: () => Promise.reject(new Error('broken')),
     }
@@ -208,13 +210,13 @@ describe('describeGuard', () => {
     test('turn a failure into a pass that says so', async () => {
       const outcomes = await report([passes, fails], [{ rule: 'D2', why: 'it cannot' }])
       assert.equal(outcomes.get('D1 passes'), 'passed')
-      assert.equal(outcomes.get('exception D2 (it cannot): fails'), 'passed')
+      assert.equal(outcomes.get('exception D2: fails (it cannot)'), 'passed')
     })
 
     test('fail the run when the case would pass', async () => {
       const outcomes = await report([passes, fails], [{ rule: 'D1', why: 'it cannot' }])
-      assert.match(outcomes.get('exception D1 (it cannot): passes') ?? '', /would pass: remove it/)
-      assert.equal(outcomes.get('D2 fails'), 'broken')
+      assert.match(outcomes.get('exception D1: passes (it cannot)') ?? '', /would pass: remove it/)
+      assert.equal(outcomes.get('D2 G5 T41 fails'), 'broken')
     })
 
     test('must name an existing case, once, and say why', async () => {

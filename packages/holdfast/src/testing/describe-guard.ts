@@ -19,6 +19,7 @@ import assert from 'node:assert/strict'
 import type { GuardCase } from './guard-cases/case.ts'
 import { guardCases } from './guard-cases/index.ts'
 import type { GuardWorld } from './guard-cases/world.ts'
+import { exceptionTitle } from './titles.ts'
 
 export type { GuardCase } from './guard-cases/case.ts'
 export { guardCases } from './guard-cases/index.ts'
@@ -60,7 +61,8 @@ export function describeGuard<Tx>(suite: GuardSuite<Tx>): void {
       describe(topic, () => {
         for (const each of members) {
           const exception = exceptions.get(each.rule)
-          test(titleOf(each, exception), async () => {
+          const title = exception ? exceptionTitle(each, exception) : `${each.rule} ${each.title}`
+          test(title, async () => {
             const world = await createWorld()
             try {
               if (exception === undefined) await each.run(world)
@@ -73,13 +75,6 @@ export function describeGuard<Tx>(suite: GuardSuite<Tx>): void {
       })
     }
   })
-}
-
-/** The name says what was really shown: a reader of the report must not take an exception for the thing itself. */
-function titleOf(each: GuardCase, exception?: GuardException): string {
-  return exception === undefined
-    ? `${each.rule} ${each.title}`
-    : `exception ${each.rule} (${exception.why}): ${each.title}`
 }
 
 async function expectFailure(each: GuardCase, world: GuardWorld<unknown>): Promise<void> {

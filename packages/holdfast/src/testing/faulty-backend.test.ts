@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { MemoryEngine, memory } from '../backends/memory/index.ts'
+import { MemoryEngine } from '../backends/memory/engine.ts'
+import { memory } from '../backends/memory/index.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { newAttempt } from '../core/ids.ts'
 import { type AcquireRequest, type Backend, type BackendSession, LOCK_CAPACITY } from '../spi.ts'

@@ -1,7 +1,6 @@
 /** While nothing goes wrong, a faulty backend is as good as the one that it wraps. */
 import { describe, test } from 'vitest'
-import { memoryExceptions } from '../../test/conformance/exceptions.ts'
-import { memoryWorld } from '../../test/conformance/worlds.ts'
+import { memoryExceptions, memoryWorld } from '../../test/conformance/memory-world.ts'
 import { describeBackend } from './describe-backend.ts'
 import { faultyBackend } from './faulty-backend.ts'
 

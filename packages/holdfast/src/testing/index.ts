@@ -10,6 +10,7 @@ export {
   type ClientOptions,
   type DeclaredException,
   describeBackend,
+  type Hook,
   type World,
 } from './describe-backend.ts'
 export {

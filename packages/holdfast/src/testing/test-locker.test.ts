@@ -126,6 +126,15 @@ describe('testLocker', () => {
     assert.equal((await next).state, 'held')
   })
 
+  test('steal: permits cannot be taken over, and close ends the world without await using', async () => {
+    const world = testLocker()
+    const permit = await world.locker.acquirePermits('p', { capacity: 2 })
+    await assert.rejects(world.steal('p'), /semaphore/)
+    await world.close()
+    assert.equal(permit.state, 'lost')
+    await assert.rejects(world.locker.acquire('x'), { code: 'CLOSED' })
+  })
+
   test('freeze: the lease is lost at its deadline, and everything goes on after unfreeze', async () => {
     await using world = testLocker({ ttlMs: 10_000 })
     const lease = await world.locker.acquire('n')

@@ -31,7 +31,8 @@
  * })
  * ```
  */
-import { MemoryEngine, memory } from '../backends/memory/index.ts'
+import { MemoryEngine as Engine } from '../backends/memory/engine.ts'
+import { type MemoryEngine, memory } from '../backends/memory/index.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { InvalidArgumentError, quote } from '../core/errors.ts'
 import { createLocker, type LockerOptions } from '../core/locker.ts'
@@ -62,6 +63,8 @@ export interface TestLocker<C extends Clock = FakeClock> extends AsyncDisposable
   freeze(): void
   /** What was sent meanwhile arrives now. */
   unfreeze(): void
+  /** The same as leaving the scope of `await using`, which Node has from 24 on. */
+  close(): Promise<void>
 }
 
 export function testLocker(options: TestLockerOptions & { readonly realTime: true }): TestLocker<Clock>
@@ -70,12 +73,18 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
   checkKnownOptions('options', options, ['realTime', 'ttlMs', 'waitMs', 'holder', 'callTimeoutMs'])
   const { realTime = false, ...lockerOptions } = options
   const clock = realTime ? systemClock : createFakeClock()
-  const engine = new MemoryEngine({ clock })
+  const engine = new Engine({ clock })
   const backend = faultyBackend(memory({ engine }))
   const { namespace } = backend.info
   const locker = createLocker(backend, lockerOptions)
   const leases = trackLeases(locker)
   const thief = createLocker(memory({ engine }), { holder: 'thief' })
+
+  const close = async () => {
+    backend.unfreeze()
+    await drive(clock, Promise.all([locker.close({ graceMs: 0 }), thief.close()]))
+    engine[Symbol.dispose]()
+  }
 
   return {
     locker,
@@ -84,7 +93,10 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
     async lose(name, how = 'deleted') {
       const live = leases.on(name)
       if (live.length === 0)
-        throw new InvalidArgumentError('name', `${quote(name)} is not held by the locker.`)
+        throw new InvalidArgumentError(
+          'name',
+          `${quote(name)} is not held by the locker (yet: an acquire that is under way needs await clock.settle() first).`,
+        )
       if (backend.isFrozen)
         throw new InvalidArgumentError('lose', 'needs an engine that answers: call unfreeze() first.')
       if (how === 'deleted') engine.deleteName(namespace, name)
@@ -95,6 +107,11 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
       const { holders = [], waiters = [] } = engine.inspect(namespace, name) ?? {}
       if (holders.length === 0)
         throw new InvalidArgumentError('name', `${quote(name)} is not held by anybody.`)
+      if (holders.some(({ mode }) => mode === 'permits'))
+        throw new InvalidArgumentError(
+          'name',
+          `${quote(name)} is a semaphore, whose permits nobody can take over; use lose(name).`,
+        )
       if (waiters.length > 0)
         throw new InvalidArgumentError(
           'name',
@@ -105,11 +122,8 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
     },
     freeze: () => backend.freeze(),
     unfreeze: () => backend.unfreeze(),
-    async [Symbol.asyncDispose]() {
-      backend.unfreeze()
-      await drive(clock, Promise.all([locker.close({ graceMs: 0 }), thief.close()]))
-      engine[Symbol.dispose]()
-    },
+    close,
+    [Symbol.asyncDispose]: close,
   }
 }
 

@@ -122,6 +122,23 @@ describe('weakened waiting', () => {
     assert.equal(wait.afterMs, 500)
   })
 
+  test('G6 poll: a waiter goes on in another session when its own has something unresolved', async () => {
+    const { clock, locker, rival, faults } = setUp('poll')
+    const held = await rival.acquire('n')
+    const wait = timed(clock, locker.acquire('n', { waitMs: Number.POSITIVE_INFINITY }))
+    await clock.advance(1)
+    faults.next('tryAcquire', { kind: 'error-after' })
+    for (let times = 0; times < 100; times++) faults.next('abandon', { kind: 'error-before' })
+    await assert.rejects(locker.tryAcquire('other'), { outcome: 'unknown' })
+    await clock.advance(LONGEST_POLL_MS * 2)
+    assert.equal(faults.count('openSession'), 2)
+    await held.release()
+    await clock.advance(LONGEST_POLL_MS)
+    // The first session is given up after a TTL; what the waiter has got does not ride on it.
+    await clock.advance(defaults.ttlMs * 2)
+    assert.equal((wait.value as { state: string }).state, 'held')
+  })
+
   test('T28 notify: hints that come at once, again and again, are no hot loop', async () => {
     const { clock, locker, rival, faults } = setUp('notify', { spuriousAfterMs: 0 })
     const held = await rival.acquire('n')

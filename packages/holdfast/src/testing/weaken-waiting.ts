@@ -6,7 +6,8 @@
  * const locker = createLocker(weakenWaiting(memory({ engine }), 'poll'))
  * ```
  */
-import { BackendUnavailableError, UnsupportedError } from '../core/errors.ts'
+import { calledOff } from '../core/backend-kit.ts'
+import { UnsupportedError } from '../core/errors.ts'
 import type { Backend, BackendSession, Call, Fencing, WatchEvent, WatchEventKind } from '../spi.ts'
 
 export interface WeakenWaitingOptions {
@@ -92,8 +93,7 @@ async function nextHint<F extends Fencing>(
     timer?.cancel()
     heard.abort()
   }
-  if (call.signal.aborted)
-    throw new BackendUnavailableError(backend.info.name, 'the wait was called off', 'unknown')
+  if (call.signal.aborted) throw calledOff(backend.info.name, call.signal, 'unknown')
 }
 
 /** Also returns when there will be no more events. */

@@ -46,10 +46,10 @@ export const breaks: readonly PlantedBreak[] = [
   {
     guarantee: 'G3',
     what: 'validity counts from the reply instead of the send time',
-    file: 'core/keeper.ts',
+    file: 'core/keep-alive.ts',
     find: 'if (reason === undefined) lease.confirm(result.since, result.ttlMs)',
     replaceBy:
-      'if (reason === undefined) lease.confirm({ monotonicMs: this.clock.monotonicMs(), wallMs: this.clock.wallMs() }, result.ttlMs)',
+      'if (reason === undefined) lease.confirm({ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }, result.ttlMs)',
     caughtBy: 'src/core/keeper.test.ts',
   },
   {
@@ -76,6 +76,14 @@ export const breaks: readonly PlantedBreak[] = [
     file: 'guards/rule.ts',
     find: "if (fence.token < highest.token) return stale(highest.token, 'a newer holder has been here')",
     replaceBy: '',
+    caughtBy: 'src/guards/memory.test.ts',
+  },
+  {
+    guarantee: 'G5',
+    what: 'a reader that brings a forgotten name back takes the floor away',
+    file: 'guards/rule.ts',
+    find: 'exclusiveBelow(fence, floor))',
+    replaceBy: 'null)',
     caughtBy: 'src/guards/memory.test.ts',
   },
   {

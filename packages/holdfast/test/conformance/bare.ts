@@ -1,8 +1,8 @@
 /** A backend with everything taken away that a backend may lack. */
 import { replace } from '../../src/testing/conformance/wrapping.ts'
-import type { Wrap } from './worlds.ts'
+import type { Wrap } from './clients.ts'
 
-export const bare: Wrap = (backend) =>
+export const bare: Wrap<'fenced'> = (backend) =>
   replace<'fenced'>(backend, {
     backend: ({ info, inspect }) => ({
       info: {

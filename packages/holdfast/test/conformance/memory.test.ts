@@ -2,8 +2,7 @@ import { describe, test } from 'vitest'
 import { describeBackend } from '../../src/testing/describe-backend.ts'
 import { weakenWaiting } from '../../src/testing/weaken-waiting.ts'
 import { bare } from './bare.ts'
-import { memoryExceptions } from './exceptions.ts'
-import { memoryWorld } from './worlds.ts'
+import { memoryExceptions, memoryWorld } from './memory-world.ts'
 
 describeBackend({
   name: 'memory',

@@ -9,14 +9,14 @@ import type { Clock } from '../../src/core/clock.ts'
 import { systemRandom } from '../../src/core/ids.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
-import { Clients, type Wrap } from './worlds.ts'
+import { Clients, type Wrap } from './clients.ts'
 
 export interface SqliteWorldOptions {
   readonly clock: Clock
   readonly passTime: (ms: number) => Promise<void>
   readonly ttlMs: number
   readonly resolutionMs: number
-  readonly wrap?: Wrap
+  readonly wrap?: Wrap<'fenced'>
 }
 
 /** Nothing here is about the disk, so nobody waits for it where the system keeps files in memory. */
@@ -67,7 +67,7 @@ export async function sqliteWorld(options: SqliteWorldOptions): Promise<World<'f
   }
 }
 
-export function sqliteWorldOnFakeClock(wrap?: Wrap): Promise<World<'fenced'>> {
+export function sqliteWorldOnFakeClock(wrap?: Wrap<'fenced'>): Promise<World<'fenced'>> {
   const clock = createFakeClock()
   const time = { clock, passTime: (ms: number) => clock.advance(ms), ttlMs: 1_000, resolutionMs: 1 }
   return sqliteWorld({ ...time, ...(wrap && { wrap }) })

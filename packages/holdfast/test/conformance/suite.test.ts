@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
 import { type BackendSuite, backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
-import { memoryWorld } from './worlds.ts'
+import { memoryWorld } from './memory-world.ts'
 
 /** A runner that collects and then runs, and tells what passed. */
 async function report(

@@ -1,17 +1,16 @@
 /** Counts what a property test has done: the number of runs and commands is part of what is promised. */
 import assert from 'node:assert/strict'
+import { newSeed } from '../seed.ts'
 
 export class Runs {
-  readonly seed: number
+  readonly seed = newSeed()
   readonly #title: string
   readonly #byKind = new Map<string, number>()
   #runs = 0
   #commands = 0
 
-  /** A new seed every time, so that every run of the tests looks elsewhere; HOLDFAST_MODEL_SEED repeats one. */
   constructor(title: string) {
     this.#title = title
-    this.seed = Number(process.env.HOLDFAST_MODEL_SEED ?? Date.now() % 2 ** 31)
   }
 
   begin(): void {

@@ -4,10 +4,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { describe, onTestFinished, test } from 'vitest'
-import { runChild } from './run-child.ts'
+import { startProgram } from '../start-program.ts'
 
 /** Node's exit code when only an await that can never end is left. */
 const UNSETTLED = 13
+
+const runChild = (name: string, ...given: string[]) =>
+  startProgram(join(import.meta.dirname, 'children', name), ...given)
 
 function sqliteFile(): string {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-process-'))

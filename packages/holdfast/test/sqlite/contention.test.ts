@@ -28,7 +28,7 @@ describe('four processes and one lock', () => {
       start('contend.ts', path, inside, turns, id, FOR_MS),
     )
     const outputs = await Promise.all(workers.map((worker) => worker.ended))
-    const reports = outputs.map((output) => JSON.parse(output) as Report)
+    const reports = outputs.map((lines) => JSON.parse(lines.join('\n')) as Report)
 
     // Whoever was inside appended its line there, so the order of the lines is the order of the turns.
     const lines = readFileSync(turns, 'utf8').trim().split('\n')

@@ -26,7 +26,7 @@ describe('opening by several processes', () => {
   test('six that create one file at once all get the same one', async () => {
     const path = join(freshFolder(), 'locks.db')
     const workers = Array.from({ length: 6 }, (_, index) => start('open.ts', path, `item ${index}`))
-    const lines = (await Promise.all(workers.map((worker) => worker.ended))).map((output) => output.trim())
+    const lines = (await Promise.all(workers.map((worker) => worker.ended))).flat()
     const [tokens, issuers] = [0, 1].map((at) =>
       lines.map((line) => line.replace('token ', '').split(' of ')[at]),
     )
@@ -70,8 +70,8 @@ describe('opening without the right to write', () => {
     chmodSync(folder, 0o777)
     chmodSync(path, 0o444)
     const before = statSync(path)
-    const output = await start('open.ts', path, 'x', stranger).ended
-    assert.match(output, /^UNSUPPORTED sqlite: ".*locks\.db" cannot be written by this process/)
+    const [said = ''] = await start('open.ts', path, 'x', stranger).ended
+    assert.match(said, /^UNSUPPORTED sqlite: ".*locks\.db" cannot be written by this process/)
     assert.equal(statSync(path).mtimeMs, before.mtimeMs)
   })
 
@@ -84,8 +84,8 @@ describe('opening without the right to write', () => {
     chmodSync(join(folder, '..'), 0o755)
     chmodSync(folder, 0o555)
     for (const each of [path, join(folder, 'new.db')]) {
-      const output = await start('open.ts', each, 'x', stranger).ended
-      assert.match(output, /^UNSUPPORTED sqlite: ".*inside" cannot be written by this process/)
+      const [said = ''] = await start('open.ts', each, 'x', stranger).ended
+      assert.match(said, /^UNSUPPORTED sqlite: ".*inside" cannot be written by this process/)
     }
     chmodSync(folder, 0o755)
   })

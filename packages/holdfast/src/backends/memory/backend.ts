@@ -1,4 +1,5 @@
 /** The SPI over an engine of this process. Every effect is applied within the call itself. */
+import { prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import type { Random } from '../../core/ids.ts'
 import type {
@@ -54,10 +55,8 @@ export class MemoryBackend implements Backend<'fenced'> {
     const id = String(handle.id)
     const session = engine.findSession(namespace, id)
     if (session === null) return null
-    const { ttlMs, holder, leftMs } = session
-    // Attaching prolongs nothing, so belief counts from when the engine last prolonged the session.
-    const agoMs = ttlMs - leftMs
-    const since = { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
+    const { ttlMs, holder } = session
+    const since = prolongedSince(now, session)
     return new MemorySession(this.#connection, { id, ttlMs, holder, since })
   }
 

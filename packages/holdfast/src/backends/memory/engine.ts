@@ -56,6 +56,7 @@ export interface MemoryEngineOptions {
   readonly random?: Random
 }
 
+/** Of its methods users see few: `MemoryEngine` in `index.ts`. */
 export class MemoryEngine implements Disposable {
   /** Tells this engine from every other, also after a restart of the process. */
   readonly id: string

@@ -13,17 +13,32 @@
  * const other = createLocker(memory({ engine }))
  * ```
  */
+import { checkIdentity } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
-import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
+import { defaultDriftMs } from '../../core/defaults.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkNamespace, checkText } from '../../core/names.ts'
-import { checkInteger, checkKnownOptions } from '../../core/options.ts'
+import { checkKnownOptions } from '../../core/options.ts'
 import type { Backend, BackendInfo } from '../../spi.ts'
 import { MemoryBackend } from './backend.ts'
-import { MemoryEngine } from './engine.ts'
+import { MemoryEngine as Engine, type MemoryEngineOptions } from './engine.ts'
 
-export { MemoryEngine, type MemoryEngineOptions } from './engine.ts'
+export type { MemoryEngineOptions } from './engine.ts'
+
+/** The engine as its users see it: they hand it to `memory`, and tests may look at it and do it harm. */
+export interface MemoryEngine extends Disposable {
+  /** Tells this engine from every other, also after a restart of the process. */
+  readonly id: string
+  readonly clock: Clock
+  /** Everything that the engine keeps; all zero when everything has been given back. */
+  stats(): { sessions: number; names: number; waiters: number; deadlines: number }
+  /** The holders and the data of a name vanish, as if an operator had deleted its record (T34). Nobody is told why. */
+  deleteName(namespace: string, name: string): void
+  /** Stops the engine's timer. What is waiting stays where it is. */
+  [Symbol.dispose](): void
+}
+
+export const MemoryEngine: new (options?: MemoryEngineOptions) => MemoryEngine = Engine
 
 export interface MemoryOptions {
   /** Share one to exclude each other. Default: an engine of its own. */
@@ -39,16 +54,14 @@ export interface MemoryOptions {
 
 export function memory(options: MemoryOptions = {}): Backend<'fenced'> {
   checkKnownOptions('memory options', options, ['engine', 'clock', 'random', 'namespace', 'issuer', 'epoch'])
-  if (options.engine !== undefined && !(options.engine instanceof MemoryEngine))
-    throw new InvalidArgumentError('engine', 'must be a MemoryEngine.')
-  const random = options.random ?? systemRandom
-  const engine =
-    options.engine ?? new MemoryEngine({ ...(options.clock && { clock: options.clock }), random })
+  const { clock, random = systemRandom } = options
+  const { engine = new Engine({ ...(clock && { clock }), random }) } = options
+  if (!(engine instanceof Engine)) throw new InvalidArgumentError('engine', 'must be a MemoryEngine.')
   return new MemoryBackend({
     engine,
     ownsEngine: options.engine === undefined,
     info: infoOf(engine, options),
-    clock: options.clock ?? engine.clock,
+    clock: clock ?? engine.clock,
     random,
   })
 }
@@ -63,14 +76,14 @@ export function sharedMemoryEngine(name: string): MemoryEngine {
 }
 
 function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenced'> {
-  const namespace = checkNamespace(options.namespace ?? defaults.namespace)
+  const { namespace, issuer = `memory:${engine.id}/${namespace}`, epoch } = checkIdentity(options)
   return {
     name: 'memory',
     scope: 'process',
     fencing: 'fenced',
     namespace,
-    issuer: checkText('issuer', options.issuer ?? `memory:${engine.id}/${namespace}`, limits.issuerBytes),
-    epoch: checkInteger('epoch', options.epoch ?? 0, { min: 0, max: limits.maxEpoch }),
+    issuer,
+    epoch,
     modes: ['exclusive', 'shared', 'permits'],
     waiting: 'queue',
     lockDelay: 'server',

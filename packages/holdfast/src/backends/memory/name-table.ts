@@ -54,7 +54,7 @@ export class NameTable {
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     const found = this.#names.get(session.namespace, name)
     if (found !== undefined && isInUse(found) && found.capacity !== capacity)
-      throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(found.capacity))
+      throw new CapacityMismatchError(name, capacity, found.capacity)
     const hasRoom =
       found === undefined ||
       (found.closedUntilMs <= nowMs && found.line.length === 0 && found.heldWeight + weight <= capacity)
@@ -121,11 +121,7 @@ export class NameTable {
   ): 'resized' | 'in-use' | 'not-found' {
     if (record === undefined || !isInUse(record)) return 'not-found'
     if (record.capacity === LOCK_CAPACITY)
-      throw new CapacityMismatchError(
-        record.name,
-        describeCapacity(capacity),
-        describeCapacity(LOCK_CAPACITY),
-      )
+      throw new CapacityMismatchError(record.name, capacity, record.capacity)
     if (record.heldWeight > capacity) return 'in-use'
     for (const waiter of record.line) if (waiter.weight > capacity) return 'in-use'
     record.capacity = capacity
@@ -179,8 +175,4 @@ function newClaim(session: Session, record: NameRecord, request: AcquireRequest,
 function notify(claim: Claim, outcome: WaitOutcome): void {
   for (const listener of claim.listeners) listener(outcome)
   claim.listeners.clear()
-}
-
-function describeCapacity(capacity: number): string {
-  return capacity === LOCK_CAPACITY ? 'a lock' : `a semaphore of ${capacity} permits`
 }

@@ -1,13 +1,14 @@
 /** Puts a backend together: checks its options, opens the file, and describes what it promises. */
+import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkNamespace, checkText } from '../../core/names.ts'
-import { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from '../../core/options.ts'
+import { checkText } from '../../core/names.ts'
+import { checkKnownOptions, checkNumber, checkOneOf } from '../../core/options.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { SqliteBackend } from './backend.ts'
-import { Engine } from './engine.ts'
+import { Connection } from './connection.ts'
 import { type FileSystemTypeOf, fileSystemTypeOf } from './file-checks.ts'
 import { type MachineIdentity, ownMachine } from './machine.ts'
 import { openFile, type Synchronous } from './open.ts'
@@ -46,12 +47,9 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
   checkKnownOptions('sqlite options', options, knownOptions)
   const path = checkPath((options as SqliteOptions | undefined)?.path)
   const { clock = systemClock, random = systemRandom } = options
-  const namespace = checkNamespace(options.namespace ?? defaults.namespace)
+  const { namespace, issuer, epoch } = checkIdentity(options)
   const synchronous = checkOneOf('synchronous', options.synchronous ?? 'normal', ['normal', 'full'])
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
-  const epoch = checkInteger('epoch', options.epoch ?? 0, { min: 0, max: limits.maxEpoch })
-  const issuer =
-    options.issuer === undefined ? undefined : checkText('issuer', options.issuer, limits.issuerBytes)
   const machine = options.machine === undefined ? ownMachine() : checkMachine(options.machine)
 
   const {
@@ -60,7 +58,7 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
     fileSystemTypeOf: typeOf = fileSystemTypeOf,
   } = surroundings
   const file = openFile({ path, machine, synchronous, random, patienceMs, fileSystemTypeOf: typeOf })
-  const engine = new Engine({
+  const connection = new Connection({
     file,
     synchronous,
     namespace,
@@ -71,7 +69,7 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
     ...(socketFolder !== undefined && { socketFolder }),
   })
   const described = { namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` }
-  return new SqliteBackend(engine, infoOf(described), random)
+  return new SqliteBackend(connection, infoOf(described), random)
 }
 
 /** A healthy neighbour needs milliseconds; right after a restart of the machine, many may come at once. */

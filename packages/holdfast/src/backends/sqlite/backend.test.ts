@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { SqliteWorld, watch } from '../../../test/sqlite/world.ts'
+import { type FullSession, SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
 import type { AcquireRequest } from '../../spi.ts'
@@ -12,13 +12,13 @@ const release = { keepForMs: 0 }
 
 describe('nothing is left behind', () => {
   test('G6 when everything was given back, in any way, no row remains', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     const held = request('held')
     await session.tryAcquire(held, call())
     const waiting = watch(session.enqueue(request('held'), call()))
-    const dying = await world.session(world.open(), 1_000)
+    const dying = await rig.session(rig.open(), 1_000)
     await dying.tryAcquire(request('dying', { lockDelayMs: 500 }), call())
     await session.tryAcquire(request('forced'), call())
     const kept = request('kept')
@@ -26,62 +26,62 @@ describe('nothing is left behind', () => {
     await session.setData(kept, 'for the next', call())
     await session.release(kept, { keepForMs: 700 }, call())
     await session.abandon(request('abandoned'), call())
-    await world.clock.advance(1_500)
+    await rig.clock.advance(1_500)
     await session.release(held, release, call())
     assert.equal(waiting.state, 'fulfilled')
     assert.equal(await client.forceRelease('forced', { kind: 'all' }, 'in the way', call()), 1)
     assert.equal(await client.forget('kept', call()), 'forgotten')
     await session.close(call())
-    assert.deepEqual(world.rows(), nothing)
+    assert.deepEqual(rig.rows(), nothing)
   })
 
   test('G6 T20 sessions that died are removed with everything by whoever writes next', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     for (let dead = 0; dead < 10; dead++) {
-      const session = await world.session(world.open(), 1_000)
+      const session = await rig.session(rig.open(), 1_000)
       for (let index = 0; index < 20; index++) await session.tryAcquire(request(`${dead}/${index}`), call())
       await session.abandon(request('x'), call())
       watch(session.enqueue(request('0/0'), call()))
     }
-    await world.clock.settle()
-    assert.deepEqual(world.rows(), { sessions: 10, holders: 200, waiters: 10, marks: 10, names: 0 })
-    await world.closeAll()
-    await world.clock.advance(1_000)
-    await world.session()
-    assert.deepEqual(world.rows(), { ...nothing, sessions: 1 })
+    await rig.clock.settle()
+    assert.deepEqual(rig.rows(), { sessions: 10, holders: 200, waiters: 10, marks: 10, names: 0 })
+    await rig.closeAll()
+    await rig.clock.advance(1_000)
+    await rig.session()
+    assert.deepEqual(rig.rows(), { ...nothing, sessions: 1 })
   })
 
   test('G6 a lock-delay and a hold-at-least leave no row when they are over', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client, 60_000)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client, 60_000)
     const asked = Array.from({ length: 10 }, (_, index) => request(`closed ${index}`))
     for (const each of asked) await session.tryAcquire(each, call())
     for (const each of asked) await session.release(each, { keepForMs: 100 }, call())
-    assert.equal(world.rows().names, 10)
-    await world.clock.advance(100)
+    assert.equal(rig.rows().names, 10)
+    await rig.clock.advance(100)
     await session.keepAlive({ held: [], waiting: [] }, call())
-    assert.deepEqual(world.rows(), { ...nothing, sessions: 1 })
+    assert.deepEqual(rig.rows(), { ...nothing, sessions: 1 })
   })
 
   test('T38 names that are used once leave nothing that grows', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     for (let round = 0; round < 20; round++) {
       const asked = Array.from({ length: 200 }, (_, index) => request(`order ${round}/${index}`))
       await Promise.all(asked.map((each) => session.tryAcquire(each, call())))
       await Promise.all(asked.map((each) => session.release(each, release, call())))
     }
-    assert.deepEqual(world.rows(), { ...nothing, sessions: 1 })
-    const [size] = world.sql('PRAGMA page_count')
+    assert.deepEqual(rig.rows(), { ...nothing, sessions: 1 })
+    const [size] = rig.sql('PRAGMA page_count')
     assert(Number(size?.page_count) < 400, `${size?.page_count} pages`)
   })
 })
 
 describe('names and namespaces', () => {
   test('SQL, wildcards and other scripts in names, labels, notes and data are only text', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open({ namespace: "x'; DROP TABLE holders; --" })
+    await using rig = new SqliteRig()
+    const client = rig.open({ namespace: "x'; DROP TABLE holders; --" })
     const nasty = [
       "'; DROP TABLE sessions; --",
       '%',
@@ -109,13 +109,13 @@ describe('names and namespaces', () => {
       )
     }
     assert.equal((await client.list('', call())).length, nasty.length)
-    assert.equal(world.rows().holders, nasty.length)
+    assert.equal(rig.rows().holders, nasty.length)
   })
 
   test('namespaces are separate worlds in one file, with one count of tokens', async () => {
-    await using world = new SqliteWorld()
-    const [red, blue] = [world.open({ namespace: 'red' }), world.open({ namespace: 'blue' })]
-    const [inRed, inBlue] = [await world.session(red), await world.session(blue)]
+    await using rig = new SqliteRig()
+    const [red, blue] = [rig.open({ namespace: 'red' }), rig.open({ namespace: 'blue' })]
+    const [inRed, inBlue] = [await rig.session(red), await rig.session(blue)]
     const [one, other] = [
       await inRed.tryAcquire(request('x'), call()),
       await inBlue.tryAcquire(request('x'), call()),
@@ -129,10 +129,10 @@ describe('names and namespaces', () => {
   })
 
   test('a session id belongs to one namespace', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const asked = { id: 'the same', ttlMs: 1_000, holder: 'x' }
-    await world.open({ namespace: 'red' }).openSession(asked, call())
-    await assert.rejects(world.open({ namespace: 'blue' }).openSession(asked, call()), (error) =>
+    await rig.open({ namespace: 'red' }).openSession(asked, call())
+    await assert.rejects(rig.open({ namespace: 'blue' }).openSession(asked, call()), (error) =>
       isHoldfastError(error, 'INVALID_ARGUMENT'),
     )
   })
@@ -140,27 +140,89 @@ describe('names and namespaces', () => {
 
 describe('T1 belief counts from the sending', () => {
   test('of a keep-alive and of the opening of a session, however long the file takes', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const openedAtMs = world.clock.monotonicMs()
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const openedAtMs = rig.clock.monotonicMs()
     const opening = client.openSession({ id: 'slow', ttlMs: 10_000, holder: 'h' }, call())
-    world.clock.block(700)
+    rig.clock.block(700)
     const session = await opening
     assert.equal(session.since.monotonicMs, openedAtMs)
-    const sentAtMs = world.clock.monotonicMs()
+    const sentAtMs = rig.clock.monotonicMs()
     const keeping = session.keepAlive({ held: [], waiting: [] }, call())
-    world.clock.block(900)
+    rig.clock.block(900)
     const kept = await keeping
     assert(kept.kind === 'alive')
     assert.equal(kept.since.monotonicMs, sentAtMs)
   })
+
+  test('G3 T64 of a grant: when the last keep-alive was sent, however long the file took', async () => {
+    await using rig = new SqliteRig()
+    const session = await rig.session()
+    const sentAtMs = rig.clock.monotonicMs()
+    const keeping = session.keepAlive({ held: [], waiting: [] }, call())
+    rig.clock.block(900)
+    await keeping
+    const result = await session.tryAcquire(request('x'), call())
+    assert(result.kind === 'granted')
+    assert.equal(result.grant.since.monotonicMs, sentAtMs)
+  })
+})
+
+describe('time has passed, and nobody has come by since: no timer has run', () => {
+  const leave = {
+    'a release': (holder: FullSession, held: AcquireRequest) => holder.release(held, release, call()),
+    'an abandon': (holder: FullSession, held: AcquireRequest) => holder.abandon(held, call()),
+    'a close': (holder: FullSession) => holder.close(call()),
+  }
+  for (const [what, step] of Object.entries(leave))
+    test(`G8 T20 the transaction of ${what} grants to the first that lives, and to no dead one`, async () => {
+      await using rig = new SqliteRig()
+      const client = rig.open()
+      const holder = await rig.session(client, 60_000)
+      const dying = await rig.session(client, 1_000)
+      const living = await rig.session(client, 60_000)
+      const [held, dead, next] = [request('x'), request('x'), request('x')]
+      await holder.tryAcquire(held, call())
+      const ended = watch(dying.enqueue(dead, call()))
+      await rig.until('the first is in line', () => rig.rows().waiters === 1)
+      const granted = watch(living.enqueue(next, call()))
+      await rig.until('both are in line', () => rig.rows().waiters === 2)
+      rig.clock.block(2_000)
+      await step(holder, held)
+      assert.deepEqual(
+        rig.sql('SELECT attempt FROM holders').map(({ attempt }) => attempt),
+        [next.attempt],
+      )
+      assert.deepEqual([ended.value?.kind, granted.value?.kind], ['session-gone', 'granted'])
+    })
+
+  test('T23 an abandon that comes after the time of its session does not take away the lock-delay', async () => {
+    await using rig = new SqliteRig()
+    const session = await rig.session()
+    const asked = request('x', { lockDelayMs: 60_000 })
+    await session.tryAcquire(asked, call())
+    rig.clock.block(session.ttlMs)
+    await session.abandon(asked, call())
+    const late = await rig.session()
+    assert.equal((await late.tryAcquire(request('x'), call())).kind, 'busy')
+  })
+})
+
+test('G6 an abandon that comes after the end of its session leaves no mark behind', async () => {
+  await using rig = new SqliteRig()
+  const session = await rig.session()
+  const asked = request('x')
+  await session.tryAcquire(asked, call())
+  await session.close(call())
+  await session.abandon(asked, call())
+  assert.deepEqual(rig.rows(), nothing)
 })
 
 describe('keep-alive', () => {
   test('10,000 leases cost one transaction and as many statements as one lease', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     const costWith = async (held: readonly AcquireRequest[]) => {
       const before = { ...client.statistics }
       const kept = await session.keepAlive({ held, waiting: [] }, call())
@@ -180,14 +242,14 @@ describe('keep-alive', () => {
   })
 
   test('T34 of 10,000 leases it names exactly those that are gone, each with its reason', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     const held = Array.from({ length: 10_000 }, (_, index) => request(`item ${index}`))
     await Promise.all(held.map((each) => session.tryAcquire(each, call())))
-    world.sql("DELETE FROM holders WHERE name IN ('item 17', 'item 4000')")
+    rig.sql("DELETE FROM holders WHERE name IN ('item 17', 'item 4000')")
     await client.forceRelease('item 9999', { kind: 'all' }, 'in the way', call())
-    await (await world.session()).tryAcquire(request('item 17'), call())
+    await (await rig.session()).tryAcquire(request('item 17'), call())
     const kept = await session.keepAlive({ held, waiting: [] }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual(kept.lost, [
@@ -198,36 +260,36 @@ describe('keep-alive', () => {
   })
 
   test('a keep-alive overtakes a backlog of requests, and does not take for lost what is still on its way', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     const asked = Array.from({ length: 5_000 }, (_, index) => request(`item ${index}`))
     const taking = Promise.all(asked.map((each) => session.tryAcquire(each, call())))
     const kept = await session.keepAlive({ held: [], waiting: asked }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual(kept.lost, [])
-    assert(Number(world.rows().holders) < 2_500, 'most of them are still waiting')
+    assert(Number(rig.rows().holders) < 2_500, 'most of them are still waiting')
     await taking
     const later = await session.keepAlive({ held: asked, waiting: [] }, call())
     assert(later.kind === 'alive' && later.lost.length === 0 && later.unlisted.length === 0)
   })
 
   test('T31 a session whose time is up is gone, although nobody has removed it', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session(world.open(), 1_000)
+    await using rig = new SqliteRig()
+    const session = await rig.session(rig.open(), 1_000)
     const held = request('x')
     await session.tryAcquire(held, call())
-    world.clock.block(1_000)
-    assert.equal(world.rows().sessions, 1)
+    rig.clock.block(1_000)
+    assert.equal(rig.rows().sessions, 1)
     assert.deepEqual(await session.keepAlive({ held: [held], waiting: [] }, call()), { kind: 'gone' })
-    assert.deepEqual(world.rows(), nothing)
+    assert.deepEqual(rig.rows(), nothing)
   })
 
   test('T31 what belonged to an expired session stays gone when its id is opened again', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
+    await using rig = new SqliteRig()
+    const client = rig.open()
     const asked = { id: 'the same', ttlMs: 1_000, holder: 'x' }
     const old = await client.openSession(asked, call())
-    world.clock.block(1_000)
+    rig.clock.block(1_000)
     await client.openSession(asked, call())
     assert.equal((await old.tryAcquire(request('x'), call())).kind, 'session-gone')
     assert.deepEqual(await old.keepAlive({ held: [], waiting: [] }, call()), { kind: 'gone' })
@@ -236,26 +298,26 @@ describe('keep-alive', () => {
 
 describe('the end of a client', () => {
   test('ends its waits, leaves its claims to their time, and no timer', async () => {
-    await using world = new SqliteWorld()
-    const [client, other] = [world.open(), world.open()]
-    const session = await world.session(client, 1_000)
+    await using rig = new SqliteRig()
+    const [client, other] = [rig.open(), rig.open()]
+    const session = await rig.session(client, 1_000)
     await session.tryAcquire(request('x'), call())
     const wait = watch(session.enqueue(request('x'), call()))
-    const stranger = await world.session(other, 60_000)
+    const stranger = await rig.session(other, 60_000)
     await client[Symbol.asyncDispose]()
     await client[Symbol.asyncDispose]()
-    await world.clock.advance(0)
+    await rig.clock.advance(0)
     assert(wait.state === 'rejected' && isHoldfastError(wait.error, 'CLOSED'))
-    assert.equal(world.clock.pendingTimers, 0)
+    assert.equal(rig.clock.pendingTimers, 0)
     assert.equal((await stranger.tryAcquire(request('x'), call())).kind, 'busy')
-    await world.clock.advance(1_000)
+    await rig.clock.advance(1_000)
     assert.equal((await stranger.tryAcquire(request('x'), call())).kind, 'granted')
   })
 })
 
 test('T12 an attempt that is asked again gets the same grant, with what it was left then', async () => {
-  await using world = new SqliteWorld()
-  const [first, second] = [await world.session(), await world.session()]
+  await using rig = new SqliteRig()
+  const [first, second] = [await rig.session(), await rig.session()]
   const held = request('x')
   await first.tryAcquire(held, call())
   await first.setData(held, 'left by the first', call())
@@ -270,29 +332,29 @@ test('T12 an attempt that is asked again gets the same grant, with what it was l
 
 describe('resizing', () => {
   test('who waits keeps its place, also when it asks again with the capacity that it knows', async () => {
-    await using world = new SqliteWorld()
-    const [holder, waiter] = [await world.session(), await world.session()]
+    await using rig = new SqliteRig()
+    const [holder, waiter] = [await rig.session(), await rig.session()]
     const [held, asked] = [permits('pool', 2, 3), permits('pool', 2, 3)]
     await holder.tryAcquire(held, call())
     const wait = watch(waiter.enqueue(asked, call()))
-    await world.clock.settle()
-    assert.equal(await world.open().resize('pool', 2, call()), 'resized')
+    await rig.clock.settle()
+    assert.equal(await rig.open().resize('pool', 2, call()), 'resized')
     const again = watch(waiter.enqueue(asked, call()))
     assert.equal((await waiter.tryAcquire(asked, call())).kind, 'busy')
     await holder.release(held, release, call())
-    await world.until('both are answered', () => wait.state === 'fulfilled' && again.state === 'fulfilled')
+    await rig.until('both are answered', () => wait.state === 'fulfilled' && again.state === 'fulfilled')
   })
 
   test('a larger capacity serves the line, in whatever client it waits', async () => {
-    await using world = new SqliteWorld()
-    const [holder, waiter] = [await world.session(), await world.session()]
+    await using rig = new SqliteRig()
+    const [holder, waiter] = [await rig.session(), await rig.session()]
     await holder.tryAcquire(permits('pool', 3, 3), call())
     const wait = watch(waiter.enqueue(permits('pool', 2, 3), call()))
-    await world.clock.settle()
-    const operator = world.open()
+    await rig.clock.settle()
+    const operator = rig.open()
     assert.equal(await operator.resize('pool', 2, call()), 'in-use')
     assert.equal(await operator.resize('pool', 5, call()), 'resized')
-    await world.until('the waiter is granted', () => wait.state === 'fulfilled')
+    await rig.until('the waiter is granted', () => wait.state === 'fulfilled')
     await assert.rejects(holder.tryAcquire(permits('pool', 1, 3), call()), (error) =>
       isHoldfastError(error, 'CAPACITY_MISMATCH'),
     )
@@ -300,8 +362,8 @@ describe('resizing', () => {
 })
 
 test('the factory gives a plain backend, with what it says about itself', async () => {
-  await using world = new SqliteWorld()
-  const { path, clock, machine } = world
+  await using rig = new SqliteRig()
+  const { path, clock, machine } = rig
   const backend = sqlite({ path, clock, machine, issuer: 'mine', epoch: 7, pollMs: 50 })
   const { name, scope, fencing, issuer, epoch, expirySlackMs } = backend.info
   assert.deepEqual(

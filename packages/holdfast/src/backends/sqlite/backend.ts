@@ -1,4 +1,5 @@
 /** The SPI over one SQLite file, shared by the processes of one machine. */
+import { prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
@@ -12,7 +13,7 @@ import type {
   SessionHandle,
   SessionRequest,
 } from '../../spi.ts'
-import type { Engine } from './engine.ts'
+import type { Connection } from './connection.ts'
 import { catchUp } from './line.ts'
 import { inspect, list } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
@@ -23,26 +24,26 @@ export class SqliteBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
   readonly clock: Clock
   readonly random: Random
-  readonly #engine: Engine
+  readonly #connection: Connection
 
-  constructor(engine: Engine, info: BackendInfo<'fenced'>, random: Random) {
+  constructor(connection: Connection, info: BackendInfo<'fenced'>, random: Random) {
     this.info = info
-    this.clock = engine.clock
+    this.clock = connection.clock
     this.random = random
-    this.#engine = engine
+    this.#connection = connection
   }
 
   /** What it has done so far, for tests and measurements. */
   get statistics(): Readonly<Statistics> {
-    return this.#engine.statistics
+    return this.#connection.statistics
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
-    const { namespace, machine } = this.#engine
+    const { namespace, machine } = this.#connection
     const { id, holder, ttlMs } = request
     const since = instantOf(this.clock)
-    const opened = await this.#engine.write(call, (tx) => {
-      this.#engine.checkFile(tx)
+    const opened = await this.#connection.write(call, (tx) => {
+      this.#connection.checkFile(tx)
       // A session that has expired is removed first, so that a late repetition does not bring it back (T31).
       catchUp(tx)
       const [row] = tx.sql.openSession.all(id, namespace, holder, ttlMs, tx.nowMs, machine.bootId)
@@ -50,34 +51,27 @@ export class SqliteBackend implements Backend<'fenced'> {
         throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
       return row
     })
-    return new SqliteSession(this.#engine, { id, no: opened.no, ttlMs: opened.ttl_ms, holder, since })
+    return new SqliteSession(this.#connection, { id, no: opened.no, ttlMs: opened.ttl_ms, holder, since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
     const id = String(handle.id)
     const now = instantOf(this.clock)
-    const found = await this.#engine.read(call, (sql, nowMs) =>
-      sql.findSession.first(id, this.#engine.namespace, nowMs),
+    const found = await this.#connection.read(call, (sql, nowMs) =>
+      sql.findSession.first(id, this.#connection.namespace, nowMs),
     )
     if (found === undefined) return null
-    // Attaching prolongs nothing, so belief counts from when the session was last prolonged.
-    const agoMs = now.monotonicMs - (found.expires_at - found.ttl_ms)
-    const since = { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
-    return new SqliteSession(this.#engine, {
-      id,
-      no: found.no,
-      ttlMs: found.ttl_ms,
-      holder: found.holder,
-      since,
-    })
+    const { no, holder, ttl_ms: ttlMs } = found
+    const since = prolongedSince(now, { ttlMs, leftMs: found.expires_at - now.monotonicMs })
+    return new SqliteSession(this.#connection, { id, no, ttlMs, holder, since })
   }
 
   inspect(name: string, call: Call): Promise<NameState | null> {
-    return this.#engine.read(call, (sql, nowMs) => inspect(sql, this.#place(name), nowMs))
+    return this.#connection.read(call, (sql, nowMs) => inspect(sql, this.#place(name), nowMs))
   }
 
   list(prefix: string, call: Call): Promise<readonly NameState[]> {
-    return this.#engine.read(call, (sql, nowMs) => list(sql, this.#engine.namespace, prefix, nowMs))
+    return this.#connection.read(call, (sql, nowMs) => list(sql, this.#connection.namespace, prefix, nowMs))
   }
 
   async check(
@@ -85,30 +79,30 @@ export class SqliteBackend implements Backend<'fenced'> {
     call: Call,
   ): Promise<boolean> {
     const { name, id, token } = holder
-    const found = await this.#engine.read(call, (sql, nowMs) =>
-      sql.check.first(this.#engine.namespace, name, token, id, nowMs),
+    const found = await this.#connection.read(call, (sql, nowMs) =>
+      sql.check.first(this.#connection.namespace, name, token, id, nowMs),
     )
     return found !== undefined
   }
 
   /** The reason is for core's events; the file does not keep it. */
   forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
-    return this.#engine.write(call, (tx) => forceRelease(tx, this.#place(name), target))
+    return this.#connection.write(call, (tx) => forceRelease(tx, this.#place(name), target))
   }
 
   resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
-    return this.#engine.write(call, (tx) => resize(tx, this.#place(name), capacity))
+    return this.#connection.write(call, (tx) => resize(tx, this.#place(name), capacity))
   }
 
   forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
-    return this.#engine.write(call, (tx) => forget(tx, this.#place(name)))
+    return this.#connection.write(call, (tx) => forget(tx, this.#place(name)))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#engine.close()
+    this.#connection.close()
   }
 
   #place(name: string): { readonly namespace: string; readonly name: string } {
-    return { namespace: this.#engine.namespace, name }
+    return { namespace: this.#connection.namespace, name }
   }
 }

@@ -15,7 +15,7 @@
  */
 import assert from 'node:assert/strict'
 import { CapacityMismatchError, type LossReason } from '../../core/errors.ts'
-import { type AcquireRequest, type Claim, LOCK_CAPACITY, type LostClaim } from '../../spi.ts'
+import type { AcquireRequest, Claim, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { catchUp, Places, promote, removeSession } from './line.ts'
 import type { Situation } from './statements.ts'
@@ -87,7 +87,7 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
   // Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
   if (situation.place !== null) return null
   if (situation.capacity !== null && situation.capacity !== capacity)
-    throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(situation.capacity))
+    throw new CapacityMismatchError(name, capacity, situation.capacity)
   const isClosed = situation.closed_until !== null
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
   const token = tx.drawToken()
@@ -159,24 +159,30 @@ export function keepAlive(
   claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
 ): Kept | null {
   const { sql } = tx
-  const { session } = owner
-  const listed = new Map([...claims.held, ...claims.waiting].map((claim) => [claim.attempt, claim]))
-  const attempts = JSON.stringify([...listed.keys()])
-  const [kept] = sql.keepAlive.all(session, tx.nowMs, attempts)
+  const { namespace, session } = owner
+  const listed = [...claims.held, ...claims.waiting]
+  const [kept] = sql.keepAlive.all(session, tx.nowMs, asList(listed), namespace)
   catchUp(tx)
   if (kept === undefined) return null
-  const missing = (JSON.parse(kept.missing) as string[]).map((attempt) => listed.get(attempt))
+  const missing = (JSON.parse(kept.missing) as number[]).map((index) => listed[index])
   const lost = missing
     .filter((claim) => claim !== undefined)
     .map((claim) => ({ attempt: claim.attempt, reason: whyLost(tx, owner, claim) }))
   return {
     lost,
     granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
-    unlisted:
-      kept.claims === listed.size - lost.length
-        ? []
-        : sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt })),
+    unlisted: kept.claims === listed.length - lost.length ? [] : unlisted(tx, owner, listed),
   }
+}
+
+function unlisted(tx: Transaction, { session }: Owner, listed: readonly Claim[]): Claim[] {
+  const attempts = JSON.stringify(listed.map(({ attempt }) => attempt))
+  return tx.sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt }))
+}
+
+/** Claims as the statements take them. */
+function asList(claims: readonly Claim[]): string {
+  return JSON.stringify(claims.map(({ name, attempt }) => [name, attempt]))
 }
 
 function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LossReason {
@@ -188,9 +194,8 @@ function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt
 
 /** Those that hold by now although they were listed as waiting. */
 function turnsOf(tx: Transaction, owner: Owner, waiting: readonly Claim[]): (Claim & Granted)[] {
-  const asked = JSON.stringify(waiting.map(({ name, attempt }) => [name, attempt]))
   return tx.sql.turns
-    .all(owner.namespace, owner.session, asked)
+    .all(owner.namespace, owner.session, asList(waiting))
     .map(({ name, attempt, token, data }) => ({ kind: 'granted', name, attempt, token, data }))
 }
 
@@ -199,8 +204,4 @@ export function closeSession(tx: Transaction, { session }: Owner): void {
   catchUp(tx)
   removeSession(tx, session, touched)
   for (const { namespace, name } of touched) promote(tx, namespace, name)
-}
-
-export function describeCapacity(capacity: number): string {
-  return capacity === LOCK_CAPACITY ? 'a lock' : `a semaphore of ${capacity} permits`
 }

@@ -10,6 +10,7 @@ import { openSqlite, type SqliteOptions } from './assemble.ts'
 
 export type { SqliteOptions } from './assemble.ts'
 export type { MachineIdentity } from './machine.ts'
+export type { Synchronous } from './open.ts'
 
 /** Opens the file at once, and throws if it cannot be used. */
 export function sqlite(options: SqliteOptions): Backend<'fenced'> {

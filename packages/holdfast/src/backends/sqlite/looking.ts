@@ -2,6 +2,7 @@
  * What operators see, read from one snapshot. Readers wait for nobody, so nothing is cleaned up on the way: what has
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
+import { compareNames } from '../../core/names.ts'
 import type { HolderState, NameState, WaiterState } from '../../spi.ts'
 import type { HolderRow, NamePlace, NameRow, Statements, WaiterRow } from './statements.ts'
 
@@ -40,7 +41,7 @@ function read(sql: Statements, namespace: string, from: string, before: string, 
   return [...found.values()]
     .map((sketch) => sketch.finish(nowMs))
     .filter((state) => state !== null)
-    .sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)))
+    .sort((a, b) => compareNames(a.name, b.name))
 }
 
 /** A name while its rows are being gathered. */

@@ -3,7 +3,7 @@ import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writ
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
-import { SqliteWorld } from '../../../test/sqlite/world.ts'
+import { SqliteRig } from '../../../test/sqlite/rig.ts'
 import { type ErrorCode, isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
@@ -24,32 +24,32 @@ function throwsTyped(open: () => unknown, code: ErrorCode, says: RegExp): void {
 
 describe('opening', () => {
   test('a missing folder is named', async () => {
-    await using world = new SqliteWorld()
-    const path = join(world.folder, 'no', 'such', 'locks.db')
-    throwsTyped(() => world.open({ path }), 'INVALID_ARGUMENT', /create ".*such" first/)
+    await using rig = new SqliteRig()
+    const path = join(rig.folder, 'no', 'such', 'locks.db')
+    throwsTyped(() => rig.open({ path }), 'INVALID_ARGUMENT', /create ".*such" first/)
     assert(!existsSync(path))
   })
 
   test('G1 a file with a second path is refused: it would have a second log, and every name two holders', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
-    linkSync(world.path, `${world.path}.twin`)
-    throwsTyped(() => world.open(), 'UNSUPPORTED', /more than one path/)
-    throwsTyped(() => world.open({ path: `${world.path}.twin` }), 'UNSUPPORTED', /mount the folder/)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
+    linkSync(rig.path, `${rig.path}.twin`)
+    throwsTyped(() => rig.open(), 'UNSUPPORTED', /more than one path/)
+    throwsTyped(() => rig.open({ path: `${rig.path}.twin` }), 'UNSUPPORTED', /mount the folder/)
     await assert.rejects(session.keepAlive({ held: [], waiting: [] }, call()), {
       code: 'BACKEND_UNAVAILABLE',
     })
-    rmSync(`${world.path}.twin`)
-    world.open()
-    const mounts = `36 35 98:0 /x ${world.path.replaceAll(' ', '\\040')} rw,noatime - ext4 /dev/root rw`
-    throwsTyped(() => checkOnePath(world.path, () => mounts), 'UNSUPPORTED', /itself is mounted/)
+    rmSync(`${rig.path}.twin`)
+    rig.open()
+    const mounts = `36 35 98:0 /x ${rig.path.replaceAll(' ', '\\040')} rw,noatime - ext4 /dev/root rw`
+    throwsTyped(() => checkOnePath(rig.path, () => mounts), 'UNSUPPORTED', /itself is mounted/)
   })
 
   test('a folder in place of the file is refused', async () => {
-    await using world = new SqliteWorld()
-    mkdirSync(world.path)
-    throwsTyped(() => world.open(), 'INVALID_ARGUMENT', /must name a file/)
+    await using rig = new SqliteRig()
+    mkdirSync(rig.path)
+    throwsTyped(() => rig.open(), 'INVALID_ARGUMENT', /must name a file/)
   })
 
   test('nonsense options are refused, and so is a database that no other process could share', () => {
@@ -74,45 +74,45 @@ describe('opening', () => {
   })
 
   test('a file that is no database is refused, and not touched', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     for (const content of ['x', 'SQLite format 2', 'not a database\n'.repeat(1_000)]) {
-      writeFileSync(world.path, content)
-      throwsTyped(() => world.open(), 'UNSUPPORTED', /is not an SQLite database/)
-      assert.equal(readFileSync(world.path, 'utf8'), content)
+      writeFileSync(rig.path, content)
+      throwsTyped(() => rig.open(), 'UNSUPPORTED', /is not an SQLite database/)
+      assert.equal(readFileSync(rig.path, 'utf8'), content)
     }
   })
 
   test("another program's database is refused, and not touched", async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     for (const prepare of ['', 'PRAGMA application_id = 7;', 'PRAGMA journal_mode = WAL;']) {
-      rmSync(world.path, { force: true })
-      const theirs = new DatabaseSync(world.path)
+      rmSync(rig.path, { force: true })
+      const theirs = new DatabaseSync(rig.path)
       theirs.exec(`${prepare} CREATE TABLE accounts (id INTEGER); PRAGMA user_version = ${SCHEMA_VERSION}`)
       theirs.close()
-      const before = readFileSync(world.path)
-      throwsTyped(() => world.open(), 'UNSUPPORTED', /of another program, and was left as it is/)
-      assert.deepEqual(readFileSync(world.path), before)
-      assert(!existsSync(`${world.path}-wal`) && !existsSync(`${world.path}-shm`))
+      const before = readFileSync(rig.path)
+      throwsTyped(() => rig.open(), 'UNSUPPORTED', /of another program, and was left as it is/)
+      assert.deepEqual(readFileSync(rig.path), before)
+      assert(!existsSync(`${rig.path}-wal`) && !existsSync(`${rig.path}-shm`))
     }
   })
 
   test('a database that says it is ours and is not is refused', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const broken = Buffer.alloc(4_096, 'x')
     broken.write('SQLite format 3\0', 'latin1')
     broken.writeInt32BE(APPLICATION_ID, 68)
-    writeFileSync(world.path, broken)
-    throwsTyped(() => world.open(), 'UNSUPPORTED', /is not an SQLite database/)
+    writeFileSync(rig.path, broken)
+    throwsTyped(() => rig.open(), 'UNSUPPORTED', /is not an SQLite database/)
   })
 
   test('an empty file becomes ours', async () => {
-    await using world = new SqliteWorld()
-    writeFileSync(world.path, '')
-    assert.deepEqual(await world.open().list('', call()), [])
+    await using rig = new SqliteRig()
+    writeFileSync(rig.path, '')
+    assert.deepEqual(await rig.open().list('', call()), [])
   })
 
   test('every shared file system is refused with the reason, and a local one is not', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const types = {
       NFS: 0x6969,
       CIFS: 0xff534d42,
@@ -126,7 +126,7 @@ describe('opening', () => {
       GFS2: 0x01161970,
       AFS: 0x5346414f,
     }
-    const { path, clock, machine } = world
+    const { path, clock, machine } = rig
     for (const [name, type] of Object.entries(types)) {
       const open = () => openSqlite({ path, clock, machine }, { fileSystemTypeOf: () => type })
       throwsTyped(open, 'UNSUPPORTED', new RegExp(`shared file system \\(${name}.*engine with a server`))
@@ -138,10 +138,10 @@ describe('opening', () => {
   })
 
   test('the path is taken literally, also when it looks like a URI or has quotes', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     for (const name of ['file:x?mode=memory', "it's a file.db", 'ä 日本 🦀.db']) {
-      const path = join(world.folder, name)
-      world.open({ path })
+      const path = join(rig.folder, name)
+      rig.open({ path })
       assert(existsSync(path), name)
     }
   })
@@ -149,17 +149,17 @@ describe('opening', () => {
 
 describe('the layout', () => {
   test('a newer version is refused: one of the two must not start', async () => {
-    await using world = new SqliteWorld()
-    world.open()
-    await world.closeAll()
-    world.sql(`PRAGMA user_version = ${SCHEMA_VERSION + 1}`)
-    throwsTyped(() => world.open(), 'UNSUPPORTED', /version 2 of the layout.*knows version 1.*upgrade/)
+    await using rig = new SqliteRig()
+    rig.open()
+    await rig.closeAll()
+    rig.sql(`PRAGMA user_version = ${SCHEMA_VERSION + 1}`)
+    throwsTyped(() => rig.open(), 'UNSUPPORTED', /version 2 of the layout.*knows version 1.*upgrade/)
   })
 
   test('a file of version 1 opens: holders exclude, waiters keep their turn, tokens go on', async () => {
-    await using world = new SqliteWorld()
-    writeFixture(world)
-    const client = world.open()
+    await using rig = new SqliteRig()
+    writeFixture(rig)
+    const client = rig.open()
     const session = await client.openSession({ id: 'someone else', ttlMs: 5_000, holder: 'new' }, call())
     assert.equal((await session.tryAcquire(request('held'), call())).kind, 'busy')
     const taken = await session.tryAcquire(request('noted'), call())
@@ -182,20 +182,20 @@ describe('the layout', () => {
   })
 
   test('what this release creates is version 1, to the letter: a change needs a new version', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const layout = () =>
-      world
+      rig
         .sql("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name")
         .map((row) => ({ ...row, sql: String(row.sql).replace(/\s+/g, ' ') }))
-    writeFixture(world)
+    writeFixture(rig)
     const expected = layout()
-    rmSync(world.path)
-    world.open()
+    rmSync(rig.path)
+    rig.open()
     assert.deepEqual(layout(), expected)
   })
 
-  function writeFixture(world: SqliteWorld): void {
-    const connection = new DatabaseSync(world.path)
+  function writeFixture(rig: SqliteRig): void {
+    const connection = new DatabaseSync(rig.path)
     connection.exec(readFileSync(fixture, 'utf8'))
     connection.close()
   }
@@ -203,8 +203,8 @@ describe('the layout', () => {
 
 describe('T71 the monotonic clock belongs to one boot', () => {
   test('what an earlier boot left is over, although its times lie ahead; data stays', async () => {
-    await using world = new SqliteWorld()
-    const before = await world.session()
+    await using rig = new SqliteRig()
+    const before = await rig.session()
     const held = request('x', { lockDelayMs: 60_000 })
     await before.tryAcquire(held, call())
     await before.setData(held, 'for the next', call())
@@ -213,31 +213,31 @@ describe('T71 the monotonic clock belongs to one boot', () => {
     await before.tryAcquire(kept, call())
     await before.release(kept, { keepForMs: 600_000 }, call())
     await before.abandon(request('y'), call())
-    await world.restart()
-    const after = await world.session(world.open({ clock: createFakeClock({ monotonicMs: 1 }) }))
-    assert.deepEqual(world.rows(), { sessions: 1, holders: 0, waiters: 0, marks: 0, names: 1 })
+    await rig.restart()
+    const after = await rig.session(rig.open({ clock: createFakeClock({ monotonicMs: 1 }) }))
+    assert.deepEqual(rig.rows(), { sessions: 1, holders: 0, waiters: 0, marks: 0, names: 1 })
     const taken = await after.tryAcquire(request('x'), call())
     assert(taken.kind === 'granted' && taken.grant.previousData === 'for the next')
     assert.equal((await after.tryAcquire(request('kept'), call())).kind, 'granted')
-    assert.equal(await world.open().attachSession(before.handle, call()), null)
+    assert.equal(await rig.open().attachSession(before.handle, call()), null)
   })
 
   test('within one boot, whoever opens the file leaves everything as it is', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     await session.tryAcquire(request('x'), call())
-    const before = world.rows()
-    world.open()
-    assert.deepEqual(world.rows(), before)
+    const before = rig.rows()
+    rig.open()
+    assert.deepEqual(rig.rows(), before)
   })
 
   test('another boot id while the file is open elsewhere is no restart, and is refused', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     const held = request('x')
     await session.tryAcquire(held, call())
     const machine = { bootId: 'a container of its own', timeNamespaceOffset: '0 0' }
-    const { path, clock } = world
+    const { path, clock } = rig
     const open = () => openSqlite({ path, clock, machine }, { patienceMs: 100 })
     throwsTyped(open, 'UNSUPPORTED', /shown another boot id/)
     const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
@@ -245,30 +245,30 @@ describe('T71 the monotonic clock belongs to one boot', () => {
   })
 
   test('another time namespace on the same boot is refused', async () => {
-    await using world = new SqliteWorld()
-    world.open()
-    const machine = { ...world.machine, timeNamespaceOffset: '-86400 0' }
-    throwsTyped(() => world.open({ machine }), 'UNSUPPORTED', /time namespaces/)
-    await world.closeAll()
-    throwsTyped(() => world.open({ machine }), 'UNSUPPORTED', /time namespaces/)
-    world.open()
+    await using rig = new SqliteRig()
+    rig.open()
+    const machine = { ...rig.machine, timeNamespaceOffset: '-86400 0' }
+    throwsTyped(() => rig.open({ machine }), 'UNSUPPORTED', /time namespaces/)
+    await rig.closeAll()
+    throwsTyped(() => rig.open({ machine }), 'UNSUPPORTED', /time namespaces/)
+    rig.open()
   })
 })
 
 describe('a file that is replaced while it is open', () => {
   test('ends the sessions of those who do not see the new one', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     const held = request('x')
     await session.tryAcquire(held, call())
-    for (const suffix of ['', '-wal', '-shm']) renameSync(world.path + suffix, `${world.path}.old${suffix}`)
+    for (const suffix of ['', '-wal', '-shm']) renameSync(rig.path + suffix, `${rig.path}.old${suffix}`)
     const isNotApplied = (error: unknown) =>
       isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
     await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), isNotApplied)
-    const newcomer = await world.session()
+    const newcomer = await rig.session()
     assert.equal((await newcomer.tryAcquire(request('x'), call())).kind, 'granted')
     await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), isNotApplied)
-    const [old, young] = [world.clients[0], world.clients[1]]
+    const [old, young] = [rig.clients[0], rig.clients[1]]
     assert.notEqual(old?.info.issuer, young?.info.issuer, 'their tokens are not comparable')
   })
 })

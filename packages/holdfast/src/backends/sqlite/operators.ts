@@ -1,7 +1,6 @@
 /** What an operator may do to a name, each as a step inside a transaction. */
 import { CapacityMismatchError } from '../../core/errors.ts'
 import { type ForceTarget, LOCK_CAPACITY } from '../../spi.ts'
-import { describeCapacity } from './claims.ts'
 import { catchUp, promote } from './line.ts'
 import type { NamePlace } from './statements.ts'
 import type { Transaction } from './transaction.ts'
@@ -30,8 +29,7 @@ export function resize(
   const heaviest = tx.sql.heaviestWaiter.first(namespace, name)
   const inUse = holders?.capacity ?? heaviest?.capacity ?? null
   if (inUse === null) return 'not-found'
-  if (inUse === LOCK_CAPACITY)
-    throw new CapacityMismatchError(name, describeCapacity(capacity), describeCapacity(inUse))
+  if (inUse === LOCK_CAPACITY) throw new CapacityMismatchError(name, capacity, inUse)
   if (Math.max(holders?.held ?? 0, heaviest?.weight ?? 0) > capacity) return 'in-use'
   tx.sql.resizeHolders.run(namespace, name, capacity)
   tx.sql.resizeWaiters.run(namespace, name, capacity)

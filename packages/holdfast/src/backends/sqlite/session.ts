@@ -13,7 +13,7 @@ import type {
   SessionHandle,
 } from '../../spi.ts'
 import * as claims from './claims.ts'
-import type { Engine } from './engine.ts'
+import type { Connection } from './connection.ts'
 import type { Work } from './lane.ts'
 
 export interface SessionFacts {
@@ -30,16 +30,16 @@ export class SqliteSession implements BackendSession<'fenced'> {
   readonly ttlMs: number
   readonly since: Instant
   readonly handle: SessionHandle
-  readonly #engine: Engine
+  readonly #connection: Connection
   readonly #owner: claims.Owner
   /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
   #prolongedAt: Instant
   /** Attempts that wait to be written: a keep-alive that overtakes them must not take them for lost. */
   readonly #onTheWay = new Set<string>()
 
-  constructor(engine: Engine, { id, no, ttlMs, holder, since }: SessionFacts) {
-    this.#engine = engine
-    this.#owner = { namespace: engine.namespace, session: no }
+  constructor(connection: Connection, { id, no, ttlMs, holder, since }: SessionFacts) {
+    this.#connection = connection
+    this.#owner = { namespace: connection.namespace, session: no }
     this.id = id
     this.ttlMs = ttlMs
     this.since = since
@@ -51,10 +51,10 @@ export class SqliteSession implements BackendSession<'fenced'> {
     listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'fenced'>> {
-    const { room, clock } = this.#engine
+    const { room, clock } = this.#connection
     const since = instantOf(clock)
-    const kept = await this.#engine.writeFirst(call, (tx) => {
-      this.#engine.checkFile(tx)
+    const kept = await this.#connection.writeFirst(call, (tx) => {
+      this.#connection.checkFile(tx)
       const hasArrived = ({ attempt }: Claim) => !this.#onTheWay.has(attempt)
       const arrived = { held: listed.held.filter(hasArrived), waiting: listed.waiting.filter(hasArrived) }
       const kept = claims.keepAlive(tx, this.#owner, arrived)
@@ -75,7 +75,7 @@ export class SqliteSession implements BackendSession<'fenced'> {
   }
 
   async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    const { room, wakeUps } = this.#engine
+    const { room, wakeUps } = this.#connection
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
     const { name, attempt } = request
     const admission = await this.#send(request, call, (tx) => {
@@ -101,14 +101,14 @@ export class SqliteSession implements BackendSession<'fenced'> {
   }
 
   abandon(claim: Claim, call: Call): Promise<void> {
-    return this.#engine.write(call, (tx) => {
+    return this.#connection.write(call, (tx) => {
       claims.abandon(tx, this.#owner, claim)
-      tx.afterCommit(() => this.#engine.room.abandoned(this.#owner.session, claim.attempt))
+      tx.afterCommit(() => this.#connection.room.abandoned(this.#owner.session, claim.attempt))
     })
   }
 
   setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
-    return this.#engine.write(call, (tx) => claims.setData(tx, this.#owner, claim, data))
+    return this.#connection.write(call, (tx) => claims.setData(tx, this.#owner, claim, data))
   }
 
   release(
@@ -116,11 +116,11 @@ export class SqliteSession implements BackendSession<'fenced'> {
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
-    return this.#engine.write(call, (tx) => claims.release(tx, this.#owner, claim, keepForMs))
+    return this.#connection.write(call, (tx) => claims.release(tx, this.#owner, claim, keepForMs))
   }
 
   close(call: Call): Promise<void> {
-    return this.#engine.write(call, (tx) => claims.closeSession(tx, this.#owner))
+    return this.#connection.write(call, (tx) => claims.closeSession(tx, this.#owner))
   }
 
   async #send<T>(request: AcquireRequest, call: Call, work: Work<T>): Promise<T> {
@@ -128,7 +128,7 @@ export class SqliteSession implements BackendSession<'fenced'> {
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     this.#onTheWay.add(attempt)
     try {
-      return await this.#engine.write(call, work)
+      return await this.#connection.write(call, work)
     } finally {
       this.#onTheWay.delete(attempt)
     }

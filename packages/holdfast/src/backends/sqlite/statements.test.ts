@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
-import { SqliteWorld } from '../../../test/sqlite/world.ts'
+import { SqliteRig } from '../../../test/sqlite/rig.ts'
 import { Database } from './database.ts'
 import { prepareStatements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 
 describe('the statements', () => {
-  test('find their rows by a key: none reads a whole table, or one list once per row of another', async () => {
-    await using world = new SqliteWorld()
-    world.open()
-    const connection = new DatabaseSync(world.path)
+  test('find their rows by a key: none but those of a whole session reads a whole table, or one list once per row of another', async () => {
+    await using rig = new SqliteRig()
+    rig.open()
+    const connection = new DatabaseSync(rig.path)
     const texts: string[] = []
     const listening = {
       prepare(sql: string) {
@@ -31,7 +31,9 @@ describe('the statements', () => {
         const isWhole = /^SCAN (?!meta\b|listed\b|asked\b|json_each\b|CONSTANT ROW)/.test(step)
         const readsOneEnd =
           /min\(|max\(/.test(sql) && /USING COVERING INDEX (sessions_by_expiry|names_by_closing)/.test(step)
-        assert(!isWhole || readsOneEnd, `${step}\n${sql}`)
+        // Holders have no index by session, on purpose: see schema.ts.
+        const isBySession = step === 'SCAN holders' && /holders\s+WHERE session = /.test(sql)
+        assert(!isWhole || readsOneEnd || isBySession, `${step}\n${sql}`)
       }
       const listAt = plan.findIndex((step) => /^SCAN (listed|asked)/.test(step))
       const tableAt = plan.findIndex((step) => /^SEARCH (holders|waiters|sessions)/.test(step))

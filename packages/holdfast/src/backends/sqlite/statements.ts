@@ -94,13 +94,15 @@ export function prepareStatements(database: Database) {
     findSession: query<{ no: number; ttl_ms: number; holder: string; expires_at: number }>(
       'SELECT no, ttl_ms, holder, expires_at FROM sessions WHERE id = ?1 AND namespace = ?2 AND expires_at > ?3',
     ),
-    /** Prolongs, and says how many claims the session has and which of the listed it has not. */
+    /** Prolongs, and says how many claims the session has and which of the listed, by number, it has not. */
     keepAlive: query<{ missing: string; claims: number }>(`
       UPDATE sessions SET expires_at = ?2 + ttl_ms WHERE no = ?1 AND expires_at > ?2
       RETURNING (
-        SELECT json_group_array(listed.value) FROM json_each(?3) AS listed
-        WHERE NOT EXISTS (SELECT 1 FROM holders WHERE session = ?1 AND attempt = listed.value)
-          AND NOT EXISTS (SELECT 1 FROM waiters WHERE session = ?1 AND attempt = listed.value)
+        SELECT json_group_array(listed.key) FROM json_each(?3) AS listed
+        WHERE NOT EXISTS (
+            SELECT 1 FROM holders WHERE namespace = ?4 AND name = listed.value ->> 0
+              AND attempt = listed.value ->> 1 AND session = ?1)
+          AND NOT EXISTS (SELECT 1 FROM waiters WHERE session = ?1 AND attempt = listed.value ->> 1)
       ) AS missing,
         (SELECT count(*) FROM holders WHERE session = ?1) + (SELECT count(*) FROM waiters WHERE session = ?1) AS claims`),
     unlisted: query<{ name: string; attempt: string }>(`

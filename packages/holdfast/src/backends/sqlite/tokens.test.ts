@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { copyFileSync, existsSync, rmSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
-import { SqliteWorld } from '../../../test/sqlite/world.ts'
+import { SqliteRig } from '../../../test/sqlite/rig.ts'
 import type { BackendSession } from '../../spi.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { Database } from './database.ts'
@@ -23,15 +23,15 @@ async function draw(session: BackendSession<'fenced'>, name = 'x'): Promise<bigi
 
 describe('tokens', () => {
   test('G2 T38 they start at 1 and rise over all names, namespaces and clients, and through reopening', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const tokens: bigint[] = []
     for (let round = 0; round < 3; round++) {
       const [red, blue] = [
-        await world.session(world.open({ namespace: 'red' })),
-        await world.session(world.open({ namespace: 'blue' })),
+        await rig.session(rig.open({ namespace: 'red' })),
+        await rig.session(rig.open({ namespace: 'blue' })),
       ]
       for (const session of [red, blue, blue, red]) tokens.push(await draw(session), await draw(session, 'y'))
-      await world.closeAll()
+      await rig.closeAll()
     }
     assert.deepEqual(
       tokens,
@@ -40,51 +40,51 @@ describe('tokens', () => {
   })
 
   test('G2 T68 after a restart of the machine counting goes on where nothing was given out', async () => {
-    await using world = new SqliteWorld()
-    const before = await draw(await world.session())
-    await world.restart()
-    const after = await draw(await world.session())
+    await using rig = new SqliteRig()
+    const before = await draw(await rig.session())
+    await rig.restart()
+    const after = await draw(await rig.session())
     assert.equal(before, 1n)
     assert.equal(after, 1n + block, 'everything that was reserved may have been used')
-    assert.equal(await draw(await world.session()), after + 1n)
-    await world.restart()
-    assert.equal(await draw(await world.session()), after + block)
+    assert.equal(await draw(await rig.session()), after + 1n)
+    await rig.restart()
+    assert.equal(await draw(await rig.session()), after + block)
   })
 
   test('G2 T38 T68 no token repeats after a power failure, which undoes what did not wait for the disk', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const seen = new Set<bigint>()
     for (let failure = 0; failure < 3; failure++) {
-      const session = await world.session()
+      const session = await rig.session()
       // The first grant follows a reservation, which has waited for the disk: this much survives.
       seen.add(await draw(session))
-      const restore = snapshot(world)
+      const restore = snapshot(rig)
       for (let index = 0; index < 50; index++) seen.add(await draw(session))
-      await world.restart()
+      await rig.restart()
       restore()
     }
     assert.equal(seen.size, 3 * 51)
   })
 
   test('G2 the power may fail again before anything was drawn after the restart', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     const first = await draw(session)
-    const restore = snapshot(world)
-    await world.restart()
-    await world.session()
-    await world.restart()
+    const restore = snapshot(rig)
+    await rig.restart()
+    await rig.session()
+    await rig.restart()
     restore()
-    assert((await draw(await world.session())) >= first + block)
+    assert((await draw(await rig.session())) >= first + block)
   })
 
   test('G2 a token is used only after its reservation has waited for the disk', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    await world.closeAll()
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    await rig.closeAll()
     assert.equal(client.statistics.reservations, 0, 'whoever only looks reserves nothing')
     const log: string[] = []
-    const connection = recorded(new DatabaseSync(world.path), log)
+    const connection = recorded(new DatabaseSync(rig.path), log)
     const database = new Database(connection, 'normal', noStatistics())
     const sql = prepareStatements(database)
     connection.exec('PRAGMA synchronous = normal')
@@ -108,16 +108,16 @@ describe('tokens', () => {
   })
 
   test('G2 T37 the file itself refuses a count beyond what is reserved', async () => {
-    await using world = new SqliteWorld()
-    await draw(await world.session())
-    assert.throws(() => world.sql('UPDATE meta SET next_token = reserved_token + 1'), /CHECK constraint/)
+    await using rig = new SqliteRig()
+    await draw(await rig.session())
+    assert.throws(() => rig.sql('UPDATE meta SET next_token = reserved_token + 1'), /CHECK constraint/)
   })
 
   test('G2 when a block is used up in the middle of a batch, the batch is repeated after a reservation', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     await draw(session)
-    world.sql('UPDATE meta SET next_token = reserved_token - 3')
+    rig.sql('UPDATE meta SET next_token = reserved_token - 3')
     const asked = Array.from({ length: 8 }, (_, index) => request(`item ${index}`))
     const results = await Promise.all(asked.map((each) => session.tryAcquire(each, call())))
     const tokens = results.map((result) => (result.kind === 'granted' ? result.grant.token : 0n))
@@ -125,14 +125,14 @@ describe('tokens', () => {
       tokens,
       asked.map((_, index) => block - 2n + BigInt(index)),
     )
-    assert.equal(world.clients[0]?.statistics.reservations, 2)
+    assert.equal(rig.clients[0]?.statistics.reservations, 2)
   })
 
   test('G2 the counter survives everything up to 2^52 exactly', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     await draw(session)
-    world.sql('UPDATE meta SET next_token = ?, reserved_token = ?', 2n ** 52n - 5n, 2n ** 52n + 5n)
+    rig.sql('UPDATE meta SET next_token = ?, reserved_token = ?', 2n ** 52n - 5n, 2n ** 52n + 5n)
     assert.equal(await draw(session), 2n ** 52n - 5n)
     assert.equal(await draw(session), 2n ** 52n - 4n)
   })
@@ -141,13 +141,13 @@ describe('tokens', () => {
 const sideFiles = ['', '-wal', '-shm']
 
 /** Keeps the file as it is now; the returned function puts it back. */
-function snapshot(world: SqliteWorld): () => void {
-  for (const suffix of sideFiles) copyFileSync(world.path + suffix, `${world.path}.kept${suffix}`)
+function snapshot(rig: SqliteRig): () => void {
+  for (const suffix of sideFiles) copyFileSync(rig.path + suffix, `${rig.path}.kept${suffix}`)
   return () => {
-    for (const suffix of sideFiles) rmSync(world.path + suffix, { force: true })
+    for (const suffix of sideFiles) rmSync(rig.path + suffix, { force: true })
     for (const suffix of sideFiles)
-      if (existsSync(`${world.path}.kept${suffix}`))
-        copyFileSync(`${world.path}.kept${suffix}`, world.path + suffix)
+      if (existsSync(`${rig.path}.kept${suffix}`))
+        copyFileSync(`${rig.path}.kept${suffix}`, rig.path + suffix)
   }
 }
 

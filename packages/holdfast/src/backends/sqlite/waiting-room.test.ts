@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { describe, test } from 'vitest'
-import { SqliteWorld, watch } from '../../../test/sqlite/world.ts'
+import { SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
 import { call, request, shared } from '../../testing/conformance/requests.ts'
@@ -15,18 +15,18 @@ const release = { keepForMs: 0 }
 describe('those who wait', () => {
   test('T28 1,000 waiters cost as many statements per poll as one', async () => {
     const costOfPolls = async (waiters: number) => {
-      await using world = new SqliteWorld()
-      const [holding, waiting] = [world.open(), world.open()]
-      const [holder, waiter] = [await world.session(holding, 600_000), await world.session(waiting, 600_000)]
+      await using rig = new SqliteRig()
+      const [holding, waiting] = [rig.open(), rig.open()]
+      const [holder, waiter] = [await rig.session(holding, 600_000), await rig.session(waiting, 600_000)]
       await holder.tryAcquire(request('x'), call())
       const waits = Array.from({ length: waiters }, () => watch(waiter.enqueue(request('x'), call())))
-      await world.clock.advance(1_000)
+      await rig.clock.advance(1_000)
       const before = { ...waiting.statistics }
       for (let round = 0; round < 10; round++) {
         // Somebody writes, so that there is something to look at.
         await holder.setData({ name: 'y', attempt: 'z' }, 'nothing', call())
         await holder.tryAcquire(request(`other ${round}`), call())
-        await world.clock.advance(1_000)
+        await rig.clock.advance(1_000)
       }
       assert(waits.every((wait) => wait.state === 'pending'))
       const polls = waiting.statistics.polls - before.polls
@@ -38,191 +38,188 @@ describe('those who wait', () => {
   })
 
   test('a poll of a file that nobody has written to asks for nobody', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client, 600_000)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client, 600_000)
     await session.tryAcquire(request('x'), call())
     watch(session.enqueue(request('x'), call()))
-    await world.clock.advance(2_000)
+    await rig.clock.advance(2_000)
     const before = { ...client.statistics }
-    await world.clock.advance(10_000)
+    await rig.clock.advance(10_000)
     const polls = client.statistics.polls - before.polls
     assert.equal((client.statistics.statements - before.statements) / polls, 3)
   })
 
   test('G10 the first in line takes over when the holder expires, at that very moment', async () => {
-    await using world = new SqliteWorld()
-    const [holder, waiter] = [await world.session(undefined, 1_000), await world.session(undefined, 600_000)]
+    await using rig = new SqliteRig()
+    const [holder, waiter] = [await rig.session(undefined, 1_000), await rig.session(undefined, 600_000)]
     await holder.tryAcquire(request('x'), call())
     const wait = watch(waiter.enqueue(request('x'), call()))
-    await world.clock.advance(999)
+    await rig.clock.advance(999)
     assert.equal(wait.state, 'pending')
-    await world.clock.advance(1 + 2)
+    await rig.clock.advance(1 + 2)
     assert.equal(wait.state, 'fulfilled')
   })
 
   test('G10 T20 dead waiters are passed over, all together, when they expire', async () => {
-    await using world = new SqliteWorld()
-    const [holder, living] = [
-      await world.session(undefined, 600_000),
-      await world.session(undefined, 600_000),
-    ]
+    await using rig = new SqliteRig()
+    const [holder, living] = [await rig.session(undefined, 600_000), await rig.session(undefined, 600_000)]
     const held = request('x')
     await holder.tryAcquire(held, call())
     for (let dead = 0; dead < 20; dead++) {
-      const client = world.open()
-      watch((await world.session(client, 1_000)).enqueue(request('x'), call()))
-      await world.clock.settle()
+      const client = rig.open()
+      watch((await rig.session(client, 1_000)).enqueue(request('x'), call()))
+      await rig.clock.settle()
       await client[Symbol.asyncDispose]()
     }
     const wait = watch(living.enqueue(request('x'), call()))
-    await world.clock.settle()
+    await rig.clock.settle()
     await holder.release(held, release, call())
-    await world.clock.advance(1_000 + (world.clients[0]?.info.expirySlackMs ?? 0))
+    await rig.clock.advance(1_000 + (rig.clients[0]?.info.expirySlackMs ?? 0))
     assert.equal(wait.state, 'fulfilled')
-    assert.deepEqual(world.rows(), { sessions: 2, holders: 1, waiters: 0, marks: 0, names: 0 })
+    assert.deepEqual(rig.rows(), { sessions: 2, holders: 1, waiters: 0, marks: 0, names: 0 })
   })
 
   test('G10 when a semaphore has room for the second but its first in line dies, the second is served', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     const [holder, dying, living] = [
-      await world.session(undefined, 600_000),
-      await world.session(undefined, 1_000),
-      await world.session(undefined, 600_000),
+      await rig.session(undefined, 600_000),
+      await rig.session(undefined, 1_000),
+      await rig.session(undefined, 600_000),
     ]
     const five = (weight: number) => request('pool', { mode: 'permits', weight, capacity: 5 })
     await holder.tryAcquire(five(3), call())
     const first = watch(dying.enqueue(five(4), call()))
     const second = watch(living.enqueue(five(2), call()))
-    await world.clock.advance(990)
+    await rig.clock.advance(990)
     assert.equal(second.state, 'pending', 'nobody overtakes')
-    await world.clock.advance(20)
+    await rig.clock.advance(20)
     assert.deepEqual([first.state, first.value], ['fulfilled', { kind: 'session-gone' }])
     assert.equal(second.state, 'fulfilled')
   })
 
   test('T65 a grant that was handed over counts from the last keep-alive of the waiter, not from the push', async () => {
-    await using world = new SqliteWorld()
-    const [holder, waiter] = [await world.session(undefined, 60_000), await world.session(undefined, 10_000)]
+    await using rig = new SqliteRig()
+    const [holder, waiter] = [await rig.session(undefined, 60_000), await rig.session(undefined, 10_000)]
     const [held, asked] = [request('x'), request('x')]
     await holder.tryAcquire(held, call())
     const wait = watch(waiter.enqueue(asked, call()))
-    await world.clock.advance(4_000)
+    await rig.clock.advance(4_000)
     const kept = await waiter.keepAlive({ held: [], waiting: [asked] }, call())
-    await world.clock.advance(3_000)
+    await rig.clock.advance(3_000)
     await holder.release(held, release, call())
-    await world.until('granted', () => wait.state === 'fulfilled')
+    await rig.until('granted', () => wait.state === 'fulfilled')
     assert(kept.kind === 'alive' && wait.value?.kind === 'granted')
     assert.deepEqual(wait.value.grant.since, kept.since)
   })
 
   test('a keep-alive brings a grant whose wake-up got lost, and ends the wait too', async () => {
-    await using world = new SqliteWorld()
-    const elsewhere = world.open({}, { socketFolder: join(world.folder, 'elsewhere') })
-    const [holder, waiter] = [await world.session(elsewhere), await world.session()]
+    await using rig = new SqliteRig()
+    const elsewhere = rig.open({}, { socketFolder: join(rig.folder, 'elsewhere') })
+    const [holder, waiter] = [await rig.session(elsewhere), await rig.session()]
     const [held, asked] = [request('x'), request('x')]
     await holder.tryAcquire(held, call())
     const wait = watch(waiter.enqueue(asked, call()))
-    await world.clock.settle()
+    await rig.clock.settle()
     await holder.release(held, release, call())
     const kept = await waiter.keepAlive({ held: [], waiting: [asked] }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual(kept.lost, [])
     assert.equal(kept.granted[0]?.attempt, asked.attempt)
-    await world.clock.settle()
+    await rig.clock.settle()
     assert(wait.value?.kind === 'granted')
     assert.equal(wait.value.grant.token, kept.granted[0]?.token)
   })
 
   test('who is released by force before hearing of the grant does not get it', async () => {
-    await using world = new SqliteWorld()
-    const elsewhere = world.open({}, { socketFolder: join(world.folder, 'elsewhere') })
-    const [holder, waiter] = [await world.session(elsewhere), await world.session()]
+    await using rig = new SqliteRig()
+    const elsewhere = rig.open({}, { socketFolder: join(rig.folder, 'elsewhere') })
+    const [holder, waiter] = [await rig.session(elsewhere), await rig.session()]
     const held = request('x')
     await holder.tryAcquire(held, call())
     const wait = watch(waiter.enqueue(request('x'), call()))
-    await world.clock.settle()
+    await rig.clock.settle()
     await holder.release(held, release, call())
     assert.equal(await elsewhere.forceRelease('x', { kind: 'all' }, 'in the way', call()), 1)
-    await world.clock.advance(500)
+    await rig.clock.advance(500)
     assert(wait.state === 'rejected' && isHoldfastError(wait.error, 'BACKEND_UNAVAILABLE'))
     assert.equal(wait.error.outcome, 'not-applied')
   })
 
   test('T73 an abandon through another client of the session ends the wait here', async () => {
-    await using world = new SqliteWorld()
-    const [holder, waiter] = [await world.session(), await world.session()]
+    await using rig = new SqliteRig()
+    const [holder, waiter] = [await rig.session(), await rig.session()]
     await holder.tryAcquire(request('x'), call())
     const asked = request('x')
     const wait = watch(waiter.enqueue(asked, call()))
-    await world.clock.settle()
-    const twin = await world.open().attachSession(waiter.handle, call())
+    await rig.clock.settle()
+    const twin = await rig.open().attachSession(waiter.handle, call())
     await twin?.abandon(asked, call())
-    await world.clock.advance(500)
+    await rig.clock.advance(500)
     assert(wait.state === 'rejected' && isHoldfastError(wait.error, 'BACKEND_UNAVAILABLE'))
-    assert.deepEqual([world.rows().waiters, world.rows().marks], [0, 1])
+    assert.deepEqual([rig.rows().waiters, rig.rows().marks], [0, 1])
   })
 
   test('an abandon in another session with the same attempt disturbs nobody', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const [holder, waiter] = [await world.session(client), await world.session(client)]
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const [holder, waiter] = [await rig.session(client), await rig.session(client)]
     await holder.tryAcquire(request('x'), call())
     const asked = request('x')
     const wait = watch(waiter.enqueue(asked, call()))
     await holder.abandon(asked, call())
-    await world.clock.settle()
+    await rig.clock.settle()
     assert.equal(wait.state, 'pending')
   })
 
   test('readers that stand next to each other are all served by one release, in several clients', async () => {
-    await using world = new SqliteWorld()
-    const writer = await world.session()
+    await using rig = new SqliteRig()
+    const writer = await rig.session()
     const held = request('x')
     await writer.tryAcquire(held, call())
-    const readers = [await world.session(), await world.session(), await world.session()]
+    const readers = [await rig.session(), await rig.session(), await rig.session()]
     const waits: ReturnType<typeof watch>[] = []
     for (const reader of [...readers, ...readers]) {
       waits.push(watch(reader.enqueue(shared('x'), call())))
-      await world.clock.settle()
+      await rig.clock.settle()
     }
     const behind = watch(writer.enqueue(request('x'), call()))
-    await world.clock.settle()
+    await rig.clock.settle()
     await writer.release(held, release, call())
-    await world.until('all readers read', () => waits.every((wait) => wait.state === 'fulfilled'))
+    await rig.until('all readers read', () => waits.every((wait) => wait.state === 'fulfilled'))
     assert.equal(behind.state, 'pending')
   })
 
   test('nobody polls when nobody waits, and nothing is left armed', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     const held = request('x')
     await session.tryAcquire(held, call())
     const wait = watch(session.enqueue(request('x'), call()))
-    await world.clock.advance(0)
-    assert.equal(world.clock.pendingTimers, 1)
+    await rig.clock.advance(0)
+    assert.equal(rig.clock.pendingTimers, 1)
     await session.release(held, release, call())
     assert.equal(wait.state, 'fulfilled')
-    await world.clock.advance(0)
-    assert.equal(world.clock.pendingTimers, 0)
+    await rig.clock.advance(0)
+    assert.equal(rig.clock.pendingTimers, 0)
   })
 
   test('a file that cannot be written for a while is not hammered, and the wait goes on', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const [holder, waiter] = [await world.session(undefined, 1_000), await world.session(client, 600_000)]
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const [holder, waiter] = [await rig.session(undefined, 1_000), await rig.session(client, 600_000)]
     await holder.tryAcquire(request('x'), call())
     const wait = watch(waiter.enqueue(request('x'), call()))
-    await world.clock.settle()
-    world.sql(
+    await rig.clock.settle()
+    rig.sql(
       "CREATE TRIGGER fire BEFORE DELETE ON sessions BEGIN SELECT RAISE(ABORT, 'the disk is on fire'); END",
     )
-    await world.clock.advance(6_000)
+    await rig.clock.advance(6_000)
     assert.equal(wait.state, 'pending')
     assert(client.statistics.polls <= 30, `${client.statistics.polls} polls in 6 s`)
-    world.sql('DROP TRIGGER fire')
-    await world.clock.advance(500)
+    rig.sql('DROP TRIGGER fire')
+    await rig.clock.advance(500)
     assert.equal(wait.state, 'fulfilled')
   })
 

@@ -10,6 +10,7 @@
  * when time alone may have changed something: a session expires, or a name opens. A look that finds that nobody has
  * written to the file since the last asks nothing else, so 1,000 waiters cost as little as one (T28).
  */
+import { calledOff } from '../../core/backend-kit.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import { publicIdOf, type Random } from '../../core/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
@@ -69,10 +70,7 @@ export class WaitingRoom {
   /** Whoever adds somebody calls `armForNewcomers` afterwards. */
   add(waiter: Waiter): void {
     const { signal } = waiter
-    const onAbort = () =>
-      this.#leave(entry, () =>
-        waiter.reject(unavailable('the wait was called off', 'unknown', signal.reason)),
-      )
+    const onAbort = () => this.#leave(entry, () => waiter.reject(calledOff('sqlite', signal, 'unknown')))
     const entry = { waiter, stopListening: () => signal.removeEventListener('abort', onAbort) }
     const id = publicIdOf(waiter.attempt)
     this.#entries.set(id, [...(this.#entries.get(id) ?? []), entry])

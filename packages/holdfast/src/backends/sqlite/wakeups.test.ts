@@ -3,7 +3,7 @@ import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, statSync, utim
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, test } from 'vitest'
-import { type FullSession, SqliteWorld, watch } from '../../../test/sqlite/world.ts'
+import { type FullSession, SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { publicIdOf } from '../../core/ids.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import type { SqliteBackend } from './backend.ts'
@@ -18,17 +18,13 @@ interface Scene {
 }
 
 /** One client holds what another waits for. */
-async function waiting(
-  world: SqliteWorld,
-  holding = world.open(),
-  waitingClient = world.open(),
-): Promise<Scene> {
-  const holder = { client: holding, session: await world.session(holding) }
-  const waiter = { client: waitingClient, session: await world.session(waitingClient) }
+async function waiting(rig: SqliteRig, holding = rig.open(), waitingClient = rig.open()): Promise<Scene> {
+  const holder = { client: holding, session: await rig.session(holding) }
+  const waiter = { client: waitingClient, session: await rig.session(waitingClient) }
   const [held, asked] = [request('x'), request('x')]
   await holder.session.tryAcquire(held, call())
   const wait = watch(waiter.session.enqueue(asked, call()))
-  await world.clock.settle()
+  await rig.clock.settle()
   assert.equal(wait.state, 'pending')
   return {
     holder,
@@ -42,174 +38,170 @@ async function waiting(
 
 describe('wake-ups', () => {
   test('a release wakes the next in line over its socket, without any poll', async () => {
-    await using world = new SqliteWorld()
-    const { holder, waiter, wait, release } = await waiting(world)
+    await using rig = new SqliteRig()
+    const { holder, waiter, wait, release } = await waiting(rig)
     await release()
-    await world.until('the waiter is granted', () => wait.state === 'fulfilled')
+    await rig.until('the waiter is granted', () => wait.state === 'fulfilled')
     assert.equal(holder.client.statistics.wakeUpsSent, 1)
     assert.equal(waiter.client.statistics.wakeUpsReceived, 1)
     assert.equal(waiter.client.statistics.polls, 0)
   })
 
   test('within one client no socket is needed', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const { wait, release } = await waiting(world, client, client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const { wait, release } = await waiting(rig, client, client)
     await release()
-    await world.until('the waiter is granted', () => wait.state === 'fulfilled')
+    await rig.until('the waiter is granted', () => wait.state === 'fulfilled')
     assert.equal(client.statistics.wakeUpsSent, 0)
   })
 
   test('T28 G9 one release sends one message, however many wait', async () => {
-    await using world = new SqliteWorld()
-    const { holder, waiter, wait, release } = await waiting(world)
+    await using rig = new SqliteRig()
+    const { holder, waiter, wait, release } = await waiting(rig)
     const others = Array.from({ length: 100 }, () => watch(waiter.session.enqueue(request('x'), call())))
-    await world.clock.settle()
+    await rig.clock.settle()
     await release()
-    await world.until('the first is granted', () => wait.state === 'fulfilled')
-    await world.clock.settle()
+    await rig.until('the first is granted', () => wait.state === 'fulfilled')
+    await rig.clock.settle()
     assert.equal(holder.client.statistics.wakeUpsSent, 1)
     assert(others.every((other) => other.state === 'pending'))
   })
 
   test('a wake-up that got lost is made up for by the next poll', async () => {
-    await using world = new SqliteWorld()
-    const elsewhere = world.open({}, { socketFolder: join(world.folder, 'elsewhere') })
-    const { waiter, wait, release } = await waiting(world, elsewhere)
+    await using rig = new SqliteRig()
+    const elsewhere = rig.open({}, { socketFolder: join(rig.folder, 'elsewhere') })
+    const { waiter, wait, release } = await waiting(rig, elsewhere)
     await release()
-    await world.clock.settle()
+    await rig.clock.settle()
     assert.equal(wait.state, 'pending')
-    await world.clock.advance(waiter.client.info.expirySlackMs)
+    await rig.clock.advance(waiter.client.info.expirySlackMs)
     assert.equal(wait.state, 'fulfilled')
     assert.equal(waiter.client.statistics.wakeUpsReceived, 0)
   })
 
   test('T51 a socket that vanished or was never there disturbs nobody', async () => {
-    await using world = new SqliteWorld()
-    const { waiter, wait, release } = await waiting(world)
-    world.sql('UPDATE waiters SET address = ?', world.id())
+    await using rig = new SqliteRig()
+    const { waiter, wait, release } = await waiting(rig)
+    rig.sql('UPDATE waiters SET address = ?', rig.id())
     await release()
-    await world.clock.advance(waiter.client.info.expirySlackMs)
+    await rig.clock.advance(waiter.client.info.expirySlackMs)
     assert.equal(wait.state, 'fulfilled')
   })
 
   test('an address from the file never leads out of the folder', async () => {
-    await using world = new SqliteWorld()
+    await using rig = new SqliteRig()
     for (const address of ['../../etc/x', '/run/docker.sock', '', 'A'.repeat(500), "'; --"]) {
-      const { holder, waiter, wait, release } = await waiting(world)
-      world.sql('UPDATE waiters SET address = ?', address)
+      const { holder, waiter, wait, release } = await waiting(rig)
+      rig.sql('UPDATE waiters SET address = ?', address)
       await release()
       assert.equal(holder.client.statistics.wakeUpsSent, 0)
-      await world.clock.advance(waiter.client.info.expirySlackMs)
+      await rig.clock.advance(waiter.client.info.expirySlackMs)
       assert.equal(wait.state, 'fulfilled')
-      await world.closeAll()
-      world.sql('DELETE FROM holders')
+      await rig.closeAll()
+      rig.sql('DELETE FROM holders')
     }
   })
 
   test('garbage and forgeries on the socket grant nothing and break nothing', async () => {
-    await using world = new SqliteWorld()
-    const { waiter, asked, wait, release } = await waiting(world)
+    await using rig = new SqliteRig()
+    const { waiter, asked, wait, release } = await waiting(rig)
     const forgeries = [
       '\n\n\n',
       'x'.repeat(100_000),
       `${asked.attempt}\n`,
       `${publicIdOf(asked.attempt)}\n`.repeat(50),
-      `${world.id()}\n`,
+      `${rig.id()}\n`,
       '\0\0\x00ff\n{"granted":true}\n',
       `${publicIdOf(asked.attempt)}`,
     ]
-    for (const text of forgeries) await sendTo(world, text)
+    for (const text of forgeries) await sendTo(rig, text)
     assert.equal(wait.state, 'pending')
     assert(waiter.client.statistics.wakeUpsReceived > 0, 'what looks like a message was looked into')
     await release()
-    await world.until('the waiter is granted', () => wait.state === 'fulfilled')
+    await rig.until('the waiter is granted', () => wait.state === 'fulfilled')
   })
 
   test('only the public half of an attempt travels', async () => {
-    await using world = new SqliteWorld()
-    const { asked, release } = await waiting(world)
+    await using rig = new SqliteRig()
+    const { asked, release } = await waiting(rig)
     const sent: string[] = []
-    const listener = await listenIn(world, sent)
-    world.sql('UPDATE waiters SET address = ?', listener.address)
+    const listener = await listenIn(rig, sent)
+    rig.sql('UPDATE waiters SET address = ?', listener.address)
     await release()
-    await world.until('the message is there', () => sent.join('').includes('\n'))
+    await rig.until('the message is there', () => sent.join('').includes('\n'))
     assert.equal(sent.join(''), `${publicIdOf(asked.attempt)}\n`)
     listener.close()
   })
 
   test('a folder that others can enter is not used: then there is only polling', async () => {
-    await using world = new SqliteWorld()
-    const socketFolder = join(world.folder, 'open to all')
+    await using rig = new SqliteRig()
+    const socketFolder = join(rig.folder, 'open to all')
     mkdirSync(socketFolder)
     chmodSync(socketFolder, 0o777)
-    const { holder, waiter, wait, release } = await waiting(
-      world,
-      world.open(),
-      world.open({}, { socketFolder }),
-    )
+    const { holder, waiter, wait, release } = await waiting(rig, rig.open(), rig.open({}, { socketFolder }))
     assert.deepEqual(readdirSync(socketFolder), [])
     await release()
     assert.equal(holder.client.statistics.wakeUpsSent, 0)
-    await world.clock.advance(waiter.client.info.expirySlackMs)
+    await rig.clock.advance(waiter.client.info.expirySlackMs)
     assert.equal(wait.state, 'fulfilled')
   })
 
   test('a path that is too long for a socket means polling', async () => {
-    await using world = new SqliteWorld()
-    const socketFolder = join(world.folder, 'x'.repeat(120))
-    const { waiter, wait, release } = await waiting(world, world.open(), world.open({}, { socketFolder }))
+    await using rig = new SqliteRig()
+    const socketFolder = join(rig.folder, 'x'.repeat(120))
+    const { waiter, wait, release } = await waiting(rig, rig.open(), rig.open({}, { socketFolder }))
     await release()
-    await world.clock.advance(waiter.client.info.expirySlackMs)
+    await rig.clock.advance(waiter.client.info.expirySlackMs)
     assert.equal(wait.state, 'fulfilled')
   })
 
   test('sockets are private, made at the first wait, and gone with their client', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     await session.tryAcquire(request('y'), call())
-    assert(!existsSync(world.socketFolder), 'who does not wait does not listen')
-    await waiting(world)
-    assert.equal(statSync(world.socketFolder).mode & 0o777, 0o700)
-    assert.equal(readdirSync(world.socketFolder).length, 1)
-    await world.closeAll()
-    await world.until('the socket is gone', () => readdirSync(world.socketFolder).length === 0)
+    assert(!existsSync(rig.socketFolder), 'who does not wait does not listen')
+    await waiting(rig)
+    assert.equal(statSync(rig.socketFolder).mode & 0o777, 0o700)
+    assert.equal(readdirSync(rig.socketFolder).length, 1)
+    await rig.closeAll()
+    await rig.until('the socket is gone', () => readdirSync(rig.socketFolder).length === 0)
   })
 
   test('sockets of processes that died are removed by whoever listens next; living and young ones stay', async () => {
-    await using world = new SqliteWorld()
-    const at = (file: string) => join(world.socketFolder, file)
-    const living = await waiting(world)
-    const [livingSocket = ''] = readdirSync(world.socketFolder)
-    await leaveSocketBehind(world, 'old.sock')
-    await leaveSocketBehind(world, 'young.sock')
+    await using rig = new SqliteRig()
+    const at = (file: string) => join(rig.socketFolder, file)
+    const living = await waiting(rig)
+    const [livingSocket = ''] = readdirSync(rig.socketFolder)
+    await leaveSocketBehind(rig, 'old.sock')
+    await leaveSocketBehind(rig, 'young.sock')
     const longAgo = new Date('2001-01-01')
     for (const file of ['old.sock', livingSocket]) utimesSync(at(file), longAgo, longAgo)
-    await waiting(world, world.open({ namespace: 'next' }), world.open({ namespace: 'next' }))
-    await world.until('the stale socket is gone', () => !existsSync(at('old.sock')))
+    await waiting(rig, rig.open({ namespace: 'next' }), rig.open({ namespace: 'next' }))
+    await rig.until('the stale socket is gone', () => !existsSync(at('old.sock')))
     assert(existsSync(at('young.sock')), 'its process may be about to listen')
     await living.release()
-    await world.until('the living one still hears', () => living.wait.state === 'fulfilled')
+    await rig.until('the living one still hears', () => living.wait.state === 'fulfilled')
   })
 })
 
 /** Leaves a socket that nobody listens on, as a killed process does. */
-async function leaveSocketBehind(world: SqliteWorld, name: string): Promise<void> {
-  const client = world.open({ namespace: name })
-  const before = new Set(readdirSync(world.socketFolder))
-  await waiting(world, client, client)
-  const socket = readdirSync(world.socketFolder).find((file) => !before.has(file)) ?? ''
+async function leaveSocketBehind(rig: SqliteRig, name: string): Promise<void> {
+  const client = rig.open({ namespace: name })
+  const before = new Set(readdirSync(rig.socketFolder))
+  await waiting(rig, client, client)
+  const socket = readdirSync(rig.socketFolder).find((file) => !before.has(file)) ?? ''
   // A second name keeps the file when its process closes the socket and removes the first.
-  linkSync(join(world.socketFolder, socket), join(world.socketFolder, name))
+  linkSync(join(rig.socketFolder, socket), join(rig.socketFolder, name))
   await client[Symbol.asyncDispose]()
-  await world.until('its process has gone', () => !existsSync(join(world.socketFolder, socket)))
+  await rig.until('its process has gone', () => !existsSync(join(rig.socketFolder, socket)))
 }
 
 /** Connects to the only listener, writes, and waits until it has been read or refused. */
-async function sendTo(world: SqliteWorld, text: string): Promise<void> {
-  const [file = ''] = readdirSync(world.socketFolder)
-  const socket = connect(join(world.socketFolder, file))
+async function sendTo(rig: SqliteRig, text: string): Promise<void> {
+  const [file = ''] = readdirSync(rig.socketFolder)
+  const socket = connect(join(rig.socketFolder, file))
   socket.on('error', () => {})
   await new Promise<void>((resolve) => {
     socket.on('close', () => resolve())
@@ -218,12 +210,12 @@ async function sendTo(world: SqliteWorld, text: string): Promise<void> {
   })
 }
 
-async function listenIn(world: SqliteWorld, sent: string[]): Promise<{ address: string; close(): void }> {
-  const address = world.id()
+async function listenIn(rig: SqliteRig, sent: string[]): Promise<{ address: string; close(): void }> {
+  const address = rig.id()
   const server = createServer((socket) =>
     socket.setEncoding('latin1').on('data', (text) => sent.push(String(text))),
   )
-  mkdirSync(world.socketFolder, { recursive: true, mode: 0o700 })
-  await new Promise<void>((resolve) => server.listen(join(world.socketFolder, `${address}.sock`), resolve))
+  mkdirSync(rig.socketFolder, { recursive: true, mode: 0o700 })
+  await new Promise<void>((resolve) => server.listen(join(rig.socketFolder, `${address}.sock`), resolve))
   return { address, close: () => void server.close() }
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
-import { SqliteWorld, watch } from '../../../test/sqlite/world.ts'
+import { SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
@@ -15,8 +15,8 @@ const isNotApplied = (error: unknown) =>
   isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
 
 /** Another process that is in the middle of a transaction. */
-function occupy(world: SqliteWorld): { leave(): void } {
-  const connection = new DatabaseSync(world.path)
+function occupy(rig: SqliteRig): { leave(): void } {
+  const connection = new DatabaseSync(rig.path)
   connection.exec('BEGIN IMMEDIATE')
   return {
     leave() {
@@ -26,11 +26,28 @@ function occupy(world: SqliteWorld): { leave(): void } {
   }
 }
 
+/** The way to the file without the rest of the backend. */
+function bare(rig: SqliteRig) {
+  const connection = new DatabaseSync(rig.path)
+  const database = new Database(connection, 'normal', noStatistics())
+  const sql = prepareStatements(database)
+  const { clock } = rig
+  const writer = new Writer({
+    database,
+    sql,
+    clock,
+    random: systemRandom,
+    onCommitted: () => {},
+    giveWay: async () => {},
+  })
+  return { connection, database, writer }
+}
+
 describe('many requests at once', () => {
   test('64 acquires leave in one transaction, and 64 releases in another', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     await session.tryAcquire(request('first, for the reservation'), call())
     const asked = Array.from({ length: 64 }, (_, index) => request(`item ${index}`))
     const before = client.statistics.transactions
@@ -42,9 +59,9 @@ describe('many requests at once', () => {
   })
 
   test('a request that comes alone does not wait for company', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     const before = client.statistics.transactions
     const result = watch(session.tryAcquire(request('x'), call()))
     for (let turn = 0; turn < 10; turn++) await null
@@ -53,9 +70,9 @@ describe('many requests at once', () => {
   })
 
   test('an uncontended acquire costs three statements, and its release one', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     const cost = async () => {
       const before = client.statistics.statements
       const asked = request('x')
@@ -68,8 +85,8 @@ describe('many requests at once', () => {
   })
 
   test('each has its own answer: a mismatch fails alone', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     await session.tryAcquire(permits('three', 1, 3), call())
     const [one, other, third, fourth] = await Promise.allSettled([
       session.tryAcquire(request('x'), call()),
@@ -86,8 +103,8 @@ describe('many requests at once', () => {
 
 describe('a loop that never waits for anything else', () => {
   test('lets the timers of the process have their turn', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session(world.open({ clock: systemClock }))
+    await using rig = new SqliteRig()
+    const session = await rig.session(rig.open({ clock: systemClock }))
     let ticks = 0
     const timer = setInterval(() => ticks++, 5)
     for (let turns = 0; ticks < 3 && turns < 50_000; turns++) {
@@ -102,12 +119,12 @@ describe('a loop that never waits for anything else', () => {
 
 describe('when another process has the write lock', () => {
   test('a call goes on when it is free, and the event loop is not blocked meanwhile', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
-    const other = occupy(world)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
+    const other = occupy(rig)
     const result = watch(session.tryAcquire(request('x'), call()))
-    await world.clock.advance(200)
+    await rig.clock.advance(200)
     assert.equal(result.state, 'pending')
     const { busyRetries } = client.statistics
     assert(
@@ -115,70 +132,85 @@ describe('when another process has the write lock', () => {
       `it tries again, but does not spin: ${busyRetries} in 200 ms`,
     )
     other.leave()
-    await world.clock.advance(20)
+    await rig.clock.advance(20)
     assert.equal(result.state, 'fulfilled')
   })
 
   test('G6 T14 a call that is called off meanwhile has not landed and never will; the others go on', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
-    const other = occupy(world)
+    await using rig = new SqliteRig()
+    const session = await rig.session()
+    const other = occupy(rig)
     const controllers = [new AbortController(), new AbortController()]
     const [early, late] = controllers.map(({ signal }, index) =>
       watch(session.tryAcquire(request(`called off ${index}`), { signal })),
     )
     const patient = watch(session.tryAcquire(request('patient'), call()))
-    await world.clock.settle()
+    await rig.clock.settle()
     const behind = watch(
       session.tryAcquire(request('behind'), { signal: controllers[1]?.signal ?? call().signal }),
     )
     for (const controller of controllers) controller.abort(new Error('no longer needed'))
-    await world.clock.settle()
+    await rig.clock.settle()
     for (const each of [early, late, behind]) assert(each?.state === 'rejected' && isNotApplied(each.error))
     assert.equal(patient.state, 'pending')
     other.leave()
-    await world.clock.advance(20)
+    await rig.clock.advance(20)
     assert.equal(patient.state, 'fulfilled')
     assert.deepEqual(
-      world.sql('SELECT name FROM holders').map((row) => row.name),
+      rig.sql('SELECT name FROM holders').map((row) => row.name),
       ['patient'],
     )
   })
 
+  test('T66 a transaction judges by the time at which it has the lock, not by when it asked for it', async () => {
+    await using rig = new SqliteRig()
+    rig.open()
+    const { writer, connection, database } = bare(rig)
+    const begin = database.begin.bind(database)
+    database.begin = () => {
+      rig.clock.block(5_000)
+      return begin()
+    }
+    const askedMs = rig.clock.monotonicMs()
+    const judgedMs = await writer.write(call().signal, (tx) => tx.nowMs)
+    assert.equal(judgedMs, askedMs + 5_000)
+    connection.close()
+  })
+
   test('reads wait for nobody', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
     await session.tryAcquire(request('x'), call())
-    const other = occupy(world)
+    const other = occupy(rig)
     assert.equal((await client.list('', call())).length, 1)
     assert.notEqual(await client.attachSession(session.handle, call()), null)
     other.leave()
   })
 
   test('the end of the client ends the calls', async () => {
-    await using world = new SqliteWorld()
-    const client = world.open()
-    const session = await world.session(client)
-    const other = occupy(world)
+    await using rig = new SqliteRig()
+    const client = rig.open()
+    const session = await rig.session(client)
+    const other = occupy(rig)
     const stalled = watch(session.tryAcquire(request('x'), call()))
-    await world.clock.settle()
+    await rig.clock.settle()
     const behind = watch(session.tryAcquire(request('y'), call()))
     await client[Symbol.asyncDispose]()
-    await world.clock.settle()
+    await rig.clock.settle()
     for (const each of [stalled, behind])
       assert(each.state === 'rejected' && isHoldfastError(each.error, 'CLOSED'))
     other.leave()
-    assert.equal(world.clock.pendingTimers, 0)
+    assert.equal(rig.clock.pendingTimers, 0)
   })
 })
 
 describe('when writing fails', () => {
   test('G11 an error inside the transaction undoes all of it, and says so to everybody', async () => {
-    await using world = new SqliteWorld()
-    const session = await world.session()
+    await using rig = new SqliteRig()
+    const session = await rig.session()
     await session.tryAcquire(request('first, for the reservation'), call())
-    world.sql(`CREATE TRIGGER fire BEFORE INSERT ON holders WHEN new.name = 'fire'
+    rig.sql(`CREATE TRIGGER fire BEFORE INSERT ON holders WHEN new.name = 'fire'
       BEGIN SELECT RAISE(ABORT, 'the disk is on fire'); END`)
     const results = await Promise.allSettled(
       ['a', 'fire', 'b'].map((name) => session.tryAcquire(request(name), call())),
@@ -187,14 +219,14 @@ describe('when writing fails', () => {
       assert(result.status === 'rejected' && isNotApplied(result.reason))
       assert.match(result.reason.message, /the disk is on fire/)
     }
-    assert.equal(world.rows().holders, 1)
+    assert.equal(rig.rows().holders, 1)
     assert.equal((await session.tryAcquire(request('a'), call())).kind, 'granted')
   })
 
   test('G11 a full disk is no grant', async () => {
-    await using world = new SqliteWorld()
-    world.open()
-    const { writer, connection } = bare(world)
+    await using rig = new SqliteRig()
+    rig.open()
+    const { writer, connection } = bare(rig)
     const full = connection.prepare('PRAGMA page_count').get()?.page_count
     connection.exec(`PRAGMA max_page_count = ${full}`)
     const filling = writer.write(call().signal, (tx) => tx.sql.close.run('default', 'x'.repeat(50_000), 1, 1))
@@ -203,14 +235,14 @@ describe('when writing fails', () => {
   })
 
   test('G11 a commit that fails is reported as unknown, unless it certainly did not happen', async () => {
-    await using world = new SqliteWorld()
-    world.open()
+    await using rig = new SqliteRig()
+    rig.open()
     for (const [errcode, outcome] of [
       [10, 'unknown'],
       [13, 'unknown'],
       [5, 'not-applied'],
     ] as const) {
-      const { writer, connection, database } = bare(world)
+      const { writer, connection, database } = bare(rig)
       database.commit = () => {
         throw Object.assign(new Error('no'), { errcode })
       }
@@ -226,23 +258,7 @@ describe('when writing fails', () => {
       })
       assert.equal(told, false)
       connection.close()
-      assert.equal(world.rows().names, 0, 'it was undone')
+      assert.equal(rig.rows().names, 0, 'it was undone')
     }
   })
-
-  function bare(world: SqliteWorld) {
-    const connection = new DatabaseSync(world.path)
-    const database = new Database(connection, 'normal', noStatistics())
-    const sql = prepareStatements(database)
-    const { clock } = world
-    const writer = new Writer({
-      database,
-      sql,
-      clock,
-      random: systemRandom,
-      onCommitted: () => {},
-      giveWay: async () => {},
-    })
-    return { connection, database, writer }
-  }
 })

@@ -1,7 +1,7 @@
-/** A map with transactions: what a `memoryGuard` protects. */
+/** A map with transactions, and beside the data what each guard has learnt. */
 import type { Clock } from '../../core/clock.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
-import { Turns } from '../turns.ts'
+import { Turns } from '../../core/turns.ts'
 import { type GuardMaps, MapMemory } from './map-memory.ts'
 import { Overlay } from './overlay.ts'
 
@@ -12,7 +12,7 @@ export interface MemoryTx<Value = unknown> {
   delete(key: string): void
 }
 
-export class MemoryResource<Value = unknown> {
+export class MapResource<Value = unknown> {
   readonly #data = new Map<string, Value>()
   readonly #guards = new Map<string, GuardMaps>()
   readonly #turns = new Turns()
@@ -52,12 +52,12 @@ export class MemoryResource<Value = unknown> {
 }
 
 export class MemoryTransaction<Value> implements MemoryTx<Value> {
-  readonly resource: MemoryResource<Value>
+  readonly resource: MapResource<Value>
   readonly #data: Overlay<Value>
   readonly #memories = new Map<string, MapMemory>()
   #isOpen = true
 
-  constructor(resource: MemoryResource<Value>, data: Map<string, Value>) {
+  constructor(resource: MapResource<Value>, data: Map<string, Value>) {
     this.resource = resource
     this.#data = new Overlay(data)
   }

@@ -1,12 +1,10 @@
 /** What is specific to SQLite: connections of every kind, from their opening to their end. */
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { afterEach, beforeEach, describe, test } from 'vitest'
-import { createTable, fence, readCell, writeCell } from '../../../test/guard-table.ts'
+import { beforeEach, describe, test } from 'vitest'
+import { createGuardedFile, fence, readCell, writeCell } from '../../../test/guard-table.ts'
 import { type SqliteDatabase, sqliteGuard } from '../sqlite.ts'
 
 describe('sqliteGuard and its connection', () => {
@@ -15,15 +13,11 @@ describe('sqliteGuard and its connection', () => {
   let database: DatabaseSync
 
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'holdfast-guard-'))
-    path = join(folder, 'data.db')
-    database = new DatabaseSync(path)
-    createTable(database)
-  })
-
-  afterEach(async () => {
-    if (database.isOpen) database.close()
-    await rm(folder, { recursive: true })
+    const file = await createGuardedFile()
+    folder = file.folder
+    path = file.path
+    database = file.database
+    return file.remove
   })
 
   test('connections that read numbers or return arrays, and those that cannot say whether they are in a transaction', async () => {
@@ -115,12 +109,19 @@ describe('sqliteGuard and its connection', () => {
   })
 
   test('a file that can never be used is said to be so, and is not worth another try', async () => {
-    assert.throws(() => sqliteGuard({ path: folder }), { code: 'UNSUPPORTED', retryable: false })
+    assert.throws(() => sqliteGuard({ path: folder }), {
+      code: 'UNSUPPORTED',
+      retryable: false,
+      message: `The guard cannot use ${JSON.stringify(folder)}: it cannot be opened. It must be a file, or the place for a new one, and this process must be allowed to read and write it and its folder.`,
+    })
     assert.throws(() => sqliteGuard({ path: join(folder, 'nowhere', 'x.db') }), { code: 'INVALID_ARGUMENT' })
     const text = join(folder, 'notes.txt')
     writeFileSync(text, 'this is no database, and it is long enough to be told from an empty one')
     await using guard = sqliteGuard({ path: text })
-    await assert.rejects(guard.highest('x'), { code: 'UNSUPPORTED' })
+    await assert.rejects(guard.highest('x'), {
+      code: 'UNSUPPORTED',
+      message: /notes.*is not an SQLite database/,
+    })
   })
 
   test('the file of a locker is not for guards', async () => {

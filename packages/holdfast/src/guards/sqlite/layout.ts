@@ -1,6 +1,6 @@
 /** The guard's own tables, beside the user's. The layout carries a version, so that a later one can be told. */
+import { prepare, type SqliteDatabase } from '../../clients/sqlite/index.ts'
 import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
-import { prepare, type SqliteDatabase } from './client.ts'
 
 const LAYOUT_VERSION = 1n
 /** What the sqlite backend writes into the header of its files ('HFST'). */
@@ -14,7 +14,7 @@ const tables = `
 
   INSERT OR IGNORE INTO holdfast_guard_layout (only_row, version) VALUES (1, ${LAYOUT_VERSION});
 
-  -- The newest fence of every name, and the highest exclusive token among all that were seen.
+  -- The newest fence of every name, and the highest exclusive token among all that were seen or may have been forgotten.
   CREATE TABLE IF NOT EXISTS holdfast_guard_names (
     guard           TEXT NOT NULL,
     name            TEXT NOT NULL,

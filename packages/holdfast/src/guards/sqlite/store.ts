@@ -2,11 +2,11 @@
  * What a guard remembers, as rows. Every statement is parameterised, and integers are read as bigint: a token has
  * 63 bits, and a double only 53 (T42).
  */
+import { prepare, type SqliteDatabase, type SqliteStatement } from '../../clients/sqlite/index.ts'
 import type { Clock } from '../../core/clock.ts'
 import { makeFence } from '../../core/fence.ts'
 import type { GuardMemory } from '../checkpoint.ts'
 import type { Floor, Remembered } from '../rule.ts'
-import { prepare, type SqliteDatabase, type SqliteStatement } from './client.ts'
 
 const statements = {
   pinned: 'SELECT issuer FROM holdfast_guard_issuers WHERE guard = ? AND pinned = 1',

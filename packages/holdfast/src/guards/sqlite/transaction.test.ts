@@ -2,12 +2,10 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { afterEach, beforeEach, describe, test } from 'vitest'
-import { createTable, fence, readCell, writeCell } from '../../../test/guard-table.ts'
+import { beforeEach, describe, test } from 'vitest'
+import { createGuardedFile, fence, readCell, writeCell } from '../../../test/guard-table.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { sqliteGuard } from '../sqlite.ts'
 
@@ -17,15 +15,11 @@ describe('sqliteGuard and its transactions', () => {
   let database: DatabaseSync
 
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'holdfast-guard-'))
-    path = join(folder, 'data.db')
-    database = new DatabaseSync(path)
-    createTable(database)
-  })
-
-  afterEach(async () => {
-    if (database.isOpen) database.close()
-    await rm(folder, { recursive: true })
+    const file = await createGuardedFile()
+    folder = file.folder
+    path = file.path
+    database = file.database
+    return file.remove
   })
 
   /** A second connection to the same file, as another process would have it. */

@@ -7,18 +7,15 @@ import { isHoldfastError } from '../../core/errors.ts'
 import type { Backend } from '../../spi.ts'
 import type { Stage } from './stage.ts'
 
-export const capabilities = [
-  'fencing',
-  'queue',
-  'shared',
-  'permits',
-  'data',
-  'lock-delay',
-  'hold-at-least',
-  'watch',
-] as const
-
-export type Capability = (typeof capabilities)[number]
+export type Capability =
+  | 'fencing'
+  | 'queue'
+  | 'shared'
+  | 'permits'
+  | 'data'
+  | 'lock-delay'
+  | 'hold-at-least'
+  | 'watch'
 
 export function hasCapability({ info, watch }: Backend, capability: Capability): boolean {
   switch (capability) {

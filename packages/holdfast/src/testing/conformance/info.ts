@@ -53,7 +53,6 @@ export const infoCases = topic('what it says about itself', [
       ]
       assert.equal(one.info.issuer, other.info.issuer)
       assert.notEqual(one.info.issuer, apart.info.issuer)
-      // A harness may put its own namespace around those of the cases.
       assert(apart.info.namespace.endsWith('apart'))
     },
   },

@@ -71,25 +71,7 @@ export const lineCases = topic('waiting in line', [
     rule: 'C71',
     title: 'G9 a release costs as many commands with many waiting as with few',
     needs: ['queue'],
-    async play(stage) {
-      const countCommands = hookOf(stage.world, 'countCommands')
-      const costWith = async (waiters: number): Promise<number> => {
-        const [ada, bob] = await stage.two()
-        const name = `${waiters} wait`
-        const held = await ada.take(name)
-        const places = []
-        for (let index = 0; index < waiters; index++) places.push(await bob.line(name))
-        await stage.quiet()
-        const before = await countCommands()
-        await ada.release(held)
-        await stage.quiet()
-        const cost = (await countCommands()) - before
-        await places[0]?.granted()
-        await bob.close()
-        return cost
-      }
-      assert.equal(await costWith(2), await costWith(40))
-    },
+    play: releaseCostsTheSame,
   },
   {
     rule: 'C72',
@@ -213,6 +195,38 @@ export const lineCases = topic('waiting in line', [
     play: learnsOfRelease,
   },
 ])
+
+/**
+ * By a real clock clients also send commands of their own accord: they poll, and more often if the machine is slow. So
+ * the cheapest of several rounds counts, and what is left of such commands may differ by less than a quarter of what it
+ * would cost to ask or to wake everybody who waits.
+ */
+async function releaseCostsTheSame(stage: Stage): Promise<void> {
+  const [few, many, rounds] = [2, 40, 10]
+  let [withFew, withMany] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]
+  for (let round = 1; round <= rounds; round++) {
+    withFew = Math.min(withFew, await costOfRelease(stage, `${few} wait in round ${round}`, few))
+    withMany = Math.min(withMany, await costOfRelease(stage, `${many} wait in round ${round}`, many))
+    if (withMany - withFew < (many - few) / 4) return
+  }
+  assert.fail(`a release costs ${withFew} commands while ${few} wait, and ${withMany} while ${many} wait`)
+}
+
+async function costOfRelease(stage: Stage, name: string, waiters: number): Promise<number> {
+  const countCommands = hookOf(stage.world, 'countCommands')
+  const [ada, bob] = await stage.two()
+  const held = await ada.take(name)
+  const places = []
+  for (let index = 0; index < waiters; index++) places.push(await bob.line(name))
+  await stage.quiet()
+  const before = await countCommands()
+  await ada.release(held)
+  await stage.quiet()
+  const cost = (await countCommands()) - before
+  await places[0]?.granted()
+  await bob.close()
+  return cost
+}
 
 async function learnsOfRelease(stage: Stage): Promise<void> {
   const [ada, bob] = await stage.two()

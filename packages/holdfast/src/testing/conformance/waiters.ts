@@ -19,6 +19,23 @@ export const waiterCases = topic('waiters come and go', [
     },
   },
   {
+    rule: 'C213',
+    title: 'T20 G8 an abandon and a close make room for the first that lives, as a release does',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const dead = await stage.mortal()
+      const held = await ada.take('abandoned')
+      await eve.take('closed')
+      for (const name of ['abandoned', 'closed']) await dead.line(name)
+      const living = [await bob.line('abandoned'), await bob.line('closed')]
+      await stage.outlive(dead)
+      await ada.abandon(held)
+      await eve.close()
+      for (const place of living) await place.granted(stage.ttlMs / 10)
+    },
+  },
+  {
     rule: 'C81',
     title: 'T20 G10 a dead holder and all dead waiters behind it together cost one TTL',
     needs: ['queue'],

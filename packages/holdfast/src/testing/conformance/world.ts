@@ -10,7 +10,10 @@ export interface ClientOptions {
 
 /** One engine, fresh for one case: a new one, or a part of a running server that nobody else uses. */
 export interface World<F extends Fencing = Fencing> {
-  /** Another client, as if in another process. The world disposes of it at its end. */
+  /**
+   * Another client, as if in another process. The world disposes of it at its end. On a server that many worlds share, a
+   * world may put a namespace of its own around: `w7/apart` for the namespace `apart`, and `w7/default` for none.
+   */
   client(options?: ClientOptions): Promise<Backend<F>>
   /** The clock of all clients. */
   readonly clock: Clock

@@ -157,4 +157,31 @@ export const forgettingCases = guardTopic('forgetting', [
       assert.equal(await stage.highestToken(lasting, 'old'), 1n)
     },
   },
+  {
+    rule: 'D101',
+    title: 'G5 a shared fence that was refused stays refused after a newer one has brought the name back',
+    async play(stage) {
+      const guard = await stage.guard()
+      await stage.accepts(guard, stage.fence(5n))
+      await stage.refuses(guard, 'FENCE_STALE', stage.shared(4n))
+      await guard.prune({ untouchedForMs: 0 })
+      await stage.refuses(guard, 'FENCE_STALE', stage.shared(4n))
+      await stage.accepts(guard, stage.shared(8n))
+      for (const token of [4n, 5n]) await stage.refuses(guard, 'FENCE_STALE', stage.shared(token))
+      for (const token of [6n, 8n]) await stage.accepts(guard, stage.shared(token))
+    },
+  },
+  {
+    rule: 'D102',
+    title: 'G5 the floor that a shared fence was itself keeps out all that are older, and passes again',
+    async play(stage) {
+      const guard = await stage.guard()
+      await stage.accepts(guard, stage.fence(5n))
+      await stage.accepts(guard, stage.shared(6n))
+      await guard.prune({ untouchedForMs: 0 })
+      for (let times = 0; times < 2; times++) await stage.accepts(guard, stage.shared(6n))
+      for (const token of [4n, 5n]) await stage.refuses(guard, 'FENCE_STALE', stage.shared(token))
+      await stage.accepts(guard, stage.shared(7n))
+    },
+  },
 ])

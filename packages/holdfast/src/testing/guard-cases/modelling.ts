@@ -1,6 +1,7 @@
 /**
  * Random sequences against a model that is written the other way round: it keeps every fence that was ever
- * accepted and asks the rule's own words of each, where a guard keeps a few numbers.
+ * accepted and asks the rule's own words of each, where a guard keeps a few numbers. Apart from the model, whatever
+ * passes is compared with all that ever passed, as if nothing could be forgotten: that is G5 itself.
  */
 import assert from 'node:assert/strict'
 import type { Fence } from '../../core/fence.ts'
@@ -10,6 +11,8 @@ import type { GuardStage } from './stage.ts'
 class Model {
   readonly #seen = new Map<string, Fence[]>()
   readonly #forgotten: Fence[] = []
+  /** What had been forgotten when a name was seen for the first time, or for the first time again. */
+  readonly #forgottenBefore = new Map<string, readonly Fence[]>()
 
   accepts(fence: Fence): boolean {
     const seen = this.#seen.get(fence.name)
@@ -17,12 +20,19 @@ class Model {
       return this.#forgotten.every(
         (old) => fence.token > old.token || (isSame(fence, old) && this.#isNewest(old)),
       )
-    if (fence.mode === 'shared') return seen.every((old) => old.mode === 'shared' || fence.token > old.token)
-    return seen.every((old) => fence.token > old.token || isSame(fence, old))
+    if (fence.mode === 'exclusive') return seen.every((old) => fence.token > old.token || isSame(fence, old))
+    const [first] = seen
+    const forgotten = this.#forgottenBefore.get(fence.name) ?? []
+    return (
+      seen.every((old) => old.mode === 'shared' || fence.token > old.token) &&
+      forgotten.every((old) => fence.token > old.token || (first !== undefined && isSame(fence, first)))
+    )
   }
 
   remember(fence: Fence): void {
-    this.#seen.set(fence.name, [...(this.#seen.get(fence.name) ?? []), fence])
+    const seen = this.#seen.get(fence.name)
+    if (seen === undefined) this.#forgottenBefore.set(fence.name, [...this.#forgotten])
+    this.#seen.set(fence.name, [...(seen ?? []), fence])
   }
 
   forgetAll(): void {
@@ -33,6 +43,16 @@ class Model {
   #isNewest(fence: Fence): boolean {
     return this.#forgotten.every((other) => other.token <= fence.token)
   }
+}
+
+/** Which of the fences that ever passed must keep this one out. */
+function newerThan(fence: Fence, passed: readonly Fence[]): Fence | undefined {
+  return passed.find(
+    (old) =>
+      old.name === fence.name &&
+      old.token > fence.token &&
+      (old.mode === 'exclusive' || fence.mode === 'exclusive'),
+  )
 }
 
 function isSame(a: Fence, b: Fence): boolean {
@@ -54,6 +74,7 @@ async function compare(stage: GuardStage, seed: number, steps: number): Promise<
   const model = new Model()
   // Tokens are ordered across names, and every token belongs to one grant of one name and mode, as lockers issue them.
   const issued: Fence[] = []
+  const passed: Fence[] = []
   for (let step = 0; step < steps; step++) {
     if (issued.length === 0 || random(4) === 0) {
       const mode = random(2) === 0 ? 'exclusive' : 'shared'
@@ -71,9 +92,14 @@ async function compare(stage: GuardStage, seed: number, steps: number): Promise<
         () => 'applied',
         (error: unknown) => (error === failure ? failure : (error as { code?: string }).code),
       )
-    assert.equal(outcome, expected, `seed ${seed}, step ${step}: ${fence.mode} ${fence.name} ${fence.token}`)
-    if (outcome === 'applied') model.remember(fence)
-    if (random(40) === 0) {
+    const where = `seed ${seed}, step ${step}: ${fence.mode} ${fence.name} ${fence.token}`
+    assert.equal(outcome, expected, where)
+    if (outcome === 'applied') {
+      assert.equal(newerThan(fence, passed)?.token, undefined, `${where} passed after something newer`)
+      model.remember(fence)
+      passed.push(fence)
+    }
+    if (random(15) === 0) {
       await guard.prune({ untouchedForMs: 0 })
       model.forgetAll()
     }

@@ -4,7 +4,8 @@ import type { Clock } from '../../../src/core/clock.ts'
 import type { Backend, BackendSession, Grant } from '../../../src/spi.ts'
 import { type Replaced, replace } from '../../../src/testing/conformance/wrapping.ts'
 import type { World } from '../../../src/testing/describe-backend.ts'
-import { memoryWorld, type Wrap } from '../worlds.ts'
+import type { Wrap } from '../clients.ts'
+import { memoryWorld } from '../memory-world.ts'
 
 export type AnyBackend = Backend<'fenced'>
 export type AnySession = BackendSession<'fenced'>
@@ -19,7 +20,7 @@ export interface Break {
 }
 
 /** `plant` is called once a world: whatever it remembers is shared by that world's clients. */
-export function broken(what: string, red: string, plant: () => Wrap): Break {
+export function broken(what: string, red: string, plant: () => Wrap<'fenced'>): Break {
   return { what, createWorld: () => memoryWorld({ wrap: plant() }), red: red.split(' ') }
 }
 

@@ -2,13 +2,12 @@
 import type { Replacements } from '../../../src/testing/conformance/wrapping.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { sqliteWorldOnFakeClock } from '../sqlite-world.ts'
-import type { Wrap } from '../worlds.ts'
-import { type Break, regrant } from './break.ts'
+import { type AnyBackend, type Break, regrant } from './break.ts'
 
 function brokenSqlite(
   what: string,
   red: string,
-  plant: () => (backend: Parameters<Wrap>[0]) => Replacements<'fenced'>,
+  plant: () => (backend: AnyBackend) => Replacements<'fenced'>,
 ): Break {
   const createWorld = () => {
     const faults = plant()

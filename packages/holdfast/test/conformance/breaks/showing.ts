@@ -3,7 +3,7 @@ import { memory } from '../../../src/backends/memory/index.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { Backend, Call, NameState } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
-import { memoryWorld } from '../worlds.ts'
+import { memoryWorld } from '../memory-world.ts'
 import {
   type AnySession,
   type Break,

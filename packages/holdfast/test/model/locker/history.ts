@@ -3,7 +3,7 @@
  * guarantees at the moment of every event. A break is noted and reported by the next check: an engine must not be
  * thrown at in the middle of a step.
  */
-import type { MemoryEngine } from '../../../src/backends/memory/index.ts'
+import type { MemoryEngine } from '../../../src/backends/memory/engine.ts'
 import type { Clock } from '../../../src/core/clock.ts'
 import { publicIdOf } from '../../../src/core/ids.ts'
 import type { AcquireRequest, Backend, BackendSession, Claim, SessionRequest } from '../../../src/spi.ts'

@@ -1,6 +1,6 @@
 /** Several machines over one engine, everything that their callers hold or wait for, and what must be true of it. */
 import assert from 'node:assert/strict'
-import { MemoryEngine } from '../../../src/backends/memory/index.ts'
+import { MemoryEngine } from '../../../src/backends/memory/engine.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { LeaseBase, LeaseState } from '../../../src/core/types.ts'
 import { createFakeClock, type FakeClock } from '../../../src/testing/fake-clock.ts'

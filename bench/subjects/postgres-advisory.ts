@@ -1,0 +1,47 @@
+import { psql, startPostgres } from 'holdfast-lab/servers'
+import { pinApart } from '../pinning.ts'
+import {
+  advisoryFloor,
+  advisoryPg,
+  advisoryPostgresJs,
+  rawAdvisoryPg,
+  rawAdvisoryPostgresJs,
+} from '../postgres/advisory.ts'
+import { contender, type Subject } from '../subject.ts'
+
+export async function subject(): Promise<Subject> {
+  const server = await startPostgres({ fsync: true })
+  const { url } = server
+  const version = await psql(server, 'SHOW server_version')
+  const pinning = pinApart([server.pid])
+  return {
+    raw: '`pg_try_advisory_lock` and `pg_advisory_unlock` on a connection of the pool, with the same client library; no token, no record',
+    remarks: [
+      `One PostgreSQL ${version} on this machine, fsync and synchronous_commit on`,
+      pinning.words,
+      'Every TTL is 15 s; renewal as by default; 10 connections for the raw locks, one for ours',
+      'postgres.js prepares its statements by default, pg does not',
+    ],
+    comparisons: [
+      { setting: 'pg', contenders: [contender(rawAdvisoryPg(url)), contender(advisoryPg(url))] },
+      {
+        setting: 'postgres.js',
+        contenders: [contender(rawAdvisoryPostgresJs(url)), contender(advisoryPostgresJs(url))],
+      },
+    ],
+    contest: {
+      waiters: 32,
+      holdMs: 1,
+      floor: 'The floor is `pg_advisory_lock` on a connection for each waiter; no token, no TTL, no record',
+      takers: [
+        advisoryFloor(url),
+        advisoryPg(url, 'holdfast, pg'),
+        advisoryPostgresJs(url, 'holdfast, postgres.js'),
+      ],
+    },
+    async close() {
+      pinning.undo()
+      await server.stop()
+    },
+  }
+}

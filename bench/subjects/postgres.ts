@@ -1,0 +1,42 @@
+import { psql, startPostgres } from 'holdfast-lab/servers'
+import { pinApart } from '../pinning.ts'
+import { holdfastPg, holdfastPostgresJs } from '../postgres/holdfast.ts'
+import { notifyFloor } from '../postgres/notify-floor.ts'
+import { rawPg, rawPostgresJs } from '../postgres/raw.ts'
+import { contender, type Subject } from '../subject.ts'
+
+export async function subject(): Promise<Subject> {
+  const server = await startPostgres({ fsync: true })
+  const { url } = server
+  const version = await psql(server, 'SHOW server_version')
+  const pinning = pinApart([server.pid])
+  return {
+    raw: 'a lease row: an upsert where expired and a DELETE by owner, each its own transaction, with the same client library',
+    remarks: [
+      `One PostgreSQL ${version} on this machine, fsync and synchronous_commit on`,
+      pinning.words,
+      'Every TTL is 15 s; renewal as by default; 10 connections for everybody',
+    ],
+    comparisons: [
+      { setting: 'pg', contenders: [contender(rawPg(url)), contender(holdfastPg(url))] },
+      {
+        setting: 'postgres.js',
+        contenders: [contender(rawPostgresJs(url)), contender(holdfastPostgresJs(url))],
+      },
+    ],
+    contest: {
+      waiters: 32,
+      holdMs: 1,
+      floor: 'The floor is a NOTIFY to the next of a line that the client keeps; no owner, no TTL, no row',
+      takers: [
+        notifyFloor(url),
+        holdfastPg(url, 'holdfast, pg'),
+        holdfastPostgresJs(url, 'holdfast, postgres.js'),
+      ],
+    },
+    async close() {
+      pinning.undo()
+      await server.stop()
+    },
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * A bug for each checker that reads the history of a run: so that it is known to notice by itself. The run's own checks
+ * would be quicker, so they are told to say nothing.
+ */
+import { noCase, type PlantedBug, sim } from './bug.ts'
+import { engineBugs } from './engines.ts'
+
+const engine = `${sim}/engine/engine.ts`
+
+const silence = {
+  file: `${sim}/world.ts`,
+  find: '    if (this.violation !== null) return\n    this.violation = {',
+  replaceBy:
+    "    if (this.violation !== null || !rule.startsWith('history ')) return\n    this.violation = {",
+}
+
+function silently(like: string): Pick<PlantedBug, 'where' | 'edits' | 'note'> {
+  const bug = engineBugs.find(({ id }) => id === like)
+  if (bug === undefined) throw new Error(`the bank has no ${like}`)
+  return {
+    where: bug.where,
+    edits: [...bug.edits, silence],
+    note: `${like} once more, with the checks silenced that run along`,
+  }
+}
+
+const reentrant = silently('T70-re-entrant')
+
+export const historyBugs: readonly PlantedBug[] = [
+  {
+    id: 'G1-history',
+    what: 'two tasks of one process both hold, and only the history shows it',
+    ...reentrant,
+    caughtBy: 'simulation',
+    rule: 'history G1',
+    maxSeeds: 40,
+  },
+  {
+    id: 'G2-history',
+    what: 'a later holder has a lower token, and only the history shows it',
+    ...silently('T37-token-apart'),
+    caughtBy: 'simulation',
+    rule: 'history G2',
+    maxSeeds: 60,
+  },
+  {
+    id: 'G5-history',
+    what: 'the guard accepts an older token, and only the history shows it',
+    ...silently('T41-older-token'),
+    caughtBy: 'simulation',
+    rule: 'history G5',
+    maxSeeds: 200,
+  },
+  {
+    id: 'G7-history',
+    what: 'a release deletes the name’s lock, whoever has it, and only the history shows it',
+    ...silently('T46-no-owner-check'),
+    caughtBy: 'simulation',
+    rule: 'history G7',
+    maxSeeds: 100,
+  },
+  {
+    id: 'G8-history',
+    what: 'the last to come is the first to be served',
+    where: noCase,
+    edits: [
+      {
+        file: engine,
+        find: "this.#journal.assign(name, 'line', [...name.line, claim])",
+        replaceBy: "this.#journal.assign(name, 'line', [claim, ...name.line])",
+      },
+    ],
+    caughtBy: 'simulation',
+    rule: 'history G8',
+    maxSeeds: 100,
+  },
+  {
+    id: 'G13-history',
+    what: 'a holder is judged by a TTL shorter than its own, and only the history shows it',
+    ...silently('T5-takers-ttl'),
+    caughtBy: 'simulation',
+    rule: 'history G13',
+    maxSeeds: 60,
+  },
+  {
+    id: 'G1-linearizability',
+    what: 'two tasks of one process both hold, and only the order of what clients saw shows it',
+    where: reentrant.where,
+    edits: [
+      ...reentrant.edits,
+      {
+        file: `${sim}/run.ts`,
+        find: "['G1', 'G2', 'G5', 'G7', 'G8', 'G13', 'linearizability']",
+        replaceBy: "['linearizability']",
+      },
+    ],
+    note: 'T70-re-entrant once more, with all other checks silenced',
+    caughtBy: 'simulation',
+    rule: 'history linearizability',
+    maxSeeds: 40,
+  },
+]

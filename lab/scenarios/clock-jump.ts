@@ -1,0 +1,29 @@
+/**
+ * `clock-jump`: the clock that the engine counts leases by is set ahead while one is held. The engine gives the name away
+ * at once, and its holder, which has done nothing wrong, goes on believing until its next keep-alive. The TTL is long, so
+ * that this keep-alive is far away.
+ */
+import { needFault } from './engines/engine.ts'
+import { nowMs } from './observer.ts'
+import { overtaken, overtakeRepeatedly, overtaker, type PassOptions } from './overtaking.ts'
+import type { Scenario } from './scenario.ts'
+
+export function clockJumpScenario({ seconds = 0, ttlMs = 15_000 }: PassOptions = {}): Scenario {
+  return {
+    name: 'clock-jump',
+    clients: [overtaken, overtaker],
+    ttlMs,
+    fault: 'clock',
+    async play(stage) {
+      const clock = needFault(stage.engine, 'clock')
+      await overtakeRepeatedly(stage, seconds, {
+        async strike() {
+          const from = nowMs()
+          const how = clock.step(2 * ttlMs)
+          stage.crew.incidents.add(how, from)
+          stage.say(`${overtaken} has read; ${how}`)
+        },
+      })
+    },
+  }
+}

@@ -1,0 +1,64 @@
+/** Five Redis servers that know nothing of each other. No tokens, so no guard: the resource has to compare by itself. */
+import { redlock } from '../../../packages/holdfast/src/backends/redlock/index.ts'
+import { createClock } from '../../faults/index.ts'
+import { startTogether } from '../../servers/cluster.ts'
+import { type Server, startRedis } from '../../servers/index.ts'
+import { Doors } from './doors.ts'
+import type { Addresses, Engine } from './engine.ts'
+import { connect, urlOf } from './redis-client.ts'
+import { freezing, stepping } from './servers.ts'
+
+const nodes = 5
+const majority = 3
+const longestNodeTimeoutMs = 250
+
+export const redlockEngine: Engine = {
+  name: 'redlock',
+  resource: 'sqlite',
+  protection: 'compare-and-set',
+  faults: ['clock', 'partition', 'freeze'],
+  assumes: { clock: /a wall clock that is not stepped/ },
+  async start({ clients, fault }) {
+    await using stack = new AsyncDisposableStack()
+    const clock = fault === 'clock' ? createClock() : null
+    const servers = await startTogether(Array.from({ length: nodes }, (_, index) => startNode(index)))
+    for (const server of servers) stack.use(server)
+    const urls = servers.map(({ url }) => url)
+    const doors = fault === 'partition' ? stack.use(await Doors.open(clients, servers, urlOf)) : null
+    const owned = stack.move()
+    return {
+      addresses: urls,
+      addressesFor: (client) => doors?.addressesFor(client) ?? urls,
+      faults: {
+        ...(clock && { clock: stepping(clock, `${majority} of ${nodes} nodes`) }),
+        ...(doors && { partition: doors.partition }),
+        freeze: freezing(servers.slice(0, majority), `${majority} of ${nodes} nodes`),
+      },
+      [Symbol.asyncDispose]: () => owned.disposeAsync(),
+    }
+
+    function startNode(index: number): Promise<Server> {
+      return startRedis({
+        name: `redis-${index + 1}`,
+        // Otherwise their votes would not count before they have run for as long as a lease may last.
+        persistence: 'every-write',
+        ...(clock !== null && index < majority && { clock }),
+      })
+    }
+  },
+  async open(urls: Addresses, ttlMs: number) {
+    const clients = await Promise.all(urls.map(connect))
+    const backend = redlock({
+      clients,
+      persistence: 'every-write',
+      // All nodes share one busy machine here with everybody who asks them.
+      nodeTimeoutMs: Math.min(longestNodeTimeoutMs, Math.floor(ttlMs / 4)),
+    })
+    return {
+      backend,
+      close: async () => {
+        for (const client of clients) client.disconnect()
+      },
+    }
+  },
+}

@@ -1,0 +1,203 @@
+/** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
+import {
+  checkIdentifier,
+  DEFAULT_SCHEMA,
+  ensureTables,
+  isPostgresJs,
+  type PostgresClient,
+  type PostgresDatabase,
+  postgresDatabase,
+} from '../../clients/postgres/index.ts'
+import { checkIdentity } from '../../core/backend-kit.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaultDriftMs } from '../../core/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import { type Random, systemRandom } from '../../core/ids.ts'
+import { checkInteger, checkKnownOptions } from '../../core/options.ts'
+import type { BackendInfo } from '../../spi.ts'
+import { PostgresAdvisoryBackend } from './backend.ts'
+import { Ears } from './ears.ts'
+import { checkKeyChoice, type KeyChoice } from './keys.ts'
+import { Links, NAME } from './links.ts'
+import { refuseTransactionPooler } from './pooler.ts'
+import { advisoryPart } from './schema.ts'
+
+export interface PostgresAdvisoryOptions {
+  /**
+   * A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours: close it after the locker. With `pg`, the
+   * connections for locks are opened beside the pool; with postgres.js they are taken from it, so give it one of its own.
+   */
+  readonly client: PostgresClient
+  /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
+  readonly schema?: string
+  /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL for those who do it themselves. */
+  readonly createSchema?: boolean
+  /**
+   * The advisory key of a name, to exclude with others who lock by hand: a function, or `hashtext` for those who lock
+   * `hashtext('name')`. Default: 64 bits of a hash of namespace and name.
+   */
+  readonly key?: KeyChoice
+  /** How many connections it may have open for locks: one for each session and each wait. Default: 50; postgres.js: max − 1. */
+  readonly maxConnections?: number
+  readonly clock?: Clock
+  readonly random?: Random
+  readonly namespace?: string
+  /** Default: `postgres-advisory:<id made with the tables>/<namespace>`. */
+  readonly issuer?: string
+  readonly epoch?: number
+}
+
+/** What `openLocker` needs besides. */
+export interface Surroundings {
+  /** Ends the client with the backend. */
+  readonly end?: () => Promise<void>
+}
+
+const knownOptions = [
+  'client',
+  'schema',
+  'createSchema',
+  'key',
+  'maxConnections',
+  'clock',
+  'random',
+  'namespace',
+  'issuer',
+  'epoch',
+]
+
+const USUAL_MAX_CONNECTIONS = 50
+const OLDEST_SERVER = 14
+
+/** Clients that were found to reach the server without a transaction pooler in between. */
+const direct = new WeakSet<PostgresClient>()
+
+/** As `postgresAdvisory`, for tests and measurements: with a view of what it does. */
+export async function openPostgresAdvisory(
+  options: PostgresAdvisoryOptions,
+  { end }: Surroundings = {},
+): Promise<PostgresAdvisoryBackend> {
+  checkKnownOptions('postgresAdvisory options', options, knownOptions)
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidArgumentError('postgresAdvisory options', 'must be an object with a client.')
+  const { client, clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { namespace, issuer, epoch } = checkIdentity(options)
+  const schema = checkSchema(options.schema)
+  const key = checkKeyChoice(options.key)
+  if (typeof createSchema !== 'boolean')
+    throw new InvalidArgumentError('createSchema', 'must be true or false.')
+  const database = postgresDatabase(client, NAME)
+  try {
+    const maxConnections = checkInteger('maxConnections', options.maxConnections ?? usualMax(client), {
+      min: 1,
+    })
+    await checkServer(database)
+    if (!direct.has(client)) await refuseTransactionPooler(database)
+    direct.add(client)
+    const { origin } = await database.transaction((tx) =>
+      ensureTables(tx, advisoryPart, schema, { create: createSchema }),
+    )
+    const links = new Links({
+      database,
+      schema,
+      namespace,
+      clock,
+      random,
+      key,
+      maxConnections,
+      ears: new Ears(client, database, random),
+      ...(end !== undefined && { end }),
+    })
+    const described = { namespace, epoch, issuer: issuer ?? `${NAME}:${origin}/${namespace}` }
+    return new PostgresAdvisoryBackend(links, infoOf(described))
+  } catch (error) {
+    await database.close()
+    throw error
+  }
+}
+
+export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
+  const checked = checkIdentifier('schema', schema)
+  if (checked.includes('$')) throw new InvalidArgumentError('schema', 'must not contain a $ sign.')
+  return checked
+}
+
+/** One connection is left for everything else. */
+function usualMax(client: PostgresClient): number {
+  if (!isPostgresJs(client)) return USUAL_MAX_CONNECTIONS
+  const { max } = client.options as { max?: unknown }
+  const most = typeof max === 'number' ? max - 1 : USUAL_MAX_CONNECTIONS
+  if (most < 2)
+    throw new InvalidArgumentError(
+      'client',
+      'must be allowed at least 3 connections (max): one for a session, one for a wait, one for the rest.',
+    )
+  return most
+}
+
+async function checkServer(database: PostgresDatabase): Promise<void> {
+  const [row = []] = await database.query(
+    `SELECT current_setting('server_version_num'), pg_is_in_recovery()::text, current_setting('synchronous_standby_names')`,
+  )
+  const [version, inRecovery, standbys] = row.map(String)
+  if (Number(version) < OLDEST_SERVER * 10_000)
+    throw new UnsupportedError(
+      `${NAME}: the server is older than PostgreSQL ${OLDEST_SERVER} and has no idle_session_timeout, so a holder that went ` +
+        'silent would keep its locks. Upgrade it, or use holdfast/postgres or withTransactionLock().',
+    )
+  if (inRecovery === 'true')
+    throw new BackendUnavailableError(
+      NAME,
+      'the server is a standby, which only reads; connect to the primary',
+      'not-applied',
+    )
+  if (standbys !== '' && !database.seesWarnings)
+    throw new UnsupportedError(
+      `${NAME}: the server has a synchronous standby, and this client of postgres.js does not show its warnings, so a ` +
+        'commit that did not reach the standby would go unnoticed. Create it with `onnotice: standbyNotices()`.',
+    )
+}
+
+/** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */
+const EXPIRY_SLACK_MS = 250
+
+interface Described {
+  readonly namespace: string
+  readonly issuer: string
+  readonly epoch: number
+}
+
+function infoOf({ namespace, issuer, epoch }: Described): BackendInfo<'fenced'> {
+  return {
+    name: NAME,
+    scope: 'cluster',
+    fencing: 'fenced',
+    namespace,
+    issuer,
+    epoch,
+    modes: ['exclusive', 'shared'],
+    waiting: 'queue',
+    lockDelay: 'none',
+    holdAtLeast: 'none',
+    data: false,
+    ttlMs: { min: 100, max: 86_400_000, step: 1 },
+    driftMs: defaultDriftMs,
+    expirySlackMs: EXPIRY_SLACK_MS,
+    assumptions: [
+      'The connection is the lease: when it is cut or ended, the server gives its locks away at once, and the holder learns ' +
+        'it with its next keep-alive; until then only the guard protects.',
+      'All who must exclude each other use the same database of the same primary, without a pooler in transaction mode in ' +
+        'between; after a fail-over the old primary serves nobody any more.',
+      'The tokens of a primary survive its crash and a fail-over: fsync is on, and the next primary is the old one or a ' +
+        'synchronous standby.',
+      "The server's clock runs as fast as the clients' clocks; a step of it forward may end leases early, and then only the " +
+        'guard protects, and a step back lets a holder that went silent keep its locks for that much longer.',
+      'Nobody changes the settings of its connections, writes to its tables or sets its sequence back.',
+      'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
+        'issuer.',
+    ],
+    confirmed:
+      'A statement that was answered on the connection that has the lock, counted from before it was sent: the server ends ' +
+      'the connection when it has heard nothing for a TTL.',
+  }
+}

@@ -1,0 +1,54 @@
+/**
+ * Session advisory locks of PostgreSQL as a backend, and locks for transactions of your own.
+ *
+ * ```ts
+ * const locker = createLocker(await postgresAdvisory({ client: pool }))
+ * ```
+ */
+import { tablesSql } from '../../clients/postgres/index.ts'
+import { checkKnownOptions } from '../../core/options.ts'
+import type { Backend } from '../../spi.ts'
+import { checkSchema, openPostgresAdvisory, type PostgresAdvisoryOptions } from './assemble.ts'
+import { advisoryPart } from './schema.ts'
+
+export {
+  type CustomTransaction,
+  type DrizzleTransaction,
+  type KyselyTransaction,
+  type Notice,
+  type NoticeHandler,
+  type PgPool,
+  type PgTransaction,
+  type PostgresClient,
+  type PostgresJs,
+  type PostgresJsRunner,
+  type SqlTransaction,
+  standbyNotices,
+} from '../../clients/postgres/index.ts'
+export type { PostgresAdvisoryOptions } from './assemble.ts'
+export type { KeyChoice } from './keys.ts'
+export {
+  type IfLocked,
+  type LockedRow,
+  lockRow,
+  type RowLock,
+  type RowLockRequest,
+  type RowLockStrength,
+} from './row-lock.ts'
+export {
+  type TransactionLockOptions,
+  tryTransactionLock,
+  type WaitingTransactionLockOptions,
+  withTransactionLock,
+} from './transaction-lock.ts'
+
+/** Makes first contact: creates its tables if there are none, and rejects if the server or the way to it cannot be used. */
+export function postgresAdvisory(options: PostgresAdvisoryOptions): Promise<Backend<'fenced'>> {
+  return openPostgresAdvisory(options)
+}
+
+/** The SQL that creates its tables and functions, for those who apply migrations themselves. */
+export function postgresAdvisorySchema(options: { readonly schema?: string } = {}): string {
+  checkKnownOptions('postgresAdvisorySchema options', options, ['schema'])
+  return tablesSql(advisoryPart, checkSchema(options.schema))
+}

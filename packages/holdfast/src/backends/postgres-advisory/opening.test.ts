@@ -1,0 +1,153 @@
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { libraries, withPostgresJs } from '../../../test/postgres/clients.ts'
+import { createLocker } from '../../core/locker.ts'
+import { openLocker } from '../../open.ts'
+import { call, request } from '../../testing/conformance/requests.ts'
+import { newSessionId } from '../../testing/conformance/stage.ts'
+import { openPostgresAdvisory } from './assemble.ts'
+import { postgresAdvisory, postgresAdvisorySchema } from './index.ts'
+
+describe.runIf(wanted('postgres'))('opening', () => {
+  let server: Server
+  let admin: pg.Pool
+  beforeAll(async () => {
+    server = await startPostgres()
+    admin = new pg.Pool({ connectionString: server.url, max: 2 })
+    admin.on('error', () => {})
+    await admin.query('CREATE ROLE app LOGIN')
+  }, 60_000)
+  afterAll(async () => {
+    await admin?.end()
+    await server?.stop()
+  })
+
+  let databases = 0
+  /** An empty database of an ordinary user, and its address for that user. */
+  const ownDatabase = async () => {
+    const name = `own${++databases}`
+    await admin.query(`CREATE DATABASE ${name} OWNER app`)
+    const url = new URL(server.url)
+    url.username = 'app'
+    url.pathname = name
+    return url
+  }
+  const poolFor = (url: URL) => {
+    const pool = new pg.Pool({ connectionString: url.href, max: 3 })
+    pool.on('error', () => {})
+    return Object.assign(pool, { [Symbol.asyncDispose]: () => pool.end() })
+  }
+
+  test.for(libraries)(
+    '$name: an ordinary user is all that it takes, also to wait, to give up and to force',
+    async ({ open }) => {
+      await using opened = open((await ownDatabase()).href, { max: 10 })
+      const [locker, other] = [
+        createLocker(await postgresAdvisory({ client: opened.client })),
+        createLocker(await postgresAdvisory({ client: opened.client })),
+      ]
+      const lease = await locker.acquire('x')
+      expect(await other.tryAcquire('x')).toBeNull()
+      await expect(other.acquire('x', { waitMs: 100 })).rejects.toMatchObject({ code: 'ACQUIRE_TIMEOUT' })
+      const waiting = other.acquire('x')
+      await expect.poll(async () => (await locker.inspect('x'))?.waiters.length).toBe(1)
+      expect(await other.forceRelease('x', { token: lease.fence.token, reason: 'test' })).toBe(1)
+      const next = await waiting
+      expect(next.fence.token).toBeGreaterThan(lease.fence.token)
+      await next.release()
+      await locker.close()
+      await other.close()
+    },
+  )
+
+  test('many who start first at once do not collide', async () => {
+    await using client = poolFor(await ownDatabase())
+    const backends = await Promise.all(Array.from({ length: 8 }, () => openPostgresAdvisory({ client })))
+    expect(new Set(backends.map(({ info }) => info.issuer)).size).toBe(1)
+    for (const backend of backends) await backend[Symbol.asyncDispose]()
+  })
+
+  test('its tables can be created by somebody else, from the printed SQL, in a schema of any name', async () => {
+    await using client = poolFor(await ownDatabase())
+    const schema = `o'clock "x"`
+    const refused = openPostgresAdvisory({ client, schema, createSchema: false })
+    await expect(refused).rejects.toThrow(
+      /createSchema is off. Apply what postgresAdvisorySchema\(\) returns/,
+    )
+    await client.query(postgresAdvisorySchema({ schema }))
+    await client.query(postgresAdvisorySchema({ schema }))
+    const backend = await openPostgresAdvisory({ client, schema, createSchema: false })
+    const session = await backend.openSession({ id: newSessionId(), ttlMs: 5_000, holder: 'test' }, call())
+    expect((await session.tryAcquire(request('x'), call())).kind).toBe('granted')
+    await backend[Symbol.asyncDispose]()
+  })
+
+  test('a newer layout is refused', async () => {
+    await using client = poolFor(await ownDatabase())
+    await (await openPostgresAdvisory({ client }))[Symbol.asyncDispose]()
+    await client.query("UPDATE holdfast.parts SET version = 99 WHERE part = 'advisory'")
+    await expect(openPostgresAdvisory({ client })).rejects.toThrow(/have layout 99/)
+  })
+
+  test('by URL, with its options', async () => {
+    const url = (await ownDatabase()).href.replace('postgres:', 'postgres+advisory:')
+    const locker = await openLocker(
+      `${url}?namespace=billing&issuer=shop&epoch=3&key=hashtext&maxConnections=5`,
+      {
+        require: ['fenced', 'cluster'],
+      },
+    )
+    expect(locker.info).toMatchObject({
+      name: 'postgres-advisory',
+      namespace: 'billing',
+      issuer: 'shop',
+      epoch: 3,
+    })
+    const lease = await locker.acquire('x')
+    expect(await lease.release()).toBe('released')
+    await locker.close()
+    await expect(openLocker(`${url}?key=md5`)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await expect(openLocker(`${url}?schem=x`)).rejects.toThrow(/schem/)
+  })
+
+  test('nonsense is refused before the server is reached', async () => {
+    const client = new pg.Pool({ connectionString: 'postgres://nobody@127.0.0.1:1/none' })
+    for (const wrong of [
+      { client, schem: 'x' },
+      { client, schema: '' },
+      { client, schema: 'a$$b' },
+      { client, key: 'md5' },
+      { client, maxConnections: 0 },
+      { client, createSchema: 'yes' },
+      { client: {} },
+      { client, epoch: 5_000 },
+    ])
+      await expect(openPostgresAdvisory(wrong as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await expect(openPostgresAdvisory({ client })).rejects.toMatchObject({
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+    })
+    await using small = withPostgresJs.open(server.url, { max: 2 })
+    await expect(openPostgresAdvisory({ client: small.client })).rejects.toThrow(/at least 3 connections/)
+  })
+
+  test('T21 more waits than it may have connections are refused as not applied, and those in line go on', async () => {
+    await using client = poolFor(await ownDatabase())
+    const backend = await openPostgresAdvisory({ client, maxConnections: 3 })
+    const session = await backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+    const held = request('x')
+    await session.tryAcquire(held, call())
+    const waiting = [session.enqueue?.(request('x'), call()), session.enqueue?.(request('x'), call())]
+    await expect.poll(async () => (await backend.inspect('x', call()))?.waiters.length).toBe(2)
+    const refused = session.enqueue?.(request('x'), call())
+    await expect(refused).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+    await expect(refused).rejects.toThrow(/maxConnections/)
+    // A connection that has had its turn waits for the next name.
+    expect((await session.tryAcquire(request('y'), call())).kind).toBe('granted')
+    await session.release(held, { keepForMs: 0 }, call())
+    expect((await Promise.race(waiting))?.kind).toBe('granted')
+    await backend[Symbol.asyncDispose]()
+    await Promise.allSettled(waiting)
+  })
+})

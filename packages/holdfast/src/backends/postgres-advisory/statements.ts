@@ -1,0 +1,124 @@
+/** Every statement. What is sent often has a name, so that the server keeps its plan for the connection. */
+import { quoteIdentifier } from '../../clients/postgres/index.ts'
+import { textOf } from './schema.ts'
+
+export interface Statement {
+  readonly text: string
+  /** Only on a connection of our own: a name is part of the server's session. */
+  readonly name?: string
+}
+
+export type Statements = ReturnType<typeof statementsFor>
+
+export function statementsFor(schema: string) {
+  const s = quoteIdentifier(schema)
+  const texts = (n: number) => `$${n}::text::text[]`
+  const numbers = (n: number) => `$${n}::text::bigint[]`
+  const number = (n: number) => `$${n}::text::bigint`
+  const claimsWithLocks = `${s}.advisory_claims c
+    JOIN ${s}.advisory_sessions z ON z.session = c.session
+    JOIN locks me ON me.key = c.conn AND me.granted
+    JOIN locks home ON home.key = c.session AND home.granted
+    JOIN locks l ON l.key = c.key AND l.pid = me.pid`
+  return {
+    /**
+     * slot, conn, key, name, id, note: takes an exclusive lock and a slot that has been used before, with as little as
+     * possible around it. The lock is tried when the record has been found, and the token drawn when it was got. No row:
+     * it is busy, or the slot is new, or the session is another one; `try` says which.
+     */
+    grab: {
+      name: 'holdfast_grab',
+      text: `UPDATE ${s}.advisory_claims c SET key = $3::bigint, token = nextval(${textOf(`${s}.advisory_tokens`)}),
+        since = clock_timestamp(), name = $4, id = $5, mode = 'exclusive', note = $6
+      WHERE c.slot = $1::integer AND c.conn = $2::text::bigint AND current_setting('holdfast.connection', true) = $2::text
+        AND pg_try_advisory_lock($3::bigint)
+      RETURNING c.token::text`,
+    },
+    /** known */
+    settle: { name: 'holdfast_settle', text: `SELECT ${s}.advisory_settle()::text` },
+    /** conn, slot, op, key, namespace, name, id, note, up to which token the log is known to be on disk */
+    try: {
+      name: 'holdfast_try',
+      text: `SELECT ${s}.advisory_try($1::bigint, $2::integer, $3, $4::bigint, $5, $6, $7, $8, $9::bigint)`,
+    },
+    /** conn, key: what is given up most often, without a function */
+    unlock: {
+      name: 'holdfast_unlock',
+      text: `SELECT CASE WHEN current_setting('holdfast.connection', true) = $1 THEN
+        CASE WHEN pg_advisory_unlock($2::bigint) THEN 'released' ELSE 'released' END ELSE 'gone' END`,
+    },
+    /** conn, slot, op, key */
+    giveUp: {
+      name: 'holdfast_give_up',
+      text: `SELECT ${s}.advisory_give_up($1::bigint, $2::integer, $3, $4::bigint)`,
+    },
+    /** conn, namespace, known, then the columns of the batch */
+    apply: {
+      name: 'holdfast_apply',
+      text: `SELECT ${s}.advisory_apply(${number(1)}, $2::text, ${number(3)}, ${texts(4)}, $5::text::integer[], ${numbers(6)},
+        ${texts(7)}, ${texts(8)}, ${texts(9)})`,
+    },
+    /** conn, ttl, keys that are waited for */
+    keep: {
+      name: 'holdfast_keep',
+      text: `SELECT kind, data FROM ${s}.advisory_keep(${number(1)}, $2::text::integer, ${numbers(3)})`,
+    },
+    /** conn, ttl, holder, channel */
+    openSession: {
+      text: `SELECT ${s}.advisory_open_session(${number(1)}, $2::text::integer, $3::text, $4::text)`,
+    },
+    /** conn, ttl */
+    open: { text: `SELECT ${s}.advisory_open(${number(1)}, $2::text::integer)` },
+    /** conn, session, namespace, key, id, name, mode, note */
+    place: {
+      name: 'holdfast_place',
+      text: `SELECT ${s}.advisory_place(${number(1)}, ${number(2)}, $3::text, ${number(4)}, $5::text, $6::text, $7::text,
+        $8::text)`,
+    },
+    /** conn, session, key, id, mode, ttl, known */
+    take: {
+      name: 'holdfast_take',
+      text: `SELECT kind, token, now_known FROM ${s}.advisory_take(${number(1)}, ${number(2)}, ${number(3)}, $4::text,
+        $5::text, $6::text::integer, ${number(7)})`,
+    },
+    /** conn */
+    leave: { text: `SELECT ${s}.advisory_leave(${number(1)})` },
+    /** conns */
+    callOff: { name: 'holdfast_call_off', text: `SELECT ${s}.advisory_call_off(${numbers(1)})::text` },
+    /** conns, for how long it may take */
+    end: { text: `SELECT ${s}.advisory_end(${numbers(1)}, $2::text::bigint)` },
+    hashtext: { text: 'SELECT hashtext($1::text)::bigint::text' },
+    /** namespace, name or prefix, whether it is a prefix; one statement, but locks are looked at a moment after the rows */
+    show: {
+      text: `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks)
+      SELECT CASE WHEN c.token IS NULL THEN 'waiter' ELSE 'holder' END, c.name, c.id, z.holder, c.mode, c.token::text, c.note,
+        (extract(epoch FROM clock_timestamp() - c.since) * 1000)::text,
+        (z.ttl_ms - CASE WHEN a.state = 'idle'
+          THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)::text,
+        c.session::text, c.conn::text
+      FROM ${claimsWithLocks} LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true
+      WHERE c.namespace = $1::text AND (c.name = $2::text OR ($3::text = 'prefix' AND starts_with(c.name, $2::text)))
+        AND (c.token IS NULL OR l.granted)
+      ORDER BY c.token, coalesce(l.waitstart, c.since)`,
+    },
+    /** The sessions and ids of holders who are to go: they are told, and look here when they were not. */
+    force: {
+      text: `WITH marked AS (
+        INSERT INTO ${s}.advisory_forced (session, id)
+        SELECT * FROM unnest(${numbers(1)}, ${texts(2)}) AS asked (session, id) RETURNING session, id
+      )
+      SELECT pg_notify(z.channel, m.session::text || ' ' || m.id)::text
+      FROM marked m JOIN ${s}.advisory_sessions z ON z.session = m.session`,
+    },
+    /** Which of these ids hold something still, with the connections that hold it. */
+    left: {
+      text: `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks)
+      SELECT c.id, c.conn::text FROM ${claimsWithLocks} WHERE c.id = ANY (${texts(1)}) AND l.granted`,
+    },
+    /** session, id */
+    unforce: {
+      name: 'holdfast_unforce',
+      text: `DELETE FROM ${s}.advisory_forced f WHERE f.session = ${number(1)} AND f.id = $2::text`,
+    },
+  } satisfies Record<string, Statement>
+}

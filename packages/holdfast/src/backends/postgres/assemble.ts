@@ -1,0 +1,137 @@
+/** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
+import { type PostgresClient, postgresDatabase } from '../../clients/postgres/index.ts'
+import { checkIdentity } from '../../core/backend-kit.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaultDriftMs, defaults } from '../../core/defaults.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import { type Random, systemRandom } from '../../core/ids.ts'
+import { checkKnownOptions, checkNumber } from '../../core/options.ts'
+import type { BackendInfo } from '../../spi.ts'
+import { PostgresBackend } from './backend.ts'
+import { Connection } from './connection.ts'
+import { checkSchemaName, ensureSchema } from './schema.ts'
+
+export interface PostgresOptions {
+  /** A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours: close it after the locker. */
+  readonly client: PostgresClient
+  /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
+  readonly schema?: string
+  /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL for those who do it themselves. */
+  readonly createSchema?: boolean
+  readonly clock?: Clock
+  readonly random?: Random
+  readonly namespace?: string
+  /** Default: `postgres:<id made with the schema>/<namespace>`. */
+  readonly issuer?: string
+  readonly epoch?: number
+  /** How often a waiter looks by itself while notifications do not arrive; up to as much again is added at random. */
+  readonly pollMs?: number
+}
+
+/** What tests may replace besides, and `openLocker` needs. */
+export interface Surroundings {
+  /** SQL of the schema, to plant a fault. */
+  readonly schemaSql?: string
+  /** Ends the client with the backend. */
+  readonly end?: () => Promise<void>
+}
+
+export const DEFAULT_SCHEMA = 'holdfast'
+
+const knownOptions = [
+  'client',
+  'schema',
+  'createSchema',
+  'clock',
+  'random',
+  'namespace',
+  'issuer',
+  'epoch',
+  'pollMs',
+]
+
+/** As `postgres`, for tests and measurements: with a view of what it does. */
+export async function openPostgres(
+  options: PostgresOptions,
+  surroundings: Surroundings = {},
+): Promise<PostgresBackend> {
+  checkKnownOptions('postgres options', options, knownOptions)
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidArgumentError('postgres options', 'must be an object with a client.')
+  const { clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { namespace, issuer, epoch } = checkIdentity(options)
+  const schema = checkSchemaName(options.schema ?? DEFAULT_SCHEMA)
+  const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
+  if (typeof createSchema !== 'boolean')
+    throw new InvalidArgumentError('createSchema', 'must be true or false.')
+
+  const database = postgresDatabase(options.client)
+  const { schemaSql: sql, end } = surroundings
+  try {
+    const found = await ensureSchema(database, schema, {
+      create: createSchema,
+      ...(sql !== undefined && { sql }),
+    })
+    if (found.hasStandby && !database.seesWarnings)
+      throw new UnsupportedError(
+        'postgres: the server has a synchronous standby, and this client of postgres.js does not show its warnings, so ' +
+          'a commit that did not reach the standby would go unnoticed. Create it with ' +
+          '`onnotice: standbyNotices()`, from holdfast/postgres.',
+      )
+    const connection = new Connection({
+      database,
+      schema,
+      namespace,
+      clock,
+      random,
+      pollMs,
+      ...(end !== undefined && { end }),
+    })
+    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${found.origin}/${namespace}` }
+    return new PostgresBackend(connection, infoOf(described), random)
+  } catch (error) {
+    await database.close()
+    throw error
+  }
+}
+
+/** What the first in line may take to ask, on a server that is busy but not overloaded. */
+const QUERY_MARGIN_MS = 100
+
+interface Described {
+  readonly namespace: string
+  readonly issuer: string
+  readonly epoch: number
+  readonly pollMs: number
+}
+
+function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'fenced'> {
+  return {
+    name: 'postgres',
+    scope: 'cluster',
+    fencing: 'fenced',
+    namespace,
+    issuer,
+    epoch,
+    modes: ['exclusive', 'shared', 'permits'],
+    waiting: 'queue',
+    lockDelay: 'server',
+    holdAtLeast: 'server',
+    data: true,
+    ttlMs: { min: 50, max: 86_400_000, step: 1 },
+    driftMs: defaultDriftMs,
+    // Usually the first in line asks within milliseconds; at the latest with its next poll.
+    expirySlackMs: 2 * pollMs + QUERY_MARGIN_MS,
+    assumptions: [
+      'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
+        'standby, with everything that was confirmed, and the old primary serves nobody any more.',
+      'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
+      "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
+        'whose clock is ahead, ends leases early, and then only the guard protects.',
+      'Nobody but Holdfast writes to the tables of its schema, and its sequence is not set back.',
+      'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
+        'issuer.',
+    ],
+    confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
+  }
+}

@@ -1,0 +1,144 @@
+/** The SPI over one schema of a PostgreSQL database. */
+import type { Parameter } from '../../clients/postgres/index.ts'
+import { prolongedSince } from '../../core/backend-kit.ts'
+import { type Clock, instantOf } from '../../core/clock.ts'
+import { CapacityMismatchError, InvalidArgumentError } from '../../core/errors.ts'
+import type { Random } from '../../core/ids.ts'
+import {
+  type Backend,
+  type BackendInfo,
+  type BackendSession,
+  type Call,
+  type ForceTarget,
+  LOCK_CAPACITY,
+  type NameState,
+  type SessionHandle,
+  type SessionRequest,
+} from '../../spi.ts'
+import type { Connection } from './connection.ts'
+import { statesOf } from './looking.ts'
+import { PostgresSession } from './session.ts'
+import type { Statistics } from './statistics.ts'
+
+export class PostgresBackend implements Backend<'fenced'> {
+  readonly info: BackendInfo<'fenced'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly #connection: Connection
+
+  constructor(connection: Connection, info: BackendInfo<'fenced'>, random: Random) {
+    this.info = info
+    this.clock = connection.clock
+    this.random = random
+    this.#connection = connection
+  }
+
+  /** What it has done so far, for tests and measurements. */
+  get statistics(): Readonly<Statistics> {
+    return this.#connection.statistics
+  }
+
+  /** Whether those who wait are told when their turn has come; otherwise they poll. */
+  get hears(): boolean {
+    return this.#connection.hears
+  }
+
+  async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
+    const { id, holder, ttlMs } = request
+    const since = instantOf(this.clock)
+    const [row] = await this.#query(call, 'openSession', [id, holder, ttlMs])
+    if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
+    this.#connection.sweep()
+    const [no, granted] = row.map(Number) as [number, number]
+    return new PostgresSession(this.#connection, { id, no, ttlMs: granted, holder, since })
+  }
+
+  async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
+    const id = String(handle.id)
+    const now = instantOf(this.clock)
+    const [row] = await this.#query(call, 'findSession', [id])
+    if (row === undefined) return null
+    const [no, ttlMs, holder, leftMs] = row
+    const session = { ttlMs: Number(ttlMs), leftMs: Number(leftMs) }
+    return new PostgresSession(this.#connection, {
+      id,
+      no: Number(no),
+      ttlMs: session.ttlMs,
+      holder: String(holder),
+      since: prolongedSince(now, session),
+    })
+  }
+
+  async inspect(name: string, call: Call): Promise<NameState | null> {
+    return statesOf(await this.#query(call, 'show', [name, 'name']))[0] ?? null
+  }
+
+  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+    return statesOf(await this.#query(call, 'show', [prefix, 'prefix']))
+  }
+
+  async check(
+    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    call: Call,
+  ): Promise<boolean> {
+    const { name, token, id } = holder
+    return (await this.#query(call, 'check', [name, String(token), id])).length > 0
+  }
+
+  /** The reason is for core's events; the database does not keep it. */
+  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+    const token = target.kind === 'token' ? String(target.token) : null
+    const holder = target.kind === 'holder' ? target.holder : null
+    const [, released] = await this.#operate(call, 'forceRelease', [name, token, holder])
+    return Number(released)
+  }
+
+  async resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
+    const [kind] = await this.#operate(call, 'resize', [name, capacity, LOCK_CAPACITY])
+    if (kind === 'mismatch') throw new CapacityMismatchError(name, capacity, LOCK_CAPACITY)
+    return kind as 'resized' | 'in-use' | 'not-found'
+  }
+
+  async forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
+    const [kind] = await this.#operate(call, 'forget', [name])
+    return kind as 'forgotten' | 'in-use' | 'not-found'
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#connection.close()
+  }
+
+  /** All statements begin with the namespace. */
+  #query(
+    call: Call,
+    statement: 'openSession' | 'findSession' | 'show' | 'check',
+    parameters: readonly Parameter[],
+  ) {
+    const { sql, namespace } = this.#connection
+    return this.#connection.query(call, sql[statement], [namespace, ...parameters])
+  }
+
+  /** How it went, and a number if it has one. Who got the name that way and waits in this process is told. */
+  async #operate(
+    call: Call,
+    statement: 'forceRelease' | 'resize' | 'forget',
+    parameters: readonly Parameter[],
+  ): Promise<[kind: string, count: string | null]> {
+    const { sql, namespace, channel, room } = this.#connection
+    const rows = await this.#connection.query(call, sql[statement], [namespace, channel, ...parameters])
+    let result: [string, string | null] = ['not-found', null]
+    for (const [kind, attempt, token, data, session] of rows as readonly OperatedRow[]) {
+      if (kind === 'handed') room.granted(Number(session), attempt, BigInt(token ?? 0), data)
+      else result = [kind, token]
+    }
+    return result
+  }
+}
+
+type OperatedRow = readonly [
+  kind: string,
+  attempt: string,
+  token: string | null,
+  data: string | null,
+  session: string,
+]

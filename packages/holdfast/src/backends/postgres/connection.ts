@@ -1,0 +1,177 @@
+/** What the backend and its sessions share: the way to the database, and those who wait. */
+import { type Parameter, type PostgresDatabase, type Row, sqlStateOf } from '../../clients/postgres/index.ts'
+import { throwIfCalledOff } from '../../core/backend-kit.ts'
+import type { Clock } from '../../core/clock.ts'
+import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
+import type { Random } from '../../core/ids.ts'
+import type { Call } from '../../spi.ts'
+import { type Answer, Batches, type Item } from './batches.ts'
+import { Notifications } from './notifications.ts'
+import { wrongIsolation } from './schema.ts'
+import { type Statements, statementsFor } from './statements.ts'
+import { noStatistics } from './statistics.ts'
+import { WaitingRoom } from './waiting-room.ts'
+
+export interface ConnectionOptions {
+  readonly database: PostgresDatabase
+  readonly schema: string
+  readonly namespace: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly pollMs: number
+  /** Ends the client, if it is ours. */
+  readonly end?: () => Promise<void>
+}
+
+const MOST_SWEEPS_AT_ONCE = 20
+
+export class Connection {
+  readonly namespace: string
+  readonly clock: Clock
+  readonly statistics = noStatistics()
+  readonly room: WaitingRoom
+  /** Where this process listens. */
+  readonly channel: string
+  readonly sql: Statements
+  readonly #options: ConnectionOptions
+  readonly #batches: Batches
+  readonly #notifications: Notifications
+  #isSweeping = false
+  #closed = false
+
+  constructor(options: ConnectionOptions) {
+    const { database, namespace, clock, random, pollMs } = options
+    const { statistics } = this
+    this.#options = options
+    this.namespace = namespace
+    this.clock = clock
+    this.channel = `holdfast_${random.id()}`
+    this.sql = statementsFor(options.schema)
+    this.room = new WaitingRoom({
+      clock,
+      random,
+      statistics,
+      pollMs,
+      tend: (parameters) => this.#run(this.sql.tend, [namespace, this.channel, ...parameters]),
+      isTold: () => this.#notifications.hears,
+    })
+    this.#batches = new Batches({
+      call: (statement, parameters, signal) => {
+        statistics.batches++
+        return this.#run(this.sql[statement], [namespace, this.channel, ...parameters], signal)
+      },
+      onHanded: ({ session, attempt, token, data }) => {
+        if (token === null) this.room.lookAtAll()
+        else this.room.granted(session, attempt, BigInt(token), data)
+      },
+    })
+    this.#notifications = new Notifications({
+      database,
+      channel: this.channel,
+      clock,
+      send: (message) => this.#run(this.sql.notify, [this.channel, message]),
+      isNeeded: () => this.room.size > 0,
+      onMessage: (message) => this.#told(message),
+      onChange: () => this.room.lookAtAll(),
+      onListen: () => {
+        statistics.listens++
+      },
+    })
+  }
+
+  /** Whether those who wait are told when their turn has come; otherwise they poll. */
+  get hears(): boolean {
+    return this.#notifications.hears
+  }
+
+  async apply(item: Item, call: Call): Promise<Answer> {
+    this.#check(call)
+    this.statistics.items++
+    return this.#batches.add(item, call.signal)
+  }
+
+  async query(call: Call, text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    this.#check(call)
+    return this.#run(text, parameters, call.signal)
+  }
+
+  /** From now on somebody waits. */
+  expectNews(): void {
+    this.#notifications.start()
+  }
+
+  /** Tidies up behind everybody's back, a little at a time. */
+  sweep(): void {
+    if (this.#isSweeping || this.#closed) return
+    this.#isSweeping = true
+    const run = async () => {
+      for (let turn = 0; turn < MOST_SWEEPS_AT_ONCE && !this.#closed; turn++) {
+        const [row] = await this.#run(this.sql.sweep, [this.namespace])
+        if (row?.[0] !== true) return
+      }
+    }
+    // What was not swept does not count, and is swept another time.
+    run()
+      .catch(() => {})
+      .finally(() => {
+        this.#isSweeping = false
+      })
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    this.room.close(new ClosedError('The postgres backend'))
+    await this.#notifications.close()
+    await this.#options.database.close()
+    await this.#options.end?.()
+  }
+
+  #check(call: Call): void {
+    if (this.#closed) throw new ClosedError('The postgres backend')
+    throwIfCalledOff('postgres', call)
+  }
+
+  async #run(text: string, parameters: readonly Parameter[], signal?: AbortSignal): Promise<readonly Row[]> {
+    this.statistics.statements++
+    this.statistics.underWay++
+    try {
+      return await this.#options.database.query(text, parameters, signal === undefined ? {} : { signal })
+    } catch (error) {
+      // A hand-over to somebody of this process may be in the answer that got lost.
+      if (!(error instanceof BackendUnavailableError && error.outcome === 'not-applied'))
+        this.room.lookAtAll()
+      const cause = error instanceof Error ? error.cause : undefined
+      if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
+      throw error
+    } finally {
+      this.statistics.underWay--
+    }
+  }
+
+  /** Whoever knows the name of the channel is trusted: it is secret, and stands in a table of ours only. */
+  #told(message: string): void {
+    this.statistics.notificationsReceived++
+    const [session, id, token, data] = parseMessage(message)
+    if (token === undefined) this.room.lookAtAll()
+    else this.room.granted(session, id, BigInt(token), data)
+  }
+}
+
+type Message = [session: number, id: string, token: string | undefined, data: string | null]
+
+/** See `tell` in `sql/turns.ts`. What cannot be read is a reason to look. */
+function parseMessage(message: string): Message {
+  try {
+    const [session, id, token, data] = JSON.parse(message) as [unknown, unknown, unknown, unknown]
+    const isComplete = typeof token === 'string' && /^\d+$/.test(token)
+    return [
+      Number(session),
+      String(id),
+      isComplete ? token : undefined,
+      typeof data === 'string' ? data : null,
+    ]
+  } catch {
+    return [Number.NaN, '', undefined, null]
+  }
+}

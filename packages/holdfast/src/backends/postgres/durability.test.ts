@@ -1,0 +1,162 @@
+// What survives: crashes, restarts, the end of every connection, a standby that does not answer.
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import postgres from 'postgres'
+import { describe, expect, test } from 'vitest'
+import { libraries } from '../../../test/postgres/clients.ts'
+import { plantedSchema } from '../../../test/postgres/planted.ts'
+import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { createLocker } from '../../core/locker.ts'
+import { openPostgres } from './assemble.ts'
+import { standbyNotices } from './index.ts'
+
+/** Commits of such a client reach the disk only when the server feels like it, which here is never. */
+const careless = { settings: { synchronous_commit: 'off' }, max: 2 }
+const lazyServer = { settings: { wal_writer_delay: '10s', bgwriter_delay: '10s', checkpoint_timeout: '1h' } }
+
+/**
+ * How many tokens were issued before a crash and again after it. A crash spares what fills a whole page of the log, and a
+ * sequence writes to the log once in 33 draws: so it takes 35 draws, and a few crashes.
+ */
+async function tokensIssuedTwice(server: Server, crashes: number, schemaSql?: string): Promise<number> {
+  const surroundings = schemaSql === undefined ? {} : { schemaSql }
+  const issued: bigint[] = []
+  for (let crash = 0; crash <= crashes; crash++) {
+    await using stage = new Stage(server.url)
+    const session = await openSession(await stage.backend({ clients: careless }, surroundings))
+    await (await stage.operator()).query('CHECKPOINT')
+    for (let i = 0; i < 35; i++) issued.push(await take(session, exclusive(`${crash}/${i}`)))
+    await server.kill()
+    // PostgreSQL refuses to start while a process of the old server is still dying.
+    await until('it has started again', () =>
+      server.restart().then(
+        () => true,
+        () => false,
+      ),
+    )
+  }
+  return issued.length - new Set(issued).size
+}
+
+describe.runIf(wanted('postgres'))('postgres', () => {
+  test('T68 a token is on the disk before it is told, whatever the client has set: none is issued twice', async () => {
+    await using server = await startPostgres(lazyServer)
+    expect(await tokensIssuedTwice(server, 4)).toBe(0)
+  }, 60_000)
+
+  test('T68 planted: with synchronous_commit off and a crash, a token is issued twice', async () => {
+    await using server = await startPostgres(lazyServer)
+    const planted = plantedSchema('holdfast', [
+      ["PERFORM set_config('synchronous_commit', 'on', true);", 'NULL;'],
+    ])
+    expect(await tokensIssuedTwice(server, 4, planted)).toBeGreaterThan(0)
+  }, 60_000)
+
+  for (const library of libraries) {
+    test(`G3 T51 a restart of the server with ${library.name}: leases survive it if their time does, and none is believed too long`, async () => {
+      await using server = await startPostgres()
+      await using stage = new Stage(server.url)
+      const [mine, other] = [
+        await stage.backend({ library, clients: { fetchTypes: false } }),
+        await stage.backend({ library, clients: { fetchTypes: false } }),
+      ]
+      const locker = createLocker(mine, { ttlMs: 20_000, callTimeoutMs: 1_000 })
+      const rival = createLocker(other, { ttlMs: 20_000, callTimeoutMs: 1_000 })
+      const lease = await locker.acquire('x')
+      const waiting = rival.acquire('x', { waitMs: 60_000 })
+      waiting.catch(() => {})
+      await until('somebody waits', async () => ((await locker.inspect('x'))?.waiters.length ?? 0) > 0)
+
+      await server.restart()
+      await until('it answers again', () =>
+        lease.renew().then(
+          () => true,
+          () => false,
+        ),
+      )
+      expect(lease.state).toBe('held')
+      expect(await locker.check(lease.fence)).toBe(true)
+      await lease.release()
+      const next = await waiting
+      expect(next.fence.token).toBeGreaterThan(lease.fence.token)
+      await next.release()
+      await Promise.all([locker.close(), rival.close()])
+    }, 60_000)
+
+    test(`T51 pg_terminate_backend of every connection with ${library.name}, again and again: nothing is lost, and nobody dies of an error event`, async () => {
+      await using server = await startPostgres()
+      await using stage = new Stage(server.url)
+      const [mine, other] = [
+        await stage.backend({ library, clients: { fetchTypes: false } }),
+        await stage.backend({ library, clients: { fetchTypes: false } }),
+      ]
+      const locker = createLocker(mine, { ttlMs: 20_000, callTimeoutMs: 1_000 })
+      const rival = createLocker(other, { ttlMs: 20_000, callTimeoutMs: 1_000 })
+      const operator = await stage.operator()
+      const terminateAll = () =>
+        operator.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+          WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`)
+      let lease = await locker.acquire('x')
+      const lost: unknown[] = []
+      for (let round = 0; round < 4; round++) {
+        lease.signal.addEventListener('abort', () => lost.push(lease.signal.reason))
+        const next = rival.acquire('x', { waitMs: 60_000 })
+        next.catch(() => {})
+        await until('somebody waits', async () => {
+          const state = await locker.inspect('x').catch(() => null)
+          return (state?.waiters.length ?? 0) > 0
+        })
+        await terminateAll()
+        await until('it is released', async () => {
+          const released = await lease.release().catch(() => 'unknown')
+          return released !== 'unknown'
+        })
+        const taken = await next
+        await until(
+          'it is released again',
+          async () => (await taken.release().catch(() => 'unknown')) !== 'unknown',
+        )
+        await terminateAll()
+        lease = await locker.acquire('x', { waitMs: 60_000 })
+      }
+      expect(lost).toEqual([])
+      await lease.release()
+      await Promise.all([locker.close(), rival.close()])
+    }, 90_000)
+  }
+
+  test('T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients', async () => {
+    await using server = await startPostgres()
+    await using stage = new Stage(server.url)
+    const sql = postgres(server.url, { max: 2, onnotice: standbyNotices() })
+    const backends = [await stage.backend(), await openPostgres({ client: sql })]
+    const sessions = await Promise.all(backends.map((backend) => openSession(backend)))
+    const operator = await stage.operator()
+    await operator.query("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    await operator.query('SELECT pg_reload_conf()')
+    await operator.query("SET synchronous_commit = 'local'")
+    await until('it has been read', async () => {
+      const { rows } = await operator.query("SELECT current_setting('synchronous_standby_names') AS names")
+      return rows[0].names === 'nobody'
+    })
+    for (const [index, session] of sessions.entries()) {
+      const request = exclusive(`standby/${index}`)
+      const taking = session.tryAcquire(request, call())
+      taking.catch(() => {})
+      await until('it waits for the standby', async () => {
+        const { rows } = await operator.query(
+          "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%take(%'",
+        )
+        return rows.length > 0
+      })
+      await expect(taking).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+      // It has landed here all the same.
+      const { rows } = await operator.query('SELECT 1 FROM holdfast.holders WHERE name = $1', [request.name])
+      expect(rows).toHaveLength(1)
+    }
+    const blind = postgres(server.url, { max: 1, onnotice: () => {} })
+    await expect(openPostgres({ client: blind })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    await operator.query('ALTER SYSTEM RESET synchronous_standby_names')
+    await operator.query('SELECT pg_reload_conf()')
+    await Promise.all([blind.end({ timeout: 1 }), sql.end({ timeout: 1 })])
+  }, 60_000)
+})

@@ -1,0 +1,32 @@
+/**
+ * Locks in the PostgreSQL that you have, also behind a connection pooler.
+ *
+ * ```ts
+ * const locker = createLocker(await postgres({ client: pool }))
+ * ```
+ */
+import { checkKnownOptions } from '../../core/options.ts'
+import type { Backend } from '../../spi.ts'
+import { DEFAULT_SCHEMA, openPostgres, type PostgresOptions } from './assemble.ts'
+import { checkSchemaName, schemaSql } from './schema.ts'
+
+export {
+  type Notice,
+  type NoticeHandler,
+  type PgPool,
+  type PostgresClient,
+  type PostgresJs,
+  standbyNotices,
+} from '../../clients/postgres/index.ts'
+export type { PostgresOptions } from './assemble.ts'
+
+/** Makes first contact: creates the schema if there is none, and rejects if the server cannot be used. */
+export function postgres(options: PostgresOptions): Promise<Backend<'fenced'>> {
+  return openPostgres(options)
+}
+
+/** The SQL that creates the schema, for those who apply migrations themselves. */
+export function postgresSchema(options: { readonly schema?: string } = {}): string {
+  checkKnownOptions('postgresSchema options', options, ['schema'])
+  return schemaSql(checkSchemaName(options.schema ?? DEFAULT_SCHEMA))
+}

@@ -1,0 +1,271 @@
+/**
+ * What sessions do with their claims: one call for a batch, each item with its own answer, none of which raises.
+ *
+ *   t  tryAcquire   granted | busy | session-gone | mismatch
+ *   q  enqueue      granted | queued | abandoned | session-gone | mismatch
+ *   r  release      released | not-held
+ *   a  abandon      abandoned
+ *   d  setData      stored | not-held
+ *
+ * What may go wrong between the steps of a call: send · lock · judge · write · commit · answer.
+ *   Crash or error before the commit: nothing happened. Crash or lost answer after it: a claim is the session's and ends
+ *   with it; asked again, the attempt finds its own row and the same token. A cancelled wait for a standby counts as a
+ *   lost answer. A pause anywhere: the locks are held meanwhile, time is read after they are won, and belief counts
+ *   from the session's last prolongation, which is older.
+ *   A session that ends between the look at it and the commit: the claim is over as soon as it is there (see turns).
+ *   Released and handed over are one transaction: there is no moment in which the name is free for others.
+ *   Abandon leaves its mark under the lock of the name, which a late request for the same attempt takes first (T73).
+ *
+ * Nearly all calls need one statement besides the lock: the name is free, or the holder releases and nobody waits. The
+ * others go on to \`settle\`.
+ */
+import { LOCK_SEED } from './turns.ts'
+
+export const claims = (s: string) => `
+CREATE FUNCTION ${s}.apply(
+  p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
+  p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[])
+RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_row record;
+  v_done text[] := '{}';
+  v_line text[] := '{}';
+  v_locked boolean;
+BEGIN
+  -- As begin_work and lock_names do it, without the cost of a statement for each.
+  IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
+    PERFORM ${s}.begin_work();
+  END IF;
+  IF cardinality(p_names) = 1 THEN
+    v_locked := pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED})) IS NULL;
+  ELSE
+    PERFORM ${s}.lock_names(p_namespace, p_names);
+  END IF;
+
+  IF 'r' = ANY (p_ops) THEN
+    FOR v_row IN
+      DELETE FROM ${s}.holders h
+      USING unnest(p_ops, p_names, p_attempts, p_sessions, p_ms) AS i (op, name, attempt, session, ms), ${s}.sessions z
+      WHERE i.op = 'r' AND h.namespace = p_namespace AND h.name = i.name AND h.attempt = i.attempt
+        AND h.session = i.session AND z.no = i.session AND z.ended IS NULL AND z.expires_at > clock_timestamp()
+      RETURNING h.name, h.attempt, h.capacity, i.ms,
+        EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name) AS waited_for
+    LOOP
+      IF v_row.ms > 0 THEN
+        PERFORM ${s}.close_name(p_namespace, v_row.name, v_row.capacity,
+          clock_timestamp() + v_row.ms * interval '1 millisecond');
+      END IF;
+      IF v_row.waited_for THEN v_line := v_line || v_row.name; END IF;
+      v_done := v_done || ('r' || v_row.attempt);
+      op := 'r'; attempt := v_row.attempt; kind := 'released';
+      RETURN NEXT;
+    END LOOP;
+  END IF;
+
+  IF 't' = ANY (p_ops) OR 'q' = ANY (p_ops) THEN
+    FOR v_row IN
+      INSERT INTO ${s}.holders
+      SELECT p_namespace, i.name, i.attempt, i.session, nextval('${s}.tokens'), i.mode, i.weight, i.capacity, i.ms,
+        clock_timestamp(), i.note, n.data
+      FROM (
+        -- Of several who want the same name, one at most finds it free.
+        SELECT DISTINCT ON (name) *
+        FROM unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_weights, p_capacities, p_ms, p_texts)
+          WITH ORDINALITY AS u (op, name, attempt, session, mode, weight, capacity, ms, note, nth)
+        WHERE u.op IN ('t', 'q') ORDER BY name, nth) i
+      JOIN ${s}.sessions z ON z.no = i.session AND z.namespace = p_namespace AND z.ended IS NULL
+        AND z.expires_at > clock_timestamp() AND NOT z.has_marks
+      LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = i.name
+      WHERE (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
+        AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = i.name)
+        AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = i.name)
+      RETURNING attempt, token, previous_data
+    LOOP
+      v_done := v_done || ('g' || v_row.attempt);
+      op := 'g'; attempt := v_row.attempt; kind := 'granted'; token := v_row.token; data := v_row.previous_data;
+      RETURN NEXT;
+    END LOOP;
+  END IF;
+
+  IF cardinality(v_done) < cardinality(p_ops) OR cardinality(v_line) > 0 THEN
+    RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
+      p_weights, p_capacities, p_ms, p_texts, v_done, v_line);
+  END IF;
+END $$;
+
+-- What is left of a batch, item by item, with the names locked. h: something for a waiter of the caller's process.
+CREATE FUNCTION ${s}.settle(
+  p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
+  p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
+  p_done text[], p_line text[])
+RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_names text[];
+  v_abandoning bigint[];
+  v_perhaps bigint[];
+  v_name text;
+  v_capacity integer;
+  i integer;
+BEGIN
+  SELECT coalesce(array_agg(DISTINCT u.name), '{}') || p_line, coalesce(array_agg(u.session) FILTER (WHERE u.op = 'a'), '{}'),
+    coalesce(array_agg(u.session), '{}')
+  INTO v_names, v_abandoning, v_perhaps
+  FROM unnest(p_ops, p_names, p_attempts, p_sessions) AS u (op, name, attempt, session)
+  WHERE CASE WHEN u.op IN ('t', 'q') THEN 'g' ELSE u.op END || u.attempt <> ALL (p_done);
+  PERFORM ${s}.lock_sessions(p_namespace, v_names, v_abandoning, v_perhaps);
+  PERFORM ${s}.clear(p_namespace, v_names);
+  FOREACH v_name IN ARRAY v_names LOOP
+    RETURN QUERY SELECT 'h', p.attempt, 'handed', p.token::text, p.data, NULL::double precision, p.session
+    FROM ${s}.promote(p_namespace, v_name, p_channel) p;
+  END LOOP;
+  -- Whoever released a name that is waited for may have closed it as well.
+  FOREACH v_name IN ARRAY p_line LOOP
+    RETURN QUERY SELECT 'h', p.attempt, 'postponed', NULL, NULL, NULL::double precision, p.session
+    FROM ${s}.names n, ${s}.postpone(p_namespace, v_name, p_channel) p
+    WHERE n.namespace = p_namespace AND n.name = v_name AND n.closed_until > clock_timestamp();
+  END LOOP;
+
+  FOR i IN 1 .. cardinality(p_ops) LOOP
+    CONTINUE WHEN CASE WHEN p_ops[i] IN ('t', 'q') THEN 'g' ELSE p_ops[i] END || p_attempts[i] = ANY (p_done);
+    v_name := p_names[i];
+    op := CASE WHEN p_ops[i] IN ('t', 'q') THEN 'g' ELSE p_ops[i] END;
+    attempt := p_attempts[i];
+    token := NULL; data := NULL; ms := NULL; session := NULL; v_capacity := NULL;
+    IF p_ops[i] IN ('t', 'q') THEN
+      SELECT a.kind, a.token, a.data, a.ms INTO kind, token, data, ms
+      FROM ${s}.claim(p_namespace, p_channel, p_ops[i] = 'q', v_name, p_attempts[i], p_sessions[i], p_modes[i],
+        p_weights[i], p_capacities[i], p_ms[i], p_texts[i]) a;
+      RETURN NEXT;
+      CONTINUE;
+    END IF;
+
+    IF p_ops[i] = 'd' THEN
+      INSERT INTO ${s}.names AS n (namespace, name, capacity, data)
+      SELECT p_namespace, v_name, h.capacity, p_texts[i]
+      FROM ${s}.holders h JOIN ${s}.sessions z ON z.no = h.session AND z.ended IS NULL
+      WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session = p_sessions[i]
+      ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
+      kind := CASE WHEN FOUND THEN 'stored' ELSE 'not-held' END;
+      RETURN NEXT;
+      CONTINUE;
+    END IF;
+
+    IF p_ops[i] = 'a' THEN
+      kind := 'abandoned';
+      INSERT INTO ${s}.marks SELECT z.no, p_attempts[i], 'abandoned' FROM ${s}.sessions z
+      WHERE z.no = p_sessions[i] AND z.namespace = p_namespace AND z.ended IS NULL
+      ON CONFLICT DO NOTHING;
+      UPDATE ${s}.sessions z SET has_marks = true WHERE z.no = p_sessions[i] AND NOT z.has_marks;
+      DELETE FROM ${s}.waiters w
+      WHERE w.session = p_sessions[i] AND w.attempt = p_attempts[i] AND w.namespace = p_namespace AND w.name = v_name
+      RETURNING w.capacity INTO v_capacity;
+    END IF;
+    -- Everything that was over has been cleared, so what is found is alive.
+    DELETE FROM ${s}.holders h
+    WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session = p_sessions[i]
+    RETURNING h.capacity INTO v_capacity;
+    IF p_ops[i] = 'r' THEN
+      kind := CASE WHEN FOUND THEN 'released' ELSE 'not-held' END;
+      IF FOUND AND p_ms[i] > 0 THEN
+        PERFORM ${s}.close_name(p_namespace, v_name, v_capacity,
+          clock_timestamp() + p_ms[i] * interval '1 millisecond');
+        RETURN QUERY SELECT 'h', p.attempt, 'postponed', NULL, NULL, NULL::double precision, p.session
+        FROM ${s}.postpone(p_namespace, v_name, p_channel) p;
+      END IF;
+    END IF;
+    RETURN NEXT;
+    RETURN QUERY SELECT 'h', p.attempt, 'handed', p.token::text, p.data, NULL::double precision, p.session
+    FROM ${s}.promote(p_namespace, v_name, p_channel) p;
+  END LOOP;
+END $$;
+
+-- One acquire on a name that is locked, cleared and promoted: whoever is there counts.
+CREATE FUNCTION ${s}.claim(
+  p_namespace text, p_channel text, p_waits boolean, p_name text, p_attempt text, p_session bigint, p_mode text,
+  p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
+RETURNS TABLE (kind text, token text, data text, ms double precision) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_found record;
+  v_token bigint;
+BEGIN
+  SELECT
+    (SELECT z.ended IS NULL FROM ${s}.sessions z WHERE z.no = p_session AND z.namespace = p_namespace) AS is_alive,
+    EXISTS (SELECT FROM ${s}.marks m WHERE m.session = p_session AND m.attempt = p_attempt) AS has_mark,
+    EXISTS (SELECT FROM ${s}.waiters w
+      WHERE w.session = p_session AND w.attempt = p_attempt AND w.namespace = p_namespace AND w.name = p_name) AS waits,
+    EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name) AS waited_for,
+    (SELECT coalesce(sum(h.weight), 0) FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name) AS held,
+    coalesce(
+      (SELECT h.capacity FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name LIMIT 1),
+      (SELECT w.capacity FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1)
+    ) AS capacity,
+    (SELECT n.data FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = p_name) AS data,
+    (SELECT n.closed_until FROM ${s}.names n
+      WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()) AS closed_until
+  INTO v_found;
+  IF v_found.is_alive IS NOT TRUE THEN
+    RETURN QUERY SELECT 'session-gone', NULL::text, NULL::text, NULL::double precision;
+    RETURN;
+  END IF;
+  IF v_found.has_mark THEN
+    RETURN QUERY SELECT CASE WHEN p_waits THEN 'abandoned' ELSE 'busy' END, NULL::text, NULL::text, NULL::double precision;
+    RETURN;
+  END IF;
+  RETURN QUERY SELECT 'granted', h.token::text, h.previous_data, NULL::double precision FROM ${s}.holders h
+  WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session = p_session;
+  IF FOUND THEN RETURN; END IF;
+  -- Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
+  IF NOT v_found.waits THEN
+    IF v_found.capacity <> p_capacity THEN
+      RETURN QUERY SELECT 'mismatch', NULL::text, v_found.capacity::text, NULL::double precision;
+      RETURN;
+    END IF;
+    IF v_found.closed_until IS NULL AND NOT v_found.waited_for AND v_found.held + p_weight <= p_capacity THEN
+      v_token := nextval('${s}.tokens');
+      INSERT INTO ${s}.holders VALUES (p_namespace, p_name, p_attempt, p_session, v_token, p_mode, p_weight, p_capacity,
+        p_lock_delay_ms, clock_timestamp(), p_note, v_found.data);
+      RETURN QUERY SELECT 'granted', v_token::text, v_found.data, NULL::double precision;
+      RETURN;
+    END IF;
+    IF p_waits THEN
+      INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval('${s}.places'), p_attempt, p_session, p_mode,
+        p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel);
+    END IF;
+  END IF;
+  IF p_waits THEN
+    RETURN QUERY SELECT 'queued', NULL::text, NULL::text, ${s}.due_in(p_namespace, p_name);
+  ELSE
+    RETURN QUERY SELECT 'busy', NULL::text, NULL::text,
+      extract(epoch FROM v_found.closed_until - clock_timestamp())::double precision * 1000;
+  END IF;
+END $$;
+
+-- In how many milliseconds time alone may change something: a session of somebody who holds or waits is over, or the
+-- name opens. Whoever holds it later waits for it now, so nobody's end is missed. Null: nothing can.
+CREATE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE sql AS $$
+  SELECT greatest(0, extract(epoch FROM min(at) - clock_timestamp()) * 1000)::double precision FROM (
+    SELECT CASE WHEN z.ended IS NULL THEN coalesce(z.expires_at, clock_timestamp()) ELSE clock_timestamp() END AS at
+    FROM (
+      SELECT h.session FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name
+      UNION SELECT w.session FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name
+    ) AS c LEFT JOIN ${s}.sessions z ON z.no = c.session
+    UNION ALL
+    SELECT n.closed_until FROM ${s}.names n
+    WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()
+    UNION ALL
+    -- Somebody has removed the holder behind everybody's back.
+    SELECT clock_timestamp()
+    WHERE EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
+      AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
+      AND NOT EXISTS (SELECT FROM ${s}.names n
+        WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp())
+  ) AS soon
+$$;
+`

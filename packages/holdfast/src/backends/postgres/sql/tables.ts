@@ -1,0 +1,84 @@
+/**
+ * What the schema looks like. Version 1.
+ *
+ * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
+ * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
+ * A row of `names` exists only while the name carries data or is closed.
+ *
+ * - A renewal updates one row and no index: `sessions` has indexes on what never changes, and room on each page
+ *   for the versions that it leaves behind, which the next access to the page removes again.
+ * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
+ */
+export const tables = (s: string) => `
+CREATE TABLE ${s}.meta (
+  single boolean PRIMARY KEY DEFAULT true CHECK (single),
+  version integer NOT NULL,
+  origin text NOT NULL
+);
+
+-- Nothing is cached: a connection that had drawn numbers ahead would hand out small ones later (T67).
+CREATE SEQUENCE ${s}.tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1 NO CYCLE;
+CREATE SEQUENCE ${s}.places AS bigint CACHE 1;
+
+CREATE TABLE ${s}.sessions (
+  no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id text COLLATE "C" UNIQUE,
+  namespace text COLLATE "C" NOT NULL,
+  holder text NOT NULL,
+  ttl_ms double precision NOT NULL,
+  expires_at timestamptz NOT NULL,
+  ended text CHECK (ended IN ('expired', 'closed')),
+  ended_at timestamptz,
+  has_marks boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+CREATE TABLE ${s}.holders (
+  namespace text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  attempt text COLLATE "C" NOT NULL,
+  session bigint NOT NULL,
+  token bigint NOT NULL,
+  mode text NOT NULL,
+  weight integer NOT NULL,
+  capacity integer NOT NULL,
+  lock_delay_ms double precision NOT NULL,
+  held_since timestamptz NOT NULL,
+  note text,
+  previous_data text,
+  PRIMARY KEY (namespace, name, attempt)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX holders_by_session ON ${s}.holders (session);
+
+CREATE TABLE ${s}.waiters (
+  namespace text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  place bigint NOT NULL,
+  attempt text COLLATE "C" NOT NULL,
+  session bigint NOT NULL,
+  mode text NOT NULL,
+  weight integer NOT NULL,
+  capacity integer NOT NULL,
+  lock_delay_ms double precision NOT NULL,
+  waiting_since timestamptz NOT NULL,
+  note text,
+  channel text,
+  PRIMARY KEY (namespace, name, place)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE UNIQUE INDEX waiters_by_session ON ${s}.waiters (session, attempt, name);
+
+CREATE TABLE ${s}.marks (
+  session bigint NOT NULL,
+  attempt text COLLATE "C" NOT NULL,
+  kind text NOT NULL,
+  PRIMARY KEY (session, attempt)
+);
+
+CREATE TABLE ${s}.names (
+  namespace text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  capacity integer NOT NULL,
+  data text,
+  closed_until timestamptz,
+  PRIMARY KEY (namespace, name)
+);
+`

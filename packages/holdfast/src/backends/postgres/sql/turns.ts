@@ -1,0 +1,165 @@
+/**
+ * Whose turn it is: the functions that all others stand on. Locks are taken in one order, so that no two calls can
+ * wait for each other:
+ *
+ *   1. names    `lock_names`, all that the call will touch, in the order of their keys. An advisory lock that ends with
+ *               the transaction: it writes nothing, and there need not be a row for a name that nobody uses.
+ *   2. sessions `lock_sessions`, in the order of their numbers.
+ *
+ * The snapshot of each statement is taken after the locks, so it shows all that was committed under them (hence READ
+ * COMMITTED, which `begin_work` insists on).
+ *
+ * Expiry is judged while holding the session's row (T66). A keep-alive holds it until its commit is durable, so who
+ * has it sees whether the time was prolonged. A session that was found to be over is marked as `ended` in the same
+ * transaction, and nothing brings it back, not even a clock that is set back. Only this way of being over takes
+ * something away; to see without the lock that a session is alive is enough to add to what it has, because what is
+ * added ends with the session.
+ */
+/** Keeps our keys apart from those that others make of the same text. */
+export const LOCK_SEED = '7305804402384072037'
+
+export const turns = (s: string) => `
+CREATE FUNCTION ${s}.begin_work() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'holdfast needs the isolation level READ COMMITTED, and this transaction has %',
+      upper(current_setting('transaction_isolation')) USING ERRCODE = 'HF001';
+  END IF;
+  -- What was granted must not be undone by a crash of the server (T68).
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END $$;
+
+CREATE FUNCTION ${s}.lock_names(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_key bigint;
+BEGIN
+  IF cardinality(p_names) = 1 THEN
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED}));
+    RETURN;
+  END IF;
+  FOR v_key IN
+    SELECT DISTINCT hashtextextended(p_namespace || chr(31) || name, ${LOCK_SEED}) FROM unnest(p_names) AS name ORDER BY 1
+  LOOP
+    PERFORM pg_advisory_xact_lock(v_key);
+  END LOOP;
+END $$;
+
+-- Locks p_always, and those that seem to be over: of p_perhaps, and of all that have a claim on the names. Ends those
+-- that really are.
+CREATE FUNCTION ${s}.lock_sessions(p_namespace text, p_names text[], p_always bigint[], p_perhaps bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_locked bigint[];
+BEGIN
+  v_locked := ARRAY(
+    SELECT z.no FROM ${s}.sessions z
+    WHERE z.ended IS NULL AND (z.no = ANY (p_always) OR (z.expires_at <= clock_timestamp() AND (
+      z.no = ANY (p_perhaps)
+      OR EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = ANY (p_names) AND h.session = z.no)
+      OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = ANY (p_names) AND w.session = z.no))))
+    ORDER BY z.no
+    FOR UPDATE);
+  IF cardinality(v_locked) > 0 THEN
+    UPDATE ${s}.sessions SET ended = 'expired', ended_at = clock_timestamp()
+    WHERE no = ANY (v_locked) AND ended IS NULL AND expires_at <= clock_timestamp();
+  END IF;
+END $$;
+
+CREATE FUNCTION ${s}.close_name(p_namespace text, p_name text, p_capacity integer, p_until timestamptz)
+RETURNS void LANGUAGE sql AS $$
+  INSERT INTO ${s}.names AS n (namespace, name, capacity, closed_until) VALUES (p_namespace, p_name, p_capacity, p_until)
+  ON CONFLICT (namespace, name) DO UPDATE SET closed_until = greatest(n.closed_until, excluded.closed_until)
+$$;
+
+-- Removes the holders whose session is over; a lock-delay counts from the end of the session's time.
+CREATE FUNCTION ${s}.clear(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_dead record;
+BEGIN
+  FOR v_dead IN
+    DELETE FROM ${s}.holders h
+    WHERE h.namespace = p_namespace AND h.name = ANY (p_names)
+      AND NOT EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = h.session AND z.ended IS NULL)
+    RETURNING h.name, h.capacity, h.lock_delay_ms, h.session
+  LOOP
+    IF v_dead.lock_delay_ms > 0 THEN
+      PERFORM ${s}.close_name(p_namespace, v_dead.name, v_dead.capacity,
+        z.expires_at + v_dead.lock_delay_ms * interval '1 millisecond')
+      FROM ${s}.sessions z
+      WHERE z.no = v_dead.session AND z.ended = 'expired'
+        AND z.expires_at + v_dead.lock_delay_ms * interval '1 millisecond' > clock_timestamp();
+    END IF;
+  END LOOP;
+END $$;
+
+-- Grants to the first in line for as long as they fit. Who waits in the caller's process is told by the answer, all
+-- others by a notification, once the transaction has committed.
+CREATE FUNCTION ${s}.promote(p_namespace text, p_name text, p_channel text)
+RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE plpgsql AS $$
+DECLARE
+  v_first record;
+  v_name ${s}.names;
+  v_held bigint;
+BEGIN
+  LOOP
+    SELECT w.*, z.no IS NULL OR z.ended IS NOT NULL AS is_over INTO v_first
+    FROM ${s}.waiters w LEFT JOIN ${s}.sessions z ON z.no = w.session
+    WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1;
+    EXIT WHEN NOT FOUND;
+    IF v_first.is_over THEN
+      DELETE FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name AND w.place = v_first.place;
+      CONTINUE;
+    END IF;
+    IF v_held IS NULL THEN
+      SELECT * INTO v_name FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = p_name;
+      EXIT WHEN v_name.closed_until > clock_timestamp();
+      SELECT coalesce(sum(h.weight), 0) INTO v_held
+      FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name;
+    END IF;
+    EXIT WHEN v_held + v_first.weight > v_first.capacity;
+    token := nextval('${s}.tokens');
+    INSERT INTO ${s}.holders VALUES (p_namespace, p_name, v_first.attempt, v_first.session, token, v_first.mode,
+      v_first.weight, v_first.capacity, v_first.lock_delay_ms, clock_timestamp(), v_first.note, v_name.data);
+    DELETE FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name AND w.place = v_first.place;
+    v_held := v_held + v_first.weight;
+    session := v_first.session;
+    attempt := v_first.attempt;
+    data := v_name.data;
+    IF v_first.channel = p_channel THEN
+      RETURN NEXT;
+    ELSIF v_first.channel IS NOT NULL THEN
+      PERFORM ${s}.tell(v_first.channel, session, attempt, token, data);
+    END IF;
+  END LOOP;
+END $$;
+
+-- A release that keeps the name closed serves nobody, but the first in line must know when to ask again.
+CREATE FUNCTION ${s}.postpone(p_namespace text, p_name text, p_channel text)
+RETURNS TABLE (session bigint, attempt text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_first record;
+BEGIN
+  SELECT w.session, w.attempt, w.channel INTO v_first FROM ${s}.waiters w
+  WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1;
+  IF v_first.channel = p_channel THEN
+    RETURN QUERY SELECT v_first.session, v_first.attempt;
+  ELSIF v_first.channel IS NOT NULL THEN
+    PERFORM pg_notify(v_first.channel, json_build_array(v_first.session, left(v_first.attempt, 22))::text);
+  END IF;
+END $$;
+
+-- The secret half of the attempt stays here. What does not fit into a notification is looked up by whoever gets it.
+CREATE FUNCTION ${s}.tell(p_channel text, p_session bigint, p_attempt text, p_token bigint, p_data text)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_message text := json_build_array(p_session, left(p_attempt, 22), p_token::text, p_data)::text;
+BEGIN
+  IF octet_length(v_message) > 7900 THEN
+    v_message := json_build_array(p_session, left(p_attempt, 22))::text;
+  END IF;
+  PERFORM pg_notify(p_channel, v_message);
+END $$;
+`

@@ -1,0 +1,104 @@
+/** What the scripts answer, read. */
+
+import type { RedisReply } from '../../clients/redis/index.ts'
+import type { LossReason } from '../../core/errors.ts'
+
+export type Answer =
+  /** `leftMs` undefined: from the sending of this request. */
+  | {
+      readonly kind: 'granted'
+      readonly token: bigint | null
+      readonly leftMs?: number
+      readonly data?: string
+    }
+  | { readonly kind: 'busy'; readonly retryAfterMs?: number }
+  | { readonly kind: 'mismatch'; readonly capacity: number }
+  | { readonly kind: 'waiting'; readonly told: Told }
+  | { readonly kind: 'abandoned' }
+  | { readonly kind: 'released' | 'not-held' | 'prolonged' }
+  | { readonly kind: 'lost'; readonly reason: LossReason }
+
+/** What a waiter knows of its place. */
+export interface Told {
+  readonly isFirst: boolean
+  /** When something can happen by itself; negative if nobody knows. */
+  readonly dueMs: number
+  /** A foreign client holds the name: its release will wake nobody. */
+  readonly isForeign: boolean
+}
+
+const busy: Answer = { kind: 'busy' }
+const abandoned: Answer = { kind: 'abandoned' }
+const released: Answer = { kind: 'released' }
+const notHeld: Answer = { kind: 'not-held' }
+const prolonged: Answer = { kind: 'prolonged' }
+const grantedUnfenced: Answer = { kind: 'granted', token: null }
+
+/** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
+export function readReply(reply: RedisReply, count: number): { answers: Answer[]; note?: string } | null {
+  const texts = typeof reply === 'string' ? reply.split(' ') : reply
+  if (!Array.isArray(texts) || texts.length < count) return null
+  const answers: Answer[] = []
+  for (let index = 0; index < count; index++) answers.push(readAnswer(texts[index]))
+  return texts.length === count ? { answers } : { answers, note: String(texts[count]) }
+}
+
+function readAnswer(reply: RedisReply | undefined): Answer {
+  if (Array.isArray(reply)) return readGrant(reply)
+  if (reply === 'g') return grantedUnfenced
+  if (reply === 'r') return released
+  if (typeof reply !== 'string') throw new TypeError('redis: a script has answered with something unknown')
+  const rest = reply.slice(1)
+  switch (reply[0]) {
+    case 'g':
+      return { kind: 'granted', token: BigInt(rest) }
+    case 'b':
+      return rest === '' ? busy : { kind: 'busy', retryAfterMs: Number(rest) }
+    case 'm':
+      return { kind: 'mismatch', capacity: Number(rest) }
+    case 'w':
+      return { kind: 'waiting', told: readTold(rest.slice(1)) }
+    case 'x':
+      return abandoned
+    case 'n':
+      return notHeld
+    case 'k':
+      return prolonged
+    case 'l':
+      return { kind: 'lost', reason: rest as LossReason }
+    default:
+      throw new TypeError('redis: a script has answered with something unknown')
+  }
+}
+
+function readGrant([, token, left, data]: readonly RedisReply[]): Answer {
+  const leftMs = Number(left)
+  return {
+    kind: 'granted',
+    token: readToken(String(token)),
+    ...(leftMs >= 0 && { leftMs }),
+    ...(typeof data === 'string' && { data }),
+  }
+}
+
+function readTold(text: string): Told {
+  const [first, due, foreign] = text.split('|')
+  return { isFirst: first === '1', dueMs: Number(due), isForeign: foreign === '1' }
+}
+
+export function readToken(text: string): bigint | null {
+  return text === '' ? null : BigInt(text)
+}
+
+/** What is pushed to the channel of a process: a grant, or that somebody has become the first in line. */
+export type Push =
+  | { readonly kind: 'granted'; readonly id: string; readonly token: bigint | null; readonly data?: string }
+  | { readonly kind: 'first'; readonly id: string; readonly told: Told }
+
+export function readPush(message: string): Push | null {
+  const [, kind, id = '', rest = ''] = /^([gh])\|([^|]+)\|(.*)$/s.exec(message) ?? []
+  if (kind === 'h') return { kind: 'first', id, told: readTold(`1|${rest}`) }
+  const [, token = '', hasData, data = ''] = /^(\d*)\|([01])(.*)$/s.exec(rest) ?? []
+  if (kind !== 'g' || hasData === undefined) return null
+  return { kind: 'granted', id, token: readToken(token), ...(hasData === '1' && { data }) }
+}

@@ -1,0 +1,193 @@
+/** Puts a backend together: checks its options, and describes what it promises. */
+
+import { type RedisClient, RedisConnection } from '../../clients/redis/index.ts'
+import { checkIdentity } from '../../core/backend-kit.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaultDriftMs, defaults } from '../../core/defaults.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { type Random, systemRandom } from '../../core/ids.ts'
+import {
+  checkCallback,
+  checkInteger,
+  checkKnownOptions,
+  checkNumber,
+  checkOneOf,
+} from '../../core/options.ts'
+import type { BackendInfo, Fencing } from '../../spi.ts'
+import { RedisBackend } from './backend.ts'
+import { Confirming, type WaitFor } from './confirming.ts'
+import { Engine, type TokenMode } from './engine.ts'
+import { Keys } from './keys.ts'
+import { checkServer } from './server-checks.ts'
+
+export interface RedisOptions {
+  /**
+   * A connected client: a `Redis` or `Cluster` of ioredis (5, 6), or what `createClient`, `createCluster` or
+   * `createSentinel` of node-redis (5, 6) returned. It stays yours: close it after the locker.
+   */
+  readonly client: RedisClient
+  /**
+   * `clock-backed`: every grant has a token, the larger of the last one + 1 and the server's time in microseconds. Without
+   * it leases are unfenced, by type.
+   */
+  readonly fencing?: 'clock-backed'
+  readonly namespace?: string
+  /** Default: `redis:<address>/<namespace>`, as the client was told the address. Name it yourself on a Cluster. */
+  readonly issuer?: string
+  readonly epoch?: number
+  /**
+   * The lock key of a name, for teams that share key names with existing clients. Default:
+   * `holdfast:<namespace>:{<name>}`. On a Cluster it must have a hash tag. Names cannot be listed then.
+   */
+  readonly key?: (name: string) => string
+  /** How often the first in line looks while a foreign client holds; up to as much again is added at random. */
+  readonly pollMs?: number
+  /** A grant counts only when so many replicas have it within that time; otherwise it is undone, and the call fails. */
+  readonly waitReplicas?: { readonly count: number; readonly timeoutMs: number }
+  /** A grant counts only when it is in the append-only file: here, and on so many replicas. Needs Redis 7.2. */
+  readonly waitAof?: { readonly replicas?: number; readonly timeoutMs: number }
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+const knownOptions = [
+  'client',
+  'fencing',
+  'namespace',
+  'issuer',
+  'epoch',
+  'key',
+  'pollMs',
+  'waitReplicas',
+  'waitAof',
+  'clock',
+  'random',
+]
+
+/** What only an opener sets. */
+export interface Ownership {
+  readonly closeClient?: () => Promise<void>
+}
+
+export function openRedis(options: RedisOptions, ownership: Ownership = {}): RedisBackend<Fencing> {
+  if (options === undefined)
+    throw new InvalidArgumentError('redis options', 'must be an object with a client.')
+  checkKnownOptions('redis options', options, knownOptions)
+  const { clock = systemClock, random = systemRandom } = options
+  const { namespace, issuer, epoch } = checkIdentity(options)
+  const isFenced =
+    options.fencing !== undefined && checkOneOf('fencing', options.fencing, ['clock-backed']) !== undefined
+  const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
+  const key = checkCallback('key', options.key)
+  const waitFor = checkWaits(options)
+  const connection = new RedisConnection(options.client, { backend: 'redis', clock, random })
+  const { isCluster } = connection
+  const tokens: TokenMode = isFenced ? (isCluster ? '2' : '1') : '0'
+  const keys = new Keys({ namespace, isCluster, ...(key && { key }) })
+  const engine = new Engine({ connection, keys, namespace, tokens, clock, random })
+  const info = infoOf({
+    namespace,
+    epoch,
+    issuer: issuer ?? `redis:${connection.address}/${namespace}`,
+    fencing: isFenced ? 'fenced' : 'unfenced',
+    pollMs,
+    isCluster,
+    waitFor,
+  })
+  const demands = { namespace, waitsForAof: waitFor?.aof === true }
+  return new RedisBackend<Fencing>({
+    engine,
+    info,
+    pollMs,
+    confirming: waitFor === null ? null : new Confirming(engine, waitFor),
+    checkServer: (call) => checkServer(connection, demands, call),
+    closeClient: ownership.closeClient ?? (async () => {}),
+  })
+}
+
+function checkWaits({ waitReplicas, waitAof }: RedisOptions): WaitFor | null {
+  if (waitReplicas !== undefined && waitAof !== undefined)
+    throw new InvalidArgumentError(
+      'waitAof',
+      'cannot stand beside waitReplicas: waitAof { replicas } covers both.',
+    )
+  const timeout = (argument: string, value: unknown) => checkInteger(argument, value, { min: 1, max: 60_000 })
+  if (waitReplicas !== undefined) {
+    checkKnownOptions('waitReplicas', waitReplicas, ['count', 'timeoutMs'])
+    return {
+      aof: false,
+      replicas: checkInteger('waitReplicas.count', waitReplicas.count, { min: 1, max: 100 }),
+      timeoutMs: timeout('waitReplicas.timeoutMs', waitReplicas.timeoutMs),
+    }
+  }
+  if (waitAof === undefined) return null
+  checkKnownOptions('waitAof', waitAof, ['replicas', 'timeoutMs'])
+  return {
+    aof: true,
+    replicas: checkInteger('waitAof.replicas', waitAof.replicas ?? 0, { min: 0, max: 100 }),
+    timeoutMs: timeout('waitAof.timeoutMs', waitAof.timeoutMs),
+  }
+}
+
+/** What the first in line may be late by on a machine that is busy but not overloaded. */
+const BUSY_MARGIN_MS = 100
+
+interface Described {
+  readonly namespace: string
+  readonly issuer: string
+  readonly epoch: number
+  readonly fencing: Fencing
+  readonly pollMs: number
+  readonly isCluster: boolean
+  readonly waitFor: WaitFor | null
+}
+
+function infoOf(described: Described): BackendInfo<Fencing> {
+  const { namespace, issuer, epoch, fencing, pollMs } = described
+  return {
+    name: 'redis',
+    scope: 'cluster',
+    fencing,
+    namespace,
+    issuer,
+    epoch,
+    modes: ['exclusive', 'shared', 'permits'],
+    waiting: 'queue',
+    lockDelay: 'server',
+    holdAtLeast: 'server',
+    data: true,
+    ttlMs: { min: 50, max: 86_400_000, step: 1 },
+    driftMs: defaultDriftMs,
+    // The first in line looks at the very millisecond; who stands behind somebody dead, one poll later.
+    expirySlackMs: 2 * pollMs + BUSY_MARGIN_MS,
+    assumptions: assumptionsOf(described),
+    confirmed:
+      'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +
+      'by name; what is not listed ends by itself within one TTL.',
+  }
+}
+
+function assumptionsOf({ fencing, isCluster, waitFor }: Described): string[] {
+  const assumptions = [
+    'The primary’s wall clock is not set forward by more than the drift while a lease is held: Redis expires keys by it.',
+    'The primary does not lose what it has acknowledged: a crash without persistence, or the promotion of a replica that ' +
+      'has not caught up, can give a name away while its holder believes.',
+    'Nobody deletes or evicts lock keys: maxmemory-policy is noeviction.',
+  ]
+  if (waitFor !== null)
+    assumptions.push(
+      `A grant is confirmed by ${waitFor.aof ? 'the append-only file' : 'replicas'} before it is handed out; renewals are not.`,
+    )
+  if (fencing === 'fenced') {
+    assumptions.push(
+      'Tokens come from the primary’s clock and the last token: they increase unless the clock goes back and the mark of the ' +
+        'last token is lost as well, as when a replica is promoted whose clock is behind by more than the fail-over took.',
+    )
+    if (isCluster)
+      assumptions.push(
+        'In a Cluster the last token is remembered per name, for a day: tokens of names in different slots are ordered only up ' +
+          'to the skew between the clocks of their nodes.',
+      )
+  }
+  return assumptions
+}

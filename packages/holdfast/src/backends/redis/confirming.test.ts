@@ -1,0 +1,65 @@
+/** `waitReplicas` on a real primary with a real replica: met, not met, and not met with a waiter behind. */
+import assert from 'node:assert/strict'
+import { startProxy } from 'holdfast-lab/faults'
+import { redisCall, startRedis, wanted } from 'holdfast-lab/servers'
+import { describe, test } from 'vitest'
+import { Rig, until } from '../../../test/redis/rig.ts'
+import { isHoldfastError } from '../../core/errors.ts'
+
+const waits = { backend: { waitReplicas: { count: 1, timeoutMs: 500 } } }
+
+describe.runIf(wanted('redis'))('waitReplicas', () => {
+  test('a grant that a replica has is handed out, and the replica has it', async () => {
+    await using primary = await startRedis()
+    await using replica = await startRedis({ replicaOf: primary })
+    await using rig = new Rig()
+    const locker = await rig.locker(primary.url, waits)
+    const lease = await locker.acquire('x')
+    assert.equal(await redisCall(replica, 'EXISTS', 'holdfast:default:{x}'), 1)
+    assert.equal(await lease.release(), 'released')
+    const shared = await locker.acquire('y', { mode: 'shared' })
+    assert.equal(await redisCall(replica, 'EXISTS', 'holdfast:default:{y}'), 1)
+    await shared.release()
+  })
+
+  test('G11 a grant that no replica confirms in time is undone, told as not applied, and leaves nothing held', async () => {
+    await using primary = await startRedis()
+    await using rig = new Rig()
+    const locker = await rig.locker(primary.url, waits)
+    await assert.rejects(locker.tryAcquire('x'), (error) => {
+      assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
+      assert.equal(error.outcome, 'not-applied')
+      assert.match(error.message, /only 0 of 1 replicas had it after 500 ms; it was undone/)
+      return true
+    })
+    const other = await rig.locker(primary.url)
+    const lease = await other.tryAcquire('x')
+    assert(lease !== null)
+    await lease.release()
+  })
+
+  test('a waiter’s grant is confirmed too', async () => {
+    await using primary = await startRedis()
+    await using link = await startProxy(primary)
+    await using replica = await startRedis({ replicaOf: link })
+    await using rig = new Rig()
+    const [holder, waiter] = [await rig.locker(primary.url), await rig.locker(primary.url, waits)]
+    const lease = await holder.acquire('x')
+    const waiting = waiter.acquire('x', { waitMs: 30_000 })
+    await until('it waits', async () => ((await holder.inspect('x'))?.waiters.length ?? 0) === 1)
+    await lease.release()
+    const next = await waiting
+    const value = String(await redisCall(replica, 'GET', 'holdfast:default:{x}'))
+    assert(value.startsWith(`hf1|${next.id}.`))
+    await next.release()
+  })
+
+  test('G12 nonsense is refused', async () => {
+    await using rig = new Rig()
+    for (const waitReplicas of [{ count: 0, timeoutMs: 10 }, { count: 1, timeoutMs: 0 }, { count: 1 }])
+      await assert.rejects(
+        rig.backend('redis://127.0.0.1:1', { backend: { waitReplicas: waitReplicas as never } }),
+        (error) => isHoldfastError(error, 'INVALID_ARGUMENT'),
+      )
+  })
+})

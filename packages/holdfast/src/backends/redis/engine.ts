@@ -1,0 +1,155 @@
+/**
+ * Sends requests to the scripts: those of one time together, on one primary all of them, in a Cluster those of one slot.
+ *
+ * What may go wrong: the call fails after it left (all its requests are unknown), the answer comes late or never
+ * (whoever waits is released by the signal; the request may land all the same, and its abandon will meet it).
+ */
+
+import { type RedisConnection, type RedisReply, type RedisScript, slotOf } from '../../clients/redis/index.ts'
+import { throwIfCalledOff } from '../../core/backend-kit.ts'
+import type { Clock } from '../../core/clock.ts'
+import { BackendUnavailableError } from '../../core/errors.ts'
+import { emit, hasListeners } from '../../core/events.ts'
+import type { Random } from '../../core/ids.ts'
+import type { Call } from '../../spi.ts'
+import { type Answer, readReply } from './answers.ts'
+import { type Keys, TOKEN_KEY } from './keys.ts'
+import { type Asker, Lane, type Request } from './lane.ts'
+import { batchScript } from './scripts/batch.ts'
+
+/** How tokens are drawn, as the scripts are told. */
+export type TokenMode = '0' | '1' | '2'
+
+export interface EngineOptions {
+  readonly connection: RedisConnection
+  readonly keys: Keys
+  readonly namespace: string
+  readonly tokens: TokenMode
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** Renewals in one call: half a millisecond of the server's time. */
+const MOST_RENEWALS = 500
+/** A clock that is behind is behind at every grant; once in a while is enough to say so. */
+const WARNING_INTERVAL_MS = 60_000
+
+export class Engine {
+  readonly connection: RedisConnection
+  readonly keys: Keys
+  readonly namespace: string
+  readonly tokens: TokenMode
+  readonly clock: Clock
+  readonly random: Random
+  /** One, or in a Cluster one for each slot that was used. */
+  readonly #lanes = new Map<number, Lane>()
+  #nextWarningMs = Number.NEGATIVE_INFINITY
+
+  constructor(options: EngineOptions) {
+    this.connection = options.connection
+    this.keys = options.keys
+    this.namespace = options.namespace
+    this.tokens = options.tokens
+    this.clock = options.clock
+    this.random = options.random
+  }
+
+  /** One request, together with those that come at the same time. */
+  send(request: Request, call: Call): Promise<Answer> {
+    return new Promise<Answer>((answered, failed) => this.ask(request, call, { answered, failed }))
+  }
+
+  /** The same for one who is told without a promise. */
+  ask(request: Request, call: Call, asker: Asker): void {
+    const slot = this.connection.isCluster ? slotOf(this.connection.keyPrefix + request.key) : 0
+    let lane = this.#lanes.get(slot)
+    if (lane === undefined) {
+      const { writesOncePerTurn } = this.connection
+      const send = (requests: readonly Request[]) => this.#sendBatch(requests)
+      lane = new Lane({ clock: this.clock, writesOncePerTurn, send })
+      this.#lanes.set(slot, lane)
+    }
+    lane.add(request, call, asker)
+  }
+
+  /** Many requests of one caller, in as few calls as may be; the answers come in the same order. */
+  async sendAll(requests: readonly Request[], call: Call): Promise<Answer[]> {
+    throwIfCalledOff('redis', call)
+    const answers: Answer[] = new Array(requests.length)
+    const bySlot = new Map<number, number[]>()
+    for (const [index, { key }] of requests.entries()) {
+      const slot = this.connection.isCluster ? slotOf(this.connection.keyPrefix + key) : 0
+      const indexes = bySlot.get(slot) ?? []
+      bySlot.set(slot, indexes)
+      indexes.push(index)
+    }
+    const sending: Promise<void>[] = []
+    for (const indexes of bySlot.values()) {
+      for (let start = 0; start < indexes.length; start += MOST_RENEWALS) {
+        const part = indexes.slice(start, start + MOST_RENEWALS)
+        const batch = part.map((index) => requests[index] as Request)
+        sending.push(
+          this.#sendBatch(batch, call.signal).then((settled) => {
+            for (const [at, index] of part.entries()) answers[index] = settled[at] as Answer
+          }),
+        )
+      }
+    }
+    await Promise.all(sending)
+    return answers
+  }
+
+  /** A script about one key, with the way of the tokens as its first argument. */
+  async run(script: RedisScript, key: string, args: readonly string[], call: Call): Promise<RedisReply> {
+    const keys = this.tokens === '1' ? [key, TOKEN_KEY] : [key]
+    return this.connection.run(script, keys, [this.tokens, ...args], call.signal)
+  }
+
+  close(): void {
+    for (const lane of this.#lanes.values()) lane.close()
+    this.connection.close()
+  }
+
+  #sendBatch(requests: readonly Request[], signal?: AbortSignal): Promise<readonly Answer[]> {
+    const keys: string[] = []
+    const args: string[] = [this.tokens]
+    let terms: readonly string[] | undefined
+    for (const request of requests) {
+      const { letter } = request
+      keys.push(request.key)
+      const isRepeated = request.args === terms && (letter === 'E' || letter === 'T')
+      if (isRepeated) args.push((letter === 'E' ? 'e' : 't') + request.who)
+      else {
+        args.push(letter + request.who)
+        for (const arg of request.args) args.push(arg)
+        if (letter === 'E' || letter === 'T') terms = request.args
+      }
+    }
+    if (this.tokens === '1') keys.push(TOKEN_KEY)
+    return this.connection
+      .run(batchScript, keys, args, signal)
+      .then((reply) => this.#read(reply, requests.length))
+  }
+
+  #read(answer: RedisReply, count: number): readonly Answer[] {
+    const reply = readReply(answer, count)
+    if (reply === null)
+      throw new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
+    if (reply.note !== undefined) this.#clockIsBehind(reply.note)
+    return reply.answers
+  }
+
+  #clockIsBehind(note: string): void {
+    const nowMs = this.clock.monotonicMs()
+    if (!hasListeners('warning') || nowMs < this.#nextWarningMs) return
+    this.#nextWarningMs = nowMs + WARNING_INTERVAL_MS
+    const behindMs = Math.round(Number(note.replace('behind', '')) / 1_000)
+    emit('warning', {
+      backend: 'redis',
+      namespace: this.namespace,
+      warning:
+        `the server’s clock is ${behindMs} ms behind the last token: it has been set back, or another server with ` +
+        'a slower clock has become the primary. Tokens go on increasing as long as the mark of the last one is kept',
+    })
+  }
+}

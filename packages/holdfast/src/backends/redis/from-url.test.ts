@@ -1,0 +1,95 @@
+/** `redis://`: which client is made of it, and what is said when it cannot be. */
+import assert from 'node:assert/strict'
+import {
+  type Cluster,
+  redisCall,
+  type Server,
+  startRedis,
+  startRedisCluster,
+  wanted,
+} from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { isHoldfastError } from '../../core/errors.ts'
+import { openLocker } from '../../open.ts'
+import { clientFromUrl, type Libraries } from './from-url.ts'
+
+const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))
+const both: Libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
+const onlyNodeRedis: Libraries = { ...both, ioredis: missing }
+
+describe.runIf(wanted('redis'))('redis from a URL', () => {
+  let server: Server
+  let cluster: Cluster
+  beforeAll(async () => {
+    ;[server, cluster] = await Promise.all([startRedis(), startRedisCluster()])
+  })
+  afterAll(async () => {
+    await Promise.all([server?.stop(), cluster?.stop()])
+  })
+
+  test('openLocker connects, keeps to database and options, and closes what it opened', async () => {
+    const locker = await openLocker(`${server.url}/2?fencing=clock-backed&issuer=shop&namespace=a`, {
+      require: ['fenced', 'cluster'],
+    })
+    assert.equal(locker.info.issuer, 'shop')
+    const lease = await locker.acquire('x')
+    assert(lease.fence.token > 0n)
+    assert.match(String(await redisCall(server, 'INFO', 'keyspace')), /db2:/)
+    await lease.release()
+    await locker.close()
+    const clients = String(await redisCall(server, 'CLIENT', 'LIST'))
+      .trim()
+      .split('\n')
+    assert.equal(clients.length, 1, 'nothing but the one that asks is connected')
+  })
+
+  test('several hosts are a Cluster, with either library', async () => {
+    const [, location = ''] =
+      cluster.url.split(':').length > 1 ? ['', cluster.url.slice('redis:'.length)] : []
+    for (const libraries of [both, onlyNodeRedis]) {
+      const { client, close } = await clientFromUrl('redis', location, libraries)
+      assert('slots' in client)
+      await close()
+    }
+    const locker = await openLocker(cluster.url)
+    const leases = await Promise.all(['a', 'b', 'c', 'd'].map((name) => locker.acquire(name)))
+    for (const lease of leases) assert.equal(await lease.release(), 'released')
+    await locker.close()
+  })
+
+  test('without ioredis it is node-redis, and without both it is said what to install', async () => {
+    const location = server.url.slice('redis:'.length)
+    const { client, close } = await clientFromUrl('redis', location, onlyNodeRedis)
+    assert('evalSha' in client)
+    await close()
+    await assert.rejects(
+      clientFromUrl('redis', location, { ioredis: missing, redis: missing }),
+      (error) => isHoldfastError(error, 'UNSUPPORTED') && /npm install ioredis/.test(error.message),
+    )
+  })
+
+  test('G12 a server without tokens is refused where they are required', async () => {
+    await assert.rejects(openLocker(server.url, { require: 'fenced' }), (error) =>
+      isHoldfastError(error, 'UNSUPPORTED'),
+    )
+  })
+
+  test('G11 what is wrong with a URL is said without showing it, and so is a server that is not there', async () => {
+    const isInvalid = (error: unknown) =>
+      isHoldfastError(error, 'INVALID_ARGUMENT') && !/secret/.test(error.message)
+    for (const url of [
+      'redis:x',
+      'redis://',
+      'redis://u:secret@',
+      'redis://h/x',
+      'redis://a,b/3',
+      'redis://h?fencing=no',
+    ])
+      await assert.rejects(openLocker(url), isInvalid, url)
+    for (const libraries of [both, onlyNodeRedis])
+      await assert.rejects(
+        clientFromUrl('redis', '//127.0.0.1:1', libraries),
+        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome !== undefined,
+      )
+  })
+})

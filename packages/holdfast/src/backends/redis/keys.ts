@@ -1,0 +1,85 @@
+/**
+ * How names become keys. The name stands in braces, so that its slot in a Cluster is its own whatever the client's key
+ * prefix adds in front, and everything else about it (the same key with a suffix) lies in the same slot.
+ */
+
+import { hashTagOf } from '../../clients/redis/index.ts'
+import { limits } from '../../core/defaults.ts'
+import { InvalidArgumentError, quote } from '../../core/errors.ts'
+
+export interface KeyOptions {
+  readonly namespace: string
+  readonly isCluster: boolean
+  /** The user's own way from a name to its lock key. */
+  readonly key?: (name: string) => string
+}
+
+export class Keys {
+  readonly #prefix: string
+  readonly #isCluster: boolean
+  readonly #key: ((name: string) => string) | undefined
+
+  constructor({ namespace, isCluster, key }: KeyOptions) {
+    this.#prefix = `holdfast:${escapeBraces(namespace)}:`
+    this.#isCluster = isCluster
+    this.#key = key
+  }
+
+  /** Whether names can be found again from their keys. */
+  get areOurs(): boolean {
+    return this.#key === undefined
+  }
+
+  lock(name: string): string {
+    return this.#key === undefined
+      ? `${this.#prefix}{${escapeBraces(name)}}`
+      : this.#checked(name, this.#key(name))
+  }
+
+  session(id: string): string {
+    return `${this.#prefix}session:${id}`
+  }
+
+  /** Where grants are pushed to: a channel that nobody can guess. It stands between bars in what is stored of a waiter. */
+  channel(id: string): string {
+    return `${this.#prefix.replaceAll('|', '%7c')}grants:${id}`
+  }
+
+  /** A pattern for SCAN that finds every key of every name that starts so, and some others besides. */
+  pattern(clientPrefix: string, namePrefix: string): string {
+    return `${globEscape(`${clientPrefix}${this.#prefix}{${escapeBraces(namePrefix)}`)}*`
+  }
+
+  /** The name that a key (without the client's prefix) is about; null if it is not ours. */
+  nameOf(key: string): string | null {
+    if (!key.startsWith(`${this.#prefix}{`)) return null
+    const end = key.indexOf('}')
+    return end === -1 ? null : unescapeBraces(key.slice(this.#prefix.length + 1, end))
+  }
+
+  #checked(name: string, key: unknown): string {
+    if (typeof key !== 'string' || key === '' || Buffer.byteLength(key) > limits.keyBytes)
+      throw new InvalidArgumentError(
+        'key',
+        `must return a key of 1 to ${limits.keyBytes} bytes for every name; it did not for ${quote(name)}.`,
+      )
+    if (this.#isCluster && hashTagOf(key) === null)
+      throw new InvalidArgumentError(
+        'key',
+        `must return a key with a hash tag on a Cluster, such as {${name}}, so that what belongs to the name lies in one slot; it returned ${quote(key)}.`,
+      )
+    return key
+  }
+}
+
+/** The mark of the tokens: one for the database, so that all namespaces of an issuer share its order. */
+export const TOKEN_KEY = 'holdfast:token'
+
+const braces = /[%{}]/
+const escapeBraces = (text: string) =>
+  braces.test(text) ? text.replace(/[%{}]/g, (char) => `%${char.charCodeAt(0).toString(16)}`) : text
+
+const unescapeBraces = (text: string) =>
+  text.replace(/%(25|7b|7d)/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)))
+
+const globEscape = (text: string) => text.replace(/[*?[\]\\^-]/g, '\\$&')

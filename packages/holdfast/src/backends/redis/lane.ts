@@ -1,0 +1,191 @@
+/**
+ * Where requests stand until a call takes them along, as many as there are: core's coalescer, with two differences that
+ * matter at tens of thousands a second. Up to two calls are under way, so that the server works on one while this
+ * process reads the answers of the other; and whoever asks is told directly, without a promise in between.
+ *
+ *   waiting ──room for a call──▶ under way ──answer──▶ settled
+ *   waiting ──called off──▶ settled: it is never sent
+ *   under way ──called off──▶ settled: it may land all the same
+ *
+ * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
+ */
+import { calledOff } from '../../core/backend-kit.ts'
+import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
+import type { Call } from '../../spi.ts'
+import type { Answer } from './answers.ts'
+import { isCalledOff, onCalledOff } from './calling-off.ts'
+
+export interface Request {
+  readonly key: string
+  readonly letter: string
+  /** The attempt and its session. */
+  readonly who: string
+  /** What the letter needs besides. */
+  readonly args: readonly string[]
+}
+
+/** Told once what became of its request. */
+export interface Asker {
+  answered(answer: Answer): void
+  failed(error: unknown): void
+}
+
+class Entry {
+  readonly request: Request
+  readonly call: Call
+  readonly asker: Asker
+  isSent = false
+  isSettled = false
+  stopListening: (() => void) | undefined
+
+  constructor(request: Request, call: Call, asker: Asker) {
+    this.request = request
+    this.call = call
+    this.asker = asker
+  }
+
+  listen(): void {
+    if (this.isSettled || this.stopListening !== undefined) return
+    this.stopListening = onCalledOff(this.call, () =>
+      this.fail(calledOff('redis', this.call.signal, this.isSent ? 'unknown' : 'not-applied')),
+    )
+  }
+
+  answer(answer: Answer): void {
+    if (this.#settle()) this.asker.answered(answer)
+  }
+
+  fail(error: unknown): void {
+    if (this.#settle()) this.asker.failed(error)
+  }
+
+  #settle(): boolean {
+    if (this.isSettled) return false
+    this.isSettled = true
+    this.stopListening?.()
+    return true
+  }
+}
+
+export interface LaneOptions {
+  readonly clock: Clock
+  /** Two calls of one turn of the event loop would leave, and be answered, as one. */
+  readonly writesOncePerTurn: boolean
+  readonly send: (requests: readonly Request[]) => Promise<readonly Answer[]>
+}
+
+const MOST_AT_ONCE = 256
+const MOST_UNDER_WAY = 2
+/** Fewer than these wait for the call that is under way: two small calls cost more than one. */
+const WORTH_A_SECOND_CALL = 16
+/** Until then a call is likely to be answered, and nobody needs to listen for its being called off. */
+const USUAL_ANSWER_MS = 20
+
+/** A microtask without what Node's queueMicrotask adds to each. */
+const soon = Promise.resolve()
+
+export class Lane {
+  readonly #options: LaneOptions
+  #waiting: Entry[] = []
+  /** At most two; a Set would keep those that came and went alive for long. */
+  #underWay: (readonly Entry[])[] = []
+  #isGathering = false
+  /** The calls that were under way at the last sweep: those that still are take longer than usual. */
+  #slow: readonly (readonly Entry[])[] = []
+  #sweep: Timer | undefined
+
+  constructor(options: LaneOptions) {
+    this.#options = options
+  }
+
+  readonly #leaveTogether = (): void => {
+    this.#isGathering = false
+    this.#leaveIfRoom()
+  }
+
+  add(request: Request, call: Call, asker: Asker): void {
+    if (isCalledOff(call)) {
+      asker.failed(calledOff('redis', call.signal, 'not-applied'))
+      return
+    }
+    this.#waiting.push(new Entry(request, call, asker))
+    if (this.#isGathering || !this.#hasRoom()) return
+    this.#isGathering = true
+    soon.then(this.#leaveTogether)
+  }
+
+  close(): void {
+    this.#sweep?.cancel()
+  }
+
+  #hasRoom(): boolean {
+    if (this.#underWay.length === 0) return true
+    return this.#underWay.length < MOST_UNDER_WAY && this.#waiting.length >= WORTH_A_SECOND_CALL
+  }
+
+  #leaveIfRoom(): void {
+    while (this.#waiting.length > 0 && this.#hasRoom()) {
+      const isFirstHalf = this.#share() < this.#waiting.length
+      this.#leave()
+      if (!isFirstHalf || !this.#options.writesOncePerTurn) continue
+      this.#isGathering = true
+      afterThisTurn(this.#leaveTogether)
+      return
+    }
+  }
+
+  /**
+   * How many go along. Many who come at once leave in two halves, and from then on the halves take turns: one is
+   * answered while the server works on the other. All in one call, server and client would wait for each other.
+   */
+  #share(): number {
+    const { length } = this.#waiting
+    const isWorthTwo = this.#underWay.length === 0 && length >= 2 * WORTH_A_SECOND_CALL
+    return Math.min(MOST_AT_ONCE, isWorthTwo ? Math.ceil(length / 2) : length)
+  }
+
+  #leave(): void {
+    const leaving = this.#waiting.splice(0, this.#share())
+    const batch: Entry[] = []
+    const requests: Request[] = []
+    for (const entry of leaving) {
+      if (entry.isSettled) continue
+      entry.isSent = true
+      batch.push(entry)
+      requests.push(entry.request)
+    }
+    if (batch.length === 0) return
+    this.#underWay.push(batch)
+    this.#sweep ??= this.#options.clock.setTimer(USUAL_ANSWER_MS, () => this.#listenForTheSlow())
+    this.#options.send(requests).then(
+      (answers) => {
+        this.#over(batch)
+        for (let index = 0; index < batch.length; index++) batch[index]?.answer(answers[index] as Answer)
+        this.#leaveIfRoom()
+      },
+      (error: unknown) => {
+        this.#over(batch)
+        for (const entry of batch) entry.fail(error)
+        this.#leaveIfRoom()
+      },
+    )
+  }
+
+  #over(batch: readonly Entry[]): void {
+    this.#underWay = this.#underWay.filter((each) => each !== batch)
+  }
+
+  /** Listening costs more than most calls last, so it begins when an answer takes longer than usual. */
+  #listenForTheSlow(): void {
+    this.#sweep = undefined
+    const isSlow = this.#slow.some((batch) => this.#underWay.includes(batch))
+    if (isSlow) {
+      for (const batch of this.#slow)
+        if (this.#underWay.includes(batch)) for (const entry of batch) entry.listen()
+      for (const entry of this.#waiting) entry.listen()
+    }
+    this.#slow = [...this.#underWay]
+    if (this.#underWay.length > 0)
+      this.#sweep = this.#options.clock.setTimer(USUAL_ANSWER_MS, () => this.#listenForTheSlow())
+  }
+}

@@ -1,0 +1,72 @@
+/** What operators see of a name, read from the answer of its script. */
+
+import type { RedisReply } from '../../clients/redis/index.ts'
+import { publicIdOf } from '../../core/ids.ts'
+import { type HolderState, LOCK_CAPACITY, type Mode, type NameState, type WaiterState } from '../../spi.ts'
+import { readToken } from './answers.ts'
+
+/** What a holder is called that took the key with another client than Holdfast. */
+export const FOREIGN = '(another client)'
+
+export function readName(name: string, reply: RedisReply): NameState | null {
+  if (!Array.isArray(reply)) return null
+  const [kind, capacity, closed, data, holders, waiters, now, left] = reply as readonly RedisReply[]
+  const [text] = list(data)
+  return {
+    name,
+    capacity: Number(capacity) || LOCK_CAPACITY,
+    holders:
+      kind === 'foreign'
+        ? [foreignHolder(Number(left))]
+        : list(holders).map((each) => readHolder(each, Number(now))),
+    waiters: list(waiters).map(readWaiter),
+    ...(typeof text === 'string' && { data: text }),
+    closedForMs: Math.max(0, Number(closed)),
+  }
+}
+
+function readHolder(reply: RedisReply, nowMs: number): HolderState {
+  const [who, weight, mode, token, since, left, body] = list(reply).map(String)
+  return {
+    id: publicIdOf(who ?? ''),
+    ...readBody(body),
+    mode: mode as Mode,
+    weight: Number(weight),
+    token: readToken(token ?? ''),
+    heldForMs: Math.max(0, nowMs - Number(since)),
+    expiresInMs: Number(left),
+  }
+}
+
+function readWaiter(reply: RedisReply): WaiterState {
+  const [who, weight, mode, waiting, body] = list(reply).map(String)
+  return {
+    id: publicIdOf(who ?? ''),
+    ...readBody(body),
+    mode: mode as Mode,
+    weight: Number(weight),
+    waitingForMs: Math.max(0, Number(waiting)),
+  }
+}
+
+/** `<lock delay>|<ttl>|<json of label and note>` */
+function readBody(body = ''): { holder: string; note?: string } {
+  const [holder = '', note] = JSON.parse(body.replace(/^\d+\|\d+\|/, '')) as string[]
+  return { holder, ...(note !== undefined && { note }) }
+}
+
+function foreignHolder(leftMs: number): HolderState {
+  return {
+    id: 'foreign',
+    holder: FOREIGN,
+    mode: 'exclusive',
+    weight: LOCK_CAPACITY,
+    token: null,
+    heldForMs: 0,
+    expiresInMs: leftMs < 0 ? Number.POSITIVE_INFINITY : leftMs,
+  }
+}
+
+function list(reply: RedisReply | undefined): readonly RedisReply[] {
+  return Array.isArray(reply) ? reply : []
+}

@@ -1,0 +1,108 @@
+/**
+ * One enqueue, from its request to its turn.
+ *
+ *   asked ──granted──▶ over                                        [answered]   nobody else hears of it
+ *   asked ──waiting──▶ in line ──push | keep-alive | look──▶ over  [granted]
+ *   asked | in line ──called off | refused | session gone──▶ over
+ *
+ * What may go wrong between two steps: the push overtakes the answer that says that there is a wait (the room knows who
+ * has asked, and who is over stays over); the answer is lost (the lane says so, and core abandons the attempt).
+ */
+import { calledOff } from '../../core/backend-kit.ts'
+import type { Instant } from '../../core/clock.ts'
+import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../spi.ts'
+import type { Answer, Told } from './answers.ts'
+import { onCalledOff } from './calling-off.ts'
+import type { Known } from './known-claims.ts'
+import type { Asker } from './lane.ts'
+import type { Waiter, WaitingRoom } from './waiting-room.ts'
+
+type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
+
+const LOOK_NOW: Told = { isFirst: true, dueMs: 0, isForeign: false }
+
+/** What a place needs of its session. */
+export interface PlaceHost<F extends Fencing> {
+  readonly room: WaitingRoom
+  handedOver(place: Place<F>, token: bigint | null, since: Instant, data: string | undefined): Result<F>
+  refused(place: Place<F>, answer: Answer): Error
+  sinceOf(sent: Instant, leftMs: number | undefined): Instant
+}
+
+export class Place<F extends Fencing> implements Waiter, Asker {
+  readonly request: AcquireRequest
+  readonly key: string
+  readonly who: string
+  readonly session: PlaceHost<F>
+  readonly known: Known
+  readonly call: Call
+  heartbeat: Instant
+  readonly #resolve: (result: Result<F>) => void
+  readonly #reject: (error: unknown) => void
+  #stopListening: (() => void) | undefined
+
+  constructor(
+    session: PlaceHost<F>,
+    request: AcquireRequest,
+    { key, who, known }: { readonly key: string; readonly who: string; readonly known: Known },
+    sent: Instant,
+    call: Call,
+    resolve: (result: Result<F>) => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.session = session
+    this.request = request
+    this.key = key
+    this.who = who
+    this.known = known
+    this.heartbeat = sent
+    this.call = call
+    this.#resolve = resolve
+    this.#reject = reject
+  }
+
+  get attempt(): string {
+    return this.request.attempt
+  }
+
+  answered(answer: Answer): void {
+    const { session, known } = this
+    const { room } = session
+    known.isAsked = false
+    if (answer.kind === 'granted') {
+      room.granted(this, answer.token, session.sinceOf(this.heartbeat, answer.leftMs), answer.data)
+    } else if (answer.kind === 'waiting') {
+      if (!room.enter(this)) return
+      this.#stopListening = onCalledOff(this.call, () => this.#calledOff())
+      this.call.onQueued?.()
+      // Asked for twice, and handed over to the other meanwhile: nobody will be told again.
+      room.told(this, known.isWaiting ? answer.told : LOOK_NOW)
+    } else if (room.remove(this)) {
+      this.reject(this.session.refused(this, answer))
+    }
+  }
+
+  failed(error: unknown): void {
+    this.known.isAsked = false
+    if (this.session.room.remove(this)) this.reject(error)
+  }
+
+  granted(token: bigint | null, since: Instant, data: string | undefined): void {
+    this.#stopListening?.()
+    this.#resolve(this.session.handedOver(this, token, since, data))
+  }
+
+  sessionGone(): void {
+    this.#stopListening?.()
+    this.#resolve({ kind: 'session-gone' })
+  }
+
+  reject(error: unknown): void {
+    this.#stopListening?.()
+    this.#reject(error)
+  }
+
+  #calledOff(): void {
+    if (this.session.room.remove(this)) this.reject(calledOff('redis', this.call.signal, 'unknown'))
+  }
+}

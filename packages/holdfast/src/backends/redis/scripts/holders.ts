@@ -1,0 +1,199 @@
+/** Lua: what is stored for a name, who holds it, and how holders come and go. Part of `library.ts`. */
+export const holders = `
+  -- How long the lock key lives: asked only when it matters. Negative: for ever.
+  function lib.left(n)
+    if not n.left then n.left = n.kind == 'free' and 0 or call('PTTL', n.lock) end
+    return n.left
+  end
+
+  function lib.open(lock)
+    look_at_clock()
+    local value = call('GET', lock)
+    local state = lock .. ':s'
+    local fields = call('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd')
+    local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
+      first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
+    local generation = fields[3]
+    if not value then
+      n.kind = 'free'
+    else
+      if sub(value, 1, 4) == 'hf1|' then
+        local who, delay = match(value, '^hf1|([^|]+|[^|]+)|(%d+)|')
+        n.who, n.delay = who, tonumber(delay)
+        n.kind = (n.delay > 0 and lib.left(n) <= n.delay) and 'closed' or 'exclusive'
+      elseif value == 'hf1c' then
+        n.kind = 'closed'
+      elseif sub(value, 1, 5) == 'hf1m|' then
+        n.kind = generation == sub(value, 6) and 'several' or 'closed'
+      else
+        n.kind = 'foreign'
+      end
+    end
+    if n.kind == 'several' then
+      n.capacity, n.held, n.closed = tonumber(fields[4]), tonumber(fields[5] or 0), tonumber(fields[6] or 0)
+      lib.expire_holders(n)
+    elseif generation then
+      lib.drop_holders(n)
+    end
+    if n.kind ~= 'several' and n.tail > n.first then n.capacity = tonumber(fields[4]) end
+    if n.kind == 'exclusive' then n.capacity = LOCK end
+    return n
+  end
+
+  -- The holders of several whose time is up. Their lock delays begin where their time ended.
+  function lib.expire_holders(n)
+    local over = call('ZRANGEBYSCORE', n.holders, '-inf', nowMs, 'WITHSCORES')
+    if #over == 0 then return end
+    for i = 1, #over, 2 do
+      local who = over[i]
+      local weight, delay = match(call('HGET', n.state, 'h:' .. who) or '', '^(%d+)|[^|]*|%d*|%d+|(%d+)|')
+      n.held = n.held - (tonumber(weight) or 0)
+      local closed = tonumber(over[i + 1]) + (tonumber(delay) or 0)
+      if tonumber(delay or 0) > 0 and closed > n.closed then n.closed = closed end
+      call('ZREM', n.holders, who)
+      call('HDEL', n.state, 'h:' .. who)
+    end
+    lib.after_leaving(n)
+  end
+
+  -- Some of several have left: what remains is recorded, or the name becomes free or closed.
+  function lib.after_leaving(n)
+    if call('ZCARD', n.holders) > 0 then
+      call('HSET', n.state, 'hw', n.held, 'c', n.closed)
+      return
+    end
+    call('HDEL', n.state, 'g', 'hw', 'c')
+    n.held = 0
+    if n.closed > nowMs then
+      lib.close_until(n, n.closed)
+    else
+      call('DEL', n.lock)
+      n.kind, n.left = 'free', nil
+    end
+  end
+
+  function lib.close_until(n, untilMs)
+    n.left = untilMs - nowMs
+    call('SET', n.lock, 'hf1c', 'PX', n.left)
+    n.kind, n.who = 'closed', nil
+  end
+
+  -- The lock key is gone, or another's: those of several that it stood for hold nothing any more.
+  function lib.drop_holders(n)
+    for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do call('HDEL', n.state, 'h:' .. who) end
+    call('DEL', n.holders)
+    call('HDEL', n.state, 'g', 'hw', 'c')
+    if n.tail <= n.first then call('HDEL', n.state, 'cap') end
+  end
+
+  -- What is rare must outlive everything that it describes; with data it stays.
+  function lib.keep(n, ms)
+    if n.data then return end
+    -- A quarter more, so that not everybody who comes has to prolong it.
+    if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
+  end
+
+  function lib.grant(n, who, body, weight, mode, ttl_ms)
+    local delay = tonumber(match(body, '^(%d+)|'))
+    local token = draw_token(n.lock)
+    if mode == 'exclusive' then
+      n.value = 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now
+      n.kind, n.who, n.delay, n.left, n.capacity = 'exclusive', who, delay, ttl_ms + delay, LOCK
+      n.is_stale = false
+      call('SET', n.lock, n.value, 'PX', n.left)
+      return token
+    end
+    if n.kind ~= 'several' then
+      local generation = sub(who, 1, 22)
+      n.kind, n.value, n.left, n.closed = 'several', 'hf1m|' .. generation, 0, 0
+      n.is_stale = false
+      -- Somebody may have deleted part of what was stored for those before.
+      call('DEL', n.holders)
+      call('HSET', n.state, 'g', generation, 'cap', n.capacity)
+    end
+    n.held = n.held + weight
+    call('HSET', n.state, 'hw', n.held, 'h:' .. who, weight .. '|' .. mode .. '|' .. token .. '|' .. nowMs .. '|' .. body)
+    lib.hold(n, who, ttl_ms, delay)
+    return token
+  end
+
+  -- One of several holds for that long from now.
+  function lib.hold(n, who, ttl_ms, delay)
+    call('ZADD', n.holders, nowMs + ttl_ms, who)
+    local left = ttl_ms + delay
+    if lib.left(n) < left then
+      n.left = left
+      call('SET', n.lock, n.value, 'PX', left)
+    end
+    if call('PTTL', n.holders) < left then call('PEXPIRE', n.holders, left) end
+    lib.keep(n, left)
+  end
+
+  -- What it holds, if it does: token, and how much of its time is left.
+  function lib.holding(n, who)
+    if n.kind == 'exclusive' and n.who == who then
+      return match(n.value, '|(%d*)|[^|]+$'), lib.left(n) - n.delay
+    end
+    if n.kind == 'several' then
+      local holder = call('HGET', n.state, 'h:' .. who)
+      if holder then
+        return match(holder, '^%d+|[^|]*|(%d*)|'), tonumber(call('ZSCORE', n.holders, who)) - nowMs
+      end
+    end
+  end
+
+  function lib.granted(n, token, left)
+    return { 'g', token, left, n.data or nil }
+  end
+
+  function lib.why_lost(n, who)
+    if call('GET', n.lock .. ':x:' .. who) == 'force-released' then return 'lforce-released' end
+    if n.kind == 'closed' and n.who == who then return 'lexpired' end
+    if n.kind == 'exclusive' or n.kind == 'foreign' then return 'ltaken-over' end
+    if n.kind == 'several' and n.held + 1 > n.capacity then return 'ltaken-over' end
+    return 'ldeleted'
+  end
+
+  -- Gives up what it holds; nil if it holds nothing.
+  function lib.let_go(n, who, keep_ms)
+    if n.kind == 'exclusive' and n.who == who then
+      if keep_ms > 0 then
+        lib.close_until(n, nowMs + keep_ms)
+      else
+        -- The next holder's value replaces it; if there is none, finish deletes it.
+        n.is_stale = true
+        n.kind, n.who, n.left = 'free', nil, nil
+      end
+      n.capacity = n.tail > n.first and LOCK or nil
+      return true
+    end
+    local holder = n.kind == 'several' and call('HGET', n.state, 'h:' .. who)
+    if not holder then return nil end
+    n.held = n.held - tonumber(match(holder, '^(%d+)|'))
+    call('ZREM', n.holders, who)
+    call('HDEL', n.state, 'h:' .. who)
+    if keep_ms > 0 and nowMs + keep_ms > n.closed then
+      n.closed = nowMs + keep_ms
+      if lib.left(n) < keep_ms then
+        n.left = keep_ms
+        call('SET', n.lock, n.value, 'PX', keep_ms)
+        lib.keep(n, keep_ms)
+        if call('PTTL', n.holders) < keep_ms then call('PEXPIRE', n.holders, keep_ms) end
+      end
+    end
+    lib.after_leaving(n)
+    return true
+  end
+
+  function lib.prolong(n, who, ttl_ms)
+    if n.kind == 'exclusive' and n.who == who then
+      n.left = ttl_ms + n.delay
+      call('PEXPIRE', n.lock, n.left)
+      return true
+    end
+    local holder = n.kind == 'several' and call('HGET', n.state, 'h:' .. who)
+    if not holder then return false end
+    lib.hold(n, who, ttl_ms, tonumber(match(holder, '^%d+|[^|]*|%d*|%d+|(%d+)|')))
+    return true
+  end
+`

@@ -1,0 +1,46 @@
+import { holders } from './holders.ts'
+import { line } from './line.ts'
+import { steps } from './steps.ts'
+
+/**
+ * Everything that is rare: names with waiters, shared holders, permits, data, closed names, foreign holders. It is one
+ * Lua function that is called at the first use, so that the common path pays for none of it.
+ *
+ * A name, as stored (layout version 1; `lock` is its key, see docs/adr/0010-redis-layout.md):
+ *
+ *   lock          hf1|<attempt>|<session>|<body>|<token>|<granted at: seconds.microseconds>   one exclusive holder
+ *                 hf1m|<generation>     several holders, in lock:h; lives as long as the last of them
+ *                 hf1c                  closed: nobody holds it, and nobody may yet
+ *                 anything else         a foreign client's
+ *   lock:s        hash: f, t            first place in line, and the one after the last
+ *                       q<place>        <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: who stands
+ *                                       there, until when it counts, and when its process will look by itself
+ *                       w:<who>         its place
+ *                       h:<who>         a holder of several: <weight>|<mode>|<token>|<granted at>|<body>
+ *                       g, hw, c        generation, held weight, closed until
+ *                       cap             capacity, while several hold or somebody waits
+ *                       d               data
+ *   lock:h        sorted set: holders of several, by the end of their time
+ *   lock:x:<who>  this attempt can never land: 'abandoned' or 'force-released'
+ *
+ *   `who` is <attempt>|<session>, `body` is <lock delay>|<ttl>|<json of label and note>.
+ *
+ * One script is one step: nothing can come between. What may go wrong between two of them:
+ * - a holder's time runs out: Redis removes the key, and whoever looks next settles the line;
+ * - a waiter dies: its place counts only until its heartbeat ends, and what it is granted ends then too (G10);
+ * - a push is lost: the keep-alive and the poke answer with the grant (T19);
+ * - somebody deletes the lock key: its holders are over, also those of lock:h (their generation is not current);
+ * - somebody deletes lock:s: the holders of several are not known any more, and the name stays closed until the end of
+ *   the longest of them.
+ */
+export const library = `
+local function library()
+  local lib = {}
+  local LOCK = 1073741824
+  local HINT_MARGIN_MS = 100
+  local POLL_MS = 400
+${holders}${line}${steps}
+  return lib
+end
+local lib
+`

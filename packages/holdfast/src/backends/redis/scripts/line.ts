@@ -1,0 +1,104 @@
+/** Lua: those who wait for a name, and whose turn it is. Part of `library.ts`. */
+export const line = `
+  -- Who stands at a place, read at most once in a step: all parts of the step speak of the same table.
+  function lib.waiter_at(n, place)
+    local w = n.seen[place]
+    if w ~= nil then return w end
+    local record = call('HGET', n.state, 'q' .. place)
+    if record then
+      local who, dead_from, looks_at, channel, since, weight, mode, body =
+        match(record, '^([^|]+|[^|]+)|(%d+)|(%d+)|([^|]*)|(%d+)|(%d+)|([^|]*)|(.*)$')
+      w = { place = place, who = who, dead_from = tonumber(dead_from), looks_at = tonumber(looks_at), channel = channel,
+        since = since, weight = tonumber(weight), mode = mode, body = body }
+    end
+    n.seen[place] = w or false
+    return w
+  end
+
+  function lib.waiter(n, who)
+    local place = n.tail > n.first and call('HGET', n.state, 'w:' .. who)
+    return place and lib.waiter_at(n, tonumber(place))
+  end
+
+  function lib.store(n, w, ...)
+    call('HSET', n.state, 'q' .. w.place, w.who .. '|' .. w.dead_from .. '|' .. w.looks_at .. '|' .. w.channel .. '|' ..
+      w.since .. '|' .. w.weight .. '|' .. w.mode .. '|' .. w.body, ...)
+  end
+
+  function lib.leave_line(n, w)
+    call('HDEL', n.state, 'q' .. w.place, 'w:' .. w.who)
+    n.seen[w.place] = false
+    w.has_left = true
+  end
+
+  -- The first in line who is alive; the dead before it leave. Each place is passed once, so this costs O(1) a waiter.
+  function lib.head(n)
+    while n.first < n.tail do
+      local w = lib.waiter_at(n, n.first)
+      if w and w.dead_from > nowMs then return w end
+      if w then lib.leave_line(n, w) end
+      n.first = n.first + 1
+      n.moved = true
+    end
+  end
+
+  -- A line of nobody but the dead agrees on no capacity.
+  function lib.forget_dead_line(n)
+    if n.capacity and n.kind ~= 'exclusive' and n.kind ~= 'several' and not lib.head(n) then n.capacity = nil end
+  end
+
+  -- Whose turn has come is granted, and told through the channel of its process.
+  function lib.settle(n)
+    while n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs) do
+      local w = lib.head(n)
+      if not w or n.held + w.weight > n.capacity then return end
+      lib.leave_line(n, w)
+      n.first = n.first + 1
+      n.moved = true
+      local token = lib.grant(n, w.who, w.body, w.weight, w.mode, w.dead_from - nowMs)
+      call('PUBLISH', w.channel, 'g|' .. sub(w.who, 1, 22) .. '|' .. token .. '|' .. (n.data and '1' .. n.data or '0'))
+    end
+  end
+
+  -- How long until something can happen by itself.
+  function lib.due(n)
+    if n.kind == 'several' then
+      if n.closed > nowMs then return n.closed - nowMs end
+      local soonest = call('ZRANGE', n.holders, 0, 0, 'WITHSCORES')
+      return soonest[2] and math.max(0, tonumber(soonest[2]) - nowMs) or 0
+    end
+    return lib.left(n)
+  end
+
+  -- The end of every step: the new first in line learns when to look, if that is earlier than it knows.
+  function lib.finish(n)
+    if n.is_stale then call('DEL', n.lock) end
+    local w = lib.head(n)
+    if not w then
+      if n.had_line or n.moved then call('HDEL', n.state, 'f', 't') end
+      n.first, n.tail = 0, 0
+      if n.kind ~= 'several' then
+        if n.data then call('HDEL', n.state, 'cap') else call('DEL', n.state) end
+      end
+      return
+    end
+    if n.moved then call('HSET', n.state, 'f', n.first) end
+    local foreign = n.kind == 'foreign'
+    local due = foreign and POLL_MS or lib.due(n)
+    if nowMs + due + HINT_MARGIN_MS < w.looks_at then
+      w.looks_at = nowMs + due
+      lib.store(n, w)
+      call('PUBLISH', w.channel, 'h|' .. sub(w.who, 1, 22) .. '|' .. floor(due) .. '|' .. (foreign and 1 or 0))
+    end
+  end
+
+  -- What a waiter is told: whether it is the first, when something can happen, and whether a foreign client holds.
+  function lib.tell(n, w, ...)
+    local is_head = w.place == n.first
+    local due = lib.due(n)
+    local foreign = n.kind == 'foreign'
+    w.looks_at = nowMs + (foreign and is_head and POLL_MS or math.max(due, 0))
+    lib.store(n, w, ...)
+    return 'w|' .. (is_head and 1 or 0) .. '|' .. floor(due) .. '|' .. (foreign and 1 or 0)
+  end
+`

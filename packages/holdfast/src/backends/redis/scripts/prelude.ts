@@ -1,0 +1,45 @@
+/**
+ * What every script starts with: the server's time and the tokens, both looked at only when they are needed.
+ *
+ * ARGV[1] says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), `2`
+ * from a mark per name, as a script on a Redis Cluster reaches one slot only. A token is the server's time in
+ * microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as `1.79e+15`
+ * (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
+ *
+ * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
+ * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.
+ */
+export const prelude = `
+local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
+local fencing = ARGV[1]
+local now, nowUs, nowMs
+local behindUs = 0
+local drawn, reserved = 0, 0
+
+local function look_at_clock()
+  if now then return end
+  local time = call('TIME')
+  now = time[1] .. '.' .. time[2]
+  nowUs = time[1] * 1000000 + time[2]
+  nowMs = floor(nowUs / 1000)
+end
+
+-- The first of those that come after everything that was drawn, and up to which they may be drawn.
+local function reserve(key, count, ...)
+  local last = tonumber(call('GET', key) or 0) or 0
+  local first = nowUs
+  if last >= first then
+    first = last + 1
+    if last - nowUs > behindUs then behindUs = last - nowUs end
+  end
+  call('SET', key, string.format('%.0f', first + count - 1), ...)
+  return first, first + count - 1
+end
+
+local function draw_token(lock)
+  if fencing == '0' then return '' end
+  if fencing == '2' then return string.format('%.0f', (reserve(lock .. ':t', 1, 'PX', 86400000))) end
+  if drawn < reserved then drawn = drawn + 1 else drawn, reserved = reserve(KEYS[#KEYS], #KEYS - 1) end
+  return string.format('%.0f', drawn)
+end
+`

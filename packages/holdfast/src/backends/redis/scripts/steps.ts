@@ -1,0 +1,104 @@
+/** Lua: what a request asks for, each as one step. Part of `library.ts`. */
+export const steps = `
+  function lib.acquire(lock, who, body, weight, capacity, mode, ttl_ms, channel)
+    if call('EXISTS', lock .. ':x:' .. who) == 1 then return 'x' end
+    local n = lib.open(lock)
+    local token, left = lib.holding(n, who)
+    if token then return lib.granted(n, token, left) end
+    local w = lib.waiter(n, who)
+    if w then
+      if channel then
+        w.dead_from, w.looks_at, w.channel = nowMs + ttl_ms, nowMs, channel
+        lib.store(n, w)
+        lib.keep(n, ttl_ms)
+      end
+      lib.settle(n)
+      lib.finish(n)
+      token, left = lib.holding(n, who)
+      if token then return lib.granted(n, token, left) end
+      return channel and not w.has_left and lib.tell(n, w) or 'b'
+    end
+    lib.forget_dead_line(n)
+    if n.capacity and n.capacity ~= capacity then return 'm' .. n.capacity end
+    lib.settle(n)
+    local ahead = lib.head(n)
+    if not ahead and (n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs)) and n.held + weight <= capacity then
+      n.capacity = capacity
+      token = lib.grant(n, who, body, weight, mode, ttl_ms)
+      lib.finish(n)
+      return lib.granted(n, token, -1)
+    end
+    if not channel then
+      lib.finish(n)
+      return n.kind == 'closed' and 'b' .. lib.left(n) or 'b'
+    end
+    if not ahead then
+      n.first, n.tail = 0, 0
+      call('HSET', n.state, 'f', 0, 'cap', capacity)
+    elseif n.moved then
+      call('HSET', n.state, 'f', n.first)
+    end
+    w = { place = n.tail, who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
+      mode = mode, body = body }
+    n.tail = n.tail + 1
+    local told = lib.tell(n, w, 't', n.tail, 'w:' .. who, w.place)
+    lib.keep(n, ttl_ms)
+    return told
+  end
+
+  function lib.release(lock, who, keep_ms)
+    local n = lib.open(lock)
+    local released = lib.let_go(n, who, keep_ms)
+    lib.settle(n)
+    lib.finish(n)
+    return released and 'r' or 'n'
+  end
+
+  function lib.abandon(lock, who, mark_ms)
+    call('SET', lock .. ':x:' .. who, 'abandoned', 'PX', mark_ms)
+    local n = lib.open(lock)
+    if not lib.let_go(n, who, 0) then
+      local w = lib.waiter(n, who)
+      if w then lib.leave_line(n, w) end
+    end
+    lib.settle(n)
+    lib.finish(n)
+    return 'x'
+  end
+
+  function lib.renew(lock, who, ttl_ms)
+    local n = lib.open(lock)
+    if not lib.prolong(n, who, ttl_ms) then return lib.why_lost(n, who) end
+    return 'k'
+  end
+
+  -- The heartbeat of a waiter; if its turn has come meanwhile, what it holds is prolonged as well.
+  function lib.beat(lock, who, ttl_ms)
+    local n = lib.open(lock)
+    local w = lib.waiter(n, who)
+    if w then
+      w.dead_from = nowMs + ttl_ms
+      lib.store(n, w)
+      lib.keep(n, ttl_ms)
+    end
+    lib.settle(n)
+    lib.finish(n)
+    local token = lib.holding(n, who)
+    if token then
+      lib.prolong(n, who, ttl_ms)
+      return lib.granted(n, token, -1)
+    end
+    return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
+  end
+
+  -- A look by somebody who waits: what time has brought about is done, and prolongs nothing.
+  function lib.look(lock, who)
+    local n = lib.open(lock)
+    local w = lib.waiter(n, who)
+    lib.settle(n)
+    lib.finish(n)
+    local token, left = lib.holding(n, who)
+    if token then return lib.granted(n, token, left) end
+    return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
+  end
+`

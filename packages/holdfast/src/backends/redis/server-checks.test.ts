@@ -1,0 +1,102 @@
+/** What is refused and what is warned of before the first session, on real servers where such can be had. */
+import assert from 'node:assert/strict'
+import { redisCall, startRedis, startRedisPair, wanted } from 'holdfast-lab/servers'
+import { describe, test } from 'vitest'
+import { Rig } from '../../../test/redis/rig.ts'
+import { isHoldfastError } from '../../core/errors.ts'
+import { onEvent } from '../../core/events.ts'
+import { evictionWarning, refusalOf } from './server-checks.ts'
+
+const isRefusal = (pattern: RegExp) => (error: unknown) =>
+  isHoldfastError(error, 'UNSUPPORTED') && pattern.test(error.message)
+
+async function warningsDuring(work: () => Promise<unknown>): Promise<string[]> {
+  const warnings: string[] = []
+  const stop = onEvent('warning', ({ warning }) => warnings.push(warning))
+  try {
+    await work()
+  } finally {
+    stop()
+  }
+  return warnings
+}
+
+describe('which servers are refused', () => {
+  const infoOf = (version: string, role = 'master') =>
+    `# Server\r\nredis_version:${version}\r\n# Replication\r\nrole:${role}\r\n`
+  test.each(['2.8.0', '5.0.14', '6.0.20', '6.1.240'])('Redis %s is too old', (version) => {
+    assert.match(refusalOf(infoOf(version), { waitsForAof: false }) ?? '', /6\.2 or newer is needed/)
+  })
+  test.each(['6.2.0', '6.2.14', '7.0.15', '7.4.1', '8.0.2', '10.1.0', 'unstable'])(
+    'Redis %s is not',
+    (version) => {
+      assert.equal(refusalOf(infoOf(version), { waitsForAof: false }), null)
+    },
+  )
+  test('WAITAOF needs 7.2', () => {
+    assert.match(refusalOf(infoOf('7.0.15'), { waitsForAof: true }) ?? '', /no WAITAOF/)
+    assert.equal(refusalOf(infoOf('7.2.0'), { waitsForAof: true }), null)
+  })
+  test('a replica is refused', () => {
+    assert.match(refusalOf(infoOf('7.2.0', 'slave'), { waitsForAof: false }) ?? '', /is a replica/)
+  })
+  test('every policy that may remove a key with an expiry is warned of', () => {
+    assert.equal(evictionWarning('noeviction'), null)
+    for (const policy of ['allkeys-lru', 'allkeys-lfu', 'volatile-lru', 'volatile-ttl', 'volatile-random'])
+      assert.match(evictionWarning(policy) ?? '', /may remove lock keys/)
+  })
+})
+
+describe.runIf(wanted('redis'))('start-up checks of redis', () => {
+  test('G12 a replica is refused, with what to do', async () => {
+    await using pair = await startRedisPair()
+    await using rig = new Rig()
+    const locker = await rig.locker(pair.replica.url)
+    await assert.rejects(locker.acquire('x'), isRefusal(/is a replica.*Connect to the primary/s))
+    const onPrimary = await rig.locker(pair.primary.url)
+    assert.equal(await (await onPrimary.acquire('x')).release(), 'released')
+  })
+
+  test('T34 a policy that may evict locks is warned of, and locks work', async () => {
+    await using server = await startRedis({ settings: { 'maxmemory-policy': 'allkeys-lru' } })
+    await using rig = new Rig()
+    const locker = await rig.locker(server.url)
+    const warnings = await warningsDuring(async () => (await locker.acquire('x')).release())
+    assert.equal(warnings.length, 1)
+    assert.match(warnings[0] ?? '', /maxmemory-policy is allkeys-lru/)
+  })
+
+  test('G12 a user without scripts, or without messages, is refused; one that may not look is warned', async () => {
+    await using server = await startRedis()
+    const setUser = (name: string, ...rules: string[]) =>
+      redisCall(server, 'ACL', 'SETUSER', name, 'on', '>secret', '~*', '&*', '+@all', ...rules)
+    await setUser('scriptless', '-eval', '-evalsha')
+    await setUser('silent', '-subscribe')
+    await setUser('mute', 'resetchannels')
+    await setUser('blind', '-config', '-info')
+    const urlOf = (user: string) => server.url.replace('redis://', `redis://${user}:secret@`)
+    await using rig = new Rig()
+    await assert.rejects(
+      (await rig.locker(urlOf('scriptless'))).acquire('x'),
+      isRefusal(/scripts.* is denied/s),
+    )
+    for (const user of ['silent', 'mute'])
+      await assert.rejects((await rig.locker(urlOf(user))).acquire('x'), isRefusal(/denied/))
+    const locker = await rig.locker(urlOf('blind'))
+    const warnings = await warningsDuring(async () => (await locker.acquire('x')).release())
+    assert.equal(warnings.length, 2)
+  })
+
+  test('G11 no error shows the password', async () => {
+    await using server = await startRedis()
+    await using rig = new Rig()
+    const locker = await rig.locker(server.url.replace('redis://', 'redis://nobody:wrong-password@'), {
+      locker: { callTimeoutMs: 2_000 },
+    })
+    const failure = await locker.acquire('x', { waitMs: 1_000 }).then(
+      () => '',
+      (error: unknown) => String(error) + JSON.stringify(error) + String((error as Error).cause),
+    )
+    assert(!failure.includes('wrong-password'))
+  })
+})

@@ -1,0 +1,359 @@
+/**
+ * A client's view of its session. Redis keeps no list of what a session holds: every claim has its own time, and is
+ * prolonged by name. So the session remembers what was asked for through it, to give it up at its end and to tell of
+ * what a keep-alive did not list.
+ *
+ *   alive ──keep-alive──▶ alive                                       [keepAlive]
+ *   alive ──its key is gone──▶ gone: what is known is given up        [#end]
+ *   alive ──not proven alive for one TTL──▶ asked for ──▶ alive | gone   [#provenAlive]
+ *
+ * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (nobody
+ * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
+ */
+import { prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
+import { elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
+import { BackendUnavailableError, CapacityMismatchError, InvalidArgumentError } from '../../core/errors.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  BackendSession,
+  Call,
+  Claim,
+  EnqueueResult,
+  Fencing,
+  Grant,
+  KeepAliveResult,
+  LostClaim,
+  SessionHandle,
+} from '../../spi.ts'
+import type { Answer } from './answers.ts'
+import type { Confirming } from './confirming.ts'
+import type { Engine } from './engine.ts'
+import { KnownClaims } from './known-claims.ts'
+import type { Request } from './lane.ts'
+import { Place, type PlaceHost } from './place.ts'
+import { setDataScript } from './scripts/operators.ts'
+import { closeSessionScript, findSessionScript, keepSessionScript } from './scripts/sessions.ts'
+import type { WaitingRoom } from './waiting-room.ts'
+
+export interface SessionFacts {
+  readonly id: string
+  readonly ttlMs: number
+  readonly holder: string
+  readonly since: Instant
+}
+
+export interface SessionTools {
+  readonly engine: Engine
+  readonly room: WaitingRoom
+  /** The channel of this process, and whether it is subscribed to. */
+  readonly channel: string
+  readonly isListening: () => boolean
+  readonly listen: (call: Call) => Promise<void>
+  /** Makes sure of a grant where the user has asked for more than the primary's word. */
+  readonly confirming: Confirming | null
+}
+
+/** What ties an attempt to its session: long enough that nobody guesses it. */
+const SESSION_TAG_LENGTH = 16
+/** An abandoned attempt is remembered for at least that long. */
+const SHORTEST_MARK_MS = 60_000
+
+const NO_ARGS: readonly string[] = []
+
+export class RedisSession<F extends Fencing> implements BackendSession<F>, PlaceHost<F> {
+  readonly id: string
+  readonly ttlMs: number
+  readonly since: Instant
+  readonly handle: SessionHandle
+  readonly room: WaitingRoom
+  readonly #tools: SessionTools
+  readonly #tag: string
+  /** Label without a note, as it is stored with every claim. */
+  readonly #label: string
+  readonly #holder: string
+  /** What nearly all requests of the session say alike; one array, so that a batch says it once. */
+  readonly #usualTerms: readonly string[]
+  readonly #known = new KnownClaims()
+  #provenAt: Instant
+  #isGone = false
+
+  constructor(tools: SessionTools, { id, ttlMs, holder, since }: SessionFacts) {
+    this.#tools = tools
+    this.room = tools.room
+    this.id = id
+    this.ttlMs = ttlMs
+    this.since = since
+    this.handle = { id, ttlMs, holder }
+    this.#tag = id.slice(0, SESSION_TAG_LENGTH)
+    this.#holder = holder
+    this.#label = JSON.stringify([holder])
+    this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), tools.channel]
+    this.#provenAt = since
+  }
+
+  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {
+    const { engine, confirming } = this.#tools
+    if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
+      return { kind: 'session-gone' }
+    const sent = instantOf(engine.clock)
+    const wasKnown = this.#known.has(request.attempt)
+    const known = this.#known.note(request.attempt, request.name, false)
+    const key = engine.keys.lock(request.name)
+    const answer = await engine.send(this.#asking(request, key, this.#who(request.attempt), false), call)
+    if (answer.kind === 'granted') {
+      known.isWaiting = false
+      const since = this.sinceOf(sent, answer.leftMs)
+      const grant = this.#grant(request, answer.token, since, answer.data)
+      return confirming === null ? { kind: 'granted', grant } : this.#confirmed(request, grant, call)
+    }
+    // A place in line that the same attempt has stays known.
+    if (!wasKnown) this.#known.delete(request.attempt)
+    if (answer.kind === 'busy') return answer
+    if (answer.kind === 'abandoned') return { kind: 'busy' }
+    throw unexpected(request, answer)
+  }
+
+  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
+    const { engine, isListening } = this.#tools
+    const now = instantOf(engine.clock)
+    return this.#isProvenAlive(now) && isListening()
+      ? this.#takePlace(request, now, call)
+      : this.#enqueueWhenReady(request, call)
+  }
+
+  async #enqueueWhenReady(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
+    const { engine, listen } = this.#tools
+    throwIfCalledOff('redis', call)
+    if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
+      return { kind: 'session-gone' }
+    await listen(call)
+    return this.#takePlace(request, instantOf(engine.clock), call)
+  }
+
+  #takePlace(request: AcquireRequest, sent: Instant, call: Call): Promise<EnqueueResult<F>> {
+    const { engine, room } = this.#tools
+    return new Promise<EnqueueResult<F>>((resolve, reject) => {
+      const key = engine.keys.lock(request.name)
+      const who = this.#who(request.attempt)
+      const known = this.#known.note(request.attempt, request.name, true)
+      known.isWaiting = known.isAsked = true
+      const place = new Place<F>(this, request, { key, who, known }, sent, call, resolve, reject)
+      room.ask(place)
+      engine.ask(this.#asking(request, key, who, true), call, place)
+    })
+  }
+
+  async keepAlive(
+    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    call: Call,
+  ): Promise<KeepAliveResult<F>> {
+    const { engine, room } = this.#tools
+    throwIfCalledOff('redis', call)
+    const since = instantOf(engine.clock)
+    // Whose request is under way is in no line yet, and its answer will say more than a heartbeat could.
+    const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
+    const listed = [...claims.held, ...waiting]
+    const args = [String(this.ttlMs)]
+    const requests = listed.map(({ name, attempt }, index): Request => {
+      const letter = index < claims.held.length ? 'W' : 'H'
+      return { key: engine.keys.lock(name), letter, who: this.#who(attempt), args }
+    })
+    const [alive, answers] = await Promise.all([
+      this.#isGone
+        ? 0
+        : engine.connection.run(keepSessionScript, [engine.keys.session(this.id)], [], call.signal),
+      this.#isGone ? [] : engine.sendAll(requests, call),
+    ])
+    if (Number(alive) !== 1) {
+      await this.#end(call)
+      return { kind: 'gone' }
+    }
+    this.#provenAt = laterOf(this.#provenAt, since)
+    const lost: LostClaim[] = []
+    const granted: Grant<F>[] = []
+    for (const [index, claim] of listed.entries()) {
+      const answer = answers[index]
+      const isWaiting = index >= claims.held.length
+      if (answer?.kind === 'lost') {
+        lost.push({ attempt: claim.attempt, reason: answer.reason })
+        this.#known.delete(claim.attempt)
+      } else if (isWaiting && answer?.kind === 'granted') {
+        granted.push(this.#grant(claim, answer.token, since, answer.data))
+        for (const waiter of room.inLine(this, claim.attempt))
+          room.granted(waiter, answer.token, since, answer.data)
+      } else if (isWaiting && answer?.kind === 'waiting') {
+        for (const waiter of room.inLine(this, claim.attempt)) {
+          waiter.heartbeat = laterOf(waiter.heartbeat, since)
+          room.told(waiter, answer.told)
+        }
+      }
+    }
+    return {
+      kind: 'alive',
+      since,
+      ttlMs: this.ttlMs,
+      lost,
+      granted,
+      unlisted: this.#known.besides([...claims.held, ...claims.waiting]),
+    }
+  }
+
+  async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
+    const { engine, room } = this.#tools
+    await engine.send(this.#abandoning(name, attempt), call)
+    this.#known.delete(attempt)
+    for (const waiter of room.find(this, attempt))
+      if (room.remove(waiter))
+        waiter.reject(new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied'))
+  }
+
+  release(
+    { name, attempt }: Claim,
+    { keepForMs }: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    return new Promise((resolve, failed) => {
+      const answered = ({ kind }: Answer) => {
+        this.#known.delete(attempt)
+        resolve(kind === 'released' ? 'released' : 'not-held')
+      }
+      this.#tools.engine.ask(this.#releasing(name, attempt, keepForMs), call, { answered, failed })
+    })
+  }
+
+  async setData({ name, attempt }: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+    const { engine } = this.#tools
+    const answer = await engine.run(setDataScript, engine.keys.lock(name), [this.#who(attempt), data], call)
+    return answer === 's' ? 'stored' : 'not-held'
+  }
+
+  async close(call: Call): Promise<void> {
+    const { engine } = this.#tools
+    throwIfCalledOff('redis', call)
+    // First the key: whoever carries the session on elsewhere must not prolong what is being given up.
+    await engine.connection.run(closeSessionScript, [engine.keys.session(this.id)], [], call.signal)
+    await this.#end(call)
+  }
+
+  /** The session is over: its waits end, and what is known of it is given up. */
+  async #end(call: Call): Promise<void> {
+    const { engine, room } = this.#tools
+    this.#isGone = true
+    for (const waiter of room.ofSession(this)) if (room.remove(waiter)) waiter.sessionGone()
+    if (this.#known.size === 0) return
+    const known = [...this.#known]
+    await engine.sendAll(
+      known.map(([attempt, { name, isWaiting }]) =>
+        isWaiting ? this.#abandoning(name, attempt) : this.#releasing(name, attempt, 0),
+      ),
+      call,
+    )
+    for (const [attempt] of known) this.#known.delete(attempt)
+  }
+
+  #isProvenAlive(now: Instant): boolean {
+    return !this.#isGone && elapsedUntil(now, this.#provenAt) < this.ttlMs
+  }
+
+  /** Somebody else may have kept it alive: the server knows. */
+  async #provenAlive(call: Call): Promise<boolean> {
+    const { engine } = this.#tools
+    if (this.#isGone) return false
+    const now = instantOf(engine.clock)
+    const found = await engine.connection.run(
+      findSessionScript,
+      [engine.keys.session(this.id)],
+      [],
+      call.signal,
+    )
+    if (!Array.isArray(found)) {
+      await this.#end(call)
+      return false
+    }
+    this.#provenAt = laterOf(
+      this.#provenAt,
+      prolongedSince(now, { ttlMs: this.ttlMs, leftMs: Number(found[0]) }),
+    )
+    return true
+  }
+
+  handedOver(
+    { request, known, call }: Place<F>,
+    token: bigint | null,
+    since: Instant,
+    data: string | undefined,
+  ): EnqueueResult<F> | Promise<EnqueueResult<F>> {
+    known.isWaiting = false
+    const grant = this.#grant(request, token, since, data)
+    return this.#tools.confirming === null
+      ? { kind: 'granted', grant }
+      : this.#confirmed(request, grant, call)
+  }
+
+  refused({ request }: Place<F>, answer: Answer): Error {
+    this.#known.delete(request.attempt)
+    return answer.kind === 'abandoned'
+      ? new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied')
+      : unexpected(request, answer)
+  }
+
+  /** Where the user has asked for more than the primary's word. */
+  async #confirmed(
+    request: AcquireRequest,
+    grant: Grant<F>,
+    call: Call,
+  ): Promise<{ readonly kind: 'granted'; readonly grant: Grant<F> }> {
+    const { confirming, engine } = this.#tools
+    const claim = { key: engine.keys.lock(request.name), name: request.name, who: this.#who(request.attempt) }
+    await confirming?.confirm(claim, () => this.abandon(request, call), call)
+    return { kind: 'granted', grant }
+  }
+
+  #grant({ name, attempt }: Claim, token: bigint | null, since: Instant, data: string | undefined): Grant<F> {
+    const grant = { name, attempt, token, since, ttlMs: this.ttlMs } as Grant<F>
+    return data === undefined ? grant : { ...grant, previousData: data }
+  }
+
+  /** What was granted before counts from when it was prolonged: so long ago as its time has run since. */
+  sinceOf(sent: Instant, leftMs: number | undefined): Instant {
+    return leftMs === undefined ? sent : prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
+  }
+
+  #asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
+    const { mode, weight, capacity, lockDelayMs, note } = request
+    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && note === undefined
+    if (isUsual) return { key, letter: inLine ? 'E' : 'T', who, args: this.#usualTerms }
+    const { channel } = this.#tools
+    const args = [this.#body(request), String(this.ttlMs), channel, String(weight), String(capacity), mode]
+    return { key, letter: inLine ? 'Q' : 'A', who, args }
+  }
+
+  #releasing(name: string, attempt: string, keepForMs: number): Request {
+    const claim = { key: this.#tools.engine.keys.lock(name), who: this.#who(attempt) }
+    return keepForMs === 0
+      ? { ...claim, letter: 'r', args: NO_ARGS }
+      : { ...claim, letter: 'R', args: [String(Math.ceil(keepForMs))] }
+  }
+
+  #abandoning(name: string, attempt: string): Request {
+    const args = [String(Math.max(SHORTEST_MARK_MS, 2 * this.ttlMs))]
+    return { key: this.#tools.engine.keys.lock(name), letter: 'B', who: this.#who(attempt), args }
+  }
+
+  #body({ lockDelayMs, note }: AcquireRequest): string {
+    const shown = note === undefined ? this.#label : JSON.stringify([this.#holder, note])
+    return `${Math.ceil(lockDelayMs)}|${this.ttlMs}|${shown}`
+  }
+
+  #who(attempt: string): string {
+    if (attempt.includes('|')) throw new InvalidArgumentError('attempt', 'must not contain a |.')
+    return `${attempt}|${this.#tag}`
+  }
+}
+
+function unexpected(request: AcquireRequest, answer: Answer): Error {
+  if (answer.kind === 'mismatch')
+    return new CapacityMismatchError(request.name, request.capacity, answer.capacity)
+  return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
+}

@@ -1,0 +1,122 @@
+/** Pushes and answers come over two connections: either may be the first. */
+import assert from 'node:assert/strict'
+import { describe, test } from 'vitest'
+import { instantOf } from '../../core/clock.ts'
+import { systemRandom } from '../../core/ids.ts'
+import type { EnqueueResult } from '../../spi.ts'
+import { LOCK_CAPACITY } from '../../spi.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import type { Answer, Told } from './answers.ts'
+import { Place, type PlaceHost } from './place.ts'
+import { WaitingRoom } from './waiting-room.ts'
+
+const told: Told = { isFirst: false, dueMs: 60_000, isForeign: false }
+const waiting: Answer = { kind: 'waiting', told }
+
+function stage() {
+  const clock = createFakeClock()
+  const looked: string[] = []
+  const room = new WaitingRoom({
+    clock,
+    random: systemRandom,
+    pollMs: 200,
+    look: async (requests) => {
+      for (const { who } of requests) looked.push(who)
+      return requests.map((): Answer => ({ kind: 'granted', token: 9n }))
+    },
+  })
+  const host: PlaceHost<'fenced'> = {
+    room,
+    handedOver: ({ request, known }, token, since) => {
+      known.isWaiting = false
+      const { name, attempt } = request
+      return { kind: 'granted', grant: { name, attempt, token: token as bigint, since, ttlMs: 1_000 } }
+    },
+    refused: () => new Error('refused'),
+    sinceOf: (sent) => sent,
+  }
+  const known = { name: 'n', isWaiting: true, isAsked: true }
+  const ask = (attempt: string, controller = new AbortController()) => {
+    const sent = instantOf(clock)
+    const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, capacity: LOCK_CAPACITY } as const
+    const request = { name: 'n', attempt, lockDelayMs: 0, ...exclusive }
+    let queued = 0
+    const call = { signal: controller.signal, onQueued: () => queued++ }
+    const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
+    const facts = { key: 'k', who: `${attempt}|s`, known }
+    const place = new Place(host, request, facts, sent, call, turn.resolve, turn.reject)
+    room.ask(place)
+    const token = async () => {
+      const result = await turn.promise
+      return result.kind === 'granted' ? result.grant.token : result.kind
+    }
+    return { place, sent, turn, token, controller, queued: () => queued }
+  }
+  return { clock, room, ask, looked }
+}
+
+const newAttempt = () => `${systemRandom.id()}.${systemRandom.id()}`
+const push = (attempt: string, token: bigint) => `g|${attempt.slice(0, 22)}|${token}|0`
+
+describe('who waits on redis', () => {
+  test('whoever is granted at once has never waited', async () => {
+    const { room, ask } = stage()
+    const { place, token, queued } = ask(newAttempt())
+    place.answered({ kind: 'granted', token: 1n })
+    assert.equal(await token(), 1n)
+    assert.equal(queued(), 0)
+    assert.equal(room.size, 0)
+  })
+
+  test('T65 a push that overtakes the answer grants, from the sending of the request, and the answer changes nothing', async () => {
+    const { clock, room, ask } = stage()
+    const attempt = newAttempt()
+    const { place, sent, turn, queued } = ask(attempt)
+    await clock.advance(50)
+    room.receive(push(attempt, 5n))
+    place.answered(waiting)
+    const result = await turn.promise
+    assert(result.kind === 'granted')
+    assert.deepEqual([result.grant.token, result.grant.since], [5n, sent])
+    assert.equal(queued(), 0)
+    assert.equal(room.size, 0)
+  })
+
+  test('a push for somebody else, or for who has gone, grants nothing', async () => {
+    const { clock, room, ask } = stage()
+    const attempt = newAttempt()
+    const { place, turn, controller } = ask(attempt)
+    room.receive(push(newAttempt(), 5n))
+    place.answered(waiting)
+    assert.equal(room.size, 1)
+    controller.abort()
+    await assert.rejects(turn.promise)
+    assert.equal(room.size, 0)
+    room.receive(push(attempt, 6n))
+    await clock.settle()
+  })
+
+  test('G10 a hint that overtakes the answer is not forgotten when the answer comes', async () => {
+    const { clock, room, ask, looked } = stage()
+    const attempt = newAttempt()
+    const { place, token, queued } = ask(attempt)
+    room.receive(`h|${attempt.slice(0, 22)}|500|0`)
+    place.answered(waiting)
+    assert.equal(queued(), 1)
+    await clock.advance(600)
+    assert.deepEqual(looked, [`${attempt}|s`])
+    assert.equal(await token(), 9n)
+  })
+
+  test('who asks twice and is handed over once looks for itself the second time', async () => {
+    const { clock, room, ask } = stage()
+    const attempt = newAttempt()
+    const first = ask(attempt)
+    first.place.answered(waiting)
+    const second = ask(attempt)
+    room.receive(push(attempt, 5n))
+    second.place.answered(waiting)
+    await clock.advance(10)
+    assert.deepEqual([await first.token(), await second.token()], [5n, 9n])
+  })
+})

@@ -1,0 +1,198 @@
+/** Puts a backend together: checks its options and describes what it promises. */
+import { type RedisClient, RedisConnection } from '../../clients/redis/index.ts'
+import { checkIdentity } from '../../core/backend-kit.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { type Random, systemRandom } from '../../core/ids.ts'
+import { checkText } from '../../core/names.ts'
+import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../core/options.ts'
+import type { BackendInfo } from '../../spi.ts'
+import { RedlockBackend } from './backend.ts'
+import { Ensemble } from './ensemble.ts'
+import { Layout } from './layout.ts'
+import { RedlockNode } from './node.ts'
+
+export interface RedlockOptions {
+  /**
+   * One client for each node: a server of its own, without a replica that takes over. Three or more, best an odd number:
+   * five survive the loss of two. Each may be of ioredis (5 or 6) or of node-redis (5 or 6).
+   */
+  readonly clients: readonly RedisClient[]
+  /** How long a node may take to answer before it counts as lost for this call. Default 50. */
+  readonly nodeTimeoutMs?: number
+  /** How many nodes must agree: more than half of them, which is the default. */
+  readonly quorum?: number
+  /** One or two nodes are refused unless this is true: they survive the loss of none. */
+  readonly allowFewNodes?: boolean
+  /**
+   * The longest TTL that any client of these nodes uses, the same for all of them. A node that was restarted does not
+   * count for that long, because it may have forgotten locks. Default 60,000.
+   */
+  readonly maxTtlMs?: number
+  /**
+   * What the nodes keep over a crash. `none` (the default): it is not relied on, so a restarted node does not count for
+   * `maxTtlMs`. `every-write`: all nodes have `appendonly yes` and `appendfsync always`, and count at once.
+   */
+  readonly persistence?: 'none' | 'every-write'
+  /** For teams that share locks with other clients: the key for a name. Default `holdfast:<namespace>:{<name>}`. */
+  readonly key?: (name: string) => string
+  readonly namespace?: string
+  /** Stands in `info`; there are no tokens. Default `redlock/<namespace>`. */
+  readonly issuer?: string
+  readonly epoch?: number
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+const knownOptions = [
+  'clients',
+  'nodeTimeoutMs',
+  'quorum',
+  'allowFewNodes',
+  'maxTtlMs',
+  'persistence',
+  'key',
+  'namespace',
+  'issuer',
+  'epoch',
+  'clock',
+  'random',
+]
+
+const LONGEST_NODE_TIMEOUT_MS = 10_000
+const LONGEST_TTL_MS = 86_400_000
+const SHORTEST_TTL_MS = 100
+
+export interface Surroundings {
+  /** For clients that were made for this backend alone, and end with it. */
+  readonly closeClients?: () => Promise<void>
+}
+
+export function assembleRedlock(
+  options: RedlockOptions,
+  { closeClients }: Surroundings = {},
+): RedlockBackend {
+  if (options === undefined) throw new InvalidArgumentError('redlock options', 'must be given.')
+  checkKnownOptions('redlock options', options, knownOptions)
+  const { clock = systemClock, random = systemRandom } = options
+  const nodeTimeoutMs = checkInteger('nodeTimeoutMs', options.nodeTimeoutMs ?? defaults.nodeTimeoutMs, {
+    min: 1,
+    max: LONGEST_NODE_TIMEOUT_MS,
+  })
+  const shortestTtlMs = Math.max(SHORTEST_TTL_MS, 2 * nodeTimeoutMs)
+  const maxTtlMs = checkInteger(
+    'maxTtlMs',
+    options.maxTtlMs ?? Math.max(defaults.redlockMaxTtlMs, shortestTtlMs),
+    {
+      min: shortestTtlMs,
+      max: LONGEST_TTL_MS,
+    },
+  )
+  const clients = checkClients(options)
+  const quorum = checkQuorum(options.quorum, clients.length)
+  const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
+  const { namespace, issuer = `redlock/${namespace}`, epoch } = checkIdentity(options)
+  const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
+  const nodes = clients.map((client, index) => {
+    const connection = new RedisConnection(client, { backend: 'redlock', clock, random })
+    if (connection.isCluster)
+      throw new InvalidArgumentError(
+        `clients[${index}]`,
+        'must not be a Redis Cluster: every node of Redlock is one server of its own.',
+      )
+    const label = `node ${index + 1} of ${clients.length}`
+    return new RedlockNode({ connection, label, clock, timeoutMs: nodeTimeoutMs, quarantineMs })
+  })
+  const layout = new Layout(namespace, checkKeyFunction(options.key))
+  const ensemble = new Ensemble({ nodes, quorum, layout, clock, random, nodeTimeoutMs, quarantineMs })
+  const info = infoOf({
+    namespace,
+    issuer,
+    epoch,
+    ttlMs: { min: shortestTtlMs, max: maxTtlMs, step: 1 },
+    nodeTimeoutMs,
+    nodes: nodes.length,
+    quorum,
+    persistence,
+  })
+  return new RedlockBackend(ensemble, info, closeClients)
+}
+
+function checkClients({ clients, allowFewNodes = false }: RedlockOptions): readonly RedisClient[] {
+  if (!Array.isArray(clients) || clients.length === 0)
+    throw new InvalidArgumentError('clients', 'must be a list of Redis clients, one for each node.')
+  if (typeof allowFewNodes !== 'boolean')
+    throw new InvalidArgumentError('allowFewNodes', 'must be true or false.')
+  if (clients.length < 3 && !allowFewNodes)
+    throw new InvalidArgumentError(
+      'clients',
+      `must be at least 3, not ${clients.length}: with fewer nodes the loss of one stops everything. Use holdfast/redis ` +
+        'for a single server, or set allowFewNodes: true.',
+    )
+  if (new Set(clients).size < clients.length)
+    throw new InvalidArgumentError('clients', 'must not have the same client twice: it would vote twice.')
+  return clients
+}
+
+function checkQuorum(quorum: unknown, nodes: number): number {
+  const majority = Math.floor(nodes / 2) + 1
+  const checked = checkInteger('quorum', quorum ?? majority, { min: 1 })
+  if (checked < majority || checked > nodes)
+    throw new InvalidArgumentError(
+      'quorum',
+      `must be from ${majority} to ${nodes} of ${nodes} nodes, not ${checked}: two groups that are no majority can hold at once.`,
+    )
+  return checked
+}
+
+function checkKeyFunction(key: RedlockOptions['key']): ((name: string) => string) | undefined {
+  checkCallback('key', key)
+  if (key === undefined) return undefined
+  return (name) => checkText('the result of key(name)', key(name), limits.keyBytes)
+}
+
+interface Described {
+  readonly namespace: string
+  readonly issuer: string
+  readonly epoch: number
+  readonly ttlMs: BackendInfo['ttlMs']
+  readonly nodeTimeoutMs: number
+  readonly nodes: number
+  readonly quorum: number
+  readonly persistence: 'none' | 'every-write'
+}
+
+function infoOf(described: Described): BackendInfo<'unfenced'> {
+  const { namespace, issuer, epoch, ttlMs, nodeTimeoutMs, nodes, quorum, persistence } = described
+  return {
+    name: 'redlock',
+    scope: 'cluster',
+    fencing: 'unfenced',
+    namespace,
+    issuer,
+    epoch,
+    modes: ['exclusive'],
+    waiting: 'poll',
+    lockDelay: 'server',
+    holdAtLeast: 'server',
+    data: false,
+    ttlMs,
+    driftMs: defaultDriftMs,
+    expirySlackMs: nodeTimeoutMs,
+    assumptions: [
+      `All who must exclude each other ask the same ${nodes} servers, each with a memory of its own and without a replica ` +
+        `that takes over, and need ${quorum} of them.`,
+      "On a majority of the servers a key expires by a wall clock that is not stepped, and that runs as fast as the client's to " +
+        'within the drift. If a majority is stepped forward, two clients hold at once and both believe it.',
+      'A holder stops its work when its signal aborts. A process that is paused, or a write that is under way, does not: nothing in ' +
+        'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
+      persistence === 'none'
+        ? `No client uses a TTL above ${ttlMs.max} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
+          'counted. Its uptime is true.'
+        : 'Every server has each write on its disk before it answers (appendonly yes, appendfsync always), and comes back with it.',
+      'Nobody deletes keys, flushes a server, or lets it evict keys (maxmemory-policy noeviction).',
+    ],
+    confirmed: `A keep-alive that ${quorum} of ${nodes} servers have applied, counted from before it was sent to the first of them.`,
+  }
+}

@@ -1,0 +1,117 @@
+/** The nodes together: how many of them it takes, and what is said when they are not to be had. */
+import { throwIfCalledOff } from '../../core/backend-kit.ts'
+import { Cancellation } from '../../core/cancellation.ts'
+import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
+import {
+  BackendUnavailableError,
+  type CallOutcome,
+  ClosedError,
+  UnsupportedError,
+} from '../../core/errors.ts'
+import type { Random } from '../../core/ids.ts'
+import type { Call } from '../../spi.ts'
+import type { Layout } from './layout.ts'
+import type { RedlockNode } from './node.ts'
+import { Poll } from './poll.ts'
+
+export interface EnsembleOptions {
+  readonly nodes: readonly RedlockNode[]
+  readonly quorum: number
+  readonly layout: Layout
+  readonly clock: Clock
+  readonly random: Random
+  readonly nodeTimeoutMs: number
+  readonly quarantineMs: number
+}
+
+export class Ensemble {
+  readonly nodes: readonly RedlockNode[]
+  readonly quorum: number
+  readonly layout: Layout
+  readonly clock: Clock
+  readonly random: Random
+  readonly nodeTimeoutMs: number
+  readonly quarantineMs: number
+  readonly #background = new Set<Promise<void>>()
+  #isClosed = false
+
+  constructor(options: EnsembleOptions) {
+    this.nodes = options.nodes
+    this.quorum = options.quorum
+    this.layout = options.layout
+    this.clock = options.clock
+    this.random = options.random
+    this.nodeTimeoutMs = options.nodeTimeoutMs
+    this.quarantineMs = options.quarantineMs
+  }
+
+  /** So many nodes that say no leave no quorum for a yes. */
+  get blocking(): number {
+    return this.nodes.length - this.quorum + 1
+  }
+
+  /** The first line of every call; when the request is sent, its time starts. */
+  begin(call: Call): Instant {
+    if (this.#isClosed) throw new ClosedError('The redlock backend')
+    if (!(call instanceof Cancellation) || call.cancelled) throwIfCalledOff('redlock', call)
+    return instantOf(this.clock)
+  }
+
+  poll<V>(ask: (node: RedlockNode) => Promise<V>): Poll<V> {
+    return new Poll(this.nodes, ask)
+  }
+
+  /** "2 of 5 nodes, and 3 are needed": what was reached, and what became of the others. */
+  unavailable(
+    what: string,
+    reached: number,
+    poll: Poll<unknown>,
+    outcome: CallOutcome,
+  ): BackendUnavailableError {
+    const failures = poll.describeFailures()
+    return new BackendUnavailableError(
+      'redlock',
+      `${what} on ${reached} of ${this.nodes.length} nodes, and ${this.quorum} are needed` +
+        (failures === '' ? '' : ` (${failures})`),
+      outcome,
+    )
+  }
+
+  /** Work that nobody waits for; it never rejects. */
+  inBackground(work: () => Promise<void>): void {
+    // Whatever it leaves undone ends by its TTL.
+    const running = work().catch(() => {})
+    this.#background.add(running)
+    running.then(() => this.#background.delete(running))
+  }
+
+  /** Nothing is asked from here on; what is being cleaned up is awaited. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    await this.settled()
+    for (const { connection } of this.nodes) connection.close()
+  }
+
+  async settled(): Promise<void> {
+    while (this.#background.size > 0) await Promise.all(this.#background)
+  }
+}
+
+/** One server that is asked under two addresses would vote twice. */
+export function assertDistinct(
+  answers: readonly { readonly node: RedlockNode; readonly runId: string }[],
+): void {
+  const seen = new Map<string, RedlockNode>()
+  for (const { node, runId } of answers) {
+    const twin = runId === '' ? undefined : seen.get(runId)
+    if (twin !== undefined) {
+      const [first, second] = [twin.label, node.label].sort()
+      throw new UnsupportedError(
+        `redlock: ${first} and ${second} are one and the same server (run id ${runId.slice(0, 8)}…), which would vote ` +
+          'twice. Give every node a server of its own.',
+      )
+    }
+    seen.set(runId, node)
+  }
+}

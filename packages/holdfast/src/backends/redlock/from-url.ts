@@ -1,0 +1,63 @@
+/** What `redlock://…` says: which nodes, and which options. */
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { checkInteger, checkOneOf } from '../../core/options.ts'
+import type { RedlockOptions } from './assemble.ts'
+
+export const parameterNames = [
+  'nodeTimeoutMs',
+  'quorum',
+  'maxTtlMs',
+  'persistence',
+  'allowFewNodes',
+  'tls',
+] as const
+
+export interface NodeUrl {
+  readonly scheme: 'redis' | 'rediss'
+  /** As in a URL, from the two slashes on. */
+  readonly location: string
+}
+
+/**
+ * `//user:password@a:6379,b:6379,c:6379/0`: the credentials in front and the database behind are those of every node.
+ * With `tls=true` the nodes are spoken to like `rediss:`.
+ */
+export function nodesFromUrl(location: string, parameters: ReadonlyMap<string, string>): readonly NodeUrl[] {
+  const [, credentials = '', hosts, database = ''] = /^\/\/([^@/]*@)?([^@/]+)(\/\d*)?$/.exec(location) ?? []
+  // Not shown: it may hold a password.
+  if (hosts === undefined)
+    throw new InvalidArgumentError(
+      'url',
+      'must be redlock://a:6379,b:6379,c:6379, with user:password@ in front and /database behind if all nodes have the same.',
+    )
+  const scheme = flag('tls', parameters) ? 'rediss' : 'redis'
+  return hosts.split(',').map((host) => {
+    if (host === '') throw new InvalidArgumentError('url', 'has an empty node between two commas.')
+    return { scheme, location: `//${credentials}${host}${database}` }
+  })
+}
+
+export function optionsFromParameters(
+  parameters: ReadonlyMap<string, string>,
+): Omit<RedlockOptions, 'clients'> {
+  const persistence = parameters.get('persistence')
+  return {
+    ...number('nodeTimeoutMs', parameters),
+    ...number('quorum', parameters),
+    ...number('maxTtlMs', parameters),
+    ...(persistence !== undefined && {
+      persistence: checkOneOf('persistence', persistence, ['none', 'every-write']),
+    }),
+    ...(parameters.has('allowFewNodes') && { allowFewNodes: flag('allowFewNodes', parameters) }),
+  }
+}
+
+function number(name: string, parameters: ReadonlyMap<string, string>): object {
+  const text = parameters.get(name)
+  if (text === undefined) return {}
+  return { [name]: checkInteger(name, /^\d+$/.test(text) ? Number(text) : text, { min: 1 }) }
+}
+
+function flag(name: string, parameters: ReadonlyMap<string, string>): boolean {
+  return checkOneOf(name, parameters.get(name) ?? 'false', ['true', 'false']) === 'true'
+}

@@ -1,0 +1,106 @@
+/** The names of keys and the text of locks: version 1 of what is stored. */
+import { publicIdOf } from '../../core/ids.ts'
+
+const special = /[%{}]/
+
+/** Braces would be read as a hash tag by a Cluster, and the escape must be told from a name that contains it. */
+function escaped(text: string): string {
+  return !special.test(text) ? text : text.replace(/[%{}]/g, (char) => `%${char.charCodeAt(0).toString(16)}`)
+}
+
+function unescaped(text: string): string {
+  return text.replace(/%(25|7b|7d)/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)))
+}
+
+/** Which process has answered on a node; one key for all namespaces. */
+export const bootKey = 'holdfast:redlock:node'
+
+export class Layout {
+  readonly #prefix: string
+  readonly #keyOf: ((name: string) => string) | undefined
+
+  constructor(namespace: string, keyOf?: (name: string) => string) {
+    this.#prefix = `holdfast:${escaped(namespace)}:`
+    this.#keyOf = keyOf
+  }
+
+  /** Whether names can be found by their keys. */
+  get isOwn(): boolean {
+    return this.#keyOf === undefined
+  }
+
+  lock(name: string): string {
+    return this.#keyOf?.(name) ?? `${this.#prefix}{${escaped(name)}}`
+  }
+
+  /** The other way round, for locks that do not say their name. */
+  nameOf(key: string): string | null {
+    const start = `${this.#prefix}{`
+    return key.startsWith(start) && key.endsWith('}') ? unescaped(key.slice(start.length, -1)) : null
+  }
+
+  session(id: string): string {
+    return `${this.#prefix}session:${id}`
+  }
+
+  /** For SCAN: the locks whose names start with `prefix`. What it finds is looked at once more by its content. */
+  pattern(keyPrefix: string, prefix: string): string {
+    const literal = `${keyPrefix}${this.#prefix}{${escaped(prefix)}`
+    return `${literal.replace(/[\\*?[\]]/g, '\\$&')}*`
+  }
+}
+
+/** Who set a lock: an attempt of a session. Both are secret. */
+export interface Owner {
+  readonly attempt: string
+  readonly session: string
+}
+
+export function ownerText({ attempt, session }: Owner): string {
+  return `hf1|${attempt}|${session}|`
+}
+
+/** What a lock says beyond whose it is, for those who look. */
+export interface Details {
+  readonly name: string
+  readonly holder: string
+  readonly note?: string
+}
+
+export function detailsText({ name, holder, note }: Details): string {
+  return JSON.stringify({ name, holder, ...(note !== undefined && { note }) })
+}
+
+export type LockRecord =
+  | ({ readonly kind: 'held'; readonly lockDelayMs: number; readonly grantedAtMs: number } & Owner & Details)
+  /** Kept closed after an early release. */
+  | { readonly kind: 'closed' }
+  /** Set by another client of Redlock, or by something else. */
+  | { readonly kind: 'foreign'; readonly value: string }
+
+export function parseLock(value: string): LockRecord {
+  if (value === 'hf1|closed') return { kind: 'closed' }
+  const [, attempt, session, delay, grantedAt, details] =
+    /^hf1\|([^|]+)\|([^|]+)\|(\d+)\|(\d+\.\d+)\|(.*)$/s.exec(value) ?? []
+  if (attempt === undefined || session === undefined || details === undefined)
+    return { kind: 'foreign', value }
+  return {
+    kind: 'held',
+    attempt,
+    session,
+    lockDelayMs: Number(delay),
+    grantedAtMs: msOf(grantedAt ?? ''),
+    ...(JSON.parse(details) as Details),
+  }
+}
+
+/** As `TIME` has it: seconds and microseconds, which are not a fraction of them. */
+function msOf(grantedAt: string): number {
+  const [seconds, microseconds] = grantedAt.split('.').map(Number)
+  return (seconds ?? 0) * 1_000 + Math.floor((microseconds ?? 0) / 1_000)
+}
+
+/** What may be shown of whoever set it. */
+export function publicIdOfLock(record: Extract<LockRecord, { kind: 'held' }>): string {
+  return publicIdOf(record.attempt)
+}

@@ -1,0 +1,194 @@
+/**
+ * One of the servers, asked with a time-out of its own.
+ *
+ *   answering ──no answer within the time-out──▶ silent ──the answer comes, or the connection fails──▶ answering
+ *
+ * Commands of one connection are answered in order, so a node that owes an answer would owe the next one as well: it is
+ * not asked again before it has paid, and what it was not asked has certainly not been applied. So a dead node costs one
+ * time-out and not one for each call. Only what cleans up is sent to a silent node (`tell`, `insist`): it then comes right
+ * behind whatever may still land there.
+ *
+ * Votes are asked of a certain process, by its run id. Another one under the same address does nothing and says so; it is
+ * looked at (`learn`), and asked again.
+ */
+import type { RedisConnection, RedisReply, RedisScript } from '../../clients/redis/index.ts'
+import type { Clock } from '../../core/clock.ts'
+import { Coalescer, type Settled } from '../../core/coalescer.ts'
+import { BackendUnavailableError } from '../../core/errors.ts'
+import { Deadlines } from './deadlines.ts'
+import { bootKey } from './layout.ts'
+import { claimsScript, standingScript } from './scripts.ts'
+
+/** A part of a call of `claimsScript`. */
+export interface Item {
+  readonly word: 'acquire' | 'release' | 'abandon' | 'mend'
+  readonly session: string
+  readonly lock: string
+  /** The owner first. */
+  readonly args: readonly string[]
+}
+
+export interface ItemAnswer {
+  /** Which process answered; empty if the server does not tell. */
+  readonly runId: string
+  /** For how much longer its votes do not count. */
+  readonly quarantinedForMs: number
+  readonly reply: RedisReply
+}
+
+export interface NodeOptions {
+  readonly connection: RedisConnection
+  /** For messages: `node 2 of 5`. */
+  readonly label: string
+  readonly clock: Clock
+  readonly timeoutMs: number
+  readonly quarantineMs: number
+}
+
+const LARGEST_BATCH = 128
+
+export class RedlockNode {
+  readonly connection: RedisConnection
+  readonly #clock: Clock
+  readonly #timeoutMs: number
+  readonly #quarantineMs: number
+  readonly #deadlines: Deadlines
+  readonly #lane = new Coalescer<Item, ItemAnswer>((items) => this.#askTogether(items), {
+    maxBatch: LARGEST_BATCH,
+  })
+  #label: string
+  #owed = 0
+  /** The process that was looked at last; null before the first look. */
+  #runId: string | null = null
+  #countsFromMs = 0
+
+  constructor({ connection, label, clock, timeoutMs, quarantineMs }: NodeOptions) {
+    this.connection = connection
+    this.#label = label
+    this.#clock = clock
+    this.#timeoutMs = timeoutMs
+    this.#quarantineMs = quarantineMs
+    this.#deadlines = new Deadlines(clock, timeoutMs)
+    // The address is known as soon as the client is; until then the number will do.
+    connection.nodes().then(
+      ([primary]) => {
+        if (primary !== undefined) this.#label = `${label} (${primary.label})`
+      },
+      () => {},
+    )
+  }
+
+  get label(): string {
+    return this.#label
+  }
+
+  get isSilent(): boolean {
+    return this.#owed > 0
+  }
+
+  /** What the server has said of itself: run id, and for how much longer its votes do not count. */
+  learn(runId: string, quarantinedForMs: number): void {
+    this.#runId = runId
+    this.#countsFromMs = this.#clock.monotonicMs() + quarantinedForMs
+  }
+
+  /** In order with everything else that is asked; what is asked meanwhile leaves together. */
+  ask(item: Item): Promise<ItemAnswer> {
+    return this.#lane.add(item)
+  }
+
+  /** At once, also when it is silent. Not for votes. */
+  async tell(item: Item): Promise<RedisReply> {
+    const [reply] = await this.#send([item], '')
+    if (reply === undefined) throw this.#failure('gave an answer that is none', 'unknown')
+    return reply
+  }
+
+  /** A script of its own. */
+  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    if (this.isSilent) throw this.#notAsked()
+    return this.#bounded(this.connection.run(script, keys, args))
+  }
+
+  /** The same, also when it is silent. */
+  insist(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    return this.#bounded(this.connection.run(script, keys, args))
+  }
+
+  /** A plain command. */
+  async send(args: readonly string[]): Promise<RedisReply> {
+    if (this.isSilent) throw this.#notAsked()
+    const [primary] = await this.connection.nodes()
+    if (primary === undefined) throw this.#failure('has no primary', 'not-applied')
+    return this.#bounded(primary.send(args))
+  }
+
+  async #askTogether(items: readonly Item[]): Promise<Settled<ItemAnswer>[]> {
+    if (this.isSilent) throw this.#notAsked()
+    const isVote = items.some(({ word }) => word === 'acquire')
+    if (isVote && this.#runId === null) await this.#look()
+    if (isVote && this.#runId === '') throw this.#failure('does not let this user ask INFO', 'not-applied')
+    let replies = await this.#send(items, isVote ? (this.#runId ?? '') : '')
+    if (replies.length === 0) {
+      await this.#look()
+      replies = await this.#send(items, this.#runId ?? '')
+    }
+    if (replies.length !== items.length) throw this.#failure('is restarted again and again', 'unknown')
+    const runId = this.#runId ?? ''
+    const quarantinedForMs = Math.max(0, this.#countsFromMs - this.#clock.monotonicMs())
+    return replies.map((reply) => ({ ok: true, answer: { runId, quarantinedForMs, reply } }))
+  }
+
+  async #send(items: readonly Item[], runId: string): Promise<readonly RedisReply[]> {
+    const keys: string[] = []
+    const args = [runId]
+    for (const item of items) {
+      keys.push(item.session, item.lock)
+      args.push(item.word, ...item.args)
+    }
+    return (await this.#bounded(this.connection.run(claimsScript, keys, args))) as readonly RedisReply[]
+  }
+
+  async #look(): Promise<void> {
+    const args = [String(this.#quarantineMs)]
+    const [runId, quarantinedForMs] = (await this.run(
+      standingScript,
+      [bootKey],
+      args,
+    )) as readonly RedisReply[]
+    this.learn(String(runId), Number(quarantinedForMs))
+  }
+
+  #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
+    return new Promise((resolve, reject) => {
+      let isLate = false
+      const deadline = this.#deadlines.add(() => {
+        isLate = true
+        this.#owed++
+        reject(this.#failure(`no answer within ${this.#timeoutMs} ms`, 'unknown'))
+      })
+      const settle = () => {
+        deadline.isOver = true
+        if (isLate) this.#owed--
+      }
+      sent.then(
+        (reply) => {
+          settle()
+          resolve(reply)
+        },
+        (error: unknown) => {
+          settle()
+          reject(error)
+        },
+      )
+    })
+  }
+
+  #notAsked(): BackendUnavailableError {
+    return this.#failure('not asked, because it owes an answer', 'not-applied')
+  }
+
+  #failure(what: string, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {
+    return new BackendUnavailableError('redlock', `${this.label}: ${what}`, outcome)
+  }
+}

@@ -1,0 +1,204 @@
+/**
+ * What a node does, as Lua scripts. Each runs as a whole or not at all, so between two of its lines nothing happens.
+ *
+ * What a node keeps:
+ *
+ *   lock      string, PX   `hf1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: whoever set it holds this
+ *                          node's vote. It lives for TTL + lock-delay; the last part of that is the lock-delay.
+ *   session   hash, PX     `ttl` and `holder`; and for each attempt that is over, by its owner (the start of the lock, up to
+ *                          and with the session), the reason: a late request for it meets that mark
+ *   boot      string       `<run id>|<trusted from ms>`: which process has answered here, and since when it counts
+ *
+ * The lock is what `SET key value NX PX ttl` makes, so that other clients of Redlock and Holdfast exclude each other.
+ */
+import { redisScript } from '../../clients/redis/index.ts'
+
+/** Used by several scripts; small, because a script is run anew from its first line every time. */
+const holding = `
+-- The lock's value if 'owner' set it and its time is not up, and its lock-delay; else nothing, and what is there.
+local function held_by(lock, owner)
+  local value = redis.pcall('GET', lock)
+  if type(value) ~= 'string' or string.sub(value, 1, #owner) ~= owner then return nil, 0, value end
+  if string.sub(value, #owner + 1, #owner + 2) == '0|' then return value, 0, value end
+  local delay = tonumber(string.match(value, '^(%d+)|', #owner + 1))
+  local left = redis.call('PTTL', lock)
+  if left >= 0 and left <= delay then return nil, delay, value end
+  return value, delay, value
+end
+
+-- Ends the hold of 'owner', if it has one. A lock-delay that has begun is left to run.
+local function drop(lock, owner, keep_ms)
+  if not held_by(lock, owner) then return false end
+  if keep_ms == '0' then redis.call('DEL', lock) else redis.call('SET', lock, 'hf1|closed', 'PX', keep_ms) end
+  return true
+end
+`
+
+/** Without its session a late request comes to nothing anyway, and a mark lives as long as the session. */
+const marking = `
+local function mark(session, owner, reason)
+  if redis.call('EXISTS', session) == 1 then redis.call('HSETNX', session, owner, reason) end
+end
+`
+
+/**
+ * Which process this is, and for how much longer its votes do not count. A process that has not been seen before may have
+ * forgotten locks. If there is a trace of another one, it was restarted, or took over: how much it has forgotten and when
+ * is not known. Without a trace it has started empty, and nothing is older than its start.
+ */
+const standing = `
+local function standing(boot, quarantine_ms)
+  local info = redis.pcall('INFO', 'server')
+  if type(info) ~= 'string' then return '', 0, '' end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local run = string.match(info, 'run_id:(%x+)')
+  local known = redis.pcall('GET', boot)
+  local trusted
+  if type(known) == 'string' and string.sub(known, 1, #run) == run then
+    trusted = tonumber(string.sub(known, #run + 2))
+  else
+    trusted = now + quarantine_ms
+    -- The uptime is in whole seconds: it may have started up to a second later than it seems.
+    local uptime = tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
+    if type(known) ~= 'string' then trusted = trusted - uptime * 1000 + 1000 end
+    if quarantine_ms == 0 then trusted = now end
+    redis.call('SET', boot, run .. '|' .. string.format('%.0f', trusted))
+  end
+  local left = math.max(0, math.min(trusted - now, quarantine_ms))
+  return run, left, string.match(info, 'redis_version:(%S+)') or ''
+end
+`
+
+/** KEYS boot; ARGV quarantine ms. Answers with run id (empty if INFO is not allowed), ms until it counts, and version. */
+export const standingScript = redisScript(`${standing}
+return {standing(KEYS[1], tonumber(ARGV[1]))}
+`)
+
+/**
+ * KEYS session and lock of each item; ARGV the run id (empty if nothing is asked for), then the items: a word, the owner,
+ * and what else the word needs. Answers each item in its place; items never raise. If another process answers than the one
+ * that is meant, it does nothing, and its answer is empty: it may have forgotten what the caller counts on.
+ */
+export const claimsScript = redisScript(`${holding}${marking}
+if ARGV[1] ~= '' then
+  local info = redis.pcall('INFO', 'server')
+  if type(info) ~= 'string' or not string.find(info, ARGV[1], 1, true) then return {} end
+end
+local answers, key, at = {}, 1, 2
+while at <= #ARGV do
+  local word, owner, session, lock = ARGV[at], ARGV[at + 1], KEYS[key], KEYS[key + 1]
+  local answer
+  if word == 'release' then
+    -- Who closed the session has given everything up; what is left of it is cleared away all the same.
+    local is_alive = redis.call('EXISTS', session) == 1
+    answer = drop(lock, owner, ARGV[at + 2]) and is_alive and 'released' or 'not-held'
+    at = at + 3
+  elseif word == 'abandon' then
+    mark(session, owner, 'abandoned')
+    drop(lock, owner, '0')
+    answer = 'abandoned'
+    at = at + 2
+  else
+    -- 'acquire'; or 'mend', which sets what a majority was just confirmed to have and this node has not.
+    local ttl, delay, details = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+    local known = redis.call('HMGET', session, 'ttl', owner)
+    if not known[1] then
+      answer = 'no-session'
+    elseif known[2] then
+      answer = 'abandoned'
+    else
+      local life = delay == '0' and ttl or ttl + delay
+      local time = redis.call('TIME')
+      local value = owner .. delay .. '|' .. time[1] .. '.' .. time[2] .. '|' .. details
+      local is_new = redis.call('SET', lock, value, 'NX', 'PX', life)
+      local is_mine, _, there = is_new, 0, nil
+      if not is_new then is_mine, _, there = held_by(lock, owner) end
+      if is_mine then
+        if not is_new then redis.call('PEXPIRE', lock, life) end
+        answer = 'granted'
+      else
+        answer = {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 26) or ''}
+      end
+    end
+    at = at + 5
+  end
+  answers[#answers + 1] = answer
+  key = key + 2
+end
+return answers
+`)
+
+/** KEYS boot, session; ARGV quarantine ms, ttl, holder. Idempotent; a repetition prolongs. As `standingScript`, and the TTL. */
+export const openScript = redisScript(`${standing}
+local run, quarantined, version = standing(KEYS[1], tonumber(ARGV[1]))
+redis.call('HSETNX', KEYS[2], 'ttl', ARGV[2])
+redis.call('HSETNX', KEYS[2], 'holder', ARGV[3])
+local ttl = redis.call('HGET', KEYS[2], 'ttl')
+redis.call('PEXPIRE', KEYS[2], ttl)
+return {run, quarantined, version, ttl}
+`)
+
+/** KEYS session. Prolongs nothing. */
+export const attachScript = redisScript(`
+local found = redis.call('HMGET', KEYS[1], 'ttl', 'holder')
+if not found[1] then return {} end
+return {found[1], found[2], redis.call('PTTL', KEYS[1])}
+`)
+
+/**
+ * KEYS session, then the locks of the claims; ARGV ttl, then the owners. Prolongs what is there, and creates nothing.
+ * Answers with a digit for each claim: 1 kept, 0 missing, 2 another has it, 3 released by force; without the session, with
+ * nothing.
+ */
+export const keepAliveScript = redisScript(`${holding}
+local session, ttl = KEYS[1], ARGV[1]
+if redis.call('PEXPIRE', session, ttl) == 0 then return false end
+local digits = {}
+for at = 2, #ARGV do
+  local lock, owner = KEYS[at], ARGV[at]
+  local mine, delay, other = held_by(lock, owner)
+  local digit = '0'
+  if mine then
+    redis.call('PEXPIRE', lock, ttl + delay)
+    digit = '1'
+  elseif redis.call('HGET', session, owner) == 'force-released' then
+    digit = '3'
+  elseif other and (type(other) ~= 'string' or string.sub(other, 1, #owner) ~= owner) then
+    digit = '2'
+  end
+  digits[#digits + 1] = digit
+end
+return table.concat(digits)
+`)
+
+/** KEYS session, then locks; ARGV their owners. */
+export const closeScript = redisScript(`${holding}
+redis.call('DEL', KEYS[1])
+for at = 1, #ARGV do drop(KEYS[at + 1], ARGV[at], '0') end
+return 1
+`)
+
+/** KEYS locks. The time here, and for each lock its value and how long it lives. */
+export const lookScript = redisScript(`
+local time = redis.call('TIME')
+local seen = {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))}
+for at = 1, #KEYS do
+  local value = redis.pcall('GET', KEYS[at])
+  if type(value) == 'table' then value = 'a key of another type' end
+  seen[#seen + 1] = value
+  seen[#seen + 1] = redis.call('PTTL', KEYS[at])
+end
+return seen
+`)
+
+/** KEYS lock, the session of its holder; ARGV the owner or a stranger's whole value, '1' if it is ours. */
+export const forceScript = redisScript(`${holding}${marking}
+if ARGV[2] == '1' then
+  if not drop(KEYS[1], ARGV[1], '0') then return 0 end
+  mark(KEYS[2], ARGV[1], 'force-released')
+  return 1
+end
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+`)

@@ -1,0 +1,211 @@
+/** A session on a majority of the nodes, and the claims on it. */
+import type { RedisReply } from '../../clients/redis/index.ts'
+import { type Instant, laterOf } from '../../core/clock.ts'
+import { UnsupportedError } from '../../core/errors.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  BackendSession,
+  Call,
+  Claim,
+  KeepAliveResult,
+  SessionHandle,
+} from '../../spi.ts'
+import {
+  abandonItem,
+  acquireItem,
+  type Claimed,
+  type NodeClaim,
+  releaseItem,
+  tryAcquire,
+} from './acquiring.ts'
+import type { Ensemble } from './ensemble.ts'
+import { bootKey, detailsText, ownerText } from './layout.ts'
+import type { RedlockNode } from './node.ts'
+import { type Lack, renew } from './renewing.ts'
+import { closeScript, openScript } from './scripts.ts'
+
+export interface SessionFacts {
+  readonly id: string
+  readonly ttlMs: number
+  readonly holder: string
+  readonly since: Instant
+}
+
+/** A claim that was granted through this object. */
+interface Held {
+  readonly claim: NodeClaim
+  /** The nodes that have it, or may have it. */
+  readonly nodes: Set<RedlockNode>
+  confirmedAt: Instant
+}
+
+/** How many claims a call of `closeScript` gives up. */
+const CLOSED_AT_ONCE = 500
+
+export class RedlockSession implements BackendSession<'unfenced'> {
+  readonly id: string
+  readonly ttlMs: number
+  readonly since: Instant
+  readonly handle: SessionHandle
+  readonly #ensemble: Ensemble
+  readonly #holder: string
+  readonly #held = new Map<string, Held>()
+
+  constructor(ensemble: Ensemble, { id, ttlMs, holder, since }: SessionFacts) {
+    this.#ensemble = ensemble
+    this.#holder = holder
+    this.id = id
+    this.ttlMs = ttlMs
+    this.since = since
+    this.handle = { id, ttlMs, holder }
+  }
+
+  async keepAlive(
+    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    call: Call,
+  ): Promise<KeepAliveResult<'unfenced'>> {
+    const { result, lacking } = await renew(
+      this.#ensemble,
+      {
+        session: this.id,
+        ttlMs: this.ttlMs,
+        held: listed.held,
+        confirmedAt: ({ attempt }) => this.#held.get(attempt)?.confirmedAt,
+      },
+      call,
+    )
+    if (result.kind === 'gone') return result
+    // There is no line here, so nobody waits in it.
+    const waiting = listed.waiting.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))
+    const lost = [...result.lost, ...waiting]
+    for (const { attempt } of lost) this.#held.delete(attempt)
+    for (const { attempt } of listed.held) {
+      const held = this.#held.get(attempt)
+      if (held !== undefined) held.confirmedAt = laterOf(held.confirmedAt, result.since)
+    }
+    this.#ensemble.inBackground(async () => {
+      for (const lack of await lacking) await this.#mend(lack)
+    })
+    const known = new Set(listed.held.map(({ attempt }) => attempt))
+    const unlisted = [...this.#held.values()]
+      .map(({ claim }) => ({ name: claim.name, attempt: claim.owner.attempt }))
+      .filter(({ attempt }) => !known.has(attempt))
+    return { ...result, lost, unlisted }
+  }
+
+  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'unfenced'>> {
+    if (request.mode !== 'exclusive')
+      throw new UnsupportedError(
+        `redlock: ${request.mode} leases need one server that counts the holders. Use mode 'exclusive', or another engine.`,
+      )
+    const { name, attempt, note, lockDelayMs } = request
+    const claim = {
+      name,
+      owner: { attempt, session: this.id },
+      ttlMs: this.ttlMs,
+      lockDelayMs: Math.ceil(lockDelayMs),
+      details: detailsText({ name, holder: this.#holder, ...(note !== undefined && { note }) }),
+    }
+    const { result, nodes, strangers } = await tryAcquire(this.#ensemble, claim, call)
+    if (result.kind === 'granted')
+      this.#held.set(attempt, { claim, nodes: new Set(nodes), confirmedAt: result.grant.since })
+    // It was restarted, or was away for a TTL: so that its next vote counts, it is told of the session again.
+    if (result.kind !== 'session-gone')
+      for (const node of strangers) this.#ensemble.inBackground(() => this.#openAt(node))
+    return result
+  }
+
+  async abandon(claim: Claim, call: Call): Promise<void> {
+    this.#ensemble.begin(call)
+    const item = abandonItem(this.#ensemble, this.#nodeClaim(claim))
+    const poll = this.#ensemble.poll((node) => node.tell(item))
+    const { quorum } = this.#ensemble
+    await poll.until(() => poll.answered.length >= quorum, call)
+    const reached = poll.answered.length
+    if (reached < quorum)
+      throw this.#ensemble.unavailable(
+        `abandon of ${JSON.stringify(claim.name)}: done`,
+        reached,
+        poll,
+        'unknown',
+      )
+    this.#held.delete(claim.attempt)
+  }
+
+  async release(
+    claim: Claim,
+    { keepForMs }: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    this.#ensemble.begin(call)
+    const { quorum, nodes } = this.#ensemble
+    const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
+    const holding = this.#held.get(claim.attempt)?.nodes
+    // A node that owes an answer is told as well if it may have the lock; it can then not keep it from others.
+    const poll = this.#ensemble.poll(async (node) =>
+      node.isSilent && holding?.has(node) ? node.tell(item) : (await node.ask(item)).reply,
+    )
+    const released = () => poll.count((reply) => reply === 'released')
+    const notHeld = () => poll.count((reply) => reply === 'not-held')
+    await poll.until(() => released() >= quorum || notHeld() > nodes.length - quorum, call)
+    if (released() >= quorum || notHeld() > nodes.length - quorum) {
+      this.#held.delete(claim.attempt)
+      return released() >= quorum ? 'released' : 'not-held'
+    }
+    throw this.#ensemble.unavailable(
+      `release of ${JSON.stringify(claim.name)}: released`,
+      released(),
+      poll,
+      'unknown',
+    )
+  }
+
+  /** Gives up what was granted through this object; what others of the session have is not renewed any more. */
+  async close(call: Call): Promise<void> {
+    this.#ensemble.begin(call)
+    const { layout, quorum } = this.#ensemble
+    const held = [...this.#held.values()].map(({ claim }) => claim)
+    const closeAt = async (node: RedlockNode) => {
+      for (let from = 0; from === 0 || from < held.length; from += CLOSED_AT_ONCE) {
+        const part = held.slice(from, from + CLOSED_AT_ONCE)
+        const keys = [layout.session(this.id), ...part.map(({ name }) => layout.lock(name))]
+        const owners = part.map(({ owner }) => ownerText(owner))
+        await node.insist(closeScript, keys, owners)
+      }
+    }
+    const poll = this.#ensemble.poll(closeAt)
+    await poll.until(() => poll.answered.length >= quorum, call)
+    this.#held.clear()
+    if (poll.answered.length < quorum)
+      throw this.#ensemble.unavailable('close of the session: done', poll.answered.length, poll, 'unknown')
+  }
+
+  #nodeClaim({ name, attempt }: Claim): Claimed {
+    return { name, owner: { attempt, session: this.id } }
+  }
+
+  async #openAt(node: RedlockNode): Promise<void> {
+    const { layout, quarantineMs } = this.#ensemble
+    const args = [String(quarantineMs), String(this.ttlMs), this.#holder]
+    const [runId, quarantinedForMs] = (await node.run(
+      openScript,
+      [bootKey, layout.session(this.id)],
+      args,
+    )) as readonly RedisReply[]
+    node.learn(String(runId), Number(quarantinedForMs))
+  }
+
+  /** Only what is still held, and only what was granted here: of other claims the details are not known. */
+  async #mend({ node, session, claims }: Lack): Promise<void> {
+    if (session) await this.#openAt(node)
+    await Promise.all(
+      claims.map(async ({ attempt }) => {
+        const held = this.#held.get(attempt)
+        if (held === undefined) return
+        held.nodes.add(node)
+        await node.ask(acquireItem(this.#ensemble, held.claim, 'mend'))
+      }),
+    )
+  }
+}

@@ -1,0 +1,132 @@
+/** What the backend and its sessions share: the open file, the way to write to it, and those who wait. */
+import { throwIfCalledOff } from '../../core/backend-kit.ts'
+import { type Clock, sleep } from '../../core/clock.ts'
+import { ClosedError } from '../../core/errors.ts'
+import { publicIdOf, type Random } from '../../core/ids.ts'
+import type { Call } from '../../spi.ts'
+import { Database } from './database.ts'
+import { isBusy, unavailable } from './failures.ts'
+import type { Work } from './lane.ts'
+import { catchUp } from './line.ts'
+import type { MachineIdentity } from './machine.ts'
+import type { OpenFile, Synchronous } from './open.ts'
+import { prepareStatements, type Statements } from './statements.ts'
+import { noStatistics } from './statistics.ts'
+import type { Transaction } from './transaction.ts'
+import { WaitingRoom } from './waiting-room.ts'
+import { WakeUps } from './wakeups.ts'
+import { Writer } from './writer.ts'
+
+export interface ConnectionOptions {
+  readonly file: OpenFile
+  readonly synchronous: Synchronous
+  readonly namespace: string
+  readonly machine: MachineIdentity
+  readonly clock: Clock
+  readonly random: Random
+  readonly pollMs: number
+  /** For tests: where the sockets are. */
+  readonly socketFolder?: string
+}
+
+const READ_AGAIN_AFTER_MS = 5
+
+/** Its own work cannot be called off. */
+const nobody = new AbortController().signal
+
+export class Connection {
+  readonly namespace: string
+  readonly clock: Clock
+  readonly machine: MachineIdentity
+  readonly statistics = noStatistics()
+  readonly room: WaitingRoom
+  readonly wakeUps: WakeUps
+  readonly #file: OpenFile
+  readonly #database: Database
+  readonly #sql: Statements
+  readonly #writer: Writer
+  #closed = false
+
+  constructor(options: ConnectionOptions) {
+    const { file, clock, random, namespace, pollMs } = options
+    const { statistics } = this
+    this.namespace = namespace
+    this.clock = clock
+    this.machine = options.machine
+    this.#file = file
+    this.#database = new Database(file.connection, options.synchronous, statistics)
+    const sql = prepareStatements(this.#database)
+    this.#sql = sql
+    const onCommitted = (tx: Transaction) => this.#committed(tx)
+    const giveWay = () => file.look()
+    this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted, giveWay })
+    const catchUpNow = () => this.#writer.write(nobody, catchUp)
+    this.room = new WaitingRoom({ sql, clock, random, statistics, namespace, pollMs, catchUp: catchUpNow })
+    this.wakeUps = new WakeUps({
+      random,
+      statistics,
+      onWakeUp: (ids) => this.room.wake(ids),
+      ...(options.socketFolder !== undefined && { folder: options.socketFolder }),
+    })
+  }
+
+  async write<T>(call: Call, work: Work<T>): Promise<T> {
+    this.#check(call)
+    return this.#writer.write(call.signal, work)
+  }
+
+  /** For what keeps leases alive: it overtakes what waits to be written. */
+  async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
+    this.#check(call)
+    return this.#writer.writeFirst(call.signal, work)
+  }
+
+  /** Readers see the last commit. They wait only while somebody cleans up after a process that was killed. */
+  async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
+    for (;;) {
+      this.#check(call)
+      try {
+        return look(this.#sql, this.clock.monotonicMs())
+      } catch (error) {
+        if (!isBusy(error)) throw unavailable('the file could not be read', 'not-applied', error)
+      }
+      await sleep(this.clock, READ_AGAIN_AFTER_MS, { keepsProcessAlive: true })
+    }
+  }
+
+  /**
+   * Before anything is prolonged: this must still be the file that newcomers find, and still the same boot's. Whoever
+   * replaces the file, or brings it to another boot while it is open, ends the leases of those who do not see it.
+   */
+  checkFile(tx: Transaction): void {
+    if (!this.#file.isInPlace())
+      throw unavailable(`the file at ${this.#file.path} was removed or replaced`, 'not-applied')
+    const found = tx.sql.readMachine.first()
+    const { bootId, timeNamespaceOffset } = this.machine
+    if (found?.boot_id !== bootId || found.time_namespace !== timeNamespaceOffset)
+      throw unavailable('the file has been taken over by processes with another boot id', 'not-applied')
+  }
+
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.room.close(new ClosedError('The sqlite backend'))
+    this.#writer.close()
+    this.wakeUps.close()
+    this.#database.close()
+  }
+
+  #check(call: Call): void {
+    if (this.#closed) throw new ClosedError('The sqlite backend')
+    throwIfCalledOff('sqlite', call)
+  }
+
+  #committed(tx: Transaction): void {
+    for (const session of tx.endedSessions) this.room.sessionEnded(session)
+    for (const { session, attempt, token, data, address } of tx.handovers) {
+      if (this.room.granted(session, attempt, token, data) || address === null) continue
+      this.wakeUps.send(address, publicIdOf(attempt))
+    }
+    this.room.armForNewcomers()
+  }
+}

@@ -1,0 +1,267 @@
+import { drizzle } from 'drizzle-orm/node-postgres'
+import { drizzle as drizzleJs } from 'drizzle-orm/postgres-js'
+import { startProxy } from 'holdfast-lab/faults'
+import { reach, type Server, startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers'
+import { Kysely, PostgresDialect } from 'kysely'
+import pg from 'pg'
+import postgres from 'postgres'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type DedicatedConnection, type PostgresDatabase, postgresDatabase } from './database.ts'
+import { sqlRunnerOf } from './sql-runner.ts'
+
+interface Opened extends AsyncDisposable {
+  readonly database: PostgresDatabase
+}
+
+type Open = (url: string) => Opened
+
+const openPg: Open = (url) => {
+  const pool = new pg.Pool({ connectionString: url, max: 4 })
+  return { database: postgresDatabase(pool), [Symbol.asyncDispose]: () => pool.end() }
+}
+
+const openJs: Open = (url) => {
+  const sql = postgres(url, { max: 4, onnotice: () => {}, transform: postgres.pascal })
+  return { database: postgresDatabase(sql), [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) }
+}
+
+const clients: [string, Open][] = [
+  ['pg', openPg],
+  ['postgres.js', openJs],
+]
+
+describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
+  let server: { readonly url: string; stop(): Promise<void> }
+  beforeAll(async () => {
+    server = await reach('postgres')
+  }, 60_000)
+  afterAll(() => server?.stop())
+
+  test('answers with columns in order, whatever the client would call them', async () => {
+    await using opened = open(server.url)
+    const rows = await opened.database.query(
+      'SELECT some_thing, $2::text AS n FROM unnest($1::text::text[]) AS some_thing',
+      ['{a,"b,\\"c"}', '9007199254740993'],
+    )
+    expect(rows.map((row) => [...row])).toEqual([
+      ['a', '9007199254740993'],
+      ['b,"c', '9007199254740993'],
+    ])
+  })
+
+  test('a transaction commits, rolls back, and rethrows what the work threw', async () => {
+    await using opened = open(server.url)
+    const { database } = opened
+    await database.query('CREATE TABLE IF NOT EXISTS written (what text); TRUNCATE written')
+    const write = (what: string) => (tx: { query: typeof database.query }) =>
+      tx.query('INSERT INTO written VALUES ($1)', [what])
+    await database.transaction(write('kept'))
+    const undone = database.transaction(async (tx) => {
+      await write('undone')(tx)
+      throw new RangeError('mine')
+    })
+    await expect(undone).rejects.toThrow(RangeError)
+    expect((await database.query('SELECT what FROM written')).flat()).toEqual(['kept'])
+  })
+
+  test('an ERROR of the server is not applied, and the connection goes on', async () => {
+    await using opened = open(server.url)
+    await expect(opened.database.query('SELECT 1/$1::int', [0])).rejects.toMatchObject({
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+    })
+    expect((await opened.database.query('SELECT 1')).flat()).toEqual([1])
+  })
+
+  test('a server that nobody can reach: not applied', async () => {
+    await using opened = open('postgres://postgres@127.0.0.1:1/postgres')
+    await expect(opened.database.query('SELECT 1')).rejects.toMatchObject({ outcome: 'not-applied' })
+  })
+
+  test('the end of the connection under way is an unknown outcome', async () => {
+    await using opened = open(server.url)
+    const { database } = opened
+    const ended = database.query('SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(5)')
+    await expect(ended).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+    expect((await database.query('SELECT 1')).flat()).toEqual([1])
+  })
+
+  test('called off before it is sent: not applied; after: unknown, and the pool goes on', async () => {
+    await using opened = open(server.url)
+    const { database } = opened
+    const signal = AbortSignal.abort('mine')
+    await expect(database.query('SELECT 1', [], { signal })).rejects.toMatchObject({ outcome: 'not-applied' })
+    const stop = new AbortController()
+    const sleeping = database.query("SELECT pg_sleep(2), 'asleep'", [], { signal: stop.signal })
+    sleeping.catch(() => {})
+    const asleep =
+      "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(2)%' AND wait_event = 'PgSleep'"
+    await expect.poll(() => database.query(asleep), { timeout: 10_000 }).toHaveLength(1)
+    stop.abort('mine')
+    await expect(sleeping).rejects.toMatchObject({ outcome: 'unknown', cause: 'mine' })
+    const answers = await Promise.all(Array.from({ length: 8 }, () => database.query('SELECT 1')))
+    expect(answers.flat(2)).toEqual(Array.from({ length: 8 }, () => 1))
+  })
+
+  test('a dedicated connection keeps its session, and gives it up at the end', async () => {
+    await using opened = open(server.url)
+    const { database } = opened
+    const own = await database.dedicated()
+    const pids = [
+      await own.query('SELECT pg_backend_pid()'),
+      await own.query('SELECT pg_backend_pid()'),
+    ].flat(2)
+    expect(pids[0]).toBe(pids[1])
+    await own.query('SELECT pg_advisory_lock(4711)')
+    await own.close()
+    await expect
+      .poll(async () => (await database.query("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'")).length)
+      .toBe(0)
+    await expect(own.query('SELECT 1')).rejects.toMatchObject({ outcome: 'not-applied' })
+    const answers = await Promise.all(Array.from({ length: 8 }, () => database.query('SELECT 1')))
+    expect(answers).toHaveLength(8)
+  })
+
+  test('hears notifications on a connection of its own, also behind a client with one connection', async () => {
+    await using opened = open(server.url)
+    const { database } = opened
+    const heard: string[] = []
+    let listening = 0
+    const events = {
+      onNotification: (payload: string) => heard.push(payload),
+      onListening: () => listening++,
+      onEnd: () => heard.push('end'),
+    }
+    const listener = await database.listen('Some "channel"', events)
+    await expect.poll(() => listening).toBe(1)
+    await database.query('SELECT pg_notify($1, $2)', ['Some "channel"', 'hello'])
+    await expect.poll(() => heard).toEqual(['hello'])
+    await listener.close()
+  })
+})
+
+describe.runIf(wanted('postgres'))('with a server to break', () => {
+  let server: Server
+  beforeAll(async () => {
+    server = await startPostgres()
+  }, 60_000)
+  afterAll(() => server?.stop())
+
+  test('T51 every connection terminated: no unhandled error event, and statements go on', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 3 })
+    const sql = postgres(server.url, { max: 3, onnotice: () => {} })
+    const databases = [postgresDatabase(pool), postgresDatabase(sql)]
+    let ends = 0
+    const owned: DedicatedConnection[] = []
+    for (const database of databases) {
+      await Promise.all(Array.from({ length: 3 }, () => database.query('SELECT pg_sleep(0.05)')))
+      const own = await database.dedicated()
+      own.onEnd(() => ends++)
+      owned.push(own)
+      await database.listen('here', { onNotification: () => {}, onListening: () => {}, onEnd: () => ends++ })
+    }
+    const operator = new pg.Client(server.url)
+    await operator.connect()
+    await operator.query(
+      'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL',
+    )
+    await operator.end()
+    // Both connections of our own, and the listener of pg: that of postgres.js comes back by itself.
+    await expect.poll(() => ends).toBe(3)
+    for (const own of owned)
+      await expect(own.query('SELECT 1')).rejects.toMatchObject({ outcome: 'not-applied' })
+    for (const database of databases) {
+      await expect
+        .poll(() =>
+          database.query('SELECT 1').then(
+            () => 'answered',
+            () => 'failed',
+          ),
+        )
+        .toBe('answered')
+    }
+    await sql.end({ timeout: 1 })
+    await pool.end()
+  })
+
+  test('a black hole: the call settles with its signal, and the pool does not fill up with what hangs', async () => {
+    await using proxy = await startProxy(server)
+    const pool = new pg.Pool({
+      host: proxy.host,
+      port: proxy.port,
+      user: 'postgres',
+      database: 'postgres',
+      max: 2,
+    })
+    const database = postgresDatabase(pool)
+    await database.query('SELECT 1')
+    proxy.drop('both')
+    for (let round = 0; round < 4; round++) {
+      const signal = AbortSignal.timeout(50)
+      await expect(database.query('SELECT 1', [], { signal })).rejects.toMatchObject({
+        code: 'BACKEND_UNAVAILABLE',
+      })
+    }
+    proxy.heal()
+    const again = () => database.query('SELECT 1', [], { signal: AbortSignal.timeout(500) })
+    await expect
+      .poll(
+        () =>
+          again().then(
+            () => 'answered',
+            () => 'failed',
+          ),
+        { timeout: 10_000 },
+      )
+      .toBe('answered')
+    await pool.end()
+  })
+
+  test('runs in transactions of pg, postgres.js, Kysely and Drizzle, and in any other', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 2 })
+    const sql = postgres(server.url, { max: 2, onnotice: () => {} })
+    const ask = async (tx: Parameters<typeof sqlRunnerOf>[0]) =>
+      (await sqlRunnerOf(tx).query('SELECT $1::text, now() = transaction_timestamp()', ['x'])).map((row) => [
+        ...row,
+      ])
+    const expected = [['x', true]]
+
+    const client = await pool.connect()
+    expect(await ask(client)).toEqual(expected)
+    client.release()
+    expect(await sql.begin((tx) => ask(tx))).toEqual(expected)
+    const kysely = new Kysely<object>({ dialect: new PostgresDialect({ pool }) })
+    expect(await kysely.transaction().execute((trx) => ask(trx))).toEqual(expected)
+    expect(await drizzle(pool).transaction((tx) => ask(tx))).toEqual(expected)
+    expect(await drizzleJs(sql).transaction((tx) => ask(tx))).toEqual(expected)
+    expect(await ask({ run: async () => expected })).toEqual(expected)
+    expect(() => sqlRunnerOf({} as never)).toThrow(/must be a transaction/)
+    await sql.end({ timeout: 1 })
+    await pool.end()
+  })
+})
+
+describe.runIf(wanted('pgbouncer')).each(clients)('%s behind a transaction pooler', (_client, open) => {
+  test('statements and transactions work; notifications do not come', async () => {
+    await using pooled = await startPooledPostgres()
+    await using opened = open(pooled.url)
+    const { database } = opened
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => database.query('SELECT $1::int', [i])),
+    )
+    expect(answers.flat(2)).toEqual(Array.from({ length: 20 }, (_, i) => i))
+    const heard: string[] = []
+    const events = {
+      onNotification: (payload: string) => heard.push(payload),
+      onListening: () => {},
+      onEnd: () => {},
+    }
+    const listener = await database.listen('channel', events)
+    await database.transaction(async (tx) => {
+      await tx.query('SELECT pg_notify($1, $2)', ['channel', 'lost'])
+    })
+    await database.query('SELECT pg_sleep(0.2)')
+    expect(heard).toEqual([])
+    await listener.close()
+  })
+})

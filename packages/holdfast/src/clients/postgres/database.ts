@@ -1,0 +1,99 @@
+/**
+ * One way to speak to PostgreSQL through whatever client people have.
+ *
+ * - Statements are parameterised and have no name, and nothing is kept in the server's session: that is what works
+ *   behind a pooler in transaction mode.
+ * - Every failure is a `BackendUnavailableError` with an honest outcome. An `error` event of a connection that this
+ *   layer touches never goes without a listener, which would end the process (T51).
+ */
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { PgDatabase } from './pg.ts'
+import { PostgresJsDatabase } from './postgres-js.ts'
+import type { NativeTransaction, Parameter, PgPool, PostgresClient, PostgresJs, Row } from './types.ts'
+
+export interface QueryOptions {
+  /** When it aborts, the call settles with an unknown outcome; the connection is given up if the client can do that. */
+  readonly signal?: AbortSignal
+  /** Only on a dedicated connection: the name under which the server keeps the statement, which must always be the same. */
+  readonly name?: string
+}
+
+/** Runs one statement at a time. */
+export interface SqlRunner {
+  query(text: string, parameters?: readonly Parameter[], options?: QueryOptions): Promise<readonly Row[]>
+}
+
+/** Called from a connection's events; none of them may throw. */
+export interface ListenEvents {
+  readonly onNotification: (payload: string) => void
+  /** From now on notifications arrive. Called again after each automatic re-connection, where the client has one. */
+  readonly onListening: () => void
+  /** It ended, and does not come back by itself. At most once, and not after `close`. */
+  readonly onEnd: (error: unknown) => void
+}
+
+export interface Listener {
+  close(): Promise<void>
+}
+
+/**
+ * A connection of its own, for what lives in the server's session: not behind a transaction pooler.
+ *
+ * With postgres.js it is a reserved connection, of which one cannot be quite certain that it always reaches the same
+ * session: look for something of the session in the statements whose meaning depends on it.
+ */
+export interface DedicatedConnection extends SqlRunner {
+  /** Whether `onEnd` is called at once when the connection ends. */
+  readonly reportsItsEnd: boolean
+  /** At most once, also when it has ended already; not after `close`. */
+  onEnd(listener: (error: unknown) => void): void
+  /** Ends the connection; of postgres.js, gives up its advisory locks, listening and settings and hands it back. */
+  close(): Promise<void>
+  /** It does not keep the process alive any more, where the client can do that. */
+  unref(): void
+}
+
+export interface PostgresDatabase extends SqlRunner {
+  readonly client: 'pg' | 'postgres.js'
+  /** Commits when `work` resolves, rolls back when it rejects, and rethrows what it threw. */
+  transaction<T>(work: TransactionWork<T>, options?: TransactionOptions): Promise<T>
+  dedicated(options?: QueryOptions): Promise<DedicatedConnection>
+  /** Listens on a connection of its own, once: `pg` does not re-connect, postgres.js does. */
+  listen(channel: string, events: ListenEvents): Promise<Listener>
+  /** Whether warnings of the server reach this layer; otherwise a cancelled wait for a standby goes unnoticed. */
+  readonly seesWarnings: boolean
+  /** Takes back its listeners. The client stays the user's, and open. */
+  close(): Promise<void>
+}
+
+/** `native` is the same transaction as the client library knows it, for statements of the user's own. */
+export type TransactionWork<T> = (tx: SqlRunner, native: NativeTransaction) => Promise<T>
+
+export interface TransactionOptions extends QueryOptions {
+  readonly isolation?: 'read committed' | 'repeatable read' | 'serializable'
+}
+
+/** `backend` stands before the messages of its errors. */
+export function postgresDatabase(client: PostgresClient, backend = 'postgres'): PostgresDatabase {
+  if (isPostgresJs(client)) return new PostgresJsDatabase(client, backend)
+  if (isPgPool(client)) return new PgDatabase(client, backend)
+  throw new InvalidArgumentError('client', "must be a Pool of 'pg' or a client of 'postgres' (postgres.js).")
+}
+
+export function isPostgresJs(client: unknown): client is PostgresJs {
+  return typeof client === 'function' && has(client, 'unsafe', 'begin', 'reserve', 'listen')
+}
+
+/** A single `Client` has `connect` too, but cannot serve several statements at once. */
+export function isPgPool(client: unknown): client is PgPool {
+  return (
+    typeof client === 'object' &&
+    client !== null &&
+    has(client, 'connect', 'on', 'end') &&
+    'totalCount' in client
+  )
+}
+
+function has(client: object, ...methods: string[]): boolean {
+  return methods.every((method) => typeof (client as Record<string, unknown>)[method] === 'function')
+}

@@ -1,0 +1,51 @@
+/** What Holdfast knows of PostgreSQL's clients. */
+export { arrayLiteral } from './arrays.ts'
+export { conflictOf, serverStateOf, typedStep } from './conflicts.ts'
+export {
+  type DedicatedConnection,
+  isPgPool,
+  isPostgresJs,
+  type ListenEvents,
+  type Listener,
+  type PostgresDatabase,
+  postgresDatabase,
+  type QueryOptions,
+  type SqlRunner,
+  type TransactionOptions,
+  type TransactionWork,
+} from './database.ts'
+export { asUnavailable, isStandbyWarning, outcomeOf, sqlStateOf } from './failures.ts'
+export {
+  connectionParameters,
+  type OpenedPostgresClient,
+  type PostgresLibraries,
+  postgresClientFromUrl,
+} from './from-url.ts'
+export { checkIdentifier, quoteIdentifier, quoteTable } from './identifiers.ts'
+export { type NoticeHandler, standbyNotices } from './notices.ts'
+export { sharedDatabase } from './shared.ts'
+export {
+  type CustomTransaction,
+  type DrizzleTransaction,
+  type KyselyTransaction,
+  type PgTransaction,
+  type SqlTransaction,
+  sqlRunnerOf,
+} from './sql-runner.ts'
+export {
+  DEFAULT_SCHEMA,
+  ensureTables,
+  type TablePart,
+  tablesSql,
+} from './tables.ts'
+export type {
+  NativeTransaction,
+  Notice,
+  Parameter,
+  PgPool,
+  PgPoolClient,
+  PostgresClient,
+  PostgresJs,
+  PostgresJsRunner,
+  Row,
+} from './types.ts'

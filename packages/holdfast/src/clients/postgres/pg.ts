@@ -1,0 +1,315 @@
+/**
+ * `pg`. What may go wrong around one statement:
+ *
+ *   connect · send · commit · answer
+ *     no connection, or called off before sending: certainly nothing happened.
+ *     called off, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
+ *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody.
+ *     the server says ERROR: it has undone the statement.
+ *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out.
+ */
+import { BackendUnavailableError } from '../../core/errors.ts'
+import { calledOff, orAborted } from './cancelling.ts'
+import type {
+  DedicatedConnection,
+  ListenEvents,
+  Listener,
+  PostgresDatabase,
+  QueryOptions,
+  SqlRunner,
+  TransactionOptions,
+  TransactionWork,
+} from './database.ts'
+import { asUnavailable, isStandbyWarning } from './failures.ts'
+import { quoteIdentifier } from './identifiers.ts'
+import type { Notice, Parameter, PgConnection, PgPool, PgPoolClient, PgQuery, Row } from './types.ts'
+
+const ignore = () => {}
+
+export class PgDatabase implements PostgresDatabase {
+  readonly client = 'pg'
+  readonly seesWarnings = true
+  readonly #pool: PgPool
+  readonly #backend: string
+  #closed = false
+
+  constructor(pool: PgPool, backend: string) {
+    this.#pool = pool
+    this.#backend = backend
+    listenForErrors(pool)
+  }
+
+  async query(
+    text: string,
+    parameters: readonly Parameter[] = [],
+    options: QueryOptions = {},
+  ): Promise<readonly Row[]> {
+    return this.#borrow(options, (connection) => connection.query(text, parameters, options))
+  }
+
+  transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
+    const { isolation, ...rest } = options
+    return this.#borrow(rest, async (connection) => {
+      await connection.query(
+        isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`,
+        [],
+        rest,
+      )
+      let result: T
+      try {
+        result = await work(connection, connection.native)
+      } catch (error) {
+        // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself.
+        await connection.query('ROLLBACK').catch((failure: Error) => connection.giveUp(failure))
+        throw error
+      }
+      await connection.query('COMMIT', [], rest)
+      return result
+    })
+  }
+
+  async dedicated(options: QueryOptions = {}): Promise<DedicatedConnection> {
+    const ownClient = await this.#ownClient(options)
+    return new PgDedicated(ownClient.connection, ownClient.end, this.#backend)
+  }
+
+  async listen(channel: string, events: ListenEvents): Promise<Listener> {
+    const { connection, end } = await this.#ownClient({})
+    const dedicated = new PgDedicated(connection, end, this.#backend)
+    connection.on('notification', (message) => {
+      if (message.channel === channel) events.onNotification(message.payload ?? '')
+    })
+    dedicated.onEnd(events.onEnd)
+    try {
+      await dedicated.query(`LISTEN ${quoteIdentifier(channel)}`)
+    } catch (error) {
+      await dedicated.close()
+      throw error
+    }
+    // It waits for news only; whoever waits for it keeps the process alive.
+    ;(connection as { unref?: () => void }).unref?.()
+    events.onListening()
+    return dedicated
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    stopListening(this.#pool)
+  }
+
+  /** With a connection of the pool, which goes back afterwards, unless something is wrong with it. */
+  async #borrow<T>(options: QueryOptions, use: (connection: Borrowed) => Promise<T>): Promise<T> {
+    const client = await this.#checkOut(options)
+    const borrowed = new Borrowed(client, this.#backend)
+    try {
+      return await use(borrowed)
+    } finally {
+      borrowed.giveBack()
+    }
+  }
+
+  async #checkOut({ signal }: QueryOptions): Promise<PgPoolClient> {
+    const off = () => calledOff(this.#backend, 'not-applied', signal as AbortSignal)
+    if (signal?.aborted) throw off()
+    const connecting = this.#pool.connect()
+    try {
+      return await orAborted(connecting, signal, () => {
+        connecting.then((client) => client.release(), ignore)
+        return off()
+      })
+    } catch (error) {
+      throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
+    }
+  }
+
+  /** A connection beside the pool, so that the pool keeps all of its own; kept out of it if the pool cannot make one. */
+  async #ownClient(options: QueryOptions): Promise<{ connection: PgConnection; end: () => Promise<void> }> {
+    const { Client, options: settings } = this.#pool as { Client?: PgClientClass; options?: object }
+    if (typeof Client !== 'function' || settings === undefined) {
+      const client = await this.#checkOut(options)
+      client.on('error', ignore)
+      return { connection: client, end: async () => client.release(true) }
+    }
+    const client = new Client(settings)
+    client.on('error', ignore)
+    try {
+      const connecting = client.connect().then(ignore)
+      await orAborted(connecting, options.signal, () => {
+        client.end().catch(ignore)
+        return calledOff(this.#backend, 'not-applied', options.signal as AbortSignal)
+      })
+    } catch (error) {
+      throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
+    }
+    return { connection: client, end: () => client.end() }
+  }
+}
+
+/** How many of ours use each pool: one listener serves them all, so that Node does not suspect a leak. */
+const users = new WeakMap<PgPool, number>()
+
+/** A pool reports the end of an idle connection as an event, and opens another when it needs one. */
+function listenForErrors(pool: PgPool): void {
+  const before = users.get(pool) ?? 0
+  users.set(pool, before + 1)
+  if (before === 0) pool.on('error', ignore)
+}
+
+function stopListening(pool: PgPool): void {
+  const left = (users.get(pool) ?? 1) - 1
+  users.set(pool, left)
+  if (left === 0) pool.removeListener('error', ignore)
+}
+
+type PgClientClass = new (
+  options: object,
+) => PgConnection & { connect(): Promise<unknown>; end(): Promise<void> }
+
+/** A connection of the pool while we have it. */
+class Borrowed implements SqlRunner {
+  readonly #client: PgPoolClient
+  readonly #backend: string
+  #broken: Error | undefined
+
+  constructor(client: PgPoolClient, backend: string) {
+    this.#client = client
+    this.#backend = backend
+    client.on('error', this.#onError)
+  }
+
+  async query(
+    text: string,
+    parameters: readonly Parameter[] = [],
+    { signal }: QueryOptions = {},
+  ): Promise<readonly Row[]> {
+    try {
+      return await runStatement(this.#client, this.#backend, text, parameters, signal)
+    } catch (error) {
+      // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
+      // nobody may get it while it is still at work.
+      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') this.#onError(error)
+      throw error
+    }
+  }
+
+  get native(): PgPoolClient {
+    return this.#client
+  }
+
+  giveUp(error: Error): void {
+    this.#onError(error)
+  }
+
+  giveBack(): void {
+    this.#client.removeListener('error', this.#onError)
+    if (this.#broken === undefined) this.#client.release()
+    else this.#client.release(this.#broken)
+  }
+
+  readonly #onError = (error: Error) => {
+    this.#broken ??= error
+  }
+}
+
+class PgDedicated implements DedicatedConnection, Listener {
+  readonly reportsItsEnd = true
+  readonly #connection: PgConnection
+  readonly #end: () => Promise<void>
+  readonly #backend: string
+  #onEnd: ((error: unknown) => void) | undefined
+  #ended: { readonly error: unknown } | undefined
+  #closed = false
+
+  constructor(connection: PgConnection, end: () => Promise<void>, backend: string) {
+    this.#connection = connection
+    this.#end = end
+    this.#backend = backend
+    connection.on('error', (error) => this.#finish(error))
+    connection.on('end', () => this.#finish(new Error('the connection ended')))
+  }
+
+  async query(
+    text: string,
+    parameters: readonly Parameter[] = [],
+    { signal, name }: QueryOptions = {},
+  ): Promise<readonly Row[]> {
+    if (this.#ended !== undefined || this.#closed)
+      throw new BackendUnavailableError(this.#backend, 'the connection has ended', 'not-applied')
+    return runStatement(this.#connection, this.#backend, text, parameters, signal, name)
+  }
+
+  onEnd(listener: (error: unknown) => void): void {
+    this.#onEnd = listener
+    if (this.#ended !== undefined) this.#tell(this.#ended.error)
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    // It may have ended before; what matters is that it has.
+    await this.#end().catch(ignore)
+  }
+
+  unref(): void {
+    ;(this.#connection as { unref?: () => void }).unref?.()
+  }
+
+  #finish(error: unknown): void {
+    if (this.#ended !== undefined) return
+    this.#ended = { error }
+    this.#tell(error)
+  }
+
+  #tell(error: unknown): void {
+    const listener = this.#onEnd
+    this.#onEnd = undefined
+    if (!this.#closed) listener?.(error)
+    if (listener !== undefined && !this.#closed) this.#end().catch(ignore)
+  }
+}
+
+async function runStatement(
+  connection: PgConnection,
+  backend: string,
+  text: string,
+  parameters: readonly Parameter[],
+  signal: AbortSignal | undefined,
+  name?: string,
+): Promise<readonly Row[]> {
+  if (signal?.aborted) throw calledOff(backend, 'not-applied', signal)
+  let standbySkipped = false
+  const onNotice = (notice: Notice) => {
+    standbySkipped ||= isStandbyWarning(notice)
+  }
+  connection.on('notice', onNotice)
+  try {
+    // Without values `pg` uses the simple protocol, which takes several statements at once.
+    const query: PgQuery = {
+      text,
+      rowMode: 'array',
+      ...(parameters.length > 0 && { values: [...parameters] }),
+      ...(name !== undefined && { name }),
+    }
+    const answer = await orAborted(connection.query(query), signal, () =>
+      calledOff(backend, 'unknown', signal as AbortSignal),
+    )
+    if (standbySkipped)
+      throw new BackendUnavailableError(
+        backend,
+        'the wait for the synchronous standby was cancelled',
+        'unknown',
+      )
+    return rowsOf(answer)
+  } catch (error) {
+    throw asUnavailable(backend, 'the statement failed', error)
+  } finally {
+    connection.removeListener('notice', onNotice)
+  }
+}
+
+/** Of several statements at once, those of the last. */
+function rowsOf(answer: unknown): readonly Row[] {
+  const last = Array.isArray(answer) ? answer.at(-1) : answer
+  return (last as { rows?: readonly Row[] } | undefined)?.rows ?? []
+}

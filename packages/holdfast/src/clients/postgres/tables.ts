@@ -1,0 +1,112 @@
+/**
+ * Tables that live beside the user's own: those of guards, of idempotency keys, of jobs. Each part has a version of its
+ * own in the table `parts`, so that a database has only what is used in it.
+ *
+ * What may go wrong between its steps: look · lock · create · look again.
+ *   Many start at once: one creates while the others wait for the lock, and then find everything there; every statement
+ *   is IF NOT EXISTS. It is the lock that the backend takes for the same schema. A crash before the commit leaves
+ *   nothing. Another release finds the version and refuses.
+ */
+import { type HoldfastError, quote, UnsupportedError } from '../../core/errors.ts'
+import type { SqlRunner } from './database.ts'
+import { sqlStateOf } from './failures.ts'
+import { quoteIdentifier } from './identifiers.ts'
+
+export const DEFAULT_SCHEMA = 'holdfast'
+
+export interface TablePart {
+  readonly part: string
+  readonly version: number
+  /** `schema` is quoted. Every statement can be run again. */
+  readonly sql: (schema: string) => string
+  /** Which function prints the SQL, for messages. */
+  readonly printedBy: string
+}
+
+/** All statements that make the part, for those who apply them by themselves. */
+export function tablesSql({ part, version, sql }: TablePart, schema: string): string {
+  const s = quoteIdentifier(schema)
+  return `CREATE SCHEMA IF NOT EXISTS ${s};
+CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);
+${sql(s).trim()}
+INSERT INTO ${s}.parts (part, version, origin) VALUES ('${part}', ${version}, gen_random_uuid()::text)
+ON CONFLICT (part) DO NOTHING;
+`
+}
+
+/**
+ * Makes the part if it is not there; in the transaction of `runner`, so begin one first. `found` says whether it was
+ * there already: what a transaction makes is gone when it is rolled back.
+ */
+export async function ensureTables(
+  runner: SqlRunner,
+  part: TablePart,
+  schema: string,
+  { create }: { readonly create: boolean },
+): Promise<{ readonly origin: string; readonly found: boolean }> {
+  const before = await originOf(runner, part, schema)
+  if (before !== null) return { origin: before, found: true }
+  if (!create)
+    throw new UnsupportedError(
+      `postgres: the schema ${quote(schema)} has no tables for ${part.part}, and createSchema is off. ` +
+        `Apply what ${part.printedBy} returns first.`,
+    )
+  try {
+    await runner.query(`SELECT pg_advisory_xact_lock(hashtextextended('holdfast schema ' || $1, 0))`, [
+      schema,
+    ])
+    // What exists already is worth a notice to the server, and postgres.js prints those unless it is told otherwise.
+    const [level] = await runner.query("SELECT current_setting('client_min_messages')")
+    await runner.query("SELECT set_config('client_min_messages', 'warning', true)")
+    // One at a time: a client may not take several statements at once from a transaction that is the user's.
+    for (const statement of statementsOf(tablesSql(part, schema))) await runner.query(statement)
+    await runner.query("SELECT set_config('client_min_messages', $1, true)", [String(level?.[0])])
+  } catch (error) {
+    throw refusedCreation(error, part, schema) ?? error
+  }
+  return { origin: (await originOf(runner, part, schema)) ?? '', found: false }
+}
+
+/** Null: the part is not there. */
+async function originOf(
+  runner: SqlRunner,
+  { part, version }: TablePart,
+  schema: string,
+): Promise<string | null> {
+  const parts = `${quoteIdentifier(schema)}.parts`
+  const [exists] = await runner.query('SELECT to_regclass($1)::text', [parts])
+  if (exists?.[0] === null) return null
+  const [row] = await runner.query(`SELECT version::text, origin FROM ${parts} WHERE part = $1`, [part])
+  if (row === undefined) return null
+  if (Number(row[0]) === version) return String(row[1])
+  throw new UnsupportedError(
+    `postgres: the tables for ${part} in the schema ${quote(schema)} have layout ${row[0]}, and this release of ` +
+      `Holdfast knows ${version}. Update Holdfast in every process that uses the database.`,
+  )
+}
+
+function refusedCreation(error: unknown, part: TablePart, schema: string): HoldfastError | null {
+  const cause = sqlStateOf(error) === null && error instanceof Error ? error.cause : error
+  if (sqlStateOf(cause) !== '42501') return null
+  return new UnsupportedError(
+    `postgres: this user may not create the tables for ${part.part} in the schema ${quote(schema)}. Let somebody who ` +
+      `may apply what ${part.printedBy} returns, and grant this user the use of them.`,
+    { cause },
+  )
+}
+
+/** Split where a line ends with a semicolon, but not within a function's body between two lines with $$. */
+export function statementsOf(sql: string): readonly string[] {
+  const statements: string[] = []
+  let lines: string[] = []
+  let inBody = false
+  for (const line of sql.split('\n')) {
+    if (line.trim() === '' && lines.length === 0) continue
+    lines.push(line)
+    if (line.split('$$').length % 2 === 0) inBody = !inBody
+    if (inBody || !line.trimEnd().endsWith(';')) continue
+    statements.push(lines.join('\n'))
+    lines = []
+  }
+  return statements
+}

@@ -1,0 +1,12 @@
+export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
+export {
+  type DedicatedConnection,
+  RedisConnection,
+  type RedisConnectionOptions,
+  type RedisNode,
+} from './connection.ts'
+export { redisFailure, serverCodeOf } from './failures.ts'
+export type { RedisReply, RedisTopology } from './raw.ts'
+export { type RedisScript, redisScript } from './script.ts'
+export { hashTagOf, slotOf } from './slots.ts'
+export type { Subscription } from './subscriber.ts'

@@ -1,0 +1,173 @@
+/** ioredis 5 and 6: `Redis` (one server, or through Sentinel) and `Cluster`. */
+import type { IoRedisClient } from './client.ts'
+import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
+import { slotOf } from './slots.ts'
+
+/** What we use beyond what tells the libraries apart. */
+interface IoRedis {
+  readonly status: string
+  readonly stream?: { unref?(): void }
+  readonly options: {
+    readonly keyPrefix?: string
+    readonly host?: string
+    readonly port?: number
+    readonly path?: string
+    readonly db?: number
+    readonly name?: string
+    readonly sentinels?: unknown
+    readonly enableAutoPipelining?: boolean
+  }
+  call(command: string, ...args: string[]): Promise<unknown>
+  evalsha(sha1: string, count: number, ...args: string[]): Promise<unknown>
+  eval(source: string, count: number, ...args: string[]): Promise<unknown>
+  subscribe(channel: string): Promise<unknown>
+  unsubscribe(channel: string): Promise<unknown>
+  connect(): Promise<void>
+  disconnect(): void
+  duplicate(override: object): IoRedis
+  on(event: string, listener: (...args: never[]) => void): unknown
+  once(event: string, listener: (...args: never[]) => void): unknown
+}
+
+interface IoRedisCluster extends Omit<IoRedis, 'duplicate'> {
+  readonly isCluster: true
+  /** Per slot the keys (`host:port`) of its nodes, the primary first. */
+  readonly slots: readonly (readonly string[] | undefined)[]
+  nodes(role: 'master'): IoRedis[]
+  readonly startupNodes?: readonly (string | number | { readonly host?: string; readonly port?: number })[]
+}
+
+export function adaptIoRedis(client: IoRedisClient): RawRedis {
+  const redis = client as unknown as IoRedis | IoRedisCluster
+  const cluster = isCluster(redis) ? redis : null
+  const single = isCluster(redis) ? null : redis
+  const keyPrefix = redis.options.keyPrefix ?? ''
+
+  /** The connection of the client's own pool to copy for one of ours. */
+  const template = async (key: string | null): Promise<IoRedis> => {
+    if (single !== null) return single
+    const nodes = await clusterNodes(redis as IoRedisCluster)
+    const owner = key === null ? undefined : cluster?.slots[slotOf(keyPrefix + key)]?.[0]
+    const found = nodes.find((node) => owner === labelOf(node)) ?? nodes[0]
+    if (found === undefined) throw new Error('the Cluster has no primary that is known yet')
+    return found
+  }
+
+  return {
+    library: 'ioredis',
+    writesOncePerTurn: redis.options.enableAutoPipelining === true,
+    address: cluster === null ? addressOf(redis as IoRedis) : clusterAddress(cluster),
+    topology: cluster !== null ? 'cluster' : single?.options.sentinels ? 'sentinel' : 'single',
+    keyPrefix,
+    get isUsable() {
+      return redis.status !== 'end'
+    },
+    evaluate(command, script, keys, args) {
+      return command === 'EVALSHA'
+        ? redis.evalsha(script, keys.length, ...keys, ...args)
+        : redis.eval(script, keys.length, ...keys, ...args)
+    },
+    async primaries() {
+      const nodes = cluster === null ? [redis as IoRedis] : await clusterNodes(cluster)
+      return nodes.map(nodeOf)
+    },
+    dedicated: async (key) => connected((await template(key)).duplicate(ownOptions)),
+    subscriber: async () => {
+      const nodes = cluster === null ? [] : await clusterNodes(cluster)
+      // Any node of a Cluster passes all messages on; not everybody should ask the same one.
+      const any = nodes[Math.trunc(nodes.length * spread(nodes.length))] ?? (await template(null))
+      return subscriberOn(any.duplicate(ownOptions))
+    },
+  }
+}
+
+let turn = 0
+/** Goes round, so that after the loss of a node the next one is tried. */
+function spread(count: number): number {
+  turn = (turn + 1) % Math.max(1, count)
+  return turn / Math.max(1, count)
+}
+
+/** Ours ends when it is lost: whoever uses it opens another and knows that something was missed. */
+const ownOptions = {
+  retryStrategy: null,
+  lazyConnect: true,
+  keyPrefix: '',
+  enableOfflineQueue: true,
+  autoResubscribe: false,
+  maxRetriesPerRequest: null,
+}
+
+function isCluster(redis: IoRedis | IoRedisCluster): redis is IoRedisCluster {
+  return 'isCluster' in redis && redis.isCluster === true
+}
+
+/** The pool of a Cluster is empty until it has been reached. */
+async function clusterNodes(cluster: IoRedisCluster): Promise<IoRedis[]> {
+  if (cluster.nodes('master').length === 0 && cluster.status !== 'end') await cluster.call('PING')
+  return cluster.nodes('master')
+}
+
+function addressOf(redis: IoRedis): string {
+  const { name, sentinels, db = 0 } = redis.options
+  return `${sentinels ? `sentinel:${name ?? 'mymaster'}` : labelOf(redis)}/${db}`
+}
+
+function clusterAddress({ startupNodes = [] }: IoRedisCluster): string {
+  const nodes = startupNodes.map((node) =>
+    typeof node === 'object'
+      ? `${node.host ?? '127.0.0.1'}:${node.port ?? 6379}`
+      : String(node).replace(/^.*@|^\w+:\/\//, ''),
+  )
+  return nodes.sort().join(',')
+}
+
+function labelOf({ options }: IoRedis): string {
+  return options.path ?? `${options.host ?? '127.0.0.1'}:${options.port ?? 6379}`
+}
+
+function nodeOf(redis: IoRedis): RawNode {
+  return {
+    label: labelOf(redis),
+    send: ([command = '', ...args]) => redis.call(command, ...args),
+  }
+}
+
+async function connected(own: IoRedis): Promise<RawConnection> {
+  await open(own)
+  return { ...nodeOf(own), close: () => own.disconnect() }
+}
+
+async function subscriberOn(own: IoRedis): Promise<RawSubscriber> {
+  const listeners = new Map<string, (message: string) => void>()
+  own.on('message', (channel: string, message: string) => listeners.get(channel)?.(message))
+  await open(own)
+  return {
+    async subscribe(channel, listener) {
+      listeners.set(channel, listener)
+      await own.subscribe(channel)
+    },
+    async unsubscribe(channel) {
+      listeners.delete(channel)
+      await own.unsubscribe(channel)
+    },
+    onLost(lost) {
+      if (own.status === 'end') lost()
+      else own.once('end', lost)
+    },
+    close: () => own.disconnect(),
+  }
+}
+
+async function open(own: IoRedis): Promise<void> {
+  // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
+  own.on('error', () => {})
+  try {
+    await own.connect()
+    // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
+    own.stream?.unref?.()
+  } catch (error) {
+    own.disconnect()
+    throw error
+  }
+}

@@ -1,0 +1,248 @@
+/** node-redis 5 and 6: what `createClient`, `createCluster` and `createSentinel` return. */
+import type { NodeRedisClient } from './client.ts'
+import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
+import { slotOf } from './slots.ts'
+
+interface Single {
+  readonly isOpen: boolean
+  readonly options?: {
+    readonly socket?: { readonly host?: string; readonly port?: number; readonly path?: string }
+    readonly keyPrefix?: string
+    readonly database?: number
+  }
+  sendCommand(args: readonly string[]): Promise<unknown>
+  withTypeMapping(mapping: object): this
+  duplicate(overrides: object): Single
+  connect(): Promise<unknown>
+  unref(): void
+  destroy(): void
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  unsubscribe(channel: string): Promise<unknown>
+  on(event: string, listener: (...args: never[]) => void): unknown
+  once(event: string, listener: (...args: never[]) => void): unknown
+}
+
+interface ClusterNode {
+  readonly address: string
+}
+
+interface NodeRedisCluster {
+  readonly isOpen: boolean
+  readonly masters: readonly ClusterNode[]
+  readonly slots: readonly ({ readonly master: ClusterNode } | undefined)[]
+  readonly _options?: {
+    readonly rootNodes?: readonly {
+      readonly url?: string
+      readonly socket?: { readonly host?: string; readonly port?: number }
+    }[]
+    readonly keyPrefix?: string
+    readonly defaults?: { readonly keyPrefix?: string }
+  }
+  readonly _keyPrefix?: string
+  sendCommand(firstKey: string | undefined, isReadonly: boolean, args: readonly string[]): Promise<unknown>
+  withTypeMapping(mapping: object): this
+  nodeClient(node: ClusterNode): Promise<Single> | Single
+}
+
+interface Sentinel {
+  readonly isOpen: boolean
+  readonly _keyPrefix?: string
+  sendCommand(isReadonly: boolean, args: readonly string[]): Promise<unknown>
+  withTypeMapping(mapping: object): this
+  /** A client of its own for a while; on Sentinel there is no other way to a connection for one user. */
+  acquire(): Promise<{
+    sendCommand(isReadonly: boolean, args: readonly string[]): Promise<unknown>
+    release(): unknown
+  }>
+  duplicate(overrides: object): Sentinel
+  connect(): Promise<unknown>
+  destroy(): unknown
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  unsubscribe(channel: string): Promise<unknown>
+  on(event: string, listener: (...args: never[]) => void): unknown
+}
+
+export function adaptNodeRedis(client: NodeRedisClient): RawRedis {
+  if ('masters' in client) return adaptCluster(client as unknown as NodeRedisCluster)
+  if ('getMasterNode' in client) return adaptSentinel(client as unknown as Sentinel)
+  return adaptSingle(client as unknown as Single)
+}
+
+function adaptSingle(client: Single): RawRedis {
+  const keyPrefix = String(client.options?.keyPrefix ?? '')
+  // A mapping that the user has set for their own commands (say, strings as buffers) must not change our answers.
+  const plain = client.withTypeMapping({})
+  return {
+    library: 'node-redis',
+    writesOncePerTurn: true,
+    topology: 'single',
+    address: `${nodeOf(client).label}/${client.options?.database ?? 0}`,
+    keyPrefix,
+    get isUsable() {
+      return client.isOpen
+    },
+    evaluate: (command, script, keys, args) =>
+      plain.sendCommand(evaluation(command, script, keyPrefix, keys, args)),
+    primaries: async () => [nodeOf(client)],
+    dedicated: async () => connected(copyOf(client)),
+    subscriber: async () => subscriberOn(copyOf(client)),
+  }
+}
+
+function adaptCluster(cluster: NodeRedisCluster): RawRedis {
+  const options = cluster._options
+  const keyPrefix = String(cluster._keyPrefix ?? options?.keyPrefix ?? options?.defaults?.keyPrefix ?? '')
+  const plain = cluster.withTypeMapping({})
+  let turn = 0
+  const nodeClient = async (node: ClusterNode | undefined): Promise<Single> => {
+    if (node === undefined) throw new Error('the Cluster has no primary that is known yet')
+    return cluster.nodeClient(node)
+  }
+  return {
+    library: 'node-redis',
+    writesOncePerTurn: true,
+    topology: 'cluster',
+    address: clusterAddress(cluster),
+    keyPrefix,
+    get isUsable() {
+      return cluster.isOpen
+    },
+    evaluate: (command, script, keys, args) =>
+      plain.sendCommand(
+        keyPrefix + (keys[0] ?? ''),
+        false,
+        evaluation(command, script, keyPrefix, keys, args),
+      ),
+    primaries: () =>
+      Promise.all(cluster.masters.map(async (node) => nodeOf(await nodeClient(node), node.address))),
+    dedicated: async (key) =>
+      connected(
+        copyOf(await nodeClient(cluster.slots[slotOf(keyPrefix + key)]?.master ?? cluster.masters[0])),
+      ),
+    // Any node of a Cluster passes all messages on; after the loss of one, the next is tried.
+    subscriber: async () =>
+      subscriberOn(copyOf(await nodeClient(cluster.masters[turn++ % Math.max(1, cluster.masters.length)]))),
+  }
+}
+
+function clusterAddress({ _options }: NodeRedisCluster): string {
+  const nodes = (_options?.rootNodes ?? []).map(({ url, socket }) =>
+    url === undefined ? `${socket?.host ?? 'localhost'}:${socket?.port ?? 6379}` : new URL(url).host,
+  )
+  return nodes.sort().join(',')
+}
+
+function adaptSentinel(sentinel: Sentinel): RawRedis {
+  const keyPrefix = String(sentinel._keyPrefix ?? '')
+  const plain = sentinel.withTypeMapping({})
+  return {
+    library: 'node-redis',
+    writesOncePerTurn: true,
+    topology: 'sentinel',
+    address: 'sentinel',
+    keyPrefix,
+    get isUsable() {
+      return sentinel.isOpen
+    },
+    evaluate: (command, script, keys, args) =>
+      plain.sendCommand(false, evaluation(command, script, keyPrefix, keys, args)),
+    primaries: async () => [{ label: 'the primary', send: (args) => plain.sendCommand(false, args) }],
+    async dedicated() {
+      const lease = await sentinel.acquire()
+      return {
+        label: 'the primary',
+        send: (args) => lease.sendCommand(false, args),
+        close: () => void lease.release(),
+      }
+    },
+    async subscriber() {
+      const own = sentinel.duplicate({})
+      own.on('error', () => {})
+      await own.connect()
+      return {
+        subscribe: async (channel, listener) =>
+          void (await own.subscribe(channel, (message) => listener(message))),
+        unsubscribe: async (channel) => void (await own.unsubscribe(channel)),
+        // It follows the primary by itself, and tells of every change; each may have cost messages.
+        onLost: (lost) => void own.on('topology-change', lost),
+        close: () => void own.destroy(),
+      }
+    },
+  }
+}
+
+function evaluation(
+  command: string,
+  script: string,
+  keyPrefix: string,
+  keys: readonly string[],
+  args: readonly string[],
+): string[] {
+  const prefixed = keyPrefix === '' ? keys : keys.map((key) => keyPrefix + key)
+  return [command, script, String(keys.length), ...prefixed, ...args]
+}
+
+/** Ours ends when it is lost: whoever uses it opens another and knows that something was missed. */
+function copyOf(client: Single): Single {
+  const socket = { ...client.options?.socket, reconnectStrategy: false }
+  const own = client.duplicate({
+    socket,
+    keyPrefix: undefined,
+    disableOfflineQueue: false,
+    commandOptions: {},
+  })
+  // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
+  own.on('error', () => {})
+  return own
+}
+
+function nodeOf(client: Single, label?: string): RawNode {
+  const { host = 'localhost', port = 6379, path } = client.options?.socket ?? {}
+  return {
+    label: label ?? path ?? `${host}:${port}`,
+    send: (args) => client.withTypeMapping({}).sendCommand(args),
+  }
+}
+
+async function connected(own: Single): Promise<RawConnection> {
+  await open(own)
+  return { ...nodeOf(own), close: () => own.destroy() }
+}
+
+async function subscriberOn(own: Single): Promise<RawSubscriber> {
+  await open(own)
+  let isLost = false
+  let onLost = () => {}
+  const lose = () => {
+    if (isLost) return
+    isLost = true
+    onLost()
+  }
+  for (const event of ['end', 'error', 'terminated', 'reconnecting']) own.on(event, lose)
+  return {
+    subscribe: async (channel, listener) =>
+      void (await own.subscribe(channel, (message) => listener(message))),
+    unsubscribe: async (channel) => void (await own.unsubscribe(channel)),
+    onLost(lost) {
+      if (isLost) lost()
+      else onLost = lost
+    },
+    close: () => destroy(own),
+  }
+}
+
+async function open(own: Single): Promise<void> {
+  try {
+    await own.connect()
+    // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
+    own.unref()
+  } catch (error) {
+    destroy(own)
+    throw error
+  }
+}
+
+function destroy(own: Single): void {
+  // It throws when it has ended by itself, which is what is wanted.
+  if (own.isOpen) own.destroy()
+}

@@ -1,0 +1,53 @@
+/** What the two adapters have in common: as little as the rest needs, without any policy. */
+
+export type RedisTopology = 'single' | 'sentinel' | 'cluster'
+
+/** As it comes over the wire; integers are strings when ioredis was asked for that (`stringNumbers`). */
+export type RedisReply = string | number | null | readonly RedisReply[]
+
+/** One server. Its commands leave in the order in which they were given. */
+export interface RawNode {
+  /** `host:port` or the like, for messages. */
+  readonly label: string
+  send(args: readonly string[]): Promise<unknown>
+}
+
+/** A connection of our own to one server, which does not come back by itself when it is lost. */
+export interface RawConnection extends RawNode {
+  close(): void
+}
+
+/** A connection of our own for messages, which does not come back by itself when it is lost. */
+export interface RawSubscriber {
+  /** Resolves when the server has confirmed it. */
+  subscribe(channel: string, listener: (message: string) => void): Promise<void>
+  unsubscribe(channel: string): Promise<void>
+  /** Called once, when messages may have been missed. */
+  onLost(lost: () => void): void
+  close(): void
+}
+
+export interface RawRedis {
+  readonly library: 'ioredis' | 'node-redis'
+  readonly topology: RedisTopology
+  /** Where the client was told to connect to: host, port and database, or the group of Sentinel, or nodes. */
+  readonly address: string
+  /** What the client puts in front of every key. */
+  readonly keyPrefix: string
+  /** What is sent in one turn of the event loop leaves in one write, at the end of the turn. */
+  readonly writesOncePerTurn: boolean
+  /** False when the client would refuse every command at once: it was closed, or never connected. */
+  readonly isUsable: boolean
+  /** `EVALSHA` or `EVAL`, sent to the server that has the keys (given without the prefix). */
+  evaluate(
+    command: 'EVALSHA' | 'EVAL',
+    script: string,
+    keys: readonly string[],
+    args: readonly string[],
+  ): Promise<unknown>
+  /** All primaries: one, or those of the Cluster. */
+  primaries(): Promise<readonly RawNode[]>
+  /** A connection to the primary that has this key (given without the prefix). */
+  dedicated(key: string): Promise<RawConnection>
+  subscriber(): Promise<RawSubscriber>
+}

@@ -1,0 +1,93 @@
+/** The part of `node:sqlite` that guards and the like use; any connection that has it will do. */
+export interface SqliteStatement {
+  get(...parameters: SqliteParameter[]): unknown
+  run(...parameters: SqliteParameter[]): { readonly changes: number | bigint }
+  setReadBigInts(enabled: boolean): void
+  /** Only where a connection can be told to return arrays. */
+  setReturnArrays?(enabled: boolean): void
+}
+
+export type SqliteParameter = string | bigint | number | null
+
+export interface SqliteDatabase {
+  exec(sql: string): void
+  prepare(sql: string): SqliteStatement
+  /** Node has it from 22.16 on. */
+  readonly isTransaction?: boolean
+}
+
+export function isSqliteDatabase(value: unknown): value is SqliteDatabase {
+  const { exec, prepare } = (value ?? {}) as Partial<SqliteDatabase>
+  return typeof exec === 'function' && typeof prepare === 'function'
+}
+
+/** A statement that answers with objects and bigints, whatever the connection's own settings are. */
+export function prepare(database: SqliteDatabase, sql: string): SqliteStatement {
+  const statement = database.prepare(sql)
+  statement.setReadBigInts(true)
+  statement.setReturnArrays?.(false)
+  return statement
+}
+
+export function isInTransaction(database: SqliteDatabase): boolean {
+  if (typeof database.isTransaction === 'boolean') return database.isTransaction
+  // Without a property that says so, trying is the only way: SQLite refuses a transaction inside another.
+  try {
+    database.exec('BEGIN DEFERRED')
+  } catch (error) {
+    if (primaryCodeOf(error) === SQLITE_ERROR) return true
+    throw error
+  }
+  database.exec('ROLLBACK')
+  return false
+}
+
+const SQLITE_ERROR = 1
+const SQLITE_BUSY = 5
+const SQLITE_LOCKED = 6
+const SQLITE_READONLY = 8
+const SQLITE_CANTOPEN = 14
+const SQLITE_CONSTRAINT = 19
+const SQLITE_NOTADB = 26
+
+/** Another connection has the file, and will let go of it. */
+export function isBusy(error: unknown): boolean {
+  const code = primaryCodeOf(error)
+  return code === SQLITE_BUSY || code === SQLITE_LOCKED
+}
+
+/** What was written breaks a rule of the user's own tables. */
+export function isConstraintViolation(error: unknown): boolean {
+  return primaryCodeOf(error) === SQLITE_CONSTRAINT
+}
+
+/** What to do when the file itself is wrong, so that trying again will not help; undefined if it is not. */
+export function remedyFor(error: unknown): string | undefined {
+  switch (primaryCodeOf(error)) {
+    case SQLITE_READONLY:
+      return 'this process may not write it. Change the permissions of the file and of its folder, in which SQLite keeps side files, or choose another place.'
+    case SQLITE_CANTOPEN:
+      return 'it cannot be opened. It must be a file, or the place for a new one, and this process must be allowed to read and write it and its folder.'
+    case SQLITE_NOTADB:
+      return 'it is not an SQLite database, and was left as it is. Choose the file in which the protected data is.'
+    default:
+      return undefined
+  }
+}
+
+/** The low byte of SQLite's extended result code; undefined if the error is not SQLite's. */
+function primaryCodeOf(error: unknown): number | undefined {
+  const code = (error as { errcode?: unknown } | null)?.errcode
+  return typeof code === 'number' ? code & 0xff : undefined
+}
+
+/** The path of the file behind a connection; empty for a database in memory, and for one that cannot say. */
+export function fileOf(database: SqliteDatabase): string {
+  try {
+    const row = prepare(database, 'PRAGMA database_list').get()
+    return String((row as { file?: unknown } | undefined)?.file ?? '')
+  } catch {
+    // It is closed or broken: whoever asks is about to say so.
+    return ''
+  }
+}

@@ -1,0 +1,57 @@
+/** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
+import type { Call } from '../spi.ts'
+import type { Instant } from './clock.ts'
+import { defaults, limits } from './defaults.ts'
+import { BackendUnavailableError, type CallOutcome } from './errors.ts'
+import { checkNamespace, checkText } from './names.ts'
+import { checkInteger } from './options.ts'
+
+/** The options by which every backend is told whose locks it keeps and in whose name it issues tokens. */
+export interface IdentityOptions {
+  readonly namespace?: string
+  readonly issuer?: string
+  readonly epoch?: number
+}
+
+/** They are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+export function checkIdentity(options: IdentityOptions): {
+  readonly namespace: string
+  readonly issuer: string | undefined
+  readonly epoch: number
+} {
+  const { namespace = defaults.namespace, issuer, epoch = 0 } = options
+  return {
+    namespace: checkNamespace(namespace),
+    issuer: issuer === undefined ? undefined : checkText('issuer', issuer, limits.issuerBytes),
+    epoch: checkInteger('epoch', epoch, { min: 0, max: limits.maxEpoch }),
+  }
+}
+
+/**
+ * Since when an attached session may be believed. Attaching prolongs nothing, so it counts from when the engine last
+ * prolonged the session: a whole TTL before the end that the engine knows.
+ */
+export function prolongedSince(
+  now: Instant,
+  session: { readonly ttlMs: number; readonly leftMs: number },
+): Instant {
+  const agoMs = session.ttlMs - session.leftMs
+  return { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
+}
+
+/** Every call starts with it: what nobody waits for any more is not sent. */
+export function throwIfCalledOff(backend: string, { signal }: Call): void {
+  if (signal.aborted) throw calledOff(backend, signal, 'not-applied')
+}
+
+/** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */
+export function calledOff(
+  backend: string,
+  signal: AbortSignal,
+  outcome: CallOutcome,
+): BackendUnavailableError {
+  const when = outcome === 'not-applied' ? ' before it was sent' : ''
+  return new BackendUnavailableError(backend, `the call was called off${when}`, outcome, {
+    cause: signal.reason,
+  })
+}

@@ -1,0 +1,17 @@
+/**
+ * What the author of a backend imports, as `holdfast/spi`: the interface, and the helpers with which Holdfast's own
+ * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
+ */
+export {
+  calledOff,
+  checkIdentity,
+  type IdentityOptions,
+  prolongedSince,
+  throwIfCalledOff,
+} from './core/backend-kit.ts'
+export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './core/clock.ts'
+export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
+export { defaultDriftMs } from './core/defaults.ts'
+export { publicIdOf, systemRandom } from './core/ids.ts'
+export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './core/names.ts'
+export * from './spi.ts'

@@ -1,0 +1,242 @@
+/** The trigger, from the side of every client: `psql`, and connections that know nothing of Holdfast. */
+import assert from 'node:assert/strict'
+import { psql, type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
+import { fence } from '../../../test/guard-table.ts'
+import { type Fence, makeFence } from '../../core/fence.ts'
+import { formatFence } from '../../core/fence-text.ts'
+import { seededRandom } from '../../testing/seeded-random.ts'
+import { memoryGuard } from '../memory.ts'
+import { postgresGuard, showFence, tableFence, writeRefusalOf } from '../postgres.ts'
+
+describe.runIf(wanted('postgres'))('a fenced table', () => {
+  let server: Server
+  let pool: pg.Pool
+  const fenced = tableFence({ table: 'accounts', name: 'accounts' })
+  const byRow = tableFence({ table: 'public.accounts', name: 'account/', column: 'id' })
+
+  beforeAll(async () => {
+    server = await startPostgres()
+    pool = new pg.Pool({ connectionString: server.url, max: 6 })
+    await pool.query('CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL)')
+    await fenced.install(pool)
+  }, 60_000)
+  afterAll(async () => {
+    await pool.end()
+    await server.stop()
+  })
+  beforeEach(async () => {
+    await fenced.remove(pool)
+    await pool.query('TRUNCATE accounts')
+    await pool.query('INSERT INTO accounts VALUES (7, 100), (9, 0)')
+    for (const table of ['guards', 'guard_names', 'guard_issuers'])
+      await pool.query(`DELETE FROM holdfast.${table}`)
+    await fenced.install(pool)
+  })
+
+  const balance = async (id = 7) =>
+    (await pool.query('SELECT balance FROM accounts WHERE id = $1', [id])).rows[0]?.balance as number
+  const accounts = (token: bigint, grant?: string) => fence(token, 'accounts', grant)
+  const write = async (shown: string | null, statement = 'UPDATE accounts SET balance = 90 WHERE id = 7') => {
+    const client = await pool.connect()
+    try {
+      await client.query('BEGIN')
+      if (shown !== null) await client.query("SELECT set_config('holdfast.fence', $1, true)", [shown])
+      await client.query(statement)
+      await client.query('COMMIT')
+      return 'written'
+    } catch (error) {
+      await client.query('ROLLBACK')
+      const refusal = writeRefusalOf(error)
+      if (refusal === null) throw error
+      return refusal
+    } finally {
+      client.release()
+    }
+  }
+
+  test('psql writes with a current fence, and neither without one nor with a stale one', async () => {
+    const update = 'UPDATE accounts SET balance = balance - 10 WHERE id = 7'
+    const withFence = (each: Fence) =>
+      psql(server, `BEGIN; SET LOCAL holdfast.fence = '${formatFence(each)}'; ${update}; COMMIT`)
+    await assert.rejects(psql(server, update), /needs an exclusive fence/)
+    await withFence(accounts(5n))
+    assert.equal(await balance(), 90)
+    await assert.rejects(withFence(accounts(4n)), /token 4 was overtaken, the highest token seen is 5/)
+    await withFence(accounts(5n))
+    await withFence(accounts(6n))
+    assert.equal(await balance(), 70)
+  })
+
+  test('every kind of write is refused without a fence, and reads are not: it guards writes only', async () => {
+    for (const statement of [
+      'INSERT INTO accounts VALUES (1, 1)',
+      'INSERT INTO accounts VALUES (7, 1) ON CONFLICT (id) DO UPDATE SET balance = 1',
+      'UPDATE accounts SET balance = 1',
+      'DELETE FROM accounts',
+      'TRUNCATE accounts',
+      'WITH gone AS (DELETE FROM accounts RETURNING 1) SELECT count(*) FROM gone',
+    ])
+      assert.equal(await write(null, statement), 'missing', statement)
+    assert.equal(await balance(), 100)
+    assert.equal(fenced.guards, 'writes')
+  })
+
+  test('a fence for another name, a shared one, a forged text and a foreign issuer are refused', async () => {
+    assert.equal(await write(formatFence(fence(5n, 'other'))), 'missing')
+    assert.equal(await write(formatFence(makeFence({ ...accounts(5n), mode: 'shared' }))), 'missing')
+    for (const text of [
+      '5',
+      'hf1/i/accounts/exclusive/0/g',
+      'hf1/i/accounts/exclusive/9999999999999999999/g',
+      'x y',
+    ])
+      assert.equal(await write(text), 'invalid', text)
+    assert.equal(await write(''), 'missing')
+    assert.equal(await write(formatFence(accounts(5n))), 'written')
+    assert.equal(await write(formatFence(makeFence({ ...accounts(6n), issuer: 'other' }))), 'foreign')
+  })
+
+  test('T68 of two holders with one token the first passes, and the other never does', async () => {
+    assert.equal(await write(formatFence(accounts(5n, 'one'))), 'written')
+    assert.equal(await write(formatFence(accounts(5n, 'two'))), 'stale')
+    assert.equal(await write(formatFence(accounts(5n, 'one'))), 'written')
+  })
+
+  test('T42 the largest token is compared exactly', async () => {
+    const largest = 2n ** 63n - 1n
+    assert.equal(await write(formatFence(accounts(largest))), 'written')
+    assert.equal(await write(formatFence(accounts(largest - 1n))), 'stale')
+  })
+
+  test('issuers that are named are trusted, and no others', async () => {
+    const named = tableFence({ table: 'accounts', name: 'accounts', issuers: ["o'ne", 'tw\\"o'] })
+    await named.install(pool)
+    assert.equal(await write(formatFence(accounts(5n))), 'foreign')
+    assert.equal(await write(formatFence(makeFence({ ...accounts(5n), issuer: 'tw\\"o' }))), 'written')
+  })
+
+  test('G5 with `enter` in the same transaction: reads count too, and the fence is shown by itself', async () => {
+    const guard = postgresGuard({ client: pool })
+    await guard.run(accounts(5n), async (tx) => {
+      const { rows } = await tx.query('SELECT balance FROM accounts WHERE id = 7')
+      await tx.query('UPDATE accounts SET balance = $1 WHERE id = 7', [rows[0].balance - 10])
+    })
+    assert.equal(await balance(), 90)
+    await guard.run(accounts(6n), (tx) => tx.query('SELECT 1'))
+    assert.equal(await write(formatFence(accounts(5n))), 'stale')
+    // And the other way round: what the trigger has seen counts for the guard.
+    assert.equal(await write(formatFence(accounts(9n))), 'written')
+    await assert.rejects(
+      guard.run(accounts(8n), () => {}),
+      { code: 'FENCE_STALE' },
+    )
+  })
+
+  test('the fence is gone with its transaction, also on the same connection', async () => {
+    const single = new pg.Client({ connectionString: server.url })
+    await single.connect()
+    await single.query('BEGIN')
+    await showFence(single, accounts(5n))
+    await single.query('UPDATE accounts SET balance = 1 WHERE id = 7')
+    await single.query('COMMIT')
+    const after = single.query('UPDATE accounts SET balance = 2 WHERE id = 7')
+    await assert.rejects(after, (error) => writeRefusalOf(error) === 'missing')
+    await single.end()
+  })
+
+  test('row by row: each row needs the fence of its own name, and a moved one needs both', async () => {
+    await fenced.remove(pool)
+    await byRow.install(pool)
+    const shown = [fence(5n, 'account/7'), fence(6n, 'account/8')].map((each) => formatFence(each))
+    assert.equal(await write(shown[0] as string), 'written')
+    assert.equal(await write(shown[0] as string, 'UPDATE accounts SET balance = 5 WHERE id = 9'), 'missing')
+    assert.equal(await write(shown[0] as string, 'UPDATE accounts SET balance = 5'), 'missing')
+    const move = 'UPDATE accounts SET id = 8 WHERE id = 7'
+    assert.equal(await write(shown[0] as string, move), 'missing')
+    assert.equal(await write(shown.join(' '), move), 'written')
+    assert.equal(await write(shown[0] as string, 'INSERT INTO accounts VALUES (7, 1)'), 'written')
+    assert.equal(await write(shown.join(' '), 'TRUNCATE accounts'), 'missing')
+    assert.equal(
+      await write(formatFence(fence(4n, 'account/7')), 'DELETE FROM accounts WHERE id = 7'),
+      'stale',
+    )
+    await byRow.remove(pool)
+    assert.equal(await write(null), 'written')
+  })
+
+  test('a partition that is written directly is fenced with its table', async () => {
+    await pool.query(`
+      CREATE TABLE events (id int, at int) PARTITION BY RANGE (at);
+      CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (10)`)
+    await tableFence({ table: 'events', name: 'events' }).install(pool)
+    assert.equal(await write(null, 'INSERT INTO events_1 VALUES (1, 1)'), 'missing')
+    assert.equal(
+      await write(formatFence(fence(5n, 'events')), 'INSERT INTO events_1 VALUES (1, 1)'),
+      'written',
+    )
+  })
+
+  test('who writes the table needs no rights on the guard’s tables', async () => {
+    await pool.query('DROP ROLE IF EXISTS clerk')
+    await pool.query('CREATE ROLE clerk LOGIN; GRANT SELECT, UPDATE ON accounts TO clerk')
+    const clerk = new pg.Client({ connectionString: server.url.replace('postgres@', 'clerk@') })
+    await clerk.connect()
+    await clerk.query('BEGIN')
+    await clerk.query(`SET LOCAL holdfast.fence = '${formatFence(accounts(5n))}'`)
+    await clerk.query('UPDATE accounts SET balance = 1 WHERE id = 7')
+    await clerk.query('COMMIT')
+    await assert.rejects(clerk.query('SELECT * FROM holdfast.guard_names'), /permission denied/)
+    await clerk.end()
+    assert.equal(await balance(), 1)
+  })
+
+  test('G5 a stale writer that waits for the newer one is refused when that has committed', async () => {
+    const newer = await pool.connect()
+    await newer.query('BEGIN')
+    await newer.query("SELECT set_config('holdfast.fence', $1, true)", [formatFence(accounts(5n))])
+    await newer.query('UPDATE accounts SET balance = 50 WHERE id = 7')
+    const stale = write(formatFence(accounts(4n)))
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    await newer.query('COMMIT')
+    newer.release()
+    assert.equal(await stale, 'stale')
+    assert.equal(await balance(), 50)
+  })
+
+  test('G5 random fences are judged as by the rule that all guards share', async () => {
+    const random = seededRandom(7)
+    const reference = memoryGuard()
+    const postgres = postgresGuard({ client: pool })
+    const pick = (below: number) => Math.floor(random.fraction() * below)
+    const seen = new Set<string>()
+    for (let step = 0; step < 150; step++) {
+      const each = makeFence({
+        issuer: step > 0 && pick(12) === 0 ? 'other' : 'i',
+        name: 'accounts',
+        mode: 'exclusive',
+        token: BigInt(1 + Math.floor(step / 4) + pick(5)),
+        grant: `g${pick(2)}`,
+      })
+      const expected = await reference.run(each, () => 'written').catch((error) => error.code)
+      const codes = { written: 'written', stale: 'FENCE_STALE', foreign: 'FENCE_FOREIGN' }
+      const actual = codes[(await write(formatFence(each))) as keyof typeof codes]
+      seen.add(expected)
+      assert.equal(actual, expected, `step ${step}: ${formatFence(each)}`)
+      if (step % 20 !== 19) continue
+      const forgotten = [reference, postgres].map((one) => one.prune({ untouchedForMs: 0 }))
+      assert.equal(await forgotten[0], await forgotten[1])
+    }
+    assert.deepEqual(seen, new Set(['written', 'FENCE_STALE', 'FENCE_FOREIGN']))
+  })
+
+  test('what is printed is what is installed, and can be run again', async () => {
+    await fenced.remove(pool)
+    assert.equal(await write(null), 'written')
+    for (let time = 0; time < 2; time++) await pool.query(fenced.installSql)
+    assert.equal(await write(null), 'missing')
+    await pool.query(fenced.removeSql)
+    assert.equal(await write(null), 'written')
+  })
+})

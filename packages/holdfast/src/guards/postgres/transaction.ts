@@ -1,0 +1,110 @@
+/**
+ * One transaction of `run`, from its beginning to its end.
+ *
+ *   (none) ──BEGIN──▶ open ──pass: the fences are judged and remembered──▶ entered ──effect, COMMIT──▶ (none)
+ *                     open | entered ──anything thrown, ROLLBACK or the end of the connection──▶ (none)
+ *
+ * What may go wrong between its steps:
+ *   called off before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken
+ *     back, so the connection is given up, or rolls back as soon as it has its answer; the effect does not begin.
+ *   called off later: the effect is awaited, and then rolled back.
+ *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
+ *     So the transaction is asked who it is before it is committed.
+ *   the connection ends after COMMIT was sent: unknown, and said so.
+ */
+import {
+  conflictOf,
+  type NativeTransaction,
+  type PostgresDatabase,
+  type SqlRunner,
+  serverStateOf,
+  type TransactionOptions,
+  typedStep,
+} from '../../clients/postgres/index.ts'
+import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import type { Passed } from './store.ts'
+
+export interface TransactionTerms {
+  readonly database: PostgresDatabase
+  readonly isolation: TransactionOptions['isolation'] | undefined
+  readonly signal: AbortSignal | undefined
+  readonly sameTransaction: string
+}
+
+export async function transact<T>(
+  terms: TransactionTerms,
+  pass: (runner: SqlRunner) => Promise<Passed>,
+  effect: (runner: SqlRunner, native: NativeTransaction) => Promise<T>,
+): Promise<T> {
+  const { database, isolation, signal } = terms
+  let failedEffect: { readonly error: unknown } | undefined
+  let begun = false
+  const work = async (runner: SqlRunner, native: NativeTransaction): Promise<T> => {
+    const { transaction } = await typedStep(() => pass(runner))
+    signal?.throwIfAborted()
+    begun = true
+    let result: T
+    try {
+      result = await effect(runner, native)
+    } catch (error) {
+      failedEffect = { error }
+      throw error
+    }
+    signal?.throwIfAborted()
+    await assertSameTransaction(runner, terms.sameTransaction, transaction)
+    return result
+  }
+  const done = database.transaction(work, isolation === undefined ? {} : { isolation })
+  try {
+    return await unlessCalledOff(done, signal, () => !begun)
+  } catch (error) {
+    if (signal?.aborted && !begun) throw signal.reason
+    // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
+    if (failedEffect !== undefined) throw conflictOf(failedEffect.error) ?? failedEffect.error
+    throw conflictOf(error) ?? constraintIn(error) ?? error
+  }
+}
+
+async function assertSameTransaction(runner: SqlRunner, sql: string, transaction: string): Promise<void> {
+  try {
+    const [row] = await runner.query(sql, [transaction])
+    if (row?.[0] === 'true') return
+  } catch (error) {
+    if (serverStateOf(error) !== IN_FAILED_TRANSACTION) throw error
+    throw new InvalidArgumentError(
+      'effect',
+      'must not go on after an error of the database, which has undone the transaction: let it out, or use a savepoint.',
+      { cause: error },
+    )
+  }
+  throw new InvalidArgumentError(
+    'effect',
+    'must not end the transaction that it runs in: it was committed or rolled back before the effect returned, so what ' +
+      'came after was not guarded.',
+  )
+}
+
+const IN_FAILED_TRANSACTION = '25P02'
+
+/** A constraint that is checked at the commit is the effect's own mistake, and comes out as it is. */
+function constraintIn(error: unknown): unknown {
+  return isHoldfastError(error, 'BACKEND_UNAVAILABLE') && serverStateOf(error)?.startsWith('23')
+    ? error.cause
+    : undefined
+}
+
+/** Settles with `work`, or rejects as soon as the signal aborts while `applies`; `work` is left to itself then. */
+function unlessCalledOff<T>(
+  work: Promise<T>,
+  signal: AbortSignal | undefined,
+  applies: () => boolean,
+): Promise<T> {
+  if (signal === undefined) return work
+  return new Promise<T>((resolve, reject) => {
+    const onAbort = () => {
+      if (applies()) reject(signal.reason)
+    }
+    signal.addEventListener('abort', onAbort, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
+  })
+}

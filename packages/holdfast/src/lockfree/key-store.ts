@@ -1,0 +1,48 @@
+/** What a database does for `idempotent`. Each method is one atomic step, and makes one attempt. */
+
+export interface ClaimRequest {
+  readonly scope: string
+  readonly key: string
+  /** A digest; null if there is none. */
+  readonly payload: string | null
+  /** Secret. The same attempt may be sent again after a lost answer. */
+  readonly attempt: string
+  readonly ttlMs: number
+  readonly keepMs: number
+}
+
+export type ClaimAnswer =
+  /** The work is the caller's. `isTakeover`: somebody has begun it before, and did not finish. */
+  | { readonly kind: 'claimed'; readonly token: bigint; readonly isTakeover: boolean }
+  | { readonly kind: 'done' | 'failed'; readonly body: string }
+  /** Somebody is at it, for so long at most unless it is renewed. */
+  | { readonly kind: 'busy'; readonly leftMs: number }
+  /** The key belongs to another payload. */
+  | { readonly kind: 'reused' }
+
+export interface Claimed {
+  readonly scope: string
+  readonly key: string
+  readonly attempt: string
+}
+
+export interface Outcome {
+  readonly kind: 'done' | 'failed'
+  readonly body: string
+  readonly keepMs: number
+}
+
+export interface KeyStore<Tx> {
+  /** Whose tokens the claims have; after the first contact. */
+  issuer(): Promise<string>
+  claim(request: ClaimRequest): Promise<ClaimAnswer>
+  /** False: another has it, or its time is over. */
+  extend(claimed: Claimed, ttlMs: number): Promise<boolean>
+  /** Stores the outcome, also a second time; in the user's transaction if there is one. False: another has the claim. */
+  settle(claimed: Claimed, outcome: Outcome, tx?: Tx): Promise<boolean>
+  /** Gives the claim back without an outcome, if it is still this attempt's. */
+  abandon(claimed: Claimed): Promise<void>
+  /** Removes some of what has expired; how many. */
+  prune(): Promise<number>
+  close(): Promise<void>
+}

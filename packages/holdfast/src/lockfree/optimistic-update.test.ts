@@ -1,0 +1,204 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { reach, wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { libraries } from '../../test/postgres/clients.ts'
+import { type SqlTransaction, sqlRunnerOf } from '../clients/postgres/index.ts'
+import { ConflictError } from '../core/errors.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { optimisticUpdate } from './optimistic-update.ts'
+import { postgresRow } from './postgres.ts'
+import { sqliteRow } from './sqlite.ts'
+
+describe('optimisticUpdate', () => {
+  const row = { version: 1 }
+
+  test('the first write that changes the row ends it', async () => {
+    const answers = [false, 0, 0n, 1]
+    const outcome = await optimisticUpdate(
+      () => row,
+      () => answers.shift() ?? false,
+      { jitterMs: 0 },
+    )
+    assert.deepEqual(outcome, { kind: 'updated', row, attempts: 4 })
+  })
+
+  test('a conflict is told from absence: a row that is gone ends it at once', async () => {
+    assert.deepEqual(
+      await optimisticUpdate(
+        () => null,
+        () => assert.fail('nothing to write'),
+      ),
+      { kind: 'absent', attempts: 1 },
+    )
+    const reads = [row, undefined]
+    const outcome = await optimisticUpdate(
+      () => reads.shift(),
+      () => 0,
+      { jitterMs: 0 },
+    )
+    assert.deepEqual(outcome, { kind: 'absent', attempts: 2 })
+  })
+
+  test('after 3 retries it gives up with CONFLICT, and each pause is a random one of up to 100 ms', async () => {
+    const clock = createFakeClock()
+    const fractions = [0.999, 0.5, 0]
+    const random = {
+      id: () => 'x',
+      fraction: () => fractions.shift() ?? assert.fail('more pauses than retries'),
+    }
+    let writes = 0
+    const startMs = clock.monotonicMs()
+    const run = optimisticUpdate(
+      () => row,
+      () => {
+        writes++
+        return false
+      },
+      { clock, random },
+    )
+    const failed = assert.rejects(run, { code: 'CONFLICT', retryable: true })
+    await clock.advance(1_000)
+    await failed
+    assert.equal(writes, 4)
+    assert.ok(clock.monotonicMs() - startMs >= 149.9)
+  })
+
+  test('what the database calls a conflict is tried again; any other error comes out, because it may be applied', async () => {
+    const conflicts = [
+      Object.assign(new Error('serialize'), { code: '40001' }),
+      Object.assign(new Error('deadlock'), { code: '40P01' }),
+      Object.assign(new Error('snapshot'), { errcode: 517 }),
+      new ConflictError('Others.'),
+    ]
+    let attempts = 0
+    const throwing = (errors: unknown[]) =>
+      optimisticUpdate(
+        () => row,
+        (_row, attempt) => {
+          attempts = attempt
+          const error = errors[attempt - 1]
+          if (error !== undefined) throw error
+          return 1
+        },
+        { jitterMs: 0, retries: 10 },
+      )
+    assert.equal((await throwing(conflicts)).attempts, 5)
+    const reset = new Error('connection reset')
+    await assert.rejects(throwing([reset]), reset)
+    assert.equal(attempts, 1)
+  })
+
+  test('G11 a signal ends it with its reason, also during a pause', async () => {
+    const clock = createFakeClock()
+    const controller = new AbortController()
+    const reason = new Error('called off')
+    const run = optimisticUpdate(
+      () => row,
+      () => 0,
+      { clock, signal: controller.signal },
+    )
+    const ended = assert.rejects(run, reason)
+    await clock.advance(0)
+    controller.abort(reason)
+    await ended
+    assert.equal(clock.pendingTimers, 0)
+  })
+
+  test('arguments and answers that make no sense are refused', async () => {
+    const write = () => 1
+    for (const call of [
+      () => optimisticUpdate(5 as never, write),
+      () => optimisticUpdate(() => row, undefined as never),
+      () => optimisticUpdate(() => row, write, { retries: -1 }),
+      () => optimisticUpdate(() => row, write, { retrys: 1 } as never),
+      () => optimisticUpdate(() => row, (() => undefined) as never),
+      () => optimisticUpdate(() => row, (() => ({ rowCount: 1 })) as never),
+      () =>
+        optimisticUpdate(
+          () => row,
+          () => 2,
+        ),
+    ])
+      await assert.rejects(call, { code: 'INVALID_ARGUMENT' })
+  })
+})
+
+const buy = (stock: {
+  read(): Promise<{ values: Record<'units', unknown>; version: bigint } | null>
+  write(version: bigint, changes: { units: number }): Promise<number>
+}) =>
+  optimisticUpdate(
+    () => stock.read(),
+    ({ values, version }) => {
+      if (Number(values.units) < 1) throw new Error('sold out')
+      return stock.write(version, { units: Number(values.units) - 1 })
+    },
+    { retries: 50, jitterMs: 20 },
+  )
+
+async function tenBuyersOneUnit(stocks: Parameters<typeof buy>[0][]): Promise<void> {
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: 10 }, (_, at) => buy(stocks[at % stocks.length] as Parameters<typeof buy>[0])),
+  )
+  assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 1)
+  for (const each of outcomes) if (each.status === 'rejected') assert.match(String(each.reason), /sold out/)
+  const left = await stocks[0]?.read()
+  assert.equal(Number(left?.values.units), 0)
+}
+
+describe('a row of SQLite with a version', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-row-'))
+  afterAll(() => rmSync(folder, { recursive: true }))
+
+  test('ten buyers, one unit: one gets it', async () => {
+    const open = () => {
+      const database = new DatabaseSync(join(folder, 'stock.db'))
+      database.exec(
+        'CREATE TABLE IF NOT EXISTS stock (sku INTEGER PRIMARY KEY, units INTEGER, version INTEGER)',
+      )
+      return database
+    }
+    const databases = [open(), open(), open()]
+    databases[0]?.exec('INSERT INTO stock VALUES (42, 1, 9007199254740993)')
+    const stocks = databases.map((database) =>
+      sqliteRow({ database, table: 'stock', key: { sku: 42 }, columns: ['units'] }),
+    )
+    await tenBuyersOneUnit(stocks)
+    assert.equal((await stocks[0]?.read())?.version, 9_007_199_254_740_994n, 'T42')
+    for (const database of databases) database.close()
+  })
+})
+
+describe.runIf(wanted('postgres')).each(libraries)(
+  'a row of PostgreSQL with a version, by $name',
+  (library) => {
+    let server: Awaited<ReturnType<typeof reach>>
+    beforeAll(async () => {
+      server = await reach('postgres')
+    }, 60_000)
+    afterAll(() => server.stop())
+
+    test('ten buyers, one unit: one gets it; who comes for another row is told that there is none', async () => {
+      const opened = [library.open(server.url, { max: 3 }), library.open(server.url, { max: 3 })]
+      const [one] = opened
+      const tx = one?.client as unknown as SqlTransaction
+      await sqlRunnerOf(tx).query('DROP TABLE IF EXISTS versioned_stock')
+      await sqlRunnerOf(tx).query(
+        'CREATE TABLE versioned_stock (sku int PRIMARY KEY, units int, version bigint)',
+      )
+      await sqlRunnerOf(tx).query('INSERT INTO versioned_stock VALUES (42, 1, 9007199254740993)')
+      const stocks = opened.map(({ client }) =>
+        postgresRow({ client, table: 'versioned_stock', key: { sku: 42 }, columns: ['units'] }),
+      )
+      await tenBuyersOneUnit(stocks)
+      assert.equal((await stocks[0]?.read())?.version, 9_007_199_254_740_994n, 'T42')
+      const absent = postgresRow({ tx, table: 'versioned_stock', key: { sku: 1 }, columns: ['units'] })
+      assert.equal((await buy(absent)).kind, 'absent')
+      for (const each of opened) await each[Symbol.asyncDispose]()
+    })
+  },
+)

@@ -1,0 +1,64 @@
+/** What makes two requests the same, and how results are stored. */
+import { createHash } from 'node:crypto'
+import { limits } from '../core/defaults.ts'
+import { InvalidArgumentError } from '../core/errors.ts'
+import { checkName, utf8Length } from '../core/names.ts'
+
+/** Null: there is no payload. Objects with the same members in another order are the same. */
+export function payloadDigest(payload: unknown): string | null {
+  if (payload === undefined) return null
+  const hash = createHash('sha256')
+  if (payload instanceof Uint8Array) return hash.update('bytes:').update(payload).digest('base64url')
+  return hash.update('json:').update(canonicalJson(payload)).digest('base64url')
+}
+
+function canonicalJson(payload: unknown): string {
+  let text: string | undefined
+  try {
+    text = JSON.stringify(payload, (_, value: unknown) =>
+      typeof value === 'object' && value !== null && !Array.isArray(value)
+        ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
+        : value,
+    )
+  } catch (cause) {
+    throw new InvalidArgumentError('payload', 'must be what JSON can express, or bytes.', { cause })
+  }
+  if (text === undefined)
+    throw new InvalidArgumentError('payload', 'must be what JSON can express, or bytes.')
+  return text
+}
+
+/** JSON escapes what a database could not store in a text. */
+export function toJson(argument: string, value: unknown): string {
+  let text: string | undefined
+  try {
+    text = JSON.stringify({ value })
+  } catch (cause) {
+    throw new InvalidArgumentError(argument, 'must be what JSON can express, to be stored.', { cause })
+  }
+  const bytes = utf8Length(text)
+  if (bytes > limits.storedBytes)
+    throw new InvalidArgumentError(
+      argument,
+      `must have at most ${limits.storedBytes} bytes as JSON, to be stored; it has ${bytes}.`,
+    )
+  return text
+}
+
+export function fromJson(text: string): unknown {
+  return (JSON.parse(text) as { value?: unknown }).value
+}
+
+/** A name for a fence, from parts of which the last may be any text. */
+export function resourceName(...parts: readonly [...string[], string]): string {
+  const name = parts.join('/')
+  try {
+    return checkName(name)
+  } catch {
+    // It is too long, or not a name; the digest of it is one, and as different from others as it is.
+    const digest = createHash('sha256')
+      .update(String(parts.at(-1)))
+      .digest('base64url')
+    return [...parts.slice(0, -1), `sha256:${digest}`].join('/')
+  }
+}

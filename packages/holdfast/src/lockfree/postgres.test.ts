@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict'
+import { type PooledPostgres, startPooledPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { type IdempotentWorld, idempotentCases } from '../../test/idempotent-suite.ts'
+import { libraries, type OpenedClient } from '../../test/postgres/clients.ts'
+import { inTransaction } from '../../test/postgres/guard-world.ts'
+import { sharedDatabase } from '../clients/postgres/index.ts'
+import { PostgresKeys } from './postgres/keys.ts'
+import { postgresIdempotent, type SqlTransaction } from './postgres.ts'
+
+describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on PostgreSQL', () => {
+  let server: PooledPostgres
+  let operator: pg.Pool
+  beforeAll(async () => {
+    server = await startPooledPostgres()
+    operator = new pg.Pool({ connectionString: server.postgres.url, max: 2 })
+  }, 60_000)
+  afterAll(async () => {
+    await operator.end()
+    await server.stop()
+  })
+
+  test('G13 T31 a claim is prolonged while it lasts and is its attempt’s, and never revived', async () => {
+    const keys = new PostgresKeys(sharedDatabase(operator), 'holdfast', true)
+    const request = {
+      scope: 's',
+      key: 'prolonged',
+      payload: null,
+      attempt: 'a',
+      ttlMs: 60_000,
+      keepMs: 60_000,
+    }
+    const left = async () => {
+      const answer = await keys.claim({ ...request, attempt: 'b' })
+      return answer.kind === 'busy' ? answer.leftMs : 0
+    }
+    assert.equal((await keys.claim(request)).kind, 'claimed')
+    assert.equal((await keys.claim(request)).kind, 'claimed', 'idempotent in the attempt')
+    assert.ok((await left()) <= 60_000)
+    assert.equal(await keys.extend(request, 600_000), true)
+    assert.ok((await left()) > 60_000)
+    assert.equal(await keys.extend({ ...request, attempt: 'b' }, 600_000), false)
+    await operator.query("UPDATE holdfast.idempotency SET lease_until = now() - interval '1 ms'")
+    assert.equal(await keys.extend(request, 600_000), false)
+    assert.deepEqual(await keys.settle(request, { kind: 'done', body: '{}', keepMs: 1 }), true)
+  })
+
+  test('T67 tokens are in the order of claims, through claims that are given back', async () => {
+    const keys = new PostgresKeys(sharedDatabase(operator), 'holdfast', true)
+    const seen: bigint[] = []
+    const claimAndGiveBack = async (attempt: string) => {
+      for (let round = 0; round < 25; ) {
+        const request = { scope: 's', key: 'order', payload: null, attempt, ttlMs: 60_000, keepMs: 1 }
+        const answer = await keys.claim(request)
+        if (answer.kind !== 'claimed') continue
+        round++
+        seen.push(answer.token)
+        await keys.abandon(request)
+      }
+    }
+    await Promise.all(['a', 'b', 'c'].map(claimAndGiveBack))
+    assert.equal(seen.length, 75)
+    assert.deepEqual(
+      seen,
+      seen.toSorted((a, b) => Number(a - b)),
+    )
+  })
+
+  test('a server whose default is SERIALIZABLE only makes callers look again', async () => {
+    const url = new URL(server.postgres.url)
+    url.searchParams.set('options', '-c default_transaction_isolation=serializable')
+    const pools = [1, 2, 3].map(() => new pg.Pool({ connectionString: url.href, max: 2 }))
+    let works = 0
+    const calls = Array.from({ length: 18 }, (_, at) =>
+      postgresIdempotent({ client: pools[at % 3] as pg.Pool })(
+        { scope: 's', key: 'serializable' },
+        () => ++works,
+      ),
+    )
+    assert.deepEqual(new Set(await Promise.all(calls)), new Set([1]))
+    for (const each of pools) await each.end()
+  })
+
+  for (const [library, way] of [
+    [libraries[0], 'directly'],
+    [libraries[1], 'through a pooler'],
+  ] as const)
+    describe(`${library?.name} ${way}`, () => {
+      let opened: OpenedClient[]
+      let world: IdempotentWorld<SqlTransaction>
+      beforeAll(() => {
+        const url = way === 'directly' ? server.postgres.url : server.url
+        opened = [1, 2, 3].map(() => library?.open(url, { max: 3 }) as OpenedClient)
+        const direct = library?.open(server.postgres.url, { max: 2 }) as OpenedClient
+        opened.push(direct)
+        world = {
+          clients: opened.map(({ client }) => postgresIdempotent({ client })),
+          async expire(scope, key, what) {
+            await operator.query(
+              `UPDATE holdfast.idempotency SET lease_until = CASE WHEN $3 THEN now() - interval '1 s' ELSE lease_until END,
+                expires_at = CASE WHEN $3 THEN expires_at ELSE now() - interval '1 s' END WHERE scope = $1 AND key = $2`,
+              [scope, key, what === 'claim'],
+            )
+          },
+          transaction: (body) => inTransaction(direct.client, body),
+          program: `
+            import pg from 'pg'
+            const { postgresIdempotent } = await load('src/lockfree/postgres.ts')
+            const idempotent = postgresIdempotent({ client: new pg.Pool({ connectionString: ${JSON.stringify(url)} }) })`,
+        }
+      })
+      afterAll(async () => {
+        for (const each of opened) await each[Symbol.asyncDispose]()
+      })
+
+      idempotentCases(() => world)
+    })
+})

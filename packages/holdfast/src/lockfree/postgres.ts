@@ -1,0 +1,117 @@
+/** Ways without a lock, on PostgreSQL. They work behind a pooler in transaction mode. */
+import {
+  checkIdentifier,
+  DEFAULT_SCHEMA,
+  type PostgresClient,
+  type SqlTransaction,
+  sharedDatabase,
+  tablesSql,
+} from '../clients/postgres/index.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
+import { defaults, limits } from '../core/defaults.ts'
+import { InvalidArgumentError } from '../core/errors.ts'
+import { type Random, systemRandom } from '../core/ids.ts'
+import { checkName, checkText } from '../core/names.ts'
+import { checkKnownOptions, checkNumber } from '../core/options.ts'
+import { createIdempotent, type Idempotent } from './idempotent.ts'
+import { type Jobs, PostgresJobs } from './postgres/jobs.ts'
+import { jobTables } from './postgres/jobs-sql.ts'
+import { PostgresKeys } from './postgres/keys.ts'
+import { keyTables } from './postgres/keys-sql.ts'
+
+export type {
+  CustomTransaction,
+  DrizzleTransaction,
+  KyselyTransaction,
+  Parameter,
+  PgPool,
+  PgTransaction,
+  PostgresClient,
+  PostgresJs,
+  SqlTransaction,
+} from '../clients/postgres/index.ts'
+export type {
+  Idempotent,
+  IdempotentContext,
+  IdempotentOptions,
+  IdempotentRequest,
+} from './idempotent.ts'
+export type {
+  AddJobOptions,
+  ClaimedJob,
+  ClaimJobsOptions,
+  DeadJob,
+  JobCounts,
+  Jobs,
+} from './postgres/jobs.ts'
+export { type PostgresRowOptions, postgresRow } from './postgres/row.ts'
+export type { ReadRow, RowShape, VersionedRow } from './versioned-row.ts'
+
+export interface PostgresLockfreeOptions {
+  /** A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours. */
+  readonly client: PostgresClient
+  /** Where the tables are. Default `holdfast`. */
+  readonly schema?: string
+  /** Whether they may be created. Default: true. `postgresLockfreeSchema()` has the SQL. */
+  readonly createSchema?: boolean
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+/**
+ * ```ts
+ * const idempotent = postgresIdempotent({ client: pool })
+ * const receipt = await idempotent({ scope: 'payments', key, payload: order }, ({ fence }) => charge(order, fence))
+ * ```
+ */
+export function postgresIdempotent(options: PostgresLockfreeOptions): Idempotent<SqlTransaction> {
+  const { database, schema, create, clock, random } = check('postgresIdempotent options', options, [])
+  return createIdempotent(new PostgresKeys(database, schema, create), { clock, random })
+}
+
+export interface PostgresJobsOptions extends PostgresLockfreeOptions {
+  readonly queue: string
+  /** For how long completed jobs, and so their keys, are kept. Default a day. */
+  readonly keepMs?: number
+}
+
+/**
+ * ```ts
+ * const jobs = postgresJobs<{ to: string }>({ client: pool, queue: 'mail' })
+ * await jobs.add({ to: 'ada@example.com' })
+ * for (const job of await jobs.claimJobs({ limit: 10 })) {
+ *   await send(job.payload, job.signal)
+ *   await job.complete()
+ * }
+ * ```
+ */
+export function postgresJobs<Payload = unknown>(options: PostgresJobsOptions): Jobs<Payload> {
+  const parts = check('postgresJobs options', options, ['queue', 'keepMs'])
+  const { queue, keepMs = defaults.jobKeepMs } = options
+  return new PostgresJobs<Payload>({
+    ...parts,
+    queue: checkName(checkText('queue', queue, limits.namespaceBytes), 'queue'),
+    keepMs: checkNumber('keepMs', keepMs, { min: 0, max: 1e13 }),
+  })
+}
+
+/** The SQL that creates the tables, for those who apply migrations themselves. */
+export function postgresLockfreeSchema(options: { readonly schema?: string } = {}): string {
+  checkKnownOptions('postgresLockfreeSchema options', options, ['schema'])
+  const schema = checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA)
+  return [keyTables, jobTables].map((part) => tablesSql(part, schema)).join('\n')
+}
+
+function check(argument: string, options: PostgresLockfreeOptions, own: readonly string[]) {
+  if (options === undefined) throw new InvalidArgumentError(argument, 'must be given.')
+  checkKnownOptions(argument, options, ['client', 'schema', 'createSchema', 'clock', 'random', ...own])
+  const { clock = systemClock, random = systemRandom, createSchema: create = true } = options
+  if (typeof create !== 'boolean') throw new InvalidArgumentError('createSchema', 'must be true or false.')
+  return {
+    database: sharedDatabase(options.client),
+    schema: checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA),
+    create,
+    clock,
+    random,
+  }
+}

@@ -1,0 +1,80 @@
+/** The table of jobs, and its statements. */
+import type { TablePart } from '../../clients/postgres/index.ts'
+
+export const jobTables: TablePart = {
+  part: 'jobs',
+  version: 1,
+  printedBy: 'postgresLockfreeSchema()',
+  sql: (s) => `
+CREATE TABLE IF NOT EXISTS ${s}.jobs (
+  id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue        text COLLATE "C" NOT NULL,
+  key          text COLLATE "C",
+  body         text NOT NULL,
+  state        text NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'done')),
+  visible_at   timestamptz NOT NULL,
+  attempts     integer NOT NULL DEFAULT 0,
+  max_attempts integer NOT NULL,
+  attempt      text COLLATE "C",
+  token        bigint,
+  last_error   text,
+  done_at      timestamptz,
+  UNIQUE (queue, key)
+);
+CREATE INDEX IF NOT EXISTS jobs_ready ON ${s}.jobs (queue, visible_at) WHERE state = 'ready';
+CREATE INDEX IF NOT EXISTS jobs_done ON ${s}.jobs (done_at) WHERE state = 'done';
+CREATE SEQUENCE IF NOT EXISTS ${s}.job_tokens CACHE 1;
+`,
+}
+
+/** As text: `statement_timestamp()` where an index is to be used; it is never later than now, and so errs by waiting. */
+export function jobStatements(s: string) {
+  const own = 'id = $1::text::bigint AND attempt = $2::text'
+  const ms = (place: string) => `${place}::text::double precision * interval '1 millisecond'`
+  return {
+    add: `
+      INSERT INTO ${s}.jobs (queue, key, body, visible_at, max_attempts)
+      VALUES ($1::text, $2::text, $3::text, clock_timestamp() + ${ms('$4')}, $5::text::integer)
+      ON CONFLICT (queue, key) DO NOTHING RETURNING id::text`,
+    // The rows are locked, and judged again, before anything is drawn or written.
+    claim: `
+      WITH due AS (
+        SELECT id FROM ${s}.jobs
+        WHERE queue = $1::text AND state = 'ready' AND visible_at <= statement_timestamp() AND attempts < max_attempts
+        ORDER BY visible_at, id LIMIT $2::text::integer FOR UPDATE SKIP LOCKED)
+      UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = $3::text, token = nextval('${s}.job_tokens'),
+        visible_at = clock_timestamp() + ${ms('$4')}
+      FROM due WHERE j.id = due.id
+      RETURNING j.id::text, j.key, j.body, j.attempts::text, j.max_attempts::text, j.token::text`,
+    extend: `
+      UPDATE ${s}.jobs SET visible_at = clock_timestamp() + ${ms('$3')}
+      WHERE ${own} AND state = 'ready' RETURNING 1`,
+    complete: `
+      UPDATE ${s}.jobs SET state = 'done', done_at = coalesce(done_at, clock_timestamp()), last_error = NULL
+      WHERE ${own} RETURNING 1`,
+    // The attempt is given up with it: whoever had it cannot complete the job any more.
+    fail: `
+      UPDATE ${s}.jobs SET attempt = NULL, last_error = $3::text, visible_at = clock_timestamp() + ${ms('$4')}
+      WHERE ${own} AND state = 'ready' RETURNING 1`,
+    count: `
+      SELECT count(*) FILTER (WHERE state = 'ready' AND attempts < max_attempts AND visible_at <= now())::text,
+        count(*) FILTER (WHERE state = 'ready' AND visible_at > now())::text,
+        count(*) FILTER (WHERE state = 'ready' AND attempts >= max_attempts AND visible_at <= now())::text,
+        count(*) FILTER (WHERE state = 'done')::text
+      FROM ${s}.jobs WHERE queue = $1::text`,
+    dead: `
+      SELECT id::text, key, body, attempts::text, last_error FROM ${s}.jobs
+      WHERE queue = $1::text AND state = 'ready' AND attempts >= max_attempts AND visible_at <= statement_timestamp()
+      ORDER BY id LIMIT $2::text::integer`,
+    revive: `
+      UPDATE ${s}.jobs SET attempts = 0, attempt = NULL, visible_at = clock_timestamp()
+      WHERE queue = $1::text AND id = $2::text::bigint AND state = 'ready' AND attempts >= max_attempts
+        AND visible_at <= clock_timestamp() RETURNING 1`,
+    prune: `
+      WITH old AS (
+        SELECT id FROM ${s}.jobs WHERE state = 'done' AND done_at <= statement_timestamp() - ${ms('$1')}
+        ORDER BY done_at LIMIT 1000 FOR UPDATE SKIP LOCKED),
+      gone AS (DELETE FROM ${s}.jobs j USING old WHERE j.id = old.id RETURNING 1)
+      SELECT count(*)::text FROM gone`,
+  }
+}

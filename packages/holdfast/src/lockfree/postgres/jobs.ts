@@ -1,0 +1,328 @@
+/**
+ * Jobs that several workers take from one table, each job to one worker at a time.
+ *
+ *   ready ──claimJobs: hidden for visibilityMs, attempts + 1, a new attempt and a higher token──▶ claimed
+ *   claimed ──complete, by the attempt that has it──▶ done ──keepMs──▶ (no row)
+ *   claimed ──fail, by the attempt that has it──▶ ready, later
+ *   claimed ──visibilityMs over──▶ ready; after maxAttempts: dead, until somebody revives it
+ *
+ * What may go wrong between its steps: claim · work · complete
+ *   two workers claim at once: SKIP LOCKED passes over what the other is taking, and what it has taken is judged again
+ *     under the row's lock.
+ *   the answer to the claim is lost: the jobs are hidden, and come back when their time is over. That costs an attempt.
+ *   a crash or a pause past the time: another worker gets the job. The slow one's `signal` aborts, guards refuse its
+ *     fence once the other has been there, and it cannot complete, fail or prolong the job any more (LEASE_LOST):
+ *     the row has another attempt.
+ *   done too late, but nobody has claimed it since: it counts. The work is done, and nobody else is at it.
+ *   the answer to the completion is lost: it can be repeated, and says the truth, because the row stays for a while.
+ *   a crash after the work and before the completion: the work is done again. For work within this database there is no
+ *     such moment: `complete({ tx })` is part of the transaction that does the work.
+ */
+
+import type { PostgresDatabase, Row } from '../../clients/postgres/index.ts'
+import {
+  type Parameter,
+  quoteIdentifier,
+  type SqlTransaction,
+  sqlRunnerOf,
+} from '../../clients/postgres/index.ts'
+import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
+import { defaults, limits } from '../../core/defaults.ts'
+import { InvalidArgumentError, LeaseLostError } from '../../core/errors.ts'
+import { type Fence, makeFence } from '../../core/fence.ts'
+import { newAttempt, publicIdOf, type Random } from '../../core/ids.ts'
+import { checkText } from '../../core/names.ts'
+import { checkInteger, checkKnownOptions, checkNumber } from '../../core/options.ts'
+import { KeptClaim } from '../kept-claim.ts'
+import { fromJson, resourceName, toJson } from '../payload.ts'
+import { jobStatements, jobTables } from './jobs-sql.ts'
+import { Part } from './part.ts'
+
+export interface AddJobOptions {
+  /** A job with a key that the queue has seen (and not forgotten, see `keepMs`) is not added again. */
+  readonly key?: string
+  /** Nobody gets it before. Default 0. */
+  readonly delayMs?: number
+  /** How often it is given out at most. Default 5. */
+  readonly maxAttempts?: number
+  /** Adds it in a transaction of yours. The tables must exist then: `await jobs.ready()`. */
+  readonly tx?: SqlTransaction
+}
+
+export interface ClaimJobsOptions {
+  /** At most so many. Default 1. */
+  readonly limit?: number
+  /** For how long they are hidden from others. Default 30 s. */
+  readonly visibilityMs?: number
+}
+
+export interface ClaimedJob<Payload> {
+  readonly id: string
+  readonly key: string | null
+  readonly payload: Payload
+  /** How often it has been given out, this time included. */
+  readonly attempts: number
+  readonly maxAttempts: number
+  /** A proof for guards: whoever gets the job next has a higher token. */
+  readonly fence: Fence
+  /** Aborts when the time is over, or somebody else has it. */
+  readonly signal: AbortSignal
+  readonly remainingMs: number
+  /** Hides it for `visibilityMs` from now. @throws LeaseLostError */
+  extend(visibilityMs?: number): Promise<void>
+  /** It is done. In a transaction of yours, it is done if that is committed. @throws LeaseLostError */
+  complete(options?: { readonly tx?: SqlTransaction }): Promise<void>
+  /** Gives it back, for another attempt after `retryAfterMs` (default at once). @throws LeaseLostError */
+  fail(error?: unknown, options?: { readonly retryAfterMs?: number }): Promise<void>
+}
+
+export interface DeadJob {
+  readonly id: string
+  readonly key: string | null
+  readonly payload: unknown
+  readonly attempts: number
+  readonly lastError: string | null
+}
+
+export interface JobCounts {
+  readonly ready: number
+  /** Claimed by somebody, or added for later. */
+  readonly hidden: number
+  /** Given out `maxAttempts` times, and not completed. */
+  readonly dead: number
+  readonly done: number
+}
+
+export interface Jobs<Payload = unknown> {
+  readonly queue: string
+  /** Makes the tables, if need be. Every other call does so too, but for those in a transaction of yours. */
+  ready(): Promise<void>
+  /** The id of the job; null if there is one with this key already. */
+  add(payload: Payload, options?: AddJobOptions): Promise<string | null>
+  /** The oldest that are due, none of which anybody else has; an empty list if there are none. */
+  claimJobs(options?: ClaimJobsOptions): Promise<readonly ClaimedJob<Payload>[]>
+  count(): Promise<JobCounts>
+  dead(options?: { readonly limit?: number }): Promise<readonly DeadJob[]>
+  /** Gives a dead job all its attempts again; false if it is not dead. */
+  revive(id: string): Promise<boolean>
+  /** Removes completed jobs that are older than `keepMs`; how many. `claimJobs` does so now and then. */
+  prune(): Promise<number>
+}
+
+export interface JobParts {
+  readonly database: PostgresDatabase
+  readonly schema: string
+  readonly create: boolean
+  readonly queue: string
+  readonly keepMs: number
+  readonly clock: Clock
+  readonly random: Random
+}
+
+const PRUNING_INTERVAL_MS = 600_000
+
+export class PostgresJobs<Payload> implements Jobs<Payload> {
+  readonly queue: string
+  readonly #parts: JobParts
+  readonly #part: Part
+  readonly #sql: ReturnType<typeof jobStatements>
+  #prunedMs = Number.NEGATIVE_INFINITY
+
+  constructor(parts: JobParts) {
+    const { database, schema, create } = parts
+    this.queue = parts.queue
+    this.#parts = parts
+    this.#part = new Part(database, jobTables, schema, create)
+    this.#sql = jobStatements(quoteIdentifier(schema))
+  }
+
+  async ready(): Promise<void> {
+    await this.#part.origin()
+  }
+
+  async add(payload: Payload, options: AddJobOptions = {}): Promise<string | null> {
+    checkKnownOptions('options', options, ['key', 'delayMs', 'maxAttempts', 'tx'])
+    const { key, delayMs = 0, maxAttempts = defaults.jobMaxAttempts, tx } = options
+    const parameters = [
+      this.queue,
+      key === undefined ? null : checkText('key', key, limits.nameBytes),
+      toJson('payload', payload),
+      String(checkNumber('delayMs', delayMs, { min: 0, max: 1e13 })),
+      String(checkInteger('maxAttempts', maxAttempts, { min: 1, max: 1_000_000 })),
+    ]
+    const [row] = await this.#query('add', parameters, tx)
+    return row === undefined ? null : String(row[0])
+  }
+
+  async claimJobs(options: ClaimJobsOptions = {}): Promise<readonly ClaimedJob<Payload>[]> {
+    checkKnownOptions('options', options, ['limit', 'visibilityMs'])
+    const limit = checkInteger('limit', options.limit ?? 1, { min: 1, max: 10_000 })
+    const visibilityMs = checkVisibility(options.visibilityMs ?? defaults.jobVisibilityMs)
+    await this.#pruneIfDue()
+    const { clock, random } = this.#parts
+    const origin = await this.#part.origin()
+    const attempt = newAttempt(random)
+    const since = instantOf(clock)
+    const rows = await this.#query('claim', [this.queue, String(limit), attempt, String(visibilityMs)])
+    return rows.map(
+      (row) =>
+        new PostgresJob<Payload>(this.#access(), this.queue, origin, attempt, since, visibilityMs, row),
+    )
+  }
+
+  async count(): Promise<JobCounts> {
+    const [row = []] = await this.#query('count', [this.queue])
+    const [ready = 0, hidden = 0, dead = 0, done = 0] = row.map(Number)
+    return { ready, hidden, dead, done }
+  }
+
+  async dead(options: { readonly limit?: number } = {}): Promise<readonly DeadJob[]> {
+    checkKnownOptions('options', options, ['limit'])
+    const limit = checkInteger('limit', options.limit ?? 100, { min: 1, max: 10_000 })
+    const rows = await this.#query('dead', [this.queue, String(limit)])
+    return rows.map(([id, key, body, attempts, lastError]) => ({
+      id: String(id),
+      key: key as string | null,
+      payload: fromJson(String(body)),
+      attempts: Number(attempts),
+      lastError: lastError as string | null,
+    }))
+  }
+
+  async revive(id: string): Promise<boolean> {
+    if (typeof id !== 'string' || !/^[0-9]{1,18}$/.test(id))
+      throw new InvalidArgumentError('id', 'must be the id of a job.')
+    return (await this.#query('revive', [this.queue, id])).length === 1
+  }
+
+  async prune(): Promise<number> {
+    const [row] = await this.#query('prune', [String(this.#parts.keepMs)])
+    return Number(row?.[0])
+  }
+
+  #access(): Access {
+    return { clock: this.#parts.clock, query: (name, parameters, tx) => this.#query(name, parameters, tx) }
+  }
+
+  #query(
+    name: keyof ReturnType<typeof jobStatements>,
+    parameters: readonly Parameter[],
+    tx?: SqlTransaction,
+  ): Promise<readonly Row[]> {
+    return this.#part.query(this.#sql[name], parameters, tx === undefined ? undefined : sqlRunnerOf(tx))
+  }
+
+  async #pruneIfDue(): Promise<void> {
+    const nowMs = this.#parts.clock.monotonicMs()
+    if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
+    this.#prunedMs = nowMs
+    // What could not be removed does not count, and is removed another time.
+    await this.prune().catch(() => 0)
+  }
+}
+
+interface Access {
+  readonly clock: Clock
+  readonly query: (
+    name: 'extend' | 'complete' | 'fail',
+    parameters: readonly Parameter[],
+    tx?: SqlTransaction,
+  ) => Promise<readonly Row[]>
+}
+
+class PostgresJob<Payload> implements ClaimedJob<Payload> {
+  readonly id: string
+  readonly key: string | null
+  readonly payload: Payload
+  readonly attempts: number
+  readonly maxAttempts: number
+  readonly fence: Fence
+  readonly #access: Access
+  readonly #attempt: string
+  readonly #kept: KeptClaim
+  readonly #visibilityMs: number
+
+  constructor(
+    access: Access,
+    queue: string,
+    origin: string,
+    attempt: string,
+    since: Instant,
+    visibilityMs: number,
+    row: Row,
+  ) {
+    const [id, key, body, attempts, maxAttempts, token] = row
+    this.id = String(id)
+    this.key = key as string | null
+    this.payload = fromJson(String(body)) as Payload
+    this.attempts = Number(attempts)
+    this.maxAttempts = Number(maxAttempts)
+    const resource = resourceName('jobs', queue, this.id)
+    this.fence = makeFence({
+      issuer: `jobs:${origin}`,
+      name: resource,
+      mode: 'exclusive',
+      token: BigInt(String(token)),
+      grant: publicIdOf(attempt),
+    })
+    this.#access = access
+    this.#attempt = attempt
+    this.#visibilityMs = visibilityMs
+    this.#kept = new KeptClaim({ clock: access.clock, resource, since, ttlMs: visibilityMs })
+  }
+
+  get signal(): AbortSignal {
+    return this.#kept.signal
+  }
+
+  get remainingMs(): number {
+    return this.#kept.remainingMs
+  }
+
+  async extend(visibilityMs = this.#visibilityMs): Promise<void> {
+    checkVisibility(visibilityMs)
+    const since = instantOf(this.#access.clock)
+    // What is lost stays lost, even if nobody has claimed the job since.
+    this.signal.throwIfAborted()
+    await this.#act('extend', [String(visibilityMs)])
+    if (!this.#kept.confirm(since, visibilityMs)) this.signal.throwIfAborted()
+  }
+
+  async complete(options: { readonly tx?: SqlTransaction } = {}): Promise<void> {
+    checkKnownOptions('options', options, ['tx'])
+    await this.#act('complete', [], options.tx)
+    // In a transaction that is not committed yet, the job is still ours.
+    if (options.tx === undefined) this.#kept.stop()
+  }
+
+  async fail(error?: unknown, options: { readonly retryAfterMs?: number } = {}): Promise<void> {
+    checkKnownOptions('options', options, ['retryAfterMs'])
+    const retryAfterMs = checkNumber('retryAfterMs', options.retryAfterMs ?? 0, { min: 0, max: 1e13 })
+    const message = error === undefined ? null : String(error instanceof Error ? error.message : error)
+    await this.#act('fail', [message === null ? null : storable(message), String(retryAfterMs)])
+    this.#kept.stop()
+  }
+
+  async #act(
+    name: 'extend' | 'complete' | 'fail',
+    parameters: readonly Parameter[],
+    tx?: SqlTransaction,
+  ): Promise<void> {
+    const rows = await this.#access.query(name, [this.id, this.#attempt, ...parameters], tx)
+    if (rows.length === 1) return
+    const lost = new LeaseLostError(this.fence.name, 'taken-over')
+    this.#kept.lose('taken-over')
+    throw lost
+  }
+}
+
+function checkVisibility(visibilityMs: unknown): number {
+  return checkNumber('visibilityMs', visibilityMs, { min: 50, max: 86_400_000 })
+}
+
+const LONGEST_ERROR = 2_000
+
+/** PostgreSQL stores no U+0000, and half a character would be refused. */
+function storable(message: string): string {
+  return message.slice(0, LONGEST_ERROR).replaceAll('\0', '').toWellFormed()
+}

@@ -1,0 +1,70 @@
+/** Idempotency keys in PostgreSQL. Each step is one statement, so it works behind a pooler in transaction mode. */
+import {
+  type PostgresDatabase,
+  quoteIdentifier,
+  type SqlTransaction,
+  sqlRunnerOf,
+} from '../../clients/postgres/index.ts'
+import type { ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
+import { keyStatements, keyTables } from './keys-sql.ts'
+import { Part } from './part.ts'
+
+export class PostgresKeys implements KeyStore<SqlTransaction> {
+  readonly #part: Part
+  readonly #sql: ReturnType<typeof keyStatements>
+
+  constructor(database: PostgresDatabase, schema: string, create: boolean) {
+    this.#part = new Part(database, keyTables, schema, create)
+    this.#sql = keyStatements(quoteIdentifier(schema))
+  }
+
+  async issuer(): Promise<string> {
+    return `idempotency:${await this.#part.origin()}`
+  }
+
+  async claim(request: ClaimRequest): Promise<ClaimAnswer> {
+    const { scope, key, payload, attempt, ttlMs, keepMs } = request
+    const parameters = [scope, key, payload, attempt, String(ttlMs), String(keepMs)]
+    const [row = []] = await this.#part.query(this.#sql.claim, parameters)
+    const [kind, token, body, leftMs] = row
+    switch (kind) {
+      case 'claimed':
+      case 'taken-over':
+        return { kind: 'claimed', token: BigInt(String(token)), isTakeover: kind === 'taken-over' }
+      case 'done':
+      case 'failed':
+        return { kind, body: String(body) }
+      case 'reused':
+        return { kind }
+      default:
+        return { kind: 'busy', leftMs: Number(leftMs) }
+    }
+  }
+
+  async extend({ scope, key, attempt }: Claimed, ttlMs: number): Promise<boolean> {
+    return (await this.#part.query(this.#sql.extend, [scope, key, attempt, String(ttlMs)])).length === 1
+  }
+
+  async settle(
+    { scope, key, attempt }: Claimed,
+    { kind, body, keepMs }: Outcome,
+    tx?: SqlTransaction,
+  ): Promise<boolean> {
+    const runner = tx === undefined ? undefined : sqlRunnerOf(tx)
+    const parameters = [scope, key, attempt, kind, body, String(keepMs)]
+    return (await this.#part.query(this.#sql.settle, parameters, runner)).length === 1
+  }
+
+  async abandon({ scope, key, attempt }: Claimed): Promise<void> {
+    await this.#part.query(this.#sql.abandon, [scope, key, attempt])
+  }
+
+  async prune(): Promise<number> {
+    const [row] = await this.#part.query(this.#sql.prune, [])
+    return Number(row?.[0])
+  }
+
+  async close(): Promise<void> {
+    // The client is the user's.
+  }
+}

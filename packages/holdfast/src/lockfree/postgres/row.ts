@@ -1,0 +1,55 @@
+/** A row with a version column, to be read and written by `optimisticUpdate`. */
+import {
+  checkIdentifier,
+  type Parameter,
+  type PostgresClient,
+  quoteIdentifier,
+  quoteTable,
+  type SqlTransaction,
+  sharedDatabase,
+  sqlRunnerOf,
+  typedStep,
+} from '../../clients/postgres/index.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { checkKnownOptions } from '../../core/options.ts'
+import { type RowShape, rowStatements, type VersionedRow } from '../versioned-row.ts'
+
+export interface PostgresRowOptions<Column extends string> extends RowShape<Column, Parameter> {
+  /** Where the table is: a client, or a transaction of yours. */
+  readonly client?: PostgresClient
+  readonly tx?: SqlTransaction
+}
+
+export function postgresRow<Column extends string>(
+  options: PostgresRowOptions<Column>,
+): VersionedRow<Column, Parameter> {
+  checkKnownOptions('postgresRow options', options, [
+    'client',
+    'tx',
+    'table',
+    'key',
+    'columns',
+    'versionColumn',
+  ])
+  const { client, tx } = options
+  if ((client === undefined) === (tx === undefined))
+    throw new InvalidArgumentError('postgresRow', 'needs either `client` or `tx`.')
+  const runner = client !== undefined ? sharedDatabase(client) : sqlRunnerOf(tx as SqlTransaction)
+  const statements = rowStatements(options, {
+    table: (table) => quoteTable('table', table),
+    column: (argument, name) => quoteIdentifier(checkIdentifier(argument, name)),
+    place: (at) => `$${at}`,
+    version: (column) => `${column}::text`,
+    fromText: (place) => `${place}::text::bigint`,
+  })
+  return {
+    async read() {
+      const [row] = await typedStep(() => runner.query(statements.read, statements.keyValues))
+      return row === undefined ? null : statements.toRow(row)
+    },
+    async write(version, changes) {
+      const { text, values } = statements.write(version, changes)
+      return (await typedStep(() => runner.query(text, values))).length
+    },
+  }
+}

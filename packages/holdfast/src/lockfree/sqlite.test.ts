@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { afterAll, describe, test } from 'vitest'
+import { idempotentCases } from '../../test/idempotent-suite.ts'
+import { systemClock } from '../core/clock.ts'
+import { BackendUnavailableError } from '../core/errors.ts'
+import { systemRandom } from '../core/ids.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { createIdempotent } from './idempotent.ts'
+import type { KeyStore } from './key-store.ts'
+import { SqliteKeys } from './sqlite/keys.ts'
+import { type SqliteDatabase, sqliteIdempotent, sqliteRow } from './sqlite.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'holdfast-idempotent-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+describe('idempotent on SQLite', () => {
+  const path = join(folder, 'keys.db')
+  const clients = [1, 2, 3].map(() => sqliteIdempotent({ path }))
+  const operator = new DatabaseSync(path)
+  operator.exec('PRAGMA busy_timeout = 5000')
+  afterAll(async () => {
+    for (const client of clients) await client.close()
+    operator.close()
+  })
+
+  idempotentCases<SqliteDatabase>(() => ({
+    clients,
+    async expire(scope, key, what) {
+      const set = what === 'claim' ? 'lease_until_ms = 0' : 'expires_ms = 0'
+      operator.prepare(`UPDATE holdfast_idempotency SET ${set} WHERE scope = ? AND key = ?`).run(scope, key)
+    },
+    async transaction(body) {
+      operator.exec('BEGIN IMMEDIATE')
+      try {
+        const result = await body(operator)
+        operator.exec('COMMIT')
+        return result
+      } finally {
+        if (operator.isTransaction) operator.exec('ROLLBACK')
+      }
+    },
+    program: `
+      const { sqliteIdempotent } = await load('src/lockfree/sqlite.ts')
+      const idempotent = sqliteIdempotent({ path: ${JSON.stringify(path)} })`,
+  }))
+})
+
+describe('what is specific to SQLite', () => {
+  test('work that takes many times as long as a claim is renewed, and nobody takes over', async () => {
+    const path = join(folder, 'long.db')
+    const clock = createFakeClock()
+    const [one, two] = [sqliteIdempotent({ path, clock }), sqliteIdempotent({ path, clock })]
+    const gate = Promise.withResolvers<void>()
+    let works = 0
+    const working = one({ scope: 's', key: 'k' }, async ({ signal }) => {
+      works++
+      await gate.promise
+      return signal.aborted
+    })
+    await clock.advance(0)
+    const waiting = two({ scope: 's', key: 'k' }, () => assert.fail('somebody is at it'), {
+      waitMs: Infinity,
+    })
+    await clock.advance(150_000)
+    gate.resolve()
+    assert.equal(await working, false)
+    await clock.advance(1_000)
+    assert.equal(await waiting, false)
+    assert.equal(works, 1)
+    assert.equal(clock.pendingTimers, 0)
+    for (const each of [one, two]) await each.close()
+  })
+
+  test('T71 a claim of before a reboot is over: the clock starts again, and the claim lies in the future', async () => {
+    const path = join(folder, 'reboot.db')
+    const clock = createFakeClock()
+    await clock.advance(86_400_000)
+    const before = new SqliteKeys(new DatabaseSync(path), clock, systemRandom)
+    const claim = { scope: 's', key: 'k', payload: null, ttlMs: 15_000, keepMs: 1_000 }
+    assert.equal((await before.claim({ ...claim, attempt: 'a' })).kind, 'claimed')
+    assert.equal((await before.claim({ ...claim, attempt: 'b' })).kind, 'busy')
+    const after = new SqliteKeys(new DatabaseSync(path), createFakeClock(), systemRandom)
+    assert.deepEqual(await after.claim({ ...claim, attempt: 'b' }), {
+      kind: 'claimed',
+      token: 2n,
+      isTakeover: true,
+    })
+    for (const store of [before, after]) await store.close()
+  })
+
+  test('a file of another kind, of a later release, or nowhere is refused with what to do', async () => {
+    writeFileSync(
+      join(folder, 'text.db'),
+      'this is not a database, but it is long enough to be taken for one'.repeat(20),
+    )
+    const text = sqliteIdempotent({ path: join(folder, 'text.db') })
+    await assert.rejects(
+      text({ scope: 's', key: 'k' }, () => 1),
+      { code: 'UNSUPPORTED', message: /not an SQLite database/ },
+    )
+    const path = join(folder, 'later.db')
+    const early = sqliteIdempotent({ path })
+    await early({ scope: 's', key: 'k' }, () => 1)
+    await early.close()
+    await assert.rejects(
+      early({ scope: 's', key: 'k' }, () => 1),
+      { code: 'CLOSED' },
+    )
+    const operator = new DatabaseSync(path)
+    operator.exec('UPDATE holdfast_idempotency_layout SET version = 2')
+    operator.close()
+    await assert.rejects(
+      sqliteIdempotent({ path })({ scope: 's', key: 'k' }, () => 1),
+      { code: 'UNSUPPORTED' },
+    )
+    for (const options of [
+      undefined,
+      {},
+      { path: '' },
+      { path: ':memory:' },
+      { path: '/no/such/folder/x.db' },
+    ])
+      assert.throws(() => sqliteIdempotent(options as never), { code: 'INVALID_ARGUMENT' })
+    assert.throws(() => sqliteRow({ database: {} as never, table: 't', key: { a: 1 }, columns: [] }), {
+      code: 'INVALID_ARGUMENT',
+    })
+  })
+
+  test('a result is stored in a transaction on the file of the keys, and nowhere else', async () => {
+    const idempotent = sqliteIdempotent({ path: join(folder, 'here.db') })
+    const elsewhere = new DatabaseSync(join(folder, 'elsewhere.db'))
+    const outside = new DatabaseSync(join(folder, 'here.db'))
+    await idempotent({ scope: 's', key: 'k' }, async ({ store }) => {
+      await assert.rejects(store(outside, 1), { code: 'INVALID_ARGUMENT', message: /inside a transaction/ })
+      elsewhere.exec('BEGIN')
+      await assert.rejects(store(elsewhere, 1), {
+        code: 'INVALID_ARGUMENT',
+        message: /file in which the keys are/,
+      })
+    })
+    await idempotent.close()
+  })
+})
+
+describe('answers that get lost', () => {
+  const unknown = () => new BackendUnavailableError('sqlite', 'the answer is lost', 'unknown')
+
+  /** A real store whose answers to some calls are lost after they were applied, or before. */
+  function lossy(lose: (call: string, count: number) => 'after' | 'before' | 'never') {
+    const store = new SqliteKeys(
+      new DatabaseSync(join(folder, `lossy ${++files}.db`)),
+      systemClock,
+      systemRandom,
+    )
+    const counts = new Map<string, number>()
+    const wrapped = new Proxy(store, {
+      get(target, name: keyof KeyStore<SqliteDatabase>) {
+        const method = target[name].bind(target) as (...args: unknown[]) => Promise<unknown>
+        return async (...args: unknown[]) => {
+          const count = (counts.get(name) ?? 0) + 1
+          counts.set(name, count)
+          const when = lose(name, count)
+          if (when === 'before') throw unknown()
+          const answer = await method(...args)
+          if (when === 'after') throw unknown()
+          return answer
+        }
+      },
+    })
+    return { idempotent: createIdempotent<SqliteDatabase>(wrapped), counts }
+  }
+  let files = 0
+  const request = { scope: 's', key: 'k' }
+
+  test.each(['before', 'after'] as const)(
+    'T15 of the claim (lost %s it was applied): the same attempt asks again',
+    async (when) => {
+      const { idempotent, counts } = lossy((call, count) =>
+        call === 'claim' && count === 1 ? when : 'never',
+      )
+      let works = 0
+      assert.equal(await idempotent(request, ({ isTakeover }) => `${++works} ${isTakeover}`), '1 false')
+      assert.equal(counts.get('claim'), 2)
+    },
+  )
+
+  test.each(['before', 'after'] as const)(
+    'T13 of the settling (lost %s it was applied): it is settled again',
+    async (when) => {
+      const { idempotent } = lossy((call, count) => (call === 'settle' && count < 3 ? when : 'never'))
+      let works = 0
+      assert.equal(await idempotent(request, () => ++works), 1)
+      assert.equal(await idempotent(request, () => ++works), 1)
+    },
+  )
+
+  test('G11 of everything: the caller hears that the outcome is unknown, and the work’s own error is not replaced', async () => {
+    const settling = lossy((call) => (call === 'settle' ? 'before' : 'never'))
+    await assert.rejects(
+      settling.idempotent(request, () => 1),
+      { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' },
+    )
+    const abandoning = lossy((call) => (call === 'abandon' ? 'before' : 'never'))
+    const planted = new Error('planted')
+    await assert.rejects(
+      abandoning.idempotent(request, () => Promise.reject(planted)),
+      planted,
+    )
+    const claiming = lossy((call) => (call === 'claim' ? 'before' : 'never'))
+    await assert.rejects(
+      claiming.idempotent(request, () => 1, { waitMs: 50 }),
+      { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' },
+    )
+  })
+})

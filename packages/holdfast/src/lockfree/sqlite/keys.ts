@@ -1,0 +1,218 @@
+/**
+ * Idempotency keys in a SQLite file, between all processes of one machine. Every step is one transaction that has the
+ * file for itself (BEGIN IMMEDIATE), so it needs no locks of its own.
+ *
+ * Claims run by the monotonic clock, which all processes of a machine share and nobody can set. It starts again with the
+ * machine: a claim that lies in the future is of before a reboot, and over. Outcomes are kept by the wall clock; a step of
+ * it can only make them last longer or shorter.
+ */
+import {
+  fileOf,
+  isInTransaction,
+  isSqliteDatabase,
+  ownStep,
+  prepare,
+  type SqliteDatabase,
+  transact,
+} from '../../clients/sqlite/index.ts'
+import type { Clock } from '../../core/clock.ts'
+import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import type { Random } from '../../core/ids.ts'
+import { Turns } from '../../core/turns.ts'
+import type { ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
+
+const LAYOUT_VERSION = 1n
+const WHO = 'store of idempotency keys'
+
+const tables = `
+  CREATE TABLE IF NOT EXISTS holdfast_idempotency_layout (
+    only_row   INTEGER PRIMARY KEY CHECK (only_row = 1),
+    version    INTEGER NOT NULL,
+    origin     TEXT NOT NULL,
+    last_token INTEGER NOT NULL
+  ) STRICT;
+
+  CREATE TABLE IF NOT EXISTS holdfast_idempotency (
+    scope          TEXT NOT NULL,
+    key            TEXT NOT NULL,
+    state          TEXT NOT NULL CHECK (state IN ('working', 'done', 'failed')),
+    attempt        TEXT NOT NULL,
+    payload        TEXT,
+    body           TEXT,
+    lease_from_ms  INTEGER,
+    lease_until_ms INTEGER,
+    expires_ms     INTEGER NOT NULL,
+    PRIMARY KEY (scope, key)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE INDEX IF NOT EXISTS holdfast_idempotency_by_expiry ON holdfast_idempotency (expires_ms);
+`
+
+const statements = {
+  layout: 'SELECT version, origin FROM holdfast_idempotency_layout',
+  begin:
+    'INSERT OR IGNORE INTO holdfast_idempotency_layout (only_row, version, origin, last_token) VALUES (1, ?, ?, 0)',
+  draw: 'UPDATE holdfast_idempotency_layout SET last_token = last_token + 1 RETURNING last_token AS token',
+  find: `
+    SELECT state, attempt, payload, body, lease_from_ms AS fromMs, lease_until_ms AS untilMs, expires_ms AS expiresMs
+    FROM holdfast_idempotency WHERE scope = ? AND key = ?`,
+  claim: `
+    INSERT INTO holdfast_idempotency
+      (scope, key, state, attempt, payload, body, lease_from_ms, lease_until_ms, expires_ms)
+    VALUES (?, ?, 'working', ?, ?, NULL, ?, ?, ?)
+    ON CONFLICT (scope, key) DO UPDATE SET state = 'working', attempt = excluded.attempt, payload = excluded.payload,
+      body = NULL, lease_from_ms = excluded.lease_from_ms, lease_until_ms = excluded.lease_until_ms,
+      expires_ms = excluded.expires_ms`,
+  extend: `
+    UPDATE holdfast_idempotency SET lease_from_ms = ?1, lease_until_ms = ?2
+    WHERE scope = ?3 AND key = ?4 AND attempt = ?5 AND state = 'working'
+      AND lease_from_ms <= ?1 AND lease_until_ms > ?1`,
+  settle: `
+    UPDATE holdfast_idempotency SET state = ?, body = ?, lease_from_ms = NULL, lease_until_ms = NULL, expires_ms = ?
+    WHERE scope = ? AND key = ? AND attempt = ?`,
+  abandon: `
+    DELETE FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working'`,
+  prune: `
+    DELETE FROM holdfast_idempotency WHERE (scope, key) IN (
+      SELECT scope, key FROM holdfast_idempotency
+      WHERE expires_ms <= ?1 AND (lease_until_ms IS NULL OR NOT (lease_from_ms <= ?2 AND lease_until_ms > ?2))
+      ORDER BY expires_ms LIMIT 1000)`,
+}
+
+interface FoundRow {
+  readonly state: 'working' | 'done' | 'failed'
+  readonly attempt: string
+  readonly payload: string | null
+  readonly body: string | null
+  readonly fromMs: bigint | null
+  readonly untilMs: bigint | null
+  readonly expiresMs: bigint
+}
+
+export class SqliteKeys implements KeyStore<SqliteDatabase> {
+  readonly #database: SqliteDatabase & { close(): void }
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #turns = new Turns()
+  #origin: string | undefined
+  #closed = false
+
+  /** The connection is this store's own, and nobody else's statements come between. */
+  constructor(database: SqliteDatabase & { close(): void }, clock: Clock, random: Random) {
+    this.#database = database
+    this.#clock = clock
+    this.#random = random
+  }
+
+  async issuer(): Promise<string> {
+    if (this.#origin === undefined) await this.#step(() => {})
+    return `idempotency:${this.#origin}`
+  }
+
+  claim(request: ClaimRequest): Promise<ClaimAnswer> {
+    const { scope, key, payload, attempt, ttlMs, keepMs } = request
+    return this.#step((database) => {
+      const found = prepare(database, statements.find).get(scope, key) as FoundRow | undefined
+      const nowMs = this.#monotonicMs()
+      const wallMs = this.#wallMs()
+      const isAlive =
+        found?.state === 'working' && (found.fromMs ?? 0n) <= nowMs && (found.untilMs ?? 0n) > nowMs
+      const isKept = found !== undefined && found.expiresMs > wallMs
+      if (found !== undefined && (isAlive || isKept)) {
+        if (found.payload !== payload) return { kind: 'reused' }
+        if (found.state !== 'working') return { kind: found.state, body: String(found.body) }
+        if (isAlive && found.attempt !== attempt)
+          return { kind: 'busy', leftMs: Number((found.untilMs ?? 0n) - nowMs) }
+      }
+      const { token } = prepare(database, statements.draw).get() as { token: bigint }
+      const ttl = BigInt(Math.round(ttlMs))
+      const expiresMs = wallMs + ttl + BigInt(Math.round(keepMs))
+      prepare(database, statements.claim).run(scope, key, attempt, payload, nowMs, nowMs + ttl, expiresMs)
+      const isTakeover = found?.state === 'working' && found.attempt !== attempt
+      return { kind: 'claimed', token, isTakeover }
+    })
+  }
+
+  extend({ scope, key, attempt }: Claimed, ttlMs: number): Promise<boolean> {
+    return this.#step((database) => {
+      const nowMs = this.#monotonicMs()
+      const untilMs = nowMs + BigInt(Math.round(ttlMs))
+      return isOne(prepare(database, statements.extend).run(nowMs, untilMs, scope, key, attempt))
+    })
+  }
+
+  async settle(claimed: Claimed, outcome: Outcome, tx?: SqliteDatabase): Promise<boolean> {
+    if (tx === undefined) return this.#step((database) => this.#settle(database, claimed, outcome))
+    if (!isSqliteDatabase(tx) || !isInTransaction(tx))
+      throw new InvalidArgumentError('tx', 'must be a connection of node:sqlite inside a transaction.')
+    if (fileOf(tx) === '' || fileOf(tx) !== fileOf(this.#database))
+      throw new InvalidArgumentError('tx', 'must be a connection to the file in which the keys are.')
+    return ownStep(tx, () => this.#settle(tx, claimed, outcome), WHO)
+  }
+
+  async abandon({ scope, key, attempt }: Claimed): Promise<void> {
+    await this.#step((database) => prepare(database, statements.abandon).run(scope, key, attempt))
+  }
+
+  prune(): Promise<number> {
+    return this.#step((database) =>
+      Number(prepare(database, statements.prune).run(this.#wallMs(), this.#monotonicMs()).changes),
+    )
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    await this.#turns.take(async () => this.#database.close())
+  }
+
+  #settle(database: SqliteDatabase, { scope, key, attempt }: Claimed, outcome: Outcome): boolean {
+    const { kind, body, keepMs } = outcome
+    const expiresMs = this.#wallMs() + BigInt(Math.round(keepMs))
+    return isOne(prepare(database, statements.settle).run(kind, body, expiresMs, scope, key, attempt))
+  }
+
+  async #step<T>(body: (database: SqliteDatabase) => T): Promise<T> {
+    if (this.#closed) throw new ClosedError('The store of idempotency keys')
+    const database = this.#database
+    return this.#turns.take(() =>
+      transact({ database, clock: this.#clock, signal: undefined, who: WHO }, async () =>
+        ownStep(
+          database,
+          () => {
+            if (this.#origin === undefined) this.#origin = this.#ensureLayout(database)
+            return body(database)
+          },
+          WHO,
+        ),
+      ),
+    )
+  }
+
+  #ensureLayout(database: SqliteDatabase): string {
+    database.exec(tables)
+    prepare(database, statements.begin).run(LAYOUT_VERSION, this.#random.id())
+    const { version, origin } = prepare(database, statements.layout).get() as {
+      version: bigint
+      origin: string
+    }
+    if (version !== LAYOUT_VERSION)
+      throw new UnsupportedError(
+        `The idempotency keys in this file have layout ${version}, and this release of Holdfast knows ` +
+          `${LAYOUT_VERSION}. Update Holdfast in every process that uses the file.`,
+      )
+    return origin
+  }
+
+  #monotonicMs(): bigint {
+    return BigInt(Math.round(this.#clock.monotonicMs()))
+  }
+
+  #wallMs(): bigint {
+    return BigInt(Math.round(this.#clock.wallMs()))
+  }
+}
+
+function isOne({ changes }: { readonly changes: number | bigint }): boolean {
+  return Number(changes) === 1
+}

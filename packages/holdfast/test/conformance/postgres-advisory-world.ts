@@ -1,0 +1,53 @@
+/** A namespace of its own for every case, on a server that many cases share, in real time. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { openPostgresAdvisory } from '../../src/backends/postgres-advisory/assemble.ts'
+import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { defaults } from '../../src/core/defaults.ts'
+import type { World } from '../../src/testing/describe-backend.ts'
+import type { ClientLibrary, OpenedClient } from '../postgres/clients.ts'
+import { Clients } from './clients.ts'
+
+export interface WorldOptions {
+  readonly restart?: () => Promise<void>
+  readonly ttlMs?: number
+}
+
+/** How clients get to a server. */
+export interface Site extends AsyncDisposable {
+  world(options?: WorldOptions): Promise<World<'fenced'>>
+}
+
+let worlds = 0
+
+/** With postgres.js all locks of all cases take their connections from one pool. */
+export function postgresAdvisorySite(library: ClientLibrary, url: string): Site {
+  const opened: OpenedClient = library.open(url, { max: library.name === 'pg' ? 12 : 180 })
+  return {
+    async world({ restart, ttlMs = 6_000 } = {}) {
+      const space = `w${++worlds}`
+      const spaceOf = (namespace: string = defaults.namespace) => `${space}/${namespace}`
+      const backends: PostgresAdvisoryBackend[] = []
+      const clients = new Clients(systemClock, async ({ namespace, ...options }) => {
+        const own = { client: opened.client, namespace: spaceOf(namespace) }
+        const backend = await openPostgresAdvisory({ ...options, ...own })
+        backends.push(backend)
+        return backend
+      })
+      return {
+        clock: systemClock,
+        ttlMs,
+        resolutionMs: 1_200,
+        passTime: (ms) => sleep(ms),
+        client: (options) => clients.add(options),
+        delayAnswers: (ms) => clients.delayAnswers(ms),
+        async countCommands() {
+          return backends.reduce((sum, { statistics }) => sum + statistics.statements, 0)
+        },
+        ...(restart && { restart }),
+        close: () => clients.close(),
+      }
+    },
+    [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
+  }
+}

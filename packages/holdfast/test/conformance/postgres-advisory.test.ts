@@ -1,0 +1,77 @@
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { backendCases, type DeclaredException, describeBackend } from '../../src/testing/describe-backend.ts'
+import { libraries, withPg } from '../postgres/clients.ts'
+import { atOnce } from './at-once.ts'
+import { postgresAdvisorySite, type Site } from './postgres-advisory-world.ts'
+
+// Many cases share a server, which one of them restarts; that one has a server of its own.
+const needsRestart = new Set(['C50'])
+const CASES_AT_ONCE = 32
+// Dozens of waiters, and a process of the server for each: that takes time, and is not about time.
+const crowded = new Set(['C70', 'C71', 'C78'])
+const lacks = ['permits', 'data', 'lock-delay', 'hold-at-least', 'watch'] as const
+
+const attaching = 'a session is a connection, and no other process can go on with it'
+const deleting = 'nobody but the session itself can take a lock away from it, short of ending its connection'
+const exceptions: readonly DeclaredException[] = [
+  ...['C7', 'C8', 'C20', 'C21', 'C22', 'C23', 'C24', 'C25', 'C97', 'C208'].map((rule) => ({
+    rule,
+    why: attaching,
+  })),
+  ...['C51', 'C149', 'C150'].map((rule) => ({ rule, lacksHook: 'deleteName' as const, why: deleting })),
+]
+
+describe.runIf(wanted('postgres'))('postgres-advisory', () => {
+  const sites = new Map<string, Site>()
+  let server: Server
+  beforeAll(async () => {
+    server = await startPostgres({ settings: { max_connections: '800' } })
+    for (const library of libraries)
+      for (const where of ['', ' in a crowd'])
+        sites.set(`${library.name}${where}`, postgresAdvisorySite(library, server.url))
+  }, 60_000)
+  afterAll(async () => {
+    for (const site of sites.values()) await site[Symbol.asyncDispose]()
+    await server?.stop()
+  })
+
+  const each = atOnce((name, body) => test(name, { timeout: 120_000 }, body), CASES_AT_ONCE)
+  for (const { name } of libraries) {
+    const suite = { describe, test: each, lacks }
+    describeBackend({
+      ...suite,
+      name: `postgres-advisory with ${name}`,
+      cases: backendCases().filter(({ rule }) => !needsRestart.has(rule) && !crowded.has(rule)),
+      createWorld: () => (sites.get(name) as Site).world(),
+      except: exceptions,
+    })
+    describeBackend({
+      ...suite,
+      name: `postgres-advisory with ${name} in a crowd`,
+      cases: backendCases().filter(({ rule }) => crowded.has(rule)),
+      createWorld: () => (sites.get(`${name} in a crowd`) as Site).world({ ttlMs: 20_000 }),
+    })
+  }
+})
+
+describe.runIf(wanted('postgres'))('postgres-advisory, restarted', () => {
+  describeBackend({
+    name: 'postgres-advisory that is restarted',
+    describe,
+    test,
+    cases: backendCases().filter(({ rule }) => needsRestart.has(rule)),
+    lacks,
+    async createWorld() {
+      const server = await startPostgres()
+      const site = postgresAdvisorySite(withPg, server.url)
+      const world = await site.world({ restart: () => server.restart() })
+      const close = async () => {
+        await world.close()
+        await site[Symbol.asyncDispose]()
+        await server.stop()
+      }
+      return { ...world, close }
+    },
+  })
+})

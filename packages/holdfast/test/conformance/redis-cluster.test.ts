@@ -1,0 +1,44 @@
+import { wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import { libraryNamed } from '../redis/clients.ts'
+import { RedisStage } from './redis-world.ts'
+
+/** What a Cluster could break: keys in one slot, scripts on the right node, messages from every node, SCAN of all nodes. */
+const topics = new Set([
+  'names and namespaces',
+  'tokens',
+  'waiting in line',
+  'permits',
+  'data',
+  'check, inspect and list',
+])
+
+const byClocks =
+  'in a Cluster tokens of names in different slots are ordered by the clocks of their nodes, which stand still in this world'
+
+describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis cluster with %s', (library) => {
+  const stage = new RedisStage({
+    library: libraryNamed(library),
+    isCluster: true,
+    backend: { fencing: 'clock-backed' },
+  })
+  beforeAll(() => stage.start())
+  afterAll(() => stage.stop())
+  describeBackend({
+    name: `redis cluster with ${library}`,
+    describe,
+    test,
+    cases: backendCases().filter(({ topic }) => topics.has(topic)),
+    createWorld: () => stage.world(),
+    lacks: ['watch'],
+    except: [
+      {
+        rule: 'C50',
+        lacksHook: 'restart',
+        why: 'the members of a Cluster take seconds to find each other again; it is shown on one server',
+      },
+      ...['C46', 'C52', 'C54', 'C56'].map((rule) => ({ rule, why: byClocks })),
+    ],
+  })
+})

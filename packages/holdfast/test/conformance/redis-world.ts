@@ -1,0 +1,161 @@
+/**
+ * A real Redis server, with several backends on it as if in several processes. Clients live on a fake clock, and the
+ * server's clock is moved along with it (see lab/faults), so that a TTL passes in milliseconds.
+ */
+import assert from 'node:assert/strict'
+import { createClock } from 'holdfast-lab/faults'
+import {
+  type Cluster,
+  connectRedis,
+  redisCall,
+  type Server,
+  startRedis,
+  startRedisCluster,
+} from 'holdfast-lab/servers'
+import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
+import { systemRandom } from '../../src/core/ids.ts'
+import type { Backend, Fencing } from '../../src/spi.ts'
+import type { World } from '../../src/testing/describe-backend.ts'
+import { createFakeClock } from '../../src/testing/fake-clock.ts'
+import type { ClientLibrary, OpenedClient } from '../redis/clients.ts'
+import { Clients } from './worlds.ts'
+
+export interface RedisStageOptions {
+  readonly library: ClientLibrary
+  readonly isCluster?: boolean
+  readonly backend?: Omit<RedisOptions, 'client'>
+}
+
+/** Nobody draws lots here, so that two runs of one case do the same number of things. */
+const evenRandom = { id: () => systemRandom.id(), fraction: () => 0.5 }
+
+const TTL_MS = 1_000
+const STEP_MS = TTL_MS / 10
+
+/** The servers of one test file; every case gets a world on them that is empty. */
+export class RedisStage {
+  readonly #options: RedisStageOptions
+  readonly #shim = createClock()
+  #members: readonly Server[] = []
+  #stop: () => Promise<void> = async () => {}
+
+  constructor(options: RedisStageOptions) {
+    this.#options = options
+  }
+
+  async start(): Promise<void> {
+    const clock = this.#shim
+    const started: Server | Cluster = this.#options.isCluster
+      ? // Its members judge each other by the clock that is moved here.
+        await startRedisCluster({ clock, settings: { 'cluster-node-timeout': '3600000' } })
+      : await startRedis({ clock })
+    this.#members = 'members' in started ? started.members : [started]
+    this.#stop = () => started.stop()
+    // It moves with the clients' clock alone, so nothing depends on how fast this machine is.
+    clock.freeze()
+  }
+
+  async stop(): Promise<void> {
+    await this.#stop()
+  }
+
+  async world(): Promise<World> {
+    const { library, isCluster = false, backend } = this.#options
+    const members = this.#members
+    const shim = this.#shim
+    const urls = members.map(({ host, port }) => `redis://${host}:${port}`)
+    const connect = () => Promise.all(members.map(connectRedis))
+    let wires = await connect()
+    const everywhere = (...command: string[]) => Promise.all(wires.map((wire) => wire.call(...command)))
+    await everywhere('FLUSHALL')
+
+    const clock = createFakeClock()
+    const passTime = async (ms: number) => {
+      let leftMs = ms
+      do {
+        const stepMs = Math.min(leftMs, STEP_MS)
+        shim.step(stepMs)
+        await clock.advance(stepMs)
+        // What has been sent is processed, answered and heard.
+        if (isCluster) await busHasPassedOn()
+        for (let round = 0; round < 3; round++) {
+          await everywhere('PING')
+          await clock.settle()
+        }
+        leftMs -= stepMs
+      } while (leftMs > 0)
+    }
+
+    const opened: OpenedClient[] = []
+    const openClient = () => (isCluster ? library.openCluster(urls) : library.open(urls[0] ?? ''))
+    let next: OpenedClient | undefined
+    const clients = new Clients(clock, (options) => {
+      assert(next !== undefined)
+      opened.push(next)
+      const { client } = next
+      return openRedis({
+        client,
+        clock,
+        random: evenRandom,
+        pollMs: 20,
+        ...backend,
+        ...options,
+      }) as Backend<Fencing> as Backend<'fenced'>
+    })
+    const restart = async () => {
+      for (const wire of wires) wire.close()
+      for (const { close } of opened) close()
+      for (const member of members) await member.kill()
+      await Promise.all(members.map((member) => member.restart()))
+      wires = await connect()
+      await passTime(STEP_MS)
+    }
+    return {
+      clock,
+      passTime,
+      ttlMs: TTL_MS,
+      resolutionMs: 5,
+      async client(options) {
+        next = await openClient()
+        return clients.add(options)
+      },
+      delayAnswers: (ms) => clients.delayAnswers(ms),
+      async deleteName(name) {
+        const lock = `holdfast:default:{${name}}`
+        for (const [index, wire] of wires.entries()) {
+          if (isCluster && !(await ownsSlot(members[index], lock))) continue
+          await wire.call('DEL', lock, `${lock}:s`, `${lock}:h`)
+        }
+      },
+      ...(!isCluster && { restart }),
+      async countCommands() {
+        const reports = await everywhere('INFO', 'commandstats')
+        return reports.reduce<number>((sum, report) => sum + commandsOf(String(report)), 0)
+      },
+      async close() {
+        await clients.close()
+        for (const { close } of opened) close()
+        for (const wire of wires) wire.close()
+      },
+    }
+  }
+}
+
+/** Those of the harness itself do not count, and neither do those by which connections are made. */
+function commandsOf(report: string): number {
+  let sum = 0
+  for (const [, command, calls] of report.matchAll(/^cmdstat_([^:|]+)[^:]*:calls=(\d+)/gm)) {
+    if (/^(ping|info|hello|client|cluster|command|subscribe)$/.test(command ?? '')) continue
+    sum += Number(calls)
+  }
+  return sum
+}
+
+/** Messages go from node to node by themselves, and nobody can ask whether they have arrived. */
+const busHasPassedOn = () => new Promise((resolve) => setTimeout(resolve, 2))
+
+async function ownsSlot(member: Server | undefined, key: string): Promise<boolean> {
+  assert(member !== undefined)
+  const reply = await redisCall(member, 'GET', key).catch((error: unknown) => error)
+  return !(reply instanceof Error && reply.message.startsWith('MOVED'))
+}

@@ -1,0 +1,127 @@
+/**
+ * Time for many cases that play side by side on one real server. It stands still while any of them is at work, and moves
+ * when all of them wait for it, for clients and server alike. So nothing depends on how fast or how busy the machine is,
+ * and many TTLs pass in a second.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Clock } from '../../src/core/clock.ts'
+import { createFakeClock } from '../../src/testing/fake-clock.ts'
+
+export interface SharedTimeOptions {
+  /** Moves the server's clock, which stands still otherwise. */
+  readonly moveServer: (ms: number) => void
+  /** How many requests are under way, and how many there have been. */
+  readonly traffic: () => { readonly underWay: number; readonly sent: number }
+}
+
+/** One case. */
+export interface Player {
+  passTime(ms: number): Promise<void>
+  leave(): void
+}
+
+/** What has been answered may lead to more, and what was notified takes a moment to arrive. */
+const QUIET_FOR_MS = 4
+
+interface Sleeper {
+  readonly atMs: number
+  readonly wake: () => void
+}
+
+export class SharedTime {
+  /** Of all clients. */
+  readonly clock: Clock
+  readonly #fake = createFakeClock()
+  readonly #options: SharedTimeOptions
+  readonly #timers = new Set<number[]>()
+  readonly #players = new Set<Set<Sleeper>>()
+  #isMoving = false
+
+  constructor(options: SharedTimeOptions) {
+    this.#options = options
+    this.clock = {
+      monotonicMs: () => this.#fake.monotonicMs(),
+      wallMs: () => this.#fake.wallMs(),
+      setTimer: (delayMs, fire, how) => this.#setTimer(delayMs, fire, how),
+    }
+  }
+
+  /** From now on time does not move unless this one waits for it, or has left. */
+  enter(): Player {
+    const sleepers = new Set<Sleeper>()
+    this.#players.add(sleepers)
+    return {
+      passTime: (ms) =>
+        new Promise<void>((wake) => {
+          sleepers.add({ atMs: this.#fake.monotonicMs() + ms, wake })
+          void this.#move()
+        }),
+      leave: () => {
+        this.#players.delete(sleepers)
+        void this.#move()
+      },
+    }
+  }
+
+  async #move(): Promise<void> {
+    if (this.#isMoving) return
+    this.#isMoving = true
+    while (this.#allWait()) {
+      await this.#untilQuiet()
+      if (!this.#allWait()) break
+      // To the next thing that happens: a client's timer, or the end of somebody's wait.
+      const sleepers = [...this.#players].flatMap((each) => [...each].map(({ atMs }) => atMs))
+      const timers = [...this.#timers].map(([dueMs = Infinity]) => dueMs)
+      const stepMs = Math.max(0, Math.min(...sleepers, ...timers) - this.#fake.monotonicMs())
+      await this.#fake.advance(stepMs)
+      this.#options.moveServer(stepMs)
+      await this.#untilQuiet()
+      this.#wake()
+      await this.#fake.settle()
+    }
+    this.#isMoving = false
+  }
+
+  #allWait(): boolean {
+    return this.#players.size > 0 && [...this.#players].every((sleepers) => sleepers.size > 0)
+  }
+
+  #wake(): void {
+    for (const sleepers of this.#players) {
+      for (const sleeper of [...sleepers]) {
+        if (sleeper.atMs > this.#fake.monotonicMs()) continue
+        sleepers.delete(sleeper)
+        sleeper.wake()
+      }
+    }
+  }
+
+  async #untilQuiet(): Promise<void> {
+    for (let before = -1; ; ) {
+      const { underWay, sent } = this.#options.traffic()
+      if (underWay === 0 && sent === before) return
+      before = sent
+      await sleep(QUIET_FOR_MS)
+    }
+  }
+
+  #setTimer(delayMs: number, fire: () => void, how?: { readonly keepsProcessAlive?: boolean }) {
+    const due = [this.#fake.monotonicMs() + Math.max(0, delayMs)]
+    this.#timers.add(due)
+    const forget = () => this.#timers.delete(due)
+    const timer = this.#fake.setTimer(
+      delayMs,
+      () => {
+        forget()
+        fire()
+      },
+      how,
+    )
+    return {
+      cancel: () => {
+        forget()
+        timer.cancel()
+      },
+    }
+  }
+}

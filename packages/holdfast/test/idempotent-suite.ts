@@ -1,0 +1,291 @@
+/** What `idempotent` promises, on whatever database the keys are. */
+import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { test } from 'vitest'
+import { memoryGuard } from '../src/guards/memory.ts'
+import type { Idempotent } from '../src/lockfree/index.ts'
+import { startProgram } from './postgres/program.ts'
+
+export interface IdempotentWorld<Tx> {
+  /** Several, each with connections of its own. */
+  readonly clients: readonly Idempotent<Tx>[]
+  /** As if the time of this key's claim, or of its outcome, had run out. */
+  expire(scope: string, key: string, what: 'claim' | 'outcome'): Promise<void>
+  /** Runs `body` in a transaction of the user's. */
+  transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T>
+  /** Code that makes `idempotent`, for a process of its own; `load` imports a file of the package. */
+  readonly program: string
+}
+
+let keys = 0
+
+export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
+  const fresh = () => ({ scope: 'payments', key: `key ${++keys} of ${process.pid}` })
+  const first = () => world().clients[0] as Idempotent<Tx>
+
+  test('the first caller does the work, and later ones get what it returned, as JSON brings it back', async () => {
+    const request = fresh()
+    const result = { amount: 10, at: new Date(0), nothing: undefined }
+    const stored = { amount: 10, at: '1970-01-01T00:00:00.000Z' }
+    assert.deepEqual(await first()(request, () => result as object), stored)
+    for (const client of world().clients)
+      assert.deepEqual(await client(request, () => assert.fail('done already')), stored)
+    const values = [undefined, null, 0, '', 'U+0000: \0']
+    for (const [at, value] of values.entries()) {
+      const other = { ...request, key: `${request.key}, value ${at}` }
+      assert.equal(await first()(other, () => value), value)
+      assert.equal(await first()(other, () => 'again' as never), value)
+    }
+  })
+
+  test('of forty callers at once, through several clients, one does the work', async () => {
+    const request = fresh()
+    let works = 0
+    const calls = Array.from({ length: 40 }, (_, at) => {
+      const client = world().clients[at % world().clients.length] as Idempotent<Tx>
+      return client(request, async () => {
+        works++
+        await sleep(20)
+        return `receipt ${works}`
+      })
+    })
+    assert.deepEqual(new Set(await Promise.all(calls)), new Set(['receipt 1']))
+    assert.equal(works, 1)
+  })
+
+  test('keys of another scope, and other keys, have nothing to do with it', async () => {
+    const request = fresh()
+    assert.equal(await first()(request, () => 'one'), 'one')
+    assert.equal(await first()({ ...request, scope: 'refunds' }, () => 'two'), 'two')
+    assert.equal(await first()({ ...request, key: `${request.key} ` }, () => 'three'), 'three')
+  })
+
+  test('another payload with the same key is refused, while the work goes on and after it', async () => {
+    const request = { ...fresh(), payload: { amount: 10, to: { name: 'Ada' } } }
+    const gate = Promise.withResolvers<void>()
+    const begun = Promise.withResolvers<void>()
+    const working = first()(request, async () => {
+      begun.resolve()
+      await gate.promise
+      return 'paid'
+    })
+    await begun.promise
+    const others = [{ amount: 11, to: { name: 'Ada' } }, undefined, null, [], new Uint8Array([1])]
+    const refused = async () => {
+      for (const payload of others) {
+        const call = first()(
+          { scope: request.scope, key: request.key, ...(payload !== undefined && { payload }) },
+          () => assert.fail('another request'),
+        )
+        await assert.rejects(call, { code: 'KEY_REUSED', key: request.key, retryable: false })
+      }
+    }
+    await refused()
+    gate.resolve()
+    assert.equal(await working, 'paid')
+    await refused()
+    const reordered = { ...request, payload: { to: { name: 'Ada' }, amount: 10 } }
+    assert.equal(await first()(reordered, () => assert.fail('the same request')), 'paid')
+  })
+
+  test('an error is not stored by default: the next caller does the work, at once', async () => {
+    const request = fresh()
+    const planted = new Error('planted')
+    await assert.rejects(
+      first()(request, () => Promise.reject(planted)),
+      planted,
+    )
+    assert.equal(await first()(request, ({ isTakeover }) => (isTakeover ? 'taken over' : 'fresh')), 'fresh')
+  })
+
+  test('an error that is to be stored comes out as it is once, and as STORED_FAILURE from then on', async () => {
+    const request = fresh()
+    const planted = Object.assign(new Error('card declined'), { reason: 'declined' })
+    const options = {
+      storeError: (error: unknown) =>
+        error === planted ? { reason: (error as typeof planted).reason } : undefined,
+    }
+    await assert.rejects(
+      first()(request, () => Promise.reject(planted), options),
+      planted,
+    )
+    await assert.rejects(
+      first()(request, () => assert.fail('failed already')),
+      { code: 'STORED_FAILURE', failure: { reason: 'declined' } },
+    )
+    const other = fresh()
+    await assert.rejects(
+      first()(other, () => Promise.reject(new Error('reset')), options),
+      /reset/,
+    )
+    assert.equal(await first()(other, () => 'second try', options), 'second try')
+  })
+
+  test('an outcome expires, and then the key is a new one, also with another payload', async () => {
+    const request = fresh()
+    await first()({ ...request, payload: 1 }, () => 'old')
+    await world().expire(request.scope, request.key, 'outcome')
+    const renewed = await first()({ ...request, payload: 2 }, ({ isTakeover }) => `new ${isTakeover}`)
+    assert.equal(renewed, 'new false')
+  })
+
+  test('what has expired is removed by prune, and nothing else', async () => {
+    const [old, kept] = [fresh(), fresh()]
+    await first()(old, () => 'old')
+    await first()(kept, () => 'kept')
+    while ((await first().prune()) > 0);
+    await world().expire(old.scope, old.key, 'outcome')
+    assert.equal(await first().prune(), 1)
+    assert.equal(await first()(kept, () => 'again'), 'kept')
+  })
+
+  test('G11 who does not want to wait, or not that long, is told that somebody is at it', async () => {
+    const request = fresh()
+    const gate = Promise.withResolvers<void>()
+    const begun = Promise.withResolvers<void>()
+    const working = first()(request, async () => {
+      begun.resolve()
+      await gate.promise
+    })
+    await begun.promise
+    for (const waitMs of [0, 30])
+      await assert.rejects(
+        first()(request, () => assert.fail('somebody is at it'), { waitMs }),
+        { code: 'ACQUIRE_TIMEOUT', message: /Somebody else is still at this work/ },
+      )
+    const reason = new Error('called off')
+    const controller = new AbortController()
+    const waiting = first()(request, () => assert.fail('somebody is at it'), { signal: controller.signal })
+    controller.abort(reason)
+    await assert.rejects(waiting, reason)
+    gate.resolve()
+    await working
+  })
+
+  test('G7 who was overtaken cannot store its outcome, is told so, and guards refuse its fence', async () => {
+    const request = fresh()
+    const guard = memoryGuard<string>()
+    const [one, two] = world().clients as [Idempotent<Tx>, Idempotent<Tx>]
+    const gate = Promise.withResolvers<void>()
+    const begun = Promise.withResolvers<void>()
+    const slow = one(request, async ({ fence }) => {
+      await guard.run(fence, (tx) => tx.set('paid by', 'nobody'))
+      begun.resolve()
+      await gate.promise
+      await assert.rejects(
+        guard.run(fence, (tx) => tx.set('paid by', 'the slow one')),
+        { code: 'FENCE_STALE' },
+      )
+      return 'late'
+    })
+    const overtaken = assert.rejects(slow, { code: 'LEASE_LOST', reason: 'taken-over' })
+    await begun.promise
+    await world().expire(request.scope, request.key, 'claim')
+    const taken = await two(request, async ({ fence, isTakeover }) => {
+      await guard.run(fence, (tx) => tx.set('paid by', 'the successor'))
+      return { isTakeover }
+    })
+    assert.deepEqual(taken, { isTakeover: true })
+    gate.resolve()
+    await overtaken
+    assert.equal(guard.resource.get('paid by'), 'the successor')
+    assert.deepEqual(await one(request, () => 'again'), taken)
+  })
+
+  test('a result that is stored in a transaction counts if it is committed, and not if it is rolled back', async () => {
+    const request = fresh()
+    const planted = new Error('planted')
+    const failing = first()(request, ({ store }) =>
+      world().transaction(async (tx) => {
+        await store(tx, 'never')
+        throw planted
+      }),
+    )
+    await assert.rejects(failing, planted)
+    const result = await first()(request, async ({ store }) => {
+      await world().transaction((tx) => store(tx, 'in the transaction'))
+      return 'what the work returned'
+    })
+    assert.equal(result, 'in the transaction')
+    assert.equal(await first()(request, () => 'again'), 'in the transaction')
+  })
+
+  test('a result that cannot be stored is an error, and the work is not done again', async () => {
+    const request = fresh()
+    await assert.rejects(
+      first()(request, () => 1n),
+      { code: 'INVALID_ARGUMENT' },
+    )
+    await assert.rejects(
+      first()(request, () => 1),
+      { code: 'STORED_FAILURE' },
+    )
+  })
+
+  test('requests and options that make no sense are refused', async () => {
+    const request = fresh()
+    for (const [bad, options] of [
+      [undefined],
+      [{}],
+      [{ ...request, scope: '' }],
+      [{ ...request, key: '' }],
+      [{ ...request, key: 'x'.repeat(256) }],
+      [{ ...request, payload: 1n }],
+      [{ ...request, payload: () => {} }],
+      [{ ...request, keys: 'x' }],
+      [request, { ttlMs: 1 }],
+      [request, { waitMs: -1 }],
+      [request, { keepMs: 0 }],
+      [request, { storeError: true }],
+      [request, { signal: {} }],
+    ] as unknown as [never, never?][])
+      await assert.rejects(
+        first()(bad, () => assert.fail('refused'), options),
+        { code: 'INVALID_ARGUMENT' },
+      )
+    await assert.rejects(first()(request, undefined as never), { code: 'INVALID_ARGUMENT' })
+  })
+
+  test('a process that dies in the middle is taken over when its time is over, with a higher token', async () => {
+    const request = fresh()
+    const program = await startProgram(`
+      ${world().program}
+      await idempotent(${JSON.stringify(request)}, async ({ fence }) => {
+        say('token ' + fence.token)
+        await new Promise(() => setInterval(() => {}, 1_000))
+      })`)
+    const [token] = await program.matched(/token (\d+)/)
+    await program.kill()
+    await assert.rejects(
+      first()(request, () => assert.fail('its time is not over'), { waitMs: 0 }),
+      { code: 'ACQUIRE_TIMEOUT' },
+    )
+    await world().expire(request.scope, request.key, 'claim')
+    const taken = await first()(request, ({ fence, isTakeover }) => ({
+      isTakeover,
+      isHigher: fence.token > BigInt(token ?? 'none'),
+    }))
+    assert.deepEqual(taken, { isTakeover: true, isHigher: true })
+  })
+
+  test('G3 T8 a process that is stopped past its time is told when it wakes, and its outcome does not count', async () => {
+    const request = fresh()
+    const program = await startProgram(`
+      ${world().program}
+      await idempotent(${JSON.stringify(request)}, async (context) => {
+        say('working')
+        await new Promise((resolve) => setTimeout(resolve, 50))
+        while (!context.signal.aborted) await new Promise((resolve) => setTimeout(resolve, 10))
+        say('told ' + context.signal.reason.code)
+        return 'late'
+      }, { ttlMs: 2_000 }).catch((error) => say('refused ' + error.code))`)
+    await program.matched(/working/)
+    program.process.kill('SIGSTOP')
+    assert.equal(await first()(request, ({ isTakeover }) => `taken over: ${isTakeover}`), 'taken over: true')
+    program.process.kill('SIGCONT')
+    await program.matched(/told LEASE_LOST/)
+    await program.matched(/refused LEASE_LOST/)
+    await program.kill()
+    assert.equal(await first()(request, () => 'again'), 'taken over: true')
+  })
+}

@@ -1,0 +1,56 @@
+/** What the tests of the Redis backend start with: lockers on a server, and words for waiting. */
+import assert from 'node:assert/strict'
+import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
+import { createLocker, type LockerOptions } from '../../src/core/locker.ts'
+import type { Locker } from '../../src/core/types.ts'
+import type { Backend, Fencing } from '../../src/spi.ts'
+import { type ClientLibrary, type ClientOptions, libraryNamed } from './clients.ts'
+
+export interface RigOptions {
+  readonly library?: ClientLibrary
+  readonly client?: ClientOptions
+  readonly backend?: Omit<RedisOptions, 'client'>
+  readonly locker?: LockerOptions
+}
+
+/** Everything that a test opened, closed at its end. */
+export class Rig implements AsyncDisposable {
+  readonly #closing: (() => unknown)[] = []
+
+  async backend(url: string, options: RigOptions = {}): Promise<Backend<Fencing>> {
+    const { library = libraryNamed('ioredis 6') } = options
+    const { client, close } = await library.open(url, options.client)
+    const backend = openRedis({ client, ...options.backend })
+    this.#closing.push(close, () => backend[Symbol.asyncDispose]())
+    return backend
+  }
+
+  async locker(url: string, options: RigOptions = {}): Promise<Locker<'unfenced'>> {
+    const locker = createLocker(await this.backend(url, options), options.locker) as Locker<Fencing>
+    this.#closing.push(() => locker.close({ graceMs: 0 }))
+    return locker as Locker<'unfenced'>
+  }
+
+  async fenced(url: string, options: RigOptions = {}): Promise<Locker<'fenced'>> {
+    const backend = { fencing: 'clock-backed', ...options.backend } as const
+    return (await this.locker(url, { ...options, backend })) as unknown as Locker<'fenced'>
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Servers may be gone by now; what matters is that nothing stays open.
+    for (const close of this.#closing.reverse()) await Promise.resolve(close()).catch(() => {})
+  }
+}
+
+/** Waits until it is so; the limit is there to end a test that would never end. */
+export async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  const endMs = performance.now() + 20_000
+  while (!(await holds())) {
+    assert(performance.now() < endMs, `never came: ${what}`)
+    await pause(5)
+  }
+}
+
+export function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}

@@ -1,0 +1,102 @@
+/** A file in a folder of its own, with clients on a fake clock: what most tests of the sqlite backend start from. */
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { openSqlite, type SqliteOptions, type Surroundings } from '../../src/backends/sqlite/assemble.ts'
+import type { SqliteBackend } from '../../src/backends/sqlite/backend.ts'
+import type { MachineIdentity } from '../../src/backends/sqlite/machine.ts'
+import { systemRandom } from '../../src/core/ids.ts'
+import type { BackendSession } from '../../src/spi.ts'
+import { call } from '../../src/testing/conformance/requests.ts'
+import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
+
+/** What every session of this backend can do. */
+export type FullSession = Required<Omit<BackendSession<'fenced'>, 'waitForFree'>>
+
+export class SqliteRig implements AsyncDisposable {
+  readonly folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
+  readonly path = join(this.folder, 'locks.db')
+  readonly socketFolder = join(this.folder, 'run')
+  readonly clock: FakeClock = createFakeClock()
+  machine: MachineIdentity = { bootId: 'boot 1', timeNamespaceOffset: '0 0' }
+  clients: SqliteBackend[] = []
+
+  /** Another client, as if in another process. */
+  open(options: Partial<SqliteOptions> = {}, surroundings: Surroundings = {}): SqliteBackend {
+    const { clock, machine, path, socketFolder } = this
+    const client = openSqlite({ path, clock, machine, ...options }, { socketFolder, ...surroundings })
+    this.clients.push(client)
+    return client
+  }
+
+  /** A session in a client of its own, or in the given one. */
+  async session(client = this.open(), ttlMs = 10_000): Promise<FullSession> {
+    const session = await client.openSession({ id: this.id(), ttlMs, holder: 'tester' }, call())
+    assert(session.enqueue !== undefined && session.setData !== undefined)
+    return session as FullSession
+  }
+
+  /** The machine goes down with all of its processes, and comes up again. */
+  async restart(): Promise<void> {
+    await this.closeAll()
+    this.machine = { ...this.machine, bootId: `after ${this.machine.bootId}` }
+  }
+
+  id(): string {
+    return systemRandom.id()
+  }
+
+  /** Looks into the file, or changes it behind everybody's back. */
+  sql(text: string, ...parameters: (string | number | bigint)[]): Record<string, unknown>[] {
+    const connection = new DatabaseSync(this.path)
+    try {
+      return connection
+        .prepare(text)
+        .all(...parameters)
+        .map((row) => ({ ...row }))
+    } finally {
+      connection.close()
+    }
+  }
+
+  /** How many rows each table has, besides the one of `meta`. */
+  rows(): Record<string, number> {
+    const count = (table: string) => Number(this.sql(`SELECT count(*) AS n FROM ${table}`)[0]?.n)
+    return Object.fromEntries(
+      ['sessions', 'holders', 'waiters', 'marks', 'names'].map((table) => [table, count(table)]),
+    )
+  }
+
+  /** Lets real time pass until it is so; the fake clock stands still. */
+  async until(what: string, holds: () => boolean): Promise<void> {
+    for (let turn = 0; !holds(); turn++) {
+      assert(turn < 2_000, `in vain: ${what}`)
+      await (turn < 50 ? this.clock.settle() : new Promise((resolve) => setTimeout(resolve, 1)))
+    }
+  }
+
+  async closeAll(): Promise<void> {
+    const { clients } = this
+    this.clients = []
+    await Promise.all(clients.map((client) => client[Symbol.asyncDispose]()))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.closeAll()
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+}
+
+/** What a promise has come to so far. */
+export function watch<T>(promise: Promise<T>) {
+  const seen: { state: 'pending' | 'fulfilled' | 'rejected'; value?: T; error?: unknown } = {
+    state: 'pending',
+  }
+  promise.then(
+    (value) => Object.assign(seen, { state: 'fulfilled', value }),
+    (error: unknown) => Object.assign(seen, { state: 'rejected', error }),
+  )
+  return seen
+}
