@@ -22,6 +22,10 @@ export interface ClientLibrary {
   openCluster(urls: readonly string[]): Promise<OpenedClient>
 }
 
+// Creating a client of node-redis builds a class with all commands for every new address; a duplicate shares one.
+const nodeRedis6 = createClient6()
+const nodeRedis5 = createClient5()
+
 export const libraries: readonly ClientLibrary[] = [
   {
     name: 'ioredis 6',
@@ -41,7 +45,7 @@ export const libraries: readonly ClientLibrary[] = [
     name: 'node-redis 6',
     prefixes: true,
     async open(url, { database = 0, keyPrefix } = {}) {
-      const client = createClient6({ url, database, ...(keyPrefix !== undefined && { keyPrefix }) })
+      const client = nodeRedis6.duplicate({ url, database, ...(keyPrefix !== undefined && { keyPrefix }) })
       client.on('error', () => {})
       await client.connect()
       return { client, close: () => client.destroy() }
@@ -71,7 +75,7 @@ export const libraries: readonly ClientLibrary[] = [
     name: 'node-redis 5',
     prefixes: false,
     async open(url, { database = 0 } = {}) {
-      const client = createClient5({ url, database })
+      const client = nodeRedis5.duplicate({ url, database })
       client.on('error', () => {})
       await client.connect()
       return { client, close: () => client.destroy() }
