@@ -1,8 +1,11 @@
 /**
  * Many calls that all have the same time, and one timer for them: nearly all are answered in time, and a timer for each
  * would cost more than the rest of the call. The timer is set for the first of them, and looks for the next one then.
+ *
+ * A process that was busy or paused past the time finds the timer due before it has read what arrived meanwhile. So
+ * whoever seems to be late is judged when that has been read: otherwise all nodes would be silent because we were.
  */
-import type { Clock } from '../../core/clock.ts'
+import { afterThisTurn, type Clock } from '../../core/clock.ts'
 
 export interface Deadline {
   isOver: boolean
@@ -44,6 +47,10 @@ export class Deadlines {
     this.#entries = pending.filter(({ dueMs }) => dueMs > nowMs)
     const [next] = this.#entries
     if (next !== undefined) this.#arm(next.dueMs - nowMs)
-    for (const { dueMs, expire } of pending) if (dueMs <= nowMs) expire()
+    const late = pending.filter(({ dueMs }) => dueMs <= nowMs)
+    if (late.length === 0) return
+    afterThisTurn(() => {
+      for (const entry of late) if (!entry.isOver) entry.expire()
+    })
   }
 }

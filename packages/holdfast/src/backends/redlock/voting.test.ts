@@ -104,6 +104,20 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     await hold(session, 'x')
   })
 
+  test('answers that came while this process was busy count, also when their time was over meanwhile', async () => {
+    const { namespace } = new RedlockStage(nodes)
+    const backend = await nodes.backend({ namespace, nodeTimeoutMs, direct: true })
+    const session = await backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+    for (let times = 0; times < 5; times++) {
+      const trying = take(session, `x/${times}`)
+      // The requests leave, and then nobody reads the answers for a while.
+      await new Promise((resolve) => setImmediate(resolve))
+      const endMs = performance.now() + 3 * nodeTimeoutMs
+      while (performance.now() < endMs);
+      assert.equal((await trying).kind, 'granted')
+    }
+  })
+
   test('T24 T25 two clients who always try at once on 4 nodes both get their turns', async () => {
     const { namespace } = new RedlockStage(nodes)
     const lockers = await Promise.all(
