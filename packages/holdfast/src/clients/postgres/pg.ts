@@ -6,8 +6,10 @@
  *     called off, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
  *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody.
  *     the server says ERROR: it has undone the statement.
- *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out.
+ *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
+ *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
+import { afterThisTurn } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
@@ -153,13 +155,23 @@ const users = new WeakMap<PgPool, number>()
 function listenForErrors(pool: PgPool): void {
   const before = users.get(pool) ?? 0
   users.set(pool, before + 1)
-  if (before === 0) pool.on('error', ignore)
+  if (before > 0) return
+  pool.on('error', ignore)
+  pool.on('acquire', listenUntilTold)
+}
+
+/** For whoever checks it out: until they had the time to listen themselves. */
+function listenUntilTold(connection: PgConnection): void {
+  connection.on('error', ignore)
+  afterThisTurn(() => connection.removeListener('error', ignore))
 }
 
 function stopListening(pool: PgPool): void {
   const left = (users.get(pool) ?? 1) - 1
   users.set(pool, left)
-  if (left === 0) pool.removeListener('error', ignore)
+  if (left > 0) return
+  pool.removeListener('error', ignore)
+  pool.removeListener('acquire', listenUntilTold)
 }
 
 type PgClientClass = new (
@@ -217,6 +229,9 @@ class PgDedicated implements DedicatedConnection, Listener {
   readonly #connection: PgConnection
   readonly #end: () => Promise<void>
   readonly #backend: string
+  /** One statement at a time: `pg` warns of those that have to wait in its own line. */
+  readonly #line: (() => void)[] = []
+  #isBusy = false
   #onEnd: ((error: unknown) => void) | undefined
   #ended: { readonly error: unknown } | undefined
   #closed = false
@@ -234,9 +249,29 @@ class PgDedicated implements DedicatedConnection, Listener {
     parameters: readonly Parameter[] = [],
     { signal, name }: QueryOptions = {},
   ): Promise<readonly Row[]> {
+    this.#assertOpen()
+    if (this.#isBusy) {
+      await new Promise<void>((takeTurn) => this.#line.push(takeTurn))
+      if (this.#ended !== undefined || this.#closed) this.#passOn()
+      this.#assertOpen()
+    }
+    this.#isBusy = true
+    try {
+      return await runStatement(this.#connection, this.#backend, text, parameters, signal, name)
+    } finally {
+      this.#passOn()
+    }
+  }
+
+  #assertOpen(): void {
     if (this.#ended !== undefined || this.#closed)
       throw new BackendUnavailableError(this.#backend, 'the connection has ended', 'not-applied')
-    return runStatement(this.#connection, this.#backend, text, parameters, signal, name)
+  }
+
+  #passOn(): void {
+    const next = this.#line.shift()
+    if (next === undefined) this.#isBusy = false
+    else next()
   }
 
   onEnd(listener: (error: unknown) => void): void {

@@ -51,7 +51,9 @@ export interface PgPoolClient extends PgConnection {
 export interface PgPool {
   connect(): Promise<PgPoolClient>
   on(event: 'error', listener: (error: Error) => void): unknown
+  on(event: 'acquire', listener: (connection: PgConnection) => void): unknown
   removeListener(event: 'error', listener: (error: Error) => void): unknown
+  removeListener(event: 'acquire', listener: (connection: PgConnection) => void): unknown
   end(): Promise<void>
 }
 

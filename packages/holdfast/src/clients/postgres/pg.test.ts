@@ -1,0 +1,41 @@
+import { startProxy } from 'holdfast-lab/faults'
+import { startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { describe, expect, test } from 'vitest'
+import { until } from '../../../test/postgres/stage.ts'
+import { postgresDatabase } from './database.ts'
+
+describe.runIf(wanted('postgres'))('pg', () => {
+  test('T51 a connection that the server ends in the moment in which it is opened is an error of the call, and of nobody else', async () => {
+    await using server = await startPostgres()
+    await using proxy = await startProxy(server)
+    const operator = new pg.Client(server.url)
+    await operator.connect()
+    const address = new URL(server.url)
+    address.port = String(proxy.port)
+    address.searchParams.set('application_name', 'ended at once')
+    const pool = new pg.Pool({ connectionString: address.href, max: 1 })
+    const database = postgresDatabase(pool)
+    try {
+      proxy.hold('down')
+      const asking = database.query('SELECT 1', [])
+      asking.catch(() => {})
+      // Welcome and farewell arrive as one.
+      const mine = "FROM pg_stat_activity WHERE application_name = 'ended at once'"
+      await until('it is ended', async () => {
+        const { rows } = await operator.query(
+          `SELECT pg_terminate_backend(pid) ${mine} AND wait_event = 'ClientRead'`,
+        )
+        return rows.length > 0
+      })
+      await until('it has ended', async () => (await operator.query(`SELECT 1 ${mine}`)).rows.length === 0)
+      proxy.heal()
+      await expect(asking).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+      expect(await database.query('SELECT 1', [])).toEqual([[1]])
+    } finally {
+      await database.close()
+      await pool.end()
+      await operator.end()
+    }
+  })
+})
