@@ -13,6 +13,17 @@ import { standbyNotices } from './index.ts'
 const careless = { settings: { synchronous_commit: 'off' }, max: 2 }
 const lazyServer = { settings: { wal_writer_delay: '10s', bgwriter_delay: '10s', checkpoint_timeout: '1h' } }
 
+async function crashAndRestart(server: Server): Promise<void> {
+  await server.kill()
+  // PostgreSQL refuses to start while a process of the old server is still dying.
+  await until('it has started again', () =>
+    server.restart().then(
+      () => true,
+      () => false,
+    ),
+  )
+}
+
 /**
  * How many tokens were issued before a crash and again after it. A crash spares what fills a whole page of the log, and a
  * sequence writes to the log once in 33 draws: so it takes 35 draws, and a few crashes.
@@ -25,14 +36,7 @@ async function tokensIssuedTwice(server: Server, crashes: number, schemaSql?: st
     const session = await openSession(await stage.backend({ clients: careless }, surroundings))
     await (await stage.operator()).query('CHECKPOINT')
     for (let i = 0; i < 35; i++) issued.push(await take(session, exclusive(`${crash}/${i}`)))
-    await server.kill()
-    // PostgreSQL refuses to start while a process of the old server is still dying.
-    await until('it has started again', () =>
-      server.restart().then(
-        () => true,
-        () => false,
-      ),
-    )
+    await crashAndRestart(server)
   }
   return issued.length - new Set(issued).size
 }
@@ -49,6 +53,55 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       ["PERFORM set_config('synchronous_commit', 'on', true);", 'NULL;'],
     ])
     expect(await tokensIssuedTwice(server, 4, planted)).toBeGreaterThan(0)
+  }, 60_000)
+
+  test('G6 T68 releases that a crash undoes come to the same: nobody else had the names, and they are given up again', async () => {
+    await using server = await startPostgres(lazyServer)
+    await using stage = new Stage(server.url)
+    const options = { ttlMs: 9_000, callTimeoutMs: 1_000 }
+    const mine = createLocker(await stage.backend(), options)
+    const names = ['alone', 'in a batch/1', 'in a batch/2', 'in a batch/3']
+    const [alone, ...batch] = await Promise.all(names.map((name) => mine.acquire(name)))
+    const leases = [alone, ...batch].filter((lease) => lease !== undefined)
+    await (await stage.operator()).query('CHECKPOINT')
+    await alone?.release()
+    await Promise.all(batch.map((lease) => lease.release()))
+    await crashAndRestart(server)
+
+    // The control: without it this would not be a test of anything.
+    const { rows } = await (await stage.operator()).query('SELECT 1 FROM holdfast.holders')
+    expect(rows).toHaveLength(names.length)
+    const other = createLocker(await stage.backend(), options)
+    const taken = await Promise.all(names.map((name) => other.acquire(name, { waitMs: 60_000 })))
+    for (const { fence } of taken)
+      for (const before of leases) expect(fence.token).toBeGreaterThan(before.fence.token)
+    await Promise.all([mine.close(), other.close()])
+  }, 60_000)
+
+  test('a release that keeps the name closed, and one that hands over, are on the disk before they are told', async () => {
+    await using server = await startPostgres(lazyServer)
+    await using stage = new Stage(server.url)
+    const mine = createLocker(await stage.backend(), { ttlMs: 20_000, callTimeoutMs: 1_000 })
+    const kept = await mine.acquire('kept', { holdAtLeastMs: 600_000 })
+    const wanted = await mine.acquire('wanted')
+    const next = mine.acquire('wanted', { waitMs: 60_000 })
+    await until('somebody waits', async () => ((await mine.inspect('wanted'))?.waiters.length ?? 0) > 0)
+    await (await stage.operator()).query('CHECKPOINT')
+    await kept.release()
+    await wanted.release()
+    const lease = await next
+    await crashAndRestart(server)
+    await until('it answers again', () =>
+      lease.renew().then(
+        () => true,
+        () => false,
+      ),
+    )
+    expect(await mine.check(lease.fence)).toBe(true)
+    const state = await mine.inspect('kept')
+    expect(state?.holders).toEqual([])
+    expect(state?.closedForMs).toBeGreaterThan(0)
+    await mine.close()
   }, 60_000)
 
   for (const library of libraries) {

@@ -35,6 +35,7 @@ DECLARE
   v_done text[] := '{}';
   v_line text[] := '{}';
   v_locked boolean;
+  v_keeps boolean := false;
 BEGIN
   -- As begin_work and lock_names do it, without the cost of a statement for each.
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
@@ -56,6 +57,7 @@ BEGIN
         EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name) AS waited_for
     LOOP
       IF v_row.ms > 0 THEN
+        v_keeps := true;
         PERFORM ${s}.close_name(p_namespace, v_row.name, v_row.capacity,
           clock_timestamp() + v_row.ms * interval '1 millisecond');
       END IF;
@@ -94,6 +96,8 @@ BEGIN
   IF cardinality(v_done) < cardinality(p_ops) OR cardinality(v_line) > 0 THEN
     RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
       p_weights, p_capacities, p_ms, p_texts, v_done, v_line);
+  ELSIF 'r' = ALL (p_ops) AND NOT v_keeps THEN
+    v_locked := ${s}.commit_lazily();
   END IF;
 END $$;
 

@@ -47,6 +47,7 @@ DECLARE
   v_locked boolean;
   v_capacity integer;
   v_waited_for boolean;
+  v_lazily boolean;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
     PERFORM ${s}.begin_work();
@@ -63,6 +64,9 @@ BEGIN
       clock_timestamp() + p_keep_ms * interval '1 millisecond');
   END IF;
   IF v_waited_for IS FALSE THEN
+    IF p_keep_ms <= 0 THEN
+      v_lazily := ${s}.commit_lazily();
+    END IF;
     RETURN '-';
   END IF;
   RETURN (SELECT json_agg(json_build_array(a.op, a.attempt, a.kind, a.token, a.data, a.ms, a.session))::text FROM (
