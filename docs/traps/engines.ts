@@ -233,8 +233,12 @@ export const engines: TrapSection = {
       sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       redis: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       redlock: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      postgres: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      'postgres-advisory': { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      postgres: {
+        test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
+      },
+      'postgres-advisory': {
+        test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
+      },
       later: { later: ['etcd'] },
     },
   ],

@@ -60,8 +60,8 @@ export const fencing: TrapSection = {
       sqlite: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
       redis: { test: 'T38 G2 tokens increase over FLUSHALL, and over a restart without persistence' },
       redlock: { reason: 'it issues no tokens, by type' },
-      postgres: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
-      'postgres-advisory': { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
+      postgres: { test: 'C50 G2 T38 tokens increase over a restart of the engine' },
+      'postgres-advisory': { test: 'C50 G2 T38 tokens increase over a restart of the engine' },
       later: { reason: 'only Redis can have it' },
     },
     {

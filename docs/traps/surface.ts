@@ -54,9 +54,7 @@ export const surface: TrapSection = {
         test: 'T56 a name is not called free because nodes are down: what may be held is shown, and without a majority nothing',
       },
       postgres: { test: 'T56 G11 a server that is down is an error, never an answer (pg)' },
-      'postgres-advisory': {
-        test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder',
-      },
+      'postgres-advisory': { test: 'T56 G11 pg: a server that is down is an error, never an answer' },
       later: { later: 'all' },
     },
     {

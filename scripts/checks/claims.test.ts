@@ -80,6 +80,9 @@ test('a trap without its own passed test is refused', () => {
   expect(complaintsOf({ T7: { sqlite: cell } }, named('memory T7 a lost reply'))).toEqual([
     'T7 sqlite: no test passed that contains T7 and "a lost reply" and names sqlite in its name or path',
   ])
+  const advisory = named('postgres-advisory T7 a lost reply', 'src/backends/postgres-advisory/a.test.ts')
+  expect(complaintsOf({ T7: { postgres: cell } }, advisory)).toHaveLength(1)
+  expect(complaintsOf({ T7: { 'postgres-advisory': cell } }, advisory)).toEqual([])
 })
 
 test('an open cell, a missing trap and a stale page are refused', () => {

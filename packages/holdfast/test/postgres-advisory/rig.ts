@@ -9,7 +9,7 @@ import {
 import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
 import { createLocker, type LockerOptions } from '../../src/core/locker.ts'
 import type { Locker } from '../../src/core/types.ts'
-import { type ClientLibrary, withPg } from '../postgres/clients.ts'
+import { type ClientLibrary, type ClientOptions, withPg } from '../postgres/clients.ts'
 
 export class Rig implements AsyncDisposable {
   readonly #server: Server
@@ -26,13 +26,14 @@ export class Rig implements AsyncDisposable {
   async backend(
     options: Partial<PostgresAdvisoryOptions> & {
       readonly library?: ClientLibrary
+      readonly clients?: ClientOptions
       readonly through?: FaultyProxy
     } = {},
   ): Promise<PostgresAdvisoryBackend> {
-    const { library = withPg, through, ...rest } = options
+    const { library = withPg, clients = {}, through, ...rest } = options
     const url = new URL(this.#server.url)
     if (through !== undefined) url.port = String(through.port)
-    const opened = library.open(url.href, { max: 20 })
+    const opened = library.open(url.href, { max: 20, ...clients })
     const backend = await openPostgresAdvisory({ client: opened.client, ...rest }).catch(async (error) => {
       await opened[Symbol.asyncDispose]()
       throw error

@@ -13,9 +13,18 @@ import { checkSchemaName, schemaSql } from './schema.ts'
 export {
   type Notice,
   type NoticeHandler,
+  type Parameter,
+  type PgConnection,
+  type PgNotification,
   type PgPool,
+  type PgPoolClient,
+  type PgQuery,
   type PostgresClient,
   type PostgresJs,
+  type PostgresJsConnection,
+  type PostgresJsQuery,
+  type PostgresJsReserved,
+  type PostgresJsRunner,
   standbyNotices,
 } from '../../clients/postgres/index.ts'
 export type { PostgresOptions } from './assemble.ts'

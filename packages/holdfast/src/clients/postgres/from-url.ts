@@ -78,7 +78,8 @@ function withPg(Pool: PoolClass, url: string, max: number): OpenedPostgresClient
 }
 
 function withPostgresJs(postgres: PostgresModule['default'], url: string, max: number): OpenedPostgresClient {
-  const client = postgres(url, { max, prepare: false, onnotice: standbyNotices() })
+  // It would ask for array types by itself on every new connection, and nobody would catch the failure of that (T51).
+  const client = postgres(url, { max, prepare: false, fetch_types: false, onnotice: standbyNotices() })
   return { client, end: () => client.end({ timeout: 1 }) }
 }
 

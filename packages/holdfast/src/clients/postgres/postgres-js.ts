@@ -7,7 +7,7 @@
  * piece, and may then send the first half of the next one right behind it on the same connection; the pooler takes
  * the connection to the server away between the two, the answer to the half goes nowhere, and the client waits for ever.
  */
-import { BackendUnavailableError, UnsupportedError } from '../../core/errors.ts'
+import { BackendUnavailableError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,
@@ -22,6 +22,7 @@ import type {
 import { asUnavailable } from './failures.ts'
 import { mortalTransaction } from './mortal-transaction.ts'
 import { noticeListenersOf } from './notices.ts'
+import { ReservationLine } from './reserving.ts'
 import type {
   Parameter,
   PostgresJs,
@@ -104,20 +105,10 @@ export class PostgresJsDatabase implements PostgresDatabase {
 
   async #reserve(signal: AbortSignal | undefined): Promise<PostgresJsReserved> {
     if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
-    if ((this.#sql.options as { fetch_types?: unknown }).fetch_types === false)
-      throw new UnsupportedError(
-        `${this.#backend}: postgres.js never hands out a connection of its own when it was made with fetch_types: false. ` +
-          'Leave that option out.',
-      )
-    const reserving = this.#sql.reserve()
     try {
-      return await orAborted(reserving, signal, () => {
-        reserving.then(
-          (late) => late.release(),
-          () => {},
-        )
-        return calledOff(this.#backend, 'not-applied', signal as AbortSignal)
-      })
+      return await ReservationLine.of(this.#sql).take(signal, () =>
+        calledOff(this.#backend, 'not-applied', signal as AbortSignal),
+      )
     } catch (error) {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
     }

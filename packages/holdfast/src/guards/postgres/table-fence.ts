@@ -153,12 +153,16 @@ export async function showFence(tx: SqlTransaction, proof: Proof | readonly Proo
   )
 }
 
-const refusals = { HF100: 'missing', HF101: 'stale', HF102: 'foreign', HF103: 'invalid' } as const
+export type WriteRefusal = 'missing' | 'stale' | 'foreign' | 'invalid'
 
-export type WriteRefusal = (typeof refusals)[keyof typeof refusals]
+const refusals = new Map<string, WriteRefusal>([
+  ['HF100', 'missing'],
+  ['HF101', 'stale'],
+  ['HF102', 'foreign'],
+  ['HF103', 'invalid'],
+])
 
 /** Why a fenced table refused a write; null if `error` is something else. */
 export function writeRefusalOf(error: unknown): WriteRefusal | null {
-  const state = serverStateOf(error) ?? ''
-  return state in refusals ? refusals[state as keyof typeof refusals] : null
+  return refusals.get(serverStateOf(error) ?? '') ?? null
 }

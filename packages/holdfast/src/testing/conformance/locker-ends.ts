@@ -15,7 +15,10 @@ export const lockerEndCases = topic('through the locker, to the end', [
       const lease = await stage.drive(cutOff.acquire('x'))
       const stepMs = stage.ttlMs / 50
       while (lease.state !== 'lost') {
-        assert.equal(await other.tryAcquire('x'), null, 'not while the holder believes')
+        const taken = await other.tryAcquire('x')
+        // The answer may take its time, also beyond the end of belief: what counts is what the holder believes then.
+        if (taken !== null) assert.equal(lease.state, 'lost', 'not while the holder believes')
+        await taken?.release()
         await stage.passTime(stepMs)
       }
       assert.equal(lease.remainingMs, 0)
