@@ -53,6 +53,11 @@ export async function runBatch(options: BatchOptions): Promise<BatchResult> {
   }
   const shares = Array.from({ length: Math.min(workers, seeds) }, (_, index) => from + index)
   await Promise.all(shares.map((first) => runShare(options, first, shares.length, onLine)))
+  const mayBeFewer = options.stopAtFirst === true && failed.length > 0
+  if (totals.runs !== seeds && !mayBeFewer)
+    throw new Error(
+      `the simulation was to run ${seeds} seeds and has run ${totals.runs}: nothing is shown by it`,
+    )
   return { ...totals, counts, runsByMode, failed: failed.sort((a, b) => a.seed - b.seed) }
 }
 

@@ -9,12 +9,23 @@ afterEach(() => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true })
 })
 
+function openTs({ scheme = 'acme', opener = 'openAcme', loads = './backends/acme/index.ts' } = {}): string {
+  return `
+    import type { AcmeOptions } from './backends/acme/index.ts'
+    const openers: Record<string, (url: string) => Promise<Backend>> = { other: openOther, '${scheme}': ${opener} }
+    async function openAcme(url: string): Promise<Backend> {
+      const [{ acme }] = await Promise.all([import('${loads}')])
+      return acme({ url })
+    }
+    async function openOther(url: string): Promise<Backend> { return (await import('./other.ts')).other(url) }`
+}
+
 const whole: Readonly<Record<string, string>> = {
   'packages/holdfast/src/backends/acme/index.ts': '',
   'packages/holdfast/package.json': '{ "exports": { "./acme": {} } }',
-  'packages/holdfast/src/open.ts': "import('./backends/acme/index.ts')",
+  'packages/holdfast/src/open.ts': openTs(),
   'packages/holdfast/test/conformance/acme.test.ts': 'describeBackend({})',
-  'docs/backends/acme.md': '# acme',
+  'docs/backends/acme.md': '# acme\n\n## What it is\n',
   'docs/README.md': '[acme](backends/acme.md)',
   'README.md': '[acme](docs/backends/acme.md)',
   'bench/subjects/acme.ts': 'export {}',
@@ -30,14 +41,75 @@ function repository(files: Readonly<Record<string, string>>): string {
   return folder
 }
 
+const traps = { columns: ['core', 'acme'], upcoming: ['etcd'] }
+
 test('a backend with all that belongs to one passes', () => {
-  expect(checkComplete(repository(whole), ['core', 'acme'])).toEqual([])
+  expect(checkComplete(repository(whole), traps)).toEqual([])
 })
 
 test('each thing that is missing is named', () => {
   for (const path of Object.keys(whole).filter((each) => !each.includes('/src/backends/'))) {
     const { [path]: _, ...rest } = whole
-    expect(checkComplete(repository(rest), ['acme']).map(({ file }) => file)).toEqual([path])
+    expect(checkComplete(repository(rest), traps).map(({ file }) => file)).toEqual([path])
   }
-  expect(checkComplete(repository(whole), ['core'])).toHaveLength(1)
+})
+
+test.each([
+  ['a type import alone', openTs({ loads: './core/locker.ts' }), 'that loads nothing of backends/acme'],
+  ['no scheme', openTs({ scheme: 'acne' }), 'has no opener for acme:'],
+  ["another's opener", openTs({ opener: 'openOther' }), 'that loads nothing of backends/acme'],
+  ['text in a comment', "// import('./backends/acme/index.ts')", 'has no opener for acme:'],
+])('%s is no opener', (_, text, message) => {
+  const complaints = checkComplete(repository({ ...whole, 'packages/holdfast/src/open.ts': text }), traps)
+  expect(complaints).toEqual([
+    { file: 'packages/holdfast/src/open.ts', message: expect.stringContaining(message) },
+  ])
+})
+
+test('a backend that is there needs a column, and is not upcoming any more', () => {
+  expect(checkComplete(repository(whole), { ...traps, columns: ['core'] })).toHaveLength(1)
+  expect(checkComplete(repository(whole), { ...traps, upcoming: ['acme'] })).toHaveLength(1)
+  expect(checkComplete(repository(whole), { columns: ['core'], upcoming: ['acme'] })).toHaveLength(2)
+})
+
+test('another way to use an engine has its names', () => {
+  const files = {
+    ...Object.fromEntries(
+      Object.entries(whole).map(([path, text]) => [
+        path.replace('acme', 'acme-fast'),
+        text.replaceAll('acme', 'acme-fast'),
+      ]),
+    ),
+    'packages/holdfast/package.json': '{ "exports": { "./acme/fast": {} } }',
+    'packages/holdfast/src/open.ts': openTs({
+      scheme: 'acme+fast',
+      loads: './backends/acme-fast/assemble.ts',
+    }),
+  }
+  const columns = ['core', 'acme-fast']
+  expect(checkComplete(repository(files), { ...traps, columns })).toEqual([])
+  expect(checkComplete(repository(files), { columns, upcoming: ['acme fast'] })).toHaveLength(1)
+})
+
+test('the page of a backend has the headings of the others', () => {
+  const second = Object.fromEntries(
+    Object.entries(whole).map(([path, text]) => [
+      path.replace('acme', 'zeta'),
+      text.replaceAll('acme', 'zeta'),
+    ]),
+  )
+  const both = {
+    ...second,
+    ...whole,
+    'packages/holdfast/package.json': '{ "exports": { "./acme": {}, "./zeta": {} } }',
+    'packages/holdfast/src/open.ts': openTs()
+      .replace('other: openOther', 'zeta: openOther')
+      .replace('./other.ts', './backends/zeta/index.ts'),
+    'docs/README.md': '(backends/acme.md) (backends/zeta.md)',
+    'README.md': '(docs/backends/acme.md) (docs/backends/zeta.md)',
+  }
+  const table = { ...traps, columns: ['acme', 'zeta'] }
+  expect(checkComplete(repository(both), table)).toEqual([])
+  const odd = { ...both, 'docs/backends/zeta.md': '# zeta\n\n## Something else\n' }
+  expect(checkComplete(repository(odd), table).map(({ file }) => file)).toEqual(['docs/backends/zeta.md'])
 })

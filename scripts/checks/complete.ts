@@ -5,30 +5,51 @@ import { join } from 'node:path'
 import { columns, upcoming } from '../docs/trap-types.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { root } from '../lib/repository.ts'
+import { descendants, importsOf, parse, ts } from '../lib/syntax.ts'
+
+export interface TrapTable {
+  readonly columns: readonly string[]
+  /** What is said to be part of a later release. */
+  readonly upcoming: readonly string[]
+}
 
 /** What is missing of the backends below a repository's root. */
-export function checkComplete(repository: string, trapColumns: readonly string[]): Complaint[] {
+export function checkComplete(repository: string, traps: TrapTable): Complaint[] {
   const read = (path: string) =>
     existsSync(join(repository, path)) ? readFileSync(join(repository, path), 'utf8') : ''
   const manifest = JSON.parse(read('packages/holdfast/package.json') || '{}') as {
     exports?: Record<string, unknown>
   }
-  return backendsOf(repository).flatMap((name) => {
-    // Another way to use the same engine stands below it: ./postgres/advisory is backends/postgres-advisory.
+  const backends = backendsOf(repository)
+  const openers = openersOf(read('packages/holdfast/src/open.ts'))
+  const pages = backends.map((name) => read(`docs/backends/${name}.md`)).filter((page) => page !== '')
+  return backends.flatMap((name) => {
+    // Another way to use the same engine stands below it: ./postgres/advisory and postgres+advisory: are
+    // backends/postgres-advisory.
     const entry = `./${name.replace('-', '/')}`
+    const scheme = name.replace('-', '+')
+    const page = read(`docs/backends/${name}.md`)
+    const loads = openers.get(scheme) ?? []
     const needed: [boolean, string, string][] = [
       [manifest.exports?.[entry] !== undefined, 'packages/holdfast/package.json', `has no export ${entry}`],
       [
-        read('packages/holdfast/src/open.ts').includes(`./backends/${name}/index.ts`),
+        loads.some((path) => path.startsWith(`./backends/${name}/`)),
         'packages/holdfast/src/open.ts',
-        `opens no ${name}`,
+        openers.has(scheme)
+          ? `has an opener for ${scheme}: that loads nothing of backends/${name}`
+          : `has no opener for ${scheme}:`,
       ],
       [
-        read(`packages/holdfast/test/conformance/${name}.test.ts`).includes('describeBackend'),
+        /\bdescribeBackend\(/.test(read(`packages/holdfast/test/conformance/${name}.test.ts`)),
         `packages/holdfast/test/conformance/${name}.test.ts`,
         'does not run the conformance suite',
       ],
-      [read(`docs/backends/${name}.md`) !== '', `docs/backends/${name}.md`, 'is missing'],
+      [page !== '', `docs/backends/${name}.md`, 'is missing'],
+      [
+        page === '' || headingsOf(page) === headingsOf(pages[0] ?? ''),
+        `docs/backends/${name}.md`,
+        `has other headings than docs/backends/${backends[0]}.md`,
+      ],
       [
         read('docs/README.md').includes(`backends/${name}.md`),
         'docs/README.md',
@@ -40,24 +61,55 @@ export function checkComplete(repository: string, trapColumns: readonly string[]
         `does not link to docs/backends/${name}.md`,
       ],
       [read(`bench/subjects/${name}.ts`) !== '', `bench/subjects/${name}.ts`, 'is missing'],
-      // Its cells may still stand in the last column, by name.
+      [traps.columns.includes(name), 'scripts/docs/trap-types.ts', `has no column ${name}`],
       [
-        trapColumns.includes(name) || (upcoming as readonly string[]).includes(name.replace('-', ' ')),
+        !traps.upcoming.some((each) => each === name || each === name.replace('-', ' ')),
         'scripts/docs/trap-types.ts',
-        `has no column ${name}`,
+        `has ${name} among what is upcoming, although it is there`,
       ],
     ]
     return needed.flatMap(([isThere, file, message]) => (isThere ? [] : [{ file, message }]))
   })
 }
 
+/** The schemes of `openers`, and for each what its function loads when it is called. */
+function openersOf(text: string): Map<string, string[]> {
+  const file = parse('open.ts', text)
+  const nodes = [...descendants(file)]
+  const table = nodes.find(
+    (node) => ts.isVariableDeclaration(node) && node.name.getText(file) === 'openers',
+  ) as ts.VariableDeclaration | undefined
+  const openers = new Map<string, string[]>()
+  if (table?.initializer === undefined || !ts.isObjectLiteralExpression(table.initializer)) return openers
+  for (const entry of table.initializer.properties) {
+    if (!ts.isPropertyAssignment(entry)) continue
+    const { name, initializer } = entry
+    const opener = nodes.find(
+      (node) => ts.isFunctionDeclaration(node) && node.name?.text === initializer.getText(file),
+    )
+    const loaded = importsOf(parse('opener.ts', opener?.getText(file) ?? ''))
+      .filter(({ dynamic }) => dynamic)
+      .flatMap(({ from }) => (from === null ? [] : [from]))
+    openers.set(ts.isStringLiteral(name) ? name.text : name.getText(file), loaded)
+  }
+  return openers
+}
+
+function headingsOf(page: string): string {
+  return page
+    .split('\n')
+    .filter((line) => line.startsWith('## '))
+    .join('\n')
+}
+
 function backendsOf(repository: string): string[] {
   return readdirSync(join(repository, 'packages/holdfast/src/backends'), { withFileTypes: true })
     .filter((entry) => entry.isDirectory())
     .map((entry) => entry.name)
+    .sort()
 }
 
 if (import.meta.main) {
-  const complaints = checkComplete(root, columns)
+  const complaints = checkComplete(root, { columns, upcoming })
   finish('complete', complaints, `${backendsOf(root).length} backends have all that belongs to one`)
 }

@@ -79,3 +79,19 @@ export function peek<T>(promise: Promise<T>) {
   )
   return seen
 }
+
+/** The messages of the errors that are raised while `body` runs, as uncaught exceptions of the process. */
+export async function raisedDuring(body: () => Promise<unknown>): Promise<string[]> {
+  const raised: string[] = []
+  // The runner would take them for failures of the test.
+  const others = process.listeners('uncaughtException')
+  process.removeAllListeners('uncaughtException')
+  process.on('uncaughtException', (error) => raised.push(error.message))
+  try {
+    await body()
+  } finally {
+    process.removeAllListeners('uncaughtException')
+    for (const listener of others) process.on('uncaughtException', listener)
+  }
+  return raised
+}

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, test } from 'vitest'
-import { peek } from '../../test/rig.ts'
+import { peek, raisedDuring } from '../../test/rig.ts'
 import type { Call } from '../spi.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { type CallLimits, callEngine } from './call.ts'
@@ -167,6 +167,39 @@ describe('stop', () => {
       return 'yes'
     })
     await assert.rejects(called, (error) => error === 'from within')
+  })
+})
+
+describe('a backend that throws when it is told that nobody waits', () => {
+  const tellBadly = (call: Call) => {
+    assert.ok(call instanceof Cancellation)
+    call.onCancel(() => {
+      throw new Error('planted')
+    })
+    return new Promise<string>(() => {})
+  }
+
+  test('does not keep the caller waiting, at the limit', async () => {
+    const { clock, start } = setUp()
+    const seen = peek(start(tellBadly))
+    const raised = await raisedDuring(() => clock.advance(5_000))
+    assert.ok(isHoldfastError(seen.reason, 'BACKEND_UNAVAILABLE'))
+    assert.deepEqual(raised, ['planted'])
+  })
+
+  test('nor those who share its stop', async () => {
+    const stop = new Cancellation()
+    const { clock, start } = setUp({ stop })
+    const seen = [peek(start(tellBadly)), peek(start()), peek(start(tellBadly)), peek(start())]
+    const raised = await raisedDuring(async () => {
+      stop.cancel('enough')
+      await clock.settle()
+    })
+    assert.deepEqual(
+      seen.map(({ reason }) => reason),
+      ['enough', 'enough', 'enough', 'enough'],
+    )
+    assert.deepEqual(raised, ['planted', 'planted'])
   })
 })
 

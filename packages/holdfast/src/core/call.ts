@@ -94,8 +94,9 @@ export class EngineCall<T> extends Cancellation implements Call {
 
   giveUp(reason: unknown): void {
     if (!this.#settle()) return
-    this.cancel(reason)
+    // The caller first: whatever the backend does when it is told must not keep them waiting.
     this.#reject(reason)
+    this.cancel(reason)
   }
 
   #fail(error: unknown): void {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { describe, test } from 'vitest'
-import { peek } from '../../test/rig.ts'
+import { peek, raisedDuring } from '../../test/rig.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
@@ -26,7 +26,7 @@ describe('a cancellation', () => {
     }
   })
 
-  test('calls every callback once, in order, and sees itself as cancelled meanwhile', () => {
+  test('calls every callback once, and sees itself as cancelled meanwhile', () => {
     const cancellation = new Cancellation()
     const calls: unknown[] = []
     cancellation.onCancel(() => calls.push('a', cancellation.cancelled, cancellation.reason))
@@ -82,6 +82,42 @@ describe('a cancellation', () => {
     cancellation.cancel('why')
     assert.deepEqual(calls, ['added', 'first', 'second'])
     assert.equal(cancellation.reason, 'why')
+  })
+})
+
+describe('a callback that throws', () => {
+  test.each([0, 1, 2])(
+    'does not keep the others from being called, nor hides its error: number %d',
+    async (bad) => {
+      const cancellation = new Cancellation()
+      const called: number[] = []
+      for (const number of [0, 1, 2])
+        cancellation.onCancel(() => {
+          called.push(number)
+          if (number === bad) throw new Error('planted')
+        })
+      const raised = await raisedDuring(async () => {
+        cancellation.cancel('why')
+        await turn()
+      })
+      assert.deepEqual(called.sort(), [0, 1, 2])
+      assert.deepEqual(raised, ['planted'])
+    },
+  )
+
+  test('does not stop who cancels, and is not called again', async () => {
+    const cancellation = new Cancellation()
+    let calls = 0
+    cancellation.onCancel(() => {
+      calls++
+      throw new Error('planted')
+    })
+    await raisedDuring(async () => {
+      assert.doesNotThrow(() => cancellation.cancel('why'))
+      cancellation.cancel('again')
+      await turn()
+    })
+    assert.equal(calls, 1)
   })
 })
 

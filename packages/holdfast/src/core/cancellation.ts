@@ -1,3 +1,4 @@
+import { callSafely } from './call-safely.ts'
 import { TransientMap } from './transient-map.ts'
 
 /**
@@ -33,14 +34,18 @@ export class Cancellation {
     this.#cancelled = true
     this.#reason = reason
     this.#controller?.abort(reason)
-    // What one callback takes back of the others is not called any more.
-    this.#callback?.()
+    // What one callback takes back of those that come after it is not called any more.
+    const first = this.#callback
     this.#callback = undefined
-    for (const callback of this.#others?.keys() ?? []) callback()
+    if (first !== undefined) callSafely(first)
+    for (const callback of this.#others?.keys() ?? []) callSafely(callback)
     this.#others = undefined
   }
 
-  /** Runs `callback` when cancelled (now, if it already is); the returned function takes it back. */
+  /**
+   * Runs `callback` when cancelled (now, if it already is); the returned function takes it back. Several are run in no
+   * particular order, each whatever the others do.
+   */
   onCancel(callback: () => void): () => void {
     if (this.#cancelled) {
       callback()

@@ -3,6 +3,8 @@
  * `Clock`, so that tests and the simulation can drive every deadline. This is the one file that may touch the
  * system's clocks and timers.
  */
+import { callSafely } from './call-safely.ts'
+import { inNeutralContext } from './neutral-context.ts'
 
 /** A point in time on both of a process's clocks; only `elapsedMs` can turn it into a duration. */
 export interface Instant {
@@ -22,6 +24,8 @@ export interface Clock {
   /**
    * Calls `fire` once after `delayMs` (any length; at least one turn of the event loop later).
    * Timers do not keep a process alive unless asked to: renewals must not, a caller who waits for a lock must.
+   * The system's clock calls it in a neutral context: of those who share a timer, none sees what another has in an
+   * `AsyncLocalStorage`.
    */
   setTimer(delayMs: number, fire: () => void, options?: { readonly keepsProcessAlive?: boolean }): Timer
 }
@@ -132,7 +136,7 @@ class SingleTimer implements Timer {
   #arm(delayMs: number, fire: () => void, keepsProcessAlive: boolean): void {
     const leftMs = delayMs - LONGEST_TIMEOUT_MS
     const next = leftMs > 0 ? () => this.#arm(leftMs, fire, keepsProcessAlive) : fire
-    this.#handle = setTimeout(next, Math.min(delayMs, LONGEST_TIMEOUT_MS))
+    this.#handle = inNeutralContext(() => setTimeout(next, Math.min(delayMs, LONGEST_TIMEOUT_MS)))
     if (!keepsProcessAlive) this.#handle.unref()
   }
 
@@ -181,7 +185,7 @@ class TimerList {
   }
 
   #arm(delayMs: number): void {
-    this.#handle = setTimeout(() => this.#fireDue(), delayMs)
+    this.#handle = inNeutralContext(() => setTimeout(() => this.#fireDue(), delayMs))
     if (this.#keepingAlive === 0) this.#handle.unref()
   }
 
@@ -217,14 +221,7 @@ class ListedTimer implements Timer {
   fireUnlessCancelled(): void {
     const { fire } = this
     this.cancel()
-    try {
-      fire?.()
-    } catch (error) {
-      // As Node does with an error of a timer; those after it must still have their turn.
-      queueMicrotask(() => {
-        throw error
-      })
-    }
+    if (fire !== undefined) callSafely(fire)
   }
 }
 

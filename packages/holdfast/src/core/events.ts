@@ -4,6 +4,7 @@
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { LossReason } from './errors.ts'
+import { inNeutralContext } from './neutral-context.ts'
 import { checkOneOf } from './options.ts'
 
 /** What every event about a name says. */
@@ -67,26 +68,30 @@ export interface HoldfastEvents {
 
 export type EventKind = keyof HoldfastEvents
 
-const kinds: Readonly<Record<EventKind, true>> = {
-  waiting: true,
-  acquired: true,
-  busy: true,
-  'timed-out': true,
-  failed: true,
-  renewed: true,
-  'renewal-failed': true,
-  jeopardy: true,
-  lost: true,
-  released: true,
-  'release-failed': true,
-  'held-long': true,
-  dropped: true,
-  paused: true,
-  'dual-owner-suspected': true,
-  warning: true,
-  'force-released': true,
-  'guard-accepted': true,
-  'guard-refused': true,
+/**
+ * In whose context listeners are called: what a call did is told in its caller's, so that it can be traced; what happens to
+ * a lease by itself is found out by anybody, and is told in a neutral one.
+ */
+const kinds: Readonly<Record<EventKind, 'caller' | 'neutral'>> = {
+  waiting: 'neutral',
+  acquired: 'caller',
+  busy: 'caller',
+  'timed-out': 'caller',
+  failed: 'caller',
+  renewed: 'neutral',
+  'renewal-failed': 'neutral',
+  jeopardy: 'neutral',
+  lost: 'neutral',
+  released: 'caller',
+  'release-failed': 'caller',
+  'held-long': 'neutral',
+  dropped: 'neutral',
+  paused: 'neutral',
+  'dual-owner-suspected': 'neutral',
+  warning: 'neutral',
+  'force-released': 'caller',
+  'guard-accepted': 'caller',
+  'guard-refused': 'caller',
 }
 
 /** Every kind there is. */
@@ -109,7 +114,9 @@ export function hasListeners(kind: EventKind): boolean {
 }
 
 export function emit<K extends EventKind>(kind: K, event: HoldfastEvents[K]): void {
-  channelOf(kind).publish(event)
+  const to = channelOf(kind)
+  if (kinds[kind] === 'caller') to.publish(event)
+  else inNeutralContext(() => to.publish(event))
 }
 
 /** Listens to one kind of event from every locker and guard of the process; call the result to stop. */

@@ -17,6 +17,7 @@ import type { LockerContext } from './context.ts'
 import type { LossReason } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import type { LeaseRecord } from './lease.ts'
+import { inNeutralContext } from './neutral-context.ts'
 import { RenewalSchedule } from './renewal-schedule.ts'
 import type { CallOptions } from './types.ts'
 
@@ -90,7 +91,9 @@ export class KeepAlives<F extends Fencing> {
     try {
       while (lease.confirmedInFlight < needed) {
         if (lease.ended !== undefined) throw lease.ended
-        await unlessCancelled((this.#flight ?? this.#send()).done, stop)
+        // It renews what others hold as well, and the next ones follow from it.
+        const flight = this.#flight ?? inNeutralContext(() => this.#send())
+        await unlessCancelled(flight.done, stop)
       }
     } catch (error) {
       throw stop.cancelled ? error : (lease.ended ?? error)

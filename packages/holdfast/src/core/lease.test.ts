@@ -229,6 +229,14 @@ describe('terms', () => {
   })
 })
 
+/** Lets the garbage collector come by until `isDone`, or often enough. */
+async function collect(isDone: () => boolean, mostTurns = 50): Promise<void> {
+  for (let turn = 0; turn < mostTurns && !isDone(); turn++) {
+    globalThis.gc?.()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
 describe('dropped leases', () => {
   test('a lease that nobody refers to any more is lost, then released, with an event', async () => {
     const { clock, locker } = createRig()
@@ -236,15 +244,37 @@ describe('dropped leases', () => {
     const takeAndDrop = async () => (await client.acquire('dropped-one', { ttlMs })).signal
     const signal = await takeAndDrop()
     await clock.advance(ttlMs / 2)
-    const events = await eventsDuring('dropped', async () => {
-      for (let turn = 0; turn < 50 && !signal.aborted; turn++) {
-        globalThis.gc?.()
-        await new Promise((resolve) => setImmediate(resolve))
-      }
-    })
+    const events = await eventsDuring('dropped', () => collect(() => signal.aborted))
     expect(events.filter((event) => event.name === 'dropped-one')).toHaveLength(1)
     expect((signal.reason as LeaseLostError).reason).toBe('dropped')
     await clock.settle()
     expect(await locker().tryAcquire('dropped-one')).not.toBeNull()
+  })
+
+  test('one that is dropped before its first renewal is held until then, and found after it', async () => {
+    const { clock, locker } = createRig()
+    const client = locker({ dropsLeases: true })
+    const takeAndDrop = async () => (await client.acquire('dropped-early', { ttlMs })).signal
+    const signal = await takeAndDrop()
+    await collect(() => signal.aborted, 5)
+    expect(signal.aborted).toBe(false)
+    expect(await locker().tryAcquire('dropped-early')).toBeNull()
+    const renewals = await eventsDuring('renewed', () => clock.advance(ttlMs / 2))
+    expect(renewals.length).toBeGreaterThan(0)
+    await collect(() => signal.aborted)
+    expect((signal.reason as LeaseLostError).reason).toBe('dropped')
+    await clock.settle()
+    expect(await locker().tryAcquire('dropped-early')).not.toBeNull()
+  })
+
+  test('one that is dropped and never renewed ends by itself', async () => {
+    const { clock, locker } = createRig()
+    const plan: FaultPlan = ({ kind }) => (kind === 'keepAlive' ? { kind: 'lost-request' } : null)
+    const client = locker({ dropsLeases: true, wrap: (backend) => faultyBackend(backend, { plan }) })
+    const takeAndDrop = async () => (await client.acquire('never-renewed', { ttlMs })).signal
+    const signal = await takeAndDrop()
+    await clock.advance(ttlMs)
+    expect(signal.aborted).toBe(true)
+    expect(await locker().tryAcquire('never-renewed')).not.toBeNull()
   })
 })

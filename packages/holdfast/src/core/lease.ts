@@ -12,10 +12,12 @@
  * 4. Whoever ends a lease tells its session, so that the engine's side is released too (nothing is immortal).
  */
 import type { Claim, Fencing, Grant, Mode } from '../spi.ts'
+import { callSafely } from './call-safely.ts'
 import { type Clock, elapsedMs, type Instant, instantOf, laterOf } from './clock.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import { type AboutLease, emit, hasListeners } from './events.ts'
 import { publicIdOf } from './ids.ts'
+import { inNeutralContext } from './neutral-context.ts'
 import type { LeaseState, ReleaseOutcome } from './types.ts'
 
 /** What was agreed when the lease was acquired. */
@@ -158,14 +160,9 @@ export class LeaseRecord {
     this.#state = 'jeopardy'
     const remainingMs = this.#timeLeftMs()
     if (hasListeners('jeopardy')) emit('jeopardy', { ...this.about, remainingMs })
-    try {
-      this.terms.onJeopardy?.(remainingMs)
-    } catch (error) {
-      // The callback is the caller's: its failure must not end the renewal loop (T30), and must not be hidden.
-      queueMicrotask(() => {
-        throw error
-      })
-    }
+    const { onJeopardy } = this.terms
+    // The callback is the caller's: its failure must not end the renewal loop (T30).
+    if (onJeopardy !== undefined) inNeutralContext(() => callSafely(() => onJeopardy(remainingMs)))
   }
 
   lose(reason: LossReason, atEngine: AtEngine = 'abandoned'): void {
@@ -175,7 +172,9 @@ export class LeaseRecord {
     this.#loss = new LeaseLostError(this.claim.name, reason, { ttlMs: this.#ttlMs })
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost')) emit('lost', { ...this.about, reason, heldForMs })
-    this.#controller?.abort(this.#loss)
+    // Whoever finds out may be another caller, whose session it was as well.
+    const controller = this.#controller
+    if (controller !== undefined) inNeutralContext(() => controller.abort(this.#loss))
   }
 
   /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13). */

@@ -57,6 +57,31 @@ describe('opening sessions', () => {
     assert.equal(faults.count('openSession'), 2)
   })
 
+  test.each([
+    ['enqueue', {}, "waiting: 'queue'"],
+    ['waitForFree', { waiting: 'notify' }, "waiting: 'notify'"],
+    ['setData', { waiting: 'poll' }, 'data: true'],
+  ] as const)(
+    'a backend that lacks the %s that it declares has a mistake, and is not unavailable',
+    async (method, declared, by) => {
+      const rig = createRig()
+      const locker = rig.locker({
+        wrap: (backend) => {
+          const open = backend.openSession.bind(backend)
+          const openSession: typeof open = async (request, call) =>
+            Object.assign(await open(request, call), { [method]: undefined })
+          return Object.assign(backend, { openSession, info: { ...backend.info, ...declared } })
+        },
+      })
+      for (const failing of [locker.acquire('n'), locker.tryAcquire('n')])
+        await assert.rejects(failing, {
+          code: 'INVALID_ARGUMENT',
+          message: `backend memory declares ${by} in its info, but its sessions have no method ${method}: implement it, or do not declare it.`,
+        })
+      assert.equal(rig.engine.stats().sessions, 0, 'nothing is left behind')
+    },
+  )
+
   test('a failed opening is reported and not remembered', async () => {
     const { locker, faults } = setUp()
     faults.next('openSession', { kind: 'error-before' })

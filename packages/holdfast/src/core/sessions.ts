@@ -3,10 +3,10 @@
  * that takes no new leases at the moment is joined by another, up to a limit. At the limit leases ride on the session
  * whose TTL comes nearest; a worn-out one will do then, because marks cost the engine some space and nobody a lease.
  */
-import type { Backend, Fencing } from '../spi.ts'
+import type { Backend, BackendInfo, BackendSession, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
-import { BackendUnavailableError, ClosedError } from './errors.ts'
+import { BackendUnavailableError, ClosedError, InvalidArgumentError } from './errors.ts'
 import { KeptSession } from './keeper.ts'
 
 export class Sessions<F extends Fencing> {
@@ -102,9 +102,10 @@ export class Sessions<F extends Fencing> {
       (call) => this.#backend.openSession(request, call),
     )
     const session = new KeptSession(this.#context, engineSession, (ended) => this.#forget(ttlMs, ended))
-    if (this.#closed) {
+    const unusable = this.#closed ? new ClosedError() : missingMethod(this.#context.info, engineSession)
+    if (unusable !== undefined) {
       await session.close()
-      throw new ClosedError()
+      throw unusable
     }
     const sessions = this.#byTtl.get(ttlMs) ?? new Set()
     this.#byTtl.set(ttlMs, sessions.add(session))
@@ -127,6 +128,22 @@ export class Sessions<F extends Fencing> {
     sessions?.delete(session)
     if (sessions?.size === 0) this.#byTtl.delete(ttlMs)
   }
+}
+
+/** A mistake of the backend's author: said as such, and not as if the engine could not be reached. */
+function missingMethod(info: BackendInfo, session: BackendSession): InvalidArgumentError | undefined {
+  const declared = [
+    ['enqueue', info.waiting === 'queue', "waiting: 'queue'"],
+    ['waitForFree', info.waiting === 'notify', "waiting: 'notify'"],
+    ['setData', info.data, 'data: true'],
+  ] as const
+  for (const [method, isDeclared, by] of declared)
+    if (isDeclared && typeof session[method] !== 'function')
+      return new InvalidArgumentError(
+        'backend',
+        `${info.name} declares ${by} in its info, but its sessions have no method ${method}: implement it, or do not declare it.`,
+      )
+  return undefined
 }
 
 function nearestTo<F extends Fencing>(

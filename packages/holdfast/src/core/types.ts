@@ -94,7 +94,7 @@ export interface HoldOptions {
   readonly lockDelayMs?: number
   /** A `held-long` event after this. Default 60,000; `Infinity` for never. */
   readonly warnHoldMs?: number
-  /** Called when a renewal was not confirmed and the deadline has not come. */
+  /** Called when a renewal was not confirmed and the deadline has not come; not in the caller's `AsyncLocalStorage` context. */
   readonly onJeopardy?: (remainingMs: number) => void
 }
 

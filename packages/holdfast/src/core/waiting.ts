@@ -10,7 +10,7 @@
  * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
  * until `stop`, once it has been reached at all; before that the failure is reported at once.
  */
-import type { AcquireRequest, AcquireResult, Fencing } from '../spi.ts'
+import type { AcquireRequest, AcquireResult, BackendSession, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
 import { callAnswerable, callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
@@ -117,9 +117,8 @@ export class Waiting<F extends Fencing> {
           // The push and the keep-alive may both bring the grant; whichever comes first will do.
           onGranted: (grant) => call.answer({ kind: 'granted', grant }),
         })
-        if (session.engineSession.enqueue === undefined)
-          throw new TypeError('a backend with a queue must have enqueue')
-        return session.engineSession.enqueue(request, call)
+        // That it has the method was made sure of when it was opened.
+        return (session.engineSession as Required<BackendSession<F>>).enqueue(request, call)
       })
       const tried = await this.#accept(session, wanted, result, stop)
       return tried.kind === 'won' ? tried.lease : null

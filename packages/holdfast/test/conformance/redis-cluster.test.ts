@@ -1,18 +1,8 @@
 import { wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import { describeBackend } from '../../src/testing/describe-backend.ts'
 import { libraryNamed } from '../redis/clients.ts'
 import { RedisStage } from './redis-world.ts'
-
-/** What a Cluster could break: keys in one slot, scripts on the right node, messages from every node, SCAN of all nodes. */
-const topics = new Set([
-  'names and namespaces',
-  'tokens',
-  'waiting in line',
-  'permits',
-  'data',
-  'check, inspect and list',
-])
 
 const byClocks =
   'in a Cluster tokens of names in different slots are ordered by the clocks of their nodes, which stand still in this world'
@@ -29,7 +19,6 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis clust
     name: `redis cluster with ${library}`,
     describe,
     test,
-    cases: backendCases().filter(({ topic }) => topics.has(topic)),
     createWorld: () => stage.world(),
     lacks: ['watch'],
     except: [

@@ -18,7 +18,7 @@ import type { Backend, Fencing } from '../../src/spi.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
 import type { ClientLibrary, OpenedClient } from '../redis/clients.ts'
-import { Clients } from './worlds.ts'
+import { Clients } from './clients.ts'
 
 export interface RedisStageOptions {
   readonly library: ClientLibrary

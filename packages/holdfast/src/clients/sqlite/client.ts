@@ -65,7 +65,7 @@ export function isConstraintViolation(error: unknown): boolean {
 export function remedyFor(error: unknown): string | undefined {
   switch (primaryCodeOf(error)) {
     case SQLITE_READONLY:
-      return 'this process may not write it. Change the permissions of the file and of its folder, in which SQLite keeps side files, or choose another place.'
+      return 'this connection may not write it. Open it for writing, change the permissions of the file and of its folder, in which SQLite keeps side files, or choose another place.'
     case SQLITE_CANTOPEN:
       return 'it cannot be opened. It must be a file, or the place for a new one, and this process must be allowed to read and write it and its folder.'
     case SQLITE_NOTADB:

@@ -27,6 +27,9 @@ import {
 
 const LONGEST_BUSY_MS = 5_000
 const LONGEST_PAUSE_MS = 20
+const WHEN_BUSY =
+  'Another connection has a transaction open on the file: see to it that transactions are short and always ended, begin ' +
+  'those that write with BEGIN IMMEDIATE, and try again'
 
 export interface TransactionTerms {
   readonly database: SqliteDatabase
@@ -74,7 +77,8 @@ function unavailable(
   if (remedy !== undefined)
     return new UnsupportedError(`The ${who} cannot use ${where}: ${remedy}`, { cause: error })
   const message = error instanceof Error ? error.message : String(error)
-  return new BackendUnavailableError('sqlite', `${who} on ${where}: ${message}`, outcome, { cause: error })
+  const detail = isBusy(error) ? `${message}. ${WHEN_BUSY}` : message
+  return new BackendUnavailableError('sqlite', `${who} on ${where}: ${detail}`, outcome, { cause: error })
 }
 
 /**

@@ -108,6 +108,35 @@ describe('sqliteGuard and its connection', () => {
     assert.throws(() => sqliteGuard(undefined as never), { code: 'INVALID_ARGUMENT' })
   })
 
+  test('a connection that cannot write is said to be so, with what to do', async () => {
+    const reader = new DatabaseSync(path, { readOnly: true })
+    await assert.rejects(
+      sqliteGuard({ database: reader }).run(fence(1n), () => {}),
+      {
+        code: 'UNSUPPORTED',
+        retryable: false,
+        message: `The guard cannot use ${JSON.stringify(path)}: this connection may not write it. Open it for writing, change the permissions of the file and of its folder, in which SQLite keeps side files, or choose another place.`,
+      },
+    )
+    reader.close()
+  })
+
+  test('a transaction that cannot become a writer is told how to begin', async () => {
+    const guard = sqliteGuard({ database })
+    await guard.run(fence(1n), () => {})
+    const [deferred, writer] = [new DatabaseSync(path), new DatabaseSync(path)]
+    deferred.exec('PRAGMA busy_timeout = 0; BEGIN DEFERRED')
+    writer.exec('BEGIN IMMEDIATE')
+    await assert.rejects(guard.enter(deferred, fence(2n)), {
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+      message:
+        /database is locked\. Another connection has a transaction open on the file: .* BEGIN IMMEDIATE/,
+    })
+    deferred.close()
+    writer.close()
+  })
+
   test('a file that can never be used is said to be so, and is not worth another try', async () => {
     assert.throws(() => sqliteGuard({ path: folder }), {
       code: 'UNSUPPORTED',

@@ -110,7 +110,11 @@ describe('sqliteGuard and its transactions', () => {
     other.exec('BEGIN IMMEDIATE')
     let calls = 0
     const run = sqliteGuard({ database, clock }).run(fence(2n), () => void calls++)
-    const refused = assert.rejects(run, { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+    const refused = assert.rejects(run, {
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+      message: /database is locked\. Another connection has a transaction open on the file: see to it that/,
+    })
     await clock.advance(4_900)
     assert.equal(clock.pendingTimers, 1)
     await clock.advance(200)

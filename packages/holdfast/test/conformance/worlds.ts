@@ -1,1 +1,0 @@
-export { Clients } from './clients.ts'
