@@ -68,7 +68,10 @@ export async function openLocker(url: string, options: OpenLockerOptions = {}): 
 function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement): void {
   if (requirement === 'fenced' && info.fencing !== 'fenced')
     throw new UnsupportedError(
-      `${info.name} issues no fencing tokens, and require: 'fenced' was asked for. Choose another engine.`,
+      `${info.name} issues no fencing tokens here, and require: 'fenced' was asked for. ` +
+        (info.name === 'redis'
+          ? 'Add ?fencing=clock-backed to the URL, or choose another engine.'
+          : 'Choose another engine.'),
     )
   if (requirement === 'cluster' && info.scope !== 'cluster')
     throw new UnsupportedError(
@@ -211,7 +214,7 @@ async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
 }
 
 async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
-  const [{ assembleRedlock }, { nodesFromUrl, optionsFromParameters, parameterNames }, { clientFromUrl }] =
+  const [{ openRedlock }, { nodesFromUrl, optionsFromParameters, parameterNames }, { clientFromUrl }] =
     await Promise.all([
       import('./backends/redlock/assemble.ts'),
       import('./backends/redlock/from-url.ts'),
@@ -229,7 +232,9 @@ async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
   )
   const closeClients = async () => void (await Promise.all(opened.map(({ close }) => close())))
   try {
-    return assembleRedlock({ ...options, clients: opened.map(({ client }) => client) }, { closeClients })
+    const backend = openRedlock({ ...options, clients: opened.map(({ client }) => client) }, { closeClients })
+    await backend.reach()
+    return backend
   } catch (error) {
     await closeClients()
     throw error

@@ -1,15 +1,17 @@
 /** The clients of one world: closed together, and with answers that can be made to take their time. */
-import { type Clock, sleep } from '../../src/core/clock.ts'
+import { type Clock, type Instant, instantOf, sleep } from '../../src/core/clock.ts'
 import type { Backend, BackendSession, Fencing } from '../../src/spi.ts'
 import type { ClientOptions } from '../../src/testing/describe-backend.ts'
 
 /** Puts something between the suite and every client. */
 export type Wrap<F extends Fencing> = (backend: Backend<F>) => Backend<F>
 
-type Create<F extends Fencing> = (options: ClientOptions) => Backend<F> | Promise<Backend<F>>
+/** With the clock that the client is to live by. */
+type Create<F extends Fencing> = (options: ClientOptions, clock: Clock) => Backend<F> | Promise<Backend<F>>
 
 export class Clients<F extends Fencing> {
   readonly #clock: Clock
+  readonly #aheadClock: AheadClock
   readonly #create: Create<F>
   readonly #wrap: Wrap<F>
   readonly #all: Backend<F>[] = []
@@ -17,12 +19,13 @@ export class Clients<F extends Fencing> {
 
   constructor(clock: Clock, create: Create<F>, wrap: Wrap<F> = (backend) => backend) {
     this.#clock = clock
+    this.#aheadClock = new AheadClock(clock)
     this.#create = create
     this.#wrap = wrap
   }
 
   async add(options: ClientOptions = {}): Promise<Backend<F>> {
-    const client = await this.#create(options)
+    const client = await this.#create(options, this.#aheadClock)
     this.#all.push(client)
     return this.#wrap(this.#delayed(client))
   }
@@ -35,7 +38,10 @@ export class Clients<F extends Fencing> {
     await Promise.all(this.#all.map((client) => client[Symbol.asyncDispose]()))
   }
 
-  /** On the wires of a test answers cannot be late by the clients' clock, so here they are made to be. */
+  /**
+   * On the wires of a test answers cannot be late by the world's clock. So the clients' clock jumps ahead when a call has
+   * left, before its answer is read, and stands still until the world has caught up with it: then the caller hears of it.
+   */
   #delayed<T extends Backend<F> | BackendSession<F>>(inner: T): T {
     return new Proxy(inner, {
       get: (target, key) => {
@@ -44,7 +50,9 @@ export class Clients<F extends Fencing> {
         if (key === 'watch' || key === 'enqueue' || typeof key === 'symbol') return value.bind(target)
         return async (...args: unknown[]) => {
           const delayMs = this.#delayMs
-          const answer: unknown = await value.apply(target, args)
+          const asked: unknown = value.apply(target, args)
+          if (delayMs > 0) this.#aheadClock.jump(delayMs)
+          const answer: unknown = await asked
           if (delayMs > 0) await sleep(this.#clock, delayMs)
           const opensSession = key === 'openSession' || (key === 'attachSession' && answer !== null)
           return opensSession ? this.#delayed(answer as BackendSession<F>) : answer
@@ -52,4 +60,28 @@ export class Clients<F extends Fencing> {
       },
     })
   }
+}
+
+class AheadClock implements Clock {
+  readonly #clock: Clock
+  #least: Instant = { monotonicMs: Number.NEGATIVE_INFINITY, wallMs: Number.NEGATIVE_INFINITY }
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  jump(ms: number): void {
+    const { monotonicMs, wallMs } = instantOf(this.#clock)
+    this.#least = { monotonicMs: monotonicMs + ms, wallMs: wallMs + ms }
+  }
+
+  monotonicMs(): number {
+    return Math.max(this.#clock.monotonicMs(), this.#least.monotonicMs)
+  }
+
+  wallMs(): number {
+    return Math.max(this.#clock.wallMs(), this.#least.wallMs)
+  }
+
+  setTimer: Clock['setTimer'] = (delayMs, fire, options) => this.#clock.setTimer(delayMs, fire, options)
 }

@@ -21,7 +21,7 @@ export async function memoryWorld(options: MemoryWorldOptions = {}): Promise<Wor
   const { wrap, create = memory } = options
   const clock = createFakeClock()
   const engine = new MemoryEngine({ clock: options.engineClock?.(clock) ?? clock })
-  const clients = new Clients(clock, (client) => create({ engine, clock, ...client }), wrap)
+  const clients = new Clients(clock, (client, clock) => create({ engine, clock, ...client }), wrap)
   return {
     clock,
     ttlMs: 1_000,

@@ -28,8 +28,8 @@ export function postgresAdvisorySite(library: ClientLibrary, url: string): Site 
       const space = `w${++worlds}`
       const spaceOf = (namespace: string = defaults.namespace) => `${space}/${namespace}`
       const backends: PostgresAdvisoryBackend[] = []
-      const clients = new Clients(systemClock, async ({ namespace, ...options }) => {
-        const own = { client: opened.client, namespace: spaceOf(namespace) }
+      const clients = new Clients(systemClock, async ({ namespace, ...options }, clock) => {
+        const own = { client: opened.client, clock, namespace: spaceOf(namespace) }
         const backend = await openPostgresAdvisory({ ...options, ...own })
         backends.push(backend)
         return backend

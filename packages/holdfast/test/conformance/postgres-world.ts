@@ -85,7 +85,7 @@ export class PostgresStage {
     const spaceOf = (namespace: string = defaults.namespace) => `${space}/${namespace}`
     const own: PostgresBackend[] = []
     const { clock } = this.#time
-    const clients = new Clients(clock, async ({ namespace, ...options }) => {
+    const clients = new Clients(clock, async ({ namespace, ...options }, clock) => {
       const { client } = this.#opened
       const backend = await openPostgres({
         ...options,

@@ -27,7 +27,7 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis clust
         lacksHook: 'restart',
         why: 'the members of a Cluster take seconds to find each other again; it is shown on one server',
       },
-      ...['C46', 'C52', 'C54', 'C56'].map((rule) => ({ rule, why: byClocks })),
+      ...['C5', 'C46', 'C52', 'C54', 'C56', 'C141', 'C200'].map((rule) => ({ rule, why: byClocks })),
     ],
   })
 })

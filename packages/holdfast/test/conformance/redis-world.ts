@@ -89,7 +89,7 @@ export class RedisStage {
     const opened: OpenedClient[] = []
     const openClient = () => (isCluster ? library.openCluster(urls) : library.open(urls[0] ?? ''))
     let next: OpenedClient | undefined
-    const clients = new Clients(clock, (options) => {
+    const clients = new Clients(clock, (options, clock) => {
       assert(next !== undefined)
       opened.push(next)
       const { client } = next

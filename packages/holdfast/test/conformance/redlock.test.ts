@@ -17,7 +17,7 @@ describe.runIf(wanted('redis'))('on real nodes', () => {
   })
   afterAll(() => nodes?.stop())
 
-  for (const library of libraries.filter(({ name }) => name.endsWith('6')))
+  for (const library of libraries)
     describeBackend({
       name: `redlock with ${library.name}`,
       describe,

@@ -34,7 +34,7 @@ export async function sqliteWorld(options: SqliteWorldOptions): Promise<World<'f
   const opened: SqliteBackend[] = []
   const clients = new Clients(
     clock,
-    (client) => {
+    (client, clock) => {
       const machine = { bootId: `boot ${boots}`, timeNamespaceOffset: '0 0' }
       const file = { path, clock, random: evenRandom, pollMs: 20, machine, ...client }
       const backend = openSqlite(file, { socketFolder: join(folder, 's') })

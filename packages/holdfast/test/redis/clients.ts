@@ -48,13 +48,13 @@ export const libraries: readonly ClientLibrary[] = [
       const client = nodeRedis6.duplicate({ url, database, ...(keyPrefix !== undefined && { keyPrefix }) })
       client.on('error', () => {})
       await client.connect()
-      return { client, close: () => client.destroy() }
+      return { client, close: () => client.isOpen && client.destroy() }
     },
     async openCluster(urls) {
       const client = createCluster6({ rootNodes: urls.map((url) => ({ url })) })
       client.on('error', () => {})
       await client.connect()
-      return { client, close: () => client.destroy() }
+      return { client, close: () => client.isOpen && client.destroy() }
     },
   },
   {
@@ -78,13 +78,13 @@ export const libraries: readonly ClientLibrary[] = [
       const client = nodeRedis5.duplicate({ url, database })
       client.on('error', () => {})
       await client.connect()
-      return { client, close: () => client.destroy() }
+      return { client, close: () => client.isOpen && client.destroy() }
     },
     async openCluster(urls) {
       const client = createCluster5({ rootNodes: urls.map((url) => ({ url })) })
       client.on('error', () => {})
       await client.connect()
-      return { client, close: () => client.destroy() }
+      return { client, close: () => client.isOpen && client.destroy() }
     },
   },
 ]

@@ -17,6 +17,10 @@ export type Answer =
   | { readonly kind: 'abandoned' }
   | { readonly kind: 'released' | 'not-held' | 'prolonged' }
   | { readonly kind: 'lost'; readonly reason: LossReason }
+  /** What belongs beside the lock key is of another type, and not ours. */
+  | { readonly kind: 'unusable' }
+  /** The server refused a command in the middle of the step. */
+  | { readonly kind: 'failed'; readonly message: string }
 
 /** What a waiter knows of its place. */
 export interface Told {
@@ -32,6 +36,7 @@ const abandoned: Answer = { kind: 'abandoned' }
 const released: Answer = { kind: 'released' }
 const notHeld: Answer = { kind: 'not-held' }
 const prolonged: Answer = { kind: 'prolonged' }
+const unusable: Answer = { kind: 'unusable' }
 const grantedUnfenced: Answer = { kind: 'granted', token: null }
 
 /** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
@@ -44,7 +49,7 @@ export function readReply(reply: RedisReply, count: number): { answers: Answer[]
 }
 
 function readAnswer(reply: RedisReply | undefined): Answer {
-  if (Array.isArray(reply)) return readGrant(reply)
+  if (Array.isArray(reply)) return readList(reply)
   if (reply === 'g') return grantedUnfenced
   if (reply === 'r') return released
   if (typeof reply !== 'string') throw new TypeError('redis: a script has answered with something unknown')
@@ -64,6 +69,8 @@ function readAnswer(reply: RedisReply | undefined): Answer {
       return notHeld
     case 'k':
       return prolonged
+    case 'y':
+      return unusable
     case 'l':
       return { kind: 'lost', reason: rest as LossReason }
     default:
@@ -71,7 +78,9 @@ function readAnswer(reply: RedisReply | undefined): Answer {
   }
 }
 
-function readGrant([, token, left, data]: readonly RedisReply[]): Answer {
+/** The answers that are no plain text. */
+function readList([kind, token, left, data]: readonly RedisReply[]): Answer {
+  if (kind === 'e') return { kind: 'failed', message: String(token) }
   const leftMs = Number(left)
   return {
     kind: 'granted',

@@ -1,6 +1,6 @@
 /** Puts a backend together: checks its options, and describes what it promises. */
 
-import { type RedisClient, RedisConnection } from '../../clients/redis/index.ts'
+import { type RedisClient, RedisConnection, UNKNOWN_GROUP } from '../../clients/redis/index.ts'
 import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs, defaults } from '../../core/defaults.ts'
@@ -82,6 +82,12 @@ export function openRedis(options: RedisOptions, ownership: Ownership = {}): Red
   const waitFor = checkWaits(options)
   const connection = new RedisConnection(options.client, { backend: 'redis', clock, random })
   const { isCluster } = connection
+  if (isFenced && issuer === undefined && connection.address === UNKNOWN_GROUP)
+    throw new InvalidArgumentError(
+      'issuer',
+      'must be given with fencing and createSentinel of node-redis, which does not tell the name of its group: tokens of ' +
+        'two groups must not be taken for those of one.',
+    )
   const tokens: TokenMode = isFenced ? (isCluster ? '2' : '1') : '0'
   const keys = new Keys({ namespace, isCluster, ...(key && { key }) })
   const engine = new Engine({ connection, keys, namespace, tokens, clock, random })

@@ -25,6 +25,7 @@ import { forceReleaseScript, forgetScript, inspectScript, resizeScript } from '.
 import { findSessionScript, openSessionScript } from './scripts/sessions.ts'
 import { withoutRights } from './server-checks.ts'
 import { RedisSession, type SessionTools } from './session.ts'
+import { SharedWork } from './shared-work.ts'
 import { WaitingRoom } from './waiting-room.ts'
 
 export interface RedisBackendOptions<F extends Fencing> {
@@ -54,8 +55,9 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   readonly #channel: string
   /** For looks that no caller waits for: they end with the backend. */
   readonly #ending = new AbortController()
-  #checked: Promise<void> | undefined
-  #subscribed: Promise<Subscription> | undefined
+  readonly #checked: SharedWork<void>
+  /** One subscription for the process, from the first session on: the first who waits shall not wait for it. */
+  readonly #subscribed: SharedWork<Subscription>
   #isListening = false
   #isClosed = false
 
@@ -72,6 +74,18 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
       random: engine.random,
       pollMs,
       look: (requests) => engine.sendAll(requests, { signal: this.#ending.signal }),
+    })
+    this.#subscribed = new SharedWork((signal) =>
+      engine.connection.subscribe(
+        this.#channel,
+        (message) => this.#room.receive(message),
+        () => this.#room.lookForAll(),
+        signal,
+      ),
+    )
+    this.#checked = new SharedWork(async (signal) => {
+      await options.checkServer({ signal })
+      await this.#listen({ signal })
     })
     this.#tools = {
       engine,
@@ -190,34 +204,18 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     if (this.#isClosed) throw new ClosedError('The redis backend')
   }
 
-  /** Once for all sessions; what has failed is tried again by the next. */
+  /** Once for all sessions. */
   async #check(call: Call): Promise<void> {
-    this.#checked ??= this.#options.checkServer(call).then(() => this.#listen(call))
-    const checked = this.#checked
     try {
-      await checked
+      await this.#checked.join(call)
     } catch (error) {
-      if (this.#checked === checked) this.#checked = undefined
       throw withoutRights('publishing or subscribing', error)
     }
   }
 
-  /** One subscription for the process, from the first session on: the first who waits shall not wait for it. */
   async #listen(call: Call): Promise<void> {
-    this.#subscribed ??= this.#engine.connection.subscribe(
-      this.#channel,
-      (message) => this.#room.receive(message),
-      () => this.#room.lookForAll(),
-      call.signal,
-    )
-    const subscribed = this.#subscribed
-    try {
-      await subscribed
-      this.#isListening = true
-    } catch (error) {
-      if (this.#subscribed === subscribed) this.#subscribed = undefined
-      throw error
-    }
+    await this.#subscribed.join(call)
+    this.#isListening = true
   }
 
   async #inspectAll(names: readonly string[], call: Call): Promise<NameState[]> {

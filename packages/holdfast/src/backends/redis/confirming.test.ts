@@ -38,6 +38,22 @@ describe.runIf(wanted('redis'))('waitReplicas', () => {
     await lease.release()
   })
 
+  test('grants that come at once share the wait: all are told within the limit of a call', async () => {
+    await using primary = await startRedis()
+    await using rig = new Rig()
+    const locker = await rig.locker(primary.url, waits)
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 30 }, (_, index) => locker.tryAcquire(`x/${index}`)),
+    )
+    for (const outcome of outcomes) {
+      assert(outcome.status === 'rejected' && isHoldfastError(outcome.reason, 'BACKEND_UNAVAILABLE'))
+      assert.match(outcome.reason.message, /only 0 of 1 replicas had it after 500 ms; it was undone/)
+    }
+    const stats = String(await redisCall(primary, 'INFO', 'commandstats'))
+    const waited = Number(/cmdstat_wait:calls=(\d+)/.exec(stats)?.[1])
+    assert(waited <= 5, `${waited} waits for 30 grants`)
+  })
+
   test('a waiter’s grant is confirmed too', async () => {
     await using primary = await startRedis()
     await using link = await startProxy(primary)

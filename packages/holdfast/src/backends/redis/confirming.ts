@@ -4,18 +4,22 @@
  *   granted ──re-check on a connection of our own, which writes──▶ WAIT | WAITAOF there ──met──▶ handed out
  *                                                                                     ──not met──▶ undone, told
  *
- * The connection is ours because WAIT blocks it. WAIT counts what its own connection has written, so the re-check is a
+ * The connection is ours because WAIT blocks it; the grants that come meanwhile share the next one. WAIT counts what its own connection has written, so the re-check is a
  * write: its offset in the stream of replication is later than the grant's. What may go wrong between the steps: the
  * grant is over before the re-check (told as such); the connection is lost (unknown, and undone); the process dies (the
  * grant ends with its TTL); the undo fails (told as unknown, and core resolves it).
  */
 
 import { type DedicatedConnection, type RedisReply, redisScript, slotOf } from '../../clients/redis/index.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { calledOff } from '../../core/backend-kit.ts'
+import { Coalescer, type Settled } from '../../core/coalescer.ts'
+import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
+import { onCalledOff } from './calling-off.ts'
 import type { Engine } from './engine.ts'
 import { library } from './scripts/library.ts'
 import { prelude } from './scripts/prelude.ts'
+import { SharedWork } from './shared-work.ts'
 
 export interface WaitFor {
   readonly aof: boolean
@@ -39,11 +43,20 @@ if left > 0 then call('PEXPIRE', KEYS[1], left) end
 return 1
 `)
 
+/** One for each node, by the slot that it was asked for. */
+interface Desk {
+  /** A lost one is replaced. */
+  readonly connection: SharedWork<DedicatedConnection>
+  readonly queue: Coalescer<ConfirmedClaim, string | null>
+}
+
+const MOST_AT_ONCE = 256
+
 export class Confirming {
   readonly #engine: Engine
   readonly #waitFor: WaitFor
-  /** One for each node, by the slot that it was asked for; a lost one is replaced. */
-  readonly #connections = new Map<number, Promise<DedicatedConnection>>()
+  readonly #desks = new Map<number, Desk>()
+  readonly #closing = new AbortController()
 
   constructor(engine: Engine, waitFor: WaitFor) {
     this.#engine = engine
@@ -72,31 +85,69 @@ export class Confirming {
   }
 
   close(): void {
-    for (const connection of this.#connections.values())
-      connection.then((each) => each.close()).catch(() => {})
-    this.#connections.clear()
+    this.#closing.abort(new ClosedError('The redis backend'))
+    for (const { connection } of this.#desks.values())
+      connection.started?.then((each) => each.close()).catch(() => {})
+    this.#desks.clear()
   }
 
   /** Null when it is safe; otherwise what is missing. */
-  async #reach({ key, who }: ConfirmedClaim, call: Call): Promise<string | null> {
+  async #reach(claim: ConfirmedClaim, call: Call): Promise<string | null> {
+    const { connection } = this.#engine
+    const slot = connection.isCluster ? slotOf(connection.keyPrefix + claim.key) : 0
+    let desk = this.#desks.get(slot)
+    if (desk === undefined) {
+      desk = this.#openDesk(slot, claim.key)
+      this.#desks.set(slot, desk)
+    }
+    const reached = desk.queue.add(claim)
+    reached.catch(() => {})
+    return new Promise((resolve, reject) => {
+      const stopListening = onCalledOff(call, () => reject(calledOff('redis', call.signal, 'unknown')))
+      reached.finally(stopListening).then(resolve, reject)
+    })
+  }
+
+  #openDesk(slot: number, key: string): Desk {
+    const connection = new SharedWork((signal) => this.#engine.connection.dedicated(key, signal))
+    const reachAll = async (
+      claims: readonly ConfirmedClaim[],
+    ): Promise<readonly Settled<string | null>[]> => {
+      const own = await connection.join({ signal: this.#closing.signal })
+      try {
+        return await this.#reachAll(own, claims)
+      } catch (error) {
+        this.#desks.delete(slot)
+        own.close()
+        throw error
+      }
+    }
+    return { connection, queue: new Coalescer(reachAll, { maxBatch: MOST_AT_ONCE }) }
+  }
+
+  /** One WAIT speaks for all that was written before it. */
+  async #reachAll(
+    own: DedicatedConnection,
+    claims: readonly ConfirmedClaim[],
+  ): Promise<readonly Settled<string | null>[]> {
     const { aof, replicas, timeoutMs } = this.#waitFor
     const { connection, tokens } = this.#engine
-    const slot = connection.isCluster ? slotOf(connection.keyPrefix + key) : 0
-    const own = await this.#connectionFor(slot, key, call)
-    try {
-      const keyed = connection.keyPrefix + key
-      const rechecked = own.send(['EVAL', recheckScript.source, '1', keyed, tokens, who], call.signal)
-      const waited = aof
-        ? own.send(['WAITAOF', '1', String(replicas), String(timeoutMs)], call.signal)
-        : own.send(['WAIT', String(replicas), String(timeoutMs)], call.signal)
-      const [held, reply] = await Promise.all([rechecked, waited])
-      if (Number(held) !== 1) return 'it was lost again before it could be confirmed'
-      return this.#missing(reply)
-    } catch (error) {
-      this.#connections.delete(slot)
-      own.close()
-      throw error
-    }
+    const { signal } = this.#closing
+    const rechecked = claims.map(({ key, who }) =>
+      own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal),
+    )
+    const waited = own.send(
+      aof
+        ? ['WAITAOF', '1', String(replicas), String(timeoutMs)]
+        : ['WAIT', String(replicas), String(timeoutMs)],
+      signal,
+    )
+    const [reply, ...held] = await Promise.all([waited, ...rechecked])
+    const missing = this.#missing(reply)
+    return held.map((each) => ({
+      ok: true,
+      answer: Number(each) === 1 ? missing : 'it was lost again before it could be confirmed',
+    }))
   }
 
   #missing(reply: RedisReply): string | null {
@@ -112,19 +163,5 @@ export class Confirming {
     return (remote ?? 0) >= replicas
       ? null
       : `the append-only files of only ${remote} of ${replicas} replicas had it after ${timeoutMs} ms`
-  }
-
-  async #connectionFor(slot: number, key: string, call: Call): Promise<DedicatedConnection> {
-    let opening = this.#connections.get(slot)
-    if (opening === undefined) {
-      opening = this.#engine.connection.dedicated(key, call.signal)
-      this.#connections.set(slot, opening)
-    }
-    try {
-      return await opening
-    } catch (error) {
-      this.#connections.delete(slot)
-      throw error
-    }
   }
 }

@@ -198,4 +198,66 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     assert(kept.kind === 'alive' && kept.lost.length === 0)
     assert.equal((await countCalls()) - before, 1 + 2_000 / 500)
   })
+
+  test('G7 T31 a permit that was not renewed is not held again by a late renewal, although its session lives', async () => {
+    await using rig = new Rig()
+    const open = async (ttlMs: number) => {
+      const backend = await rig.backend(server.url)
+      const id = systemRandom.id() + systemRandom.id()
+      return backend.openSession({ id, ttlMs, holder: 'somebody' }, call())
+    }
+    const [ada, bob] = [await open(500), await open(30_000)]
+    const permit = () => ({ ...request('late permit'), mode: 'permits' as const, weight: 1, capacity: 1 })
+    const [late, held] = [permit(), permit()]
+    await ada.tryAcquire(late, call())
+    await until('its time is up', async () => {
+      await ada.keepAlive({ held: [], waiting: [] }, call())
+      return (await bob.tryAcquire(held, call())).kind === 'granted'
+    })
+    const kept = await ada.keepAlive({ held: [late], waiting: [] }, call())
+    assert(kept.kind === 'alive')
+    assert.deepEqual(
+      kept.lost.map(({ attempt }) => attempt),
+      [late.attempt],
+    )
+    assert.equal(await ada.release(late, { keepForMs: 0 }, call()), 'not-held')
+    assert.equal((await bob.tryAcquire(permit(), call())).kind, 'busy')
+  })
+
+  test('closing while a call is under way leaves nobody waiting', async () => {
+    await using own = await startRedis()
+    await using rig = new Rig()
+    const backend = await rig.backend(own.url)
+    const id = systemRandom.id() + systemRandom.id()
+    const session = await backend.openSession({ id, ttlMs: 30_000, holder: 'somebody' }, call())
+    await own.pause()
+    try {
+      const asking = session.tryAcquire(request('x'), call())
+      await Promise.resolve()
+      await Promise.all([
+        assert.rejects(asking, (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE')),
+        backend[Symbol.asyncDispose](),
+      ])
+    } finally {
+      await own.resume()
+    }
+  })
+
+  test('what the first caller starts and gives up goes on for the second', async () => {
+    await using proxy = await startProxy(server)
+    await using rig = new Rig()
+    const backend = await rig.backend(`redis://${proxy.host}:${proxy.port}`)
+    proxy.hold('down')
+    const open = (signal?: AbortSignal) => {
+      const id = systemRandom.id() + systemRandom.id()
+      return backend.openSession({ id, ttlMs: 30_000, holder: 'somebody' }, call(signal))
+    }
+    const controller = new AbortController()
+    const [first, second] = [open(controller.signal), open()]
+    second.catch(() => {})
+    controller.abort(new Error('no longer needed'))
+    await assert.rejects(first, { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+    proxy.heal()
+    assert.equal((await second).ttlMs, 30_000)
+  })
 })

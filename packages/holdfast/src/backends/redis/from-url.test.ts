@@ -69,8 +69,9 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
   })
 
   test('G12 a server without tokens is refused where they are required', async () => {
-    await assert.rejects(openLocker(server.url, { require: 'fenced' }), (error) =>
-      isHoldfastError(error, 'UNSUPPORTED'),
+    await assert.rejects(
+      openLocker(server.url, { require: 'fenced' }),
+      (error) => isHoldfastError(error, 'UNSUPPORTED') && /\?fencing=clock-backed/.test(error.message),
     )
   })
 
@@ -89,7 +90,24 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
     for (const libraries of [both, onlyNodeRedis])
       await assert.rejects(
         clientFromUrl('redis', '//127.0.0.1:1', libraries),
-        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome !== undefined,
+        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied',
       )
+  })
+
+  test('G12 a database that the server does not have is refused, with either library', async () => {
+    const location = `${server.url.slice('redis:'.length)}/99`
+    for (const libraries of [both, onlyNodeRedis])
+      await assert.rejects(
+        clientFromUrl('redis', location, libraries),
+        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && /out of range/.test(error.message),
+      )
+  })
+
+  test('independent servers are not a Cluster, and it is said what they are', async () => {
+    const { host, port } = server
+    await assert.rejects(
+      clientFromUrl('redis', `//${host}:${port},${host}:${port}`, both),
+      (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && /redlock:\/\//.test(error.message),
+    )
   })
 })

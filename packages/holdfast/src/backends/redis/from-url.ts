@@ -3,7 +3,7 @@
  * over how.
  */
 import { type RedisClient, redisFailure } from '../../clients/redis/index.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 
 export interface Libraries {
   ioredis(): Promise<unknown>
@@ -56,6 +56,7 @@ interface IoRedis {
 
 interface IoRedisInstance {
   on(event: 'error', listener: () => void): unknown
+  call(command: string, ...args: string[]): Promise<unknown>
   connect(): Promise<void>
   disconnect(): void
 }
@@ -68,7 +69,17 @@ async function withIoRedis(
   const [first = ''] = urls
   const made =
     urls.length > 1 ? new Cluster(urls, { lazyConnect: true }) : new Redis(first, { lazyConnect: true })
-  return connected(made, mayBeDown, async () => made.disconnect())
+  const opened = await connected(made, mayBeDown, async () => made.disconnect())
+  // The library goes on in database 0 if there is none of that number, and says so to nobody.
+  const [, database] = /\/(\d+)$/.exec(first) ?? []
+  if (urls.length > 1 || mayBeDown || database === undefined) return opened
+  try {
+    await made.call('SELECT', database)
+    return opened
+  } catch (error) {
+    made.disconnect()
+    throw redisFailure('redis', `choosing database ${database}`, error)
+  }
 }
 
 interface NodeRedis {
@@ -117,9 +128,21 @@ async function connected(
     else await connecting
   } catch (error) {
     await close()
-    throw redisFailure('redis', 'connecting', lastError ?? error)
+    throw couldNotConnect(lastError ?? error)
   }
   return { client: made as unknown as RedisClient, close }
+}
+
+/** Nothing was asked for yet, so nothing can have taken effect. */
+function couldNotConnect(error: unknown): BackendUnavailableError {
+  const said = error instanceof Error ? error.message.replace(/\.$/, '') : String(error)
+  const isNoCluster = /slots cache|cluster support disabled/i.test(said)
+  return new BackendUnavailableError(
+    'redis',
+    `connecting: ${said}${isNoCluster ? '. Several hosts are the nodes of one Cluster; for independent servers write redlock://' : ''}`,
+    'not-applied',
+    { cause: error },
+  )
 }
 
 async function ifInstalled(load: () => Promise<unknown>): Promise<unknown> {

@@ -63,6 +63,11 @@ export class Keys {
         'key',
         `must return a key of 1 to ${limits.keyBytes} bytes for every name; it did not for ${quote(name)}.`,
       )
+    if (reserved.test(key))
+      throw new InvalidArgumentError(
+        'key',
+        `must not return keys that end with :s, :h or :t or contain :x:, under which Holdfast keeps more about another key; it returned ${quote(key)}.`,
+      )
     if (this.#isCluster && hashTagOf(key) === null)
       throw new InvalidArgumentError(
         'key',
@@ -71,6 +76,8 @@ export class Keys {
     return key
   }
 }
+
+const reserved = /:[sht]$|:x:/
 
 /** The mark of the tokens: one for the database, so that all namespaces of an issuer share its order. */
 export const TOKEN_KEY = 'holdfast:token'

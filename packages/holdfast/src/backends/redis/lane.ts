@@ -11,6 +11,7 @@
  */
 import { calledOff } from '../../core/backend-kit.ts'
 import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
+import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import { isCalledOff, onCalledOff } from './calling-off.ts'
@@ -52,7 +53,8 @@ class Entry {
   }
 
   answer(answer: Answer): void {
-    if (this.#settle()) this.asker.answered(answer)
+    if (answer.kind === 'failed') this.fail(new BackendUnavailableError('redis', answer.message, 'unknown'))
+    else if (this.#settle()) this.asker.answered(answer)
   }
 
   fail(error: unknown): void {
@@ -114,8 +116,12 @@ export class Lane {
     soon.then(this.#leaveTogether)
   }
 
+  /** Nobody is left waiting: answers may not come any more. */
   close(): void {
     this.#sweep?.cancel()
+    const closed = (outcome: CallOutcome) => new BackendUnavailableError('redis', 'it was closed', outcome)
+    for (const entry of this.#waiting.splice(0)) entry.fail(closed('not-applied'))
+    for (const batch of this.#underWay) for (const entry of batch) entry.fail(closed('unknown'))
   }
 
   #hasRoom(): boolean {

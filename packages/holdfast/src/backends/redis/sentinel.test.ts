@@ -32,6 +32,12 @@ const openers: Record<string, (watched: WatchedRedis) => Promise<Opened>> = {
 }
 
 describe.runIf(wanted('redis'))('redis behind Sentinel', () => {
+  test('T43 G12 node-redis does not tell which group it is for: tokens need an issuer that does', () => {
+    const client = createSentinel({ name: 'orders', sentinelRootNodes: [{ host: '127.0.0.1', port: 1 }] })
+    assert.throws(() => redis({ client, fencing: 'clock-backed' }), /issuer.*createSentinel/)
+    assert.equal(redis({ client, fencing: 'clock-backed', issuer: 'orders' }).info.issuer, 'orders')
+  })
+
   test.each(Object.keys(openers))(
     'G2 G10 %s: leases, hand-over, and tokens that increase over a fail-over',
     async (library) => {

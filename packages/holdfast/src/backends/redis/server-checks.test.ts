@@ -3,9 +3,10 @@ import assert from 'node:assert/strict'
 import { redisCall, startRedis, startRedisPair, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'
 import { Rig } from '../../../test/redis/rig.ts'
+import { evictionWarning } from '../../clients/redis/index.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { onEvent } from '../../core/events.ts'
-import { evictionWarning, refusalOf } from './server-checks.ts'
+import { refusalOf } from './server-checks.ts'
 
 const isRefusal = (pattern: RegExp) => (error: unknown) =>
   isHoldfastError(error, 'UNSUPPORTED') && pattern.test(error.message)

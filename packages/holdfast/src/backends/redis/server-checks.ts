@@ -3,8 +3,14 @@
  * guarantees is told as a `warning` event, and so is what could not be looked at.
  */
 
-import type { RedisConnection, RedisNode, RedisReply } from '../../clients/redis/index.ts'
-import { isHoldfastError, UnsupportedError } from '../../core/errors.ts'
+import {
+  evictionConcern,
+  ifPermitted,
+  isDenied,
+  type RedisConnection,
+  type RedisNode,
+} from '../../clients/redis/index.ts'
+import { UnsupportedError } from '../../core/errors.ts'
 import { emit, hasListeners } from '../../core/events.ts'
 import type { Call } from '../../spi.ts'
 
@@ -38,13 +44,8 @@ async function checkNode(node: RedisNode, demands: ServerDemands, call: Call): P
     const refusal = refusalOf(String(info), demands)
     if (refusal !== null) throw new UnsupportedError(`redis: ${node.label} ${refusal}`)
   }
-  const policy = await ifPermitted(node.send(['CONFIG', 'GET', 'maxmemory-policy'], call.signal))
-  if (policy === null)
-    warn('CONFIG GET is not permitted, so it could not be checked that maxmemory-policy is noeviction')
-  else {
-    const warning = evictionWarning(policyOf(policy))
-    if (warning !== null) warn(warning)
-  }
+  const concern = await evictionConcern(node, call.signal)
+  if (concern !== null) warn(concern)
 }
 
 /** Why a server with this INFO cannot be used; null if it can. */
@@ -58,40 +59,10 @@ export function refusalOf(info: string, { waitsForAof }: Pick<ServerDemands, 'wa
   return null
 }
 
-/** Why a maxmemory-policy can cost locks; null if it cannot. */
-export function evictionWarning(policy: string): string | null {
-  if (policy === 'noeviction' || policy === '') return null
-  return (
-    `maxmemory-policy is ${policy}: when memory runs short, Redis may remove lock keys, and two may hold one name. ` +
-    'Use noeviction, or a server of its own for locks'
-  )
-}
-
 function isOlder(version: string, [major, minor]: readonly [number, number]): boolean {
   const [, itsMajor, itsMinor] = /^(\d+)\.(\d+)/.exec(version) ?? []
   if (itsMajor === undefined) return false
   return Number(itsMajor) < major || (Number(itsMajor) === major && Number(itsMinor) < minor)
-}
-
-/** A list of pairs, or an object or map where the client speaks RESP3. */
-function policyOf(reply: RedisReply | object): string {
-  if (Array.isArray(reply)) return String(reply[1] ?? '')
-  if (reply instanceof Map) return String(reply.get('maxmemory-policy') ?? '')
-  return String((reply as Record<string, unknown> | null)?.['maxmemory-policy'] ?? '')
-}
-
-/** Null where the user of the connection may not do this; other failures are failures. */
-async function ifPermitted(asked: Promise<RedisReply>): Promise<RedisReply> {
-  try {
-    return await asked
-  } catch (error) {
-    if (isDenied(error)) return null
-    throw error
-  }
-}
-
-export function isDenied(error: unknown): boolean {
-  return isHoldfastError(error) && /NOPERM|unknown command/i.test(error.message)
 }
 
 /** What was denied is told as what it means for locks. */

@@ -12,7 +12,13 @@
  */
 import { prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
 import { elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
-import { BackendUnavailableError, CapacityMismatchError, InvalidArgumentError } from '../../core/errors.ts'
+import {
+  BackendUnavailableError,
+  CapacityMismatchError,
+  InvalidArgumentError,
+  quote,
+  UnsupportedError,
+} from '../../core/errors.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -175,8 +181,10 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     for (const [index, claim] of listed.entries()) {
       const answer = answers[index]
       const isWaiting = index >= claims.held.length
-      if (answer?.kind === 'lost') {
-        lost.push({ attempt: claim.attempt, reason: answer.reason })
+      if (answer?.kind === 'failed' && !isOfAnotherType(answer.message))
+        throw new BackendUnavailableError('redis', answer.message, 'unknown')
+      if (answer?.kind === 'lost' || answer?.kind === 'failed') {
+        lost.push({ attempt: claim.attempt, reason: answer.kind === 'lost' ? answer.reason : 'deleted' })
         this.#known.delete(claim.attempt)
       } else if (isWaiting && answer?.kind === 'granted') {
         granted.push(this.#grant(claim, answer.token, since, answer.data))
@@ -352,8 +360,18 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   }
 }
 
+/** Somebody else has put another key in the place of ours: what was there is gone. */
+function isOfAnotherType(message: string): boolean {
+  return message.includes('WRONGTYPE')
+}
+
 function unexpected(request: AcquireRequest, answer: Answer): Error {
   if (answer.kind === 'mismatch')
     return new CapacityMismatchError(request.name, request.capacity, answer.capacity)
+  if (answer.kind === 'unusable')
+    return new UnsupportedError(
+      `redis: what Holdfast keeps beside the lock key of ${quote(request.name)} (the same key, followed by :s) is a key of ` +
+        'another type, and not ours. Choose other keys (the option `key`), or another namespace.',
+    )
   return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
 }

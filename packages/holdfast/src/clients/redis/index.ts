@@ -5,8 +5,11 @@ export {
   type RedisConnectionOptions,
   type RedisNode,
 } from './connection.ts'
+export { evictionConcern, evictionWarning, ifPermitted, isDenied } from './eviction.ts'
 export { redisFailure, serverCodeOf } from './failures.ts'
+export { UNKNOWN_GROUP } from './node-redis.ts'
 export type { RedisReply, RedisTopology } from './raw.ts'
+export { type Readiness, readinessOf } from './readiness.ts'
 export { type RedisScript, redisScript } from './script.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'

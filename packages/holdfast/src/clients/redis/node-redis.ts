@@ -132,6 +132,9 @@ function clusterAddress({ _options }: NodeRedisCluster): string {
   return nodes.sort().join(',')
 }
 
+/** The library keeps the name of the group to itself. */
+export const UNKNOWN_GROUP = 'sentinel'
+
 function adaptSentinel(sentinel: Sentinel): RawRedis {
   const keyPrefix = String(sentinel._keyPrefix ?? '')
   const plain = sentinel.withTypeMapping({})
@@ -139,7 +142,7 @@ function adaptSentinel(sentinel: Sentinel): RawRedis {
     library: 'node-redis',
     writesOncePerTurn: true,
     topology: 'sentinel',
-    address: 'sentinel',
+    address: UNKNOWN_GROUP,
     keyPrefix,
     get isUsable() {
       return sentinel.isOpen

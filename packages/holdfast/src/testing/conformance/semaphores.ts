@@ -207,4 +207,24 @@ export const semaphoreCases = topic('permits', [
       assert.equal((await stage.list()).length, 1)
     },
   },
+  {
+    rule: 'C215',
+    title:
+      'G1 G7 T31 permits whose time is up free nothing when their holder comes back, and are not held again',
+    needs: ['permits'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.mortalAndTwo()
+      const late = await ada.take(permits('s', 2, 3))
+      await stage.outlive(ada)
+      const held = await bob.take(permits('s', 3, 3))
+      assert.equal((await ada.keepAlive({ held: [late] })).kind, 'gone')
+      assert.equal(await ada.release(late), 'not-held')
+      await eve.expectBusy(permits('s', 1, 3))
+      assert.deepEqual(
+        (await stage.inspect('s'))?.holders.map(({ weight }) => weight),
+        [3],
+      )
+      assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
+    },
+  },
 ])

@@ -122,4 +122,25 @@ export const sharedCases = topic('shared and exclusive', [
       await eve.expectBusy(request('x'))
     },
   },
+  {
+    rule: 'C214',
+    title:
+      'G1 G7 T31 a reader whose time is up touches nobody when it comes back: the readers after it keep the writers out',
+    needs: ['shared'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.mortalAndTwo()
+      const late = await ada.take(shared('x'))
+      await stage.outlive(ada)
+      const held = await bob.take(shared('x'))
+      await stage.start(ada.keepAlive({ held: [late] }))
+      assert.equal(await ada.release(late), 'not-held')
+      await eve.expectBusy('x')
+      await ada.abandon(late)
+      await eve.expectBusy('x')
+      assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
+      assert.equal(await ada.holds(late), false)
+      assert.equal(await bob.release(held), 'released')
+      await eve.take('x')
+    },
+  },
 ])

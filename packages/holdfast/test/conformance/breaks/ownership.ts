@@ -44,7 +44,7 @@ export const ownershipBreaks: readonly Break[] = [
     tryAcquire: (request, call) =>
       inner.tryAcquire({ ...request, attempt: `${publicIdOf(request.attempt)}.${random.id()}` }, call),
   })),
-  brokenSession('a release does not ask whose it is', 'C36 C38 C41', (inner, backend) => ({
+  brokenSession('a release does not ask whose it is', 'C36 C38 C41 C214 C215', (inner, backend) => ({
     async release(claim, options, call) {
       const outcome = await inner.release(claim, options, call)
       if (outcome === 'released') return outcome

@@ -23,6 +23,8 @@
  *            x              the attempt was abandoned
  *            r, n           released, not held
  *            k, l<reason>   prolonged, lost
+ *            y              what belongs beside the lock key is of another type, and not ours
+ *            {e, message}   the server refused a command of this request
  *
  * Answers that are all text come as one text with spaces between them, because that is a third of the work to read.
  * If a token had to be drawn from behind the last one by more than a second, one more answer says by how much.
@@ -53,8 +55,8 @@ if #ARGV == 5 and ARGV[1] ~= '2' then
   end
 elseif #ARGV == 2 and sub(ARGV[2], 1, 1) == 'r' then
   local lock, mine = KEYS[1], 'hf1|' .. sub(ARGV[2], 2) .. '|0|'
-  local value = call('GET', lock)
-  if value and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
+  local value = redis.pcall('GET', lock)
+  if type(value) == 'string' and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
     call('DEL', lock)
     return 'r'
   end
@@ -71,6 +73,14 @@ local function take(lock, who, body, ms)
   return 'g' .. token
 end
 
+-- What is rare. An error, say of a key that has another type, is the answer to this request, and none of the others'.
+local function step(name, ...)
+  lib = lib or library()
+  local is_done, answer = pcall(lib[name], ...)
+  if is_done then return answer end
+  return { 'e', type(answer) == 'table' and answer.err or tostring(answer) }
+end
+
 local answers, are_text = {}, true
 local body, ttl, channel
 local i, count = 2, #ARGV
@@ -85,51 +95,43 @@ while i <= count do
   end
   if letter == 'e' or letter == 't' then
     answer = take(lock, who, body, ttl)
-    if not answer then
-      lib = lib or library()
-      answer = lib.acquire(lock, who, body, 1073741824, 1073741824, 'exclusive', tonumber(ttl), letter == 'e' and channel)
-    end
+    answer = answer
+      or step('acquire', lock, who, body, 1073741824, 1073741824, 'exclusive', tonumber(ttl), letter == 'e' and channel)
   elseif letter == 'r' then
-    local value = call('GET', lock)
+    local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
-    if value and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
+    if type(value) == 'string' and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
       call('DEL', lock)
       answer = 'r'
     else
-      lib = lib or library()
-      answer = lib.release(lock, who, 0)
+      answer = step('release', lock, who, 0)
     end
   elseif letter == 'W' then
-    local value = call('GET', lock)
+    local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
-    if value and sub(value, 1, #mine) == mine then
+    if type(value) == 'string' and sub(value, 1, #mine) == mine then
       call('PEXPIRE', lock, ARGV[i])
       answer = 'k'
     else
-      lib = lib or library()
-      answer = lib.renew(lock, who, tonumber(ARGV[i]))
+      answer = step('renew', lock, who, tonumber(ARGV[i]))
     end
     i = i + 1
   elseif letter == 'Q' or letter == 'A' then
     local asked, ttl_ms, mode = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 5]
     if mode == 'exclusive' then answer = take(lock, who, asked, ttl_ms + match(asked, '^(%d+)|')) end
-    if not answer then
-      lib = lib or library()
-      answer = lib.acquire(lock, who, asked, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), mode, ttl_ms,
-        letter == 'Q' and ARGV[i + 2])
-    end
+    answer = answer or step('acquire', lock, who, asked, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), mode, ttl_ms,
+      letter == 'Q' and ARGV[i + 2])
     i = i + 6
   else
-    lib = lib or library()
     if letter == 'P' then
-      answer = lib.look(lock, who)
+      answer = step('look', lock, who)
     else
       if letter == 'R' then
-        answer = lib.release(lock, who, tonumber(ARGV[i]))
+        answer = step('release', lock, who, tonumber(ARGV[i]))
       elseif letter == 'B' then
-        answer = lib.abandon(lock, who, ARGV[i])
+        answer = step('abandon', lock, who, ARGV[i])
       else
-        answer = lib.beat(lock, who, tonumber(ARGV[i]))
+        answer = step('beat', lock, who, tonumber(ARGV[i]))
       end
       i = i + 1
     end

@@ -8,14 +8,19 @@ export const holders = `
 
   function lib.open(lock)
     look_at_clock()
-    local value = call('GET', lock)
     local state = lock .. ':s'
-    local fields = call('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd')
+    -- A key of another type answers with an error, which comes as a table: it belongs to somebody else.
+    local value = redis.pcall('GET', lock)
+    local fields = redis.pcall('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd')
+    local is_foreign, is_unusable = type(value) == 'table', fields.err ~= nil
+    if is_unusable then fields = {} end
     local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
-      first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
+      is_unusable = is_unusable, first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
     local generation = fields[3]
     if not value then
       n.kind = 'free'
+    elseif is_foreign then
+      n.kind = 'foreign'
     else
       if sub(value, 1, 4) == 'hf1|' then
         local who, delay = match(value, '^hf1|([^|]+|[^|]+)|(%d+)|')
@@ -78,9 +83,12 @@ export const holders = `
     n.kind, n.who = 'closed', nil
   end
 
-  -- The lock key is gone, or another's: those of several that it stood for hold nothing any more.
+  -- The lock key is gone, or another's: those of several that it stood for hold nothing any more. They are found by what
+  -- the state says of them: the set of their times has gone together with the lock key.
   function lib.drop_holders(n)
-    for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do call('HDEL', n.state, 'h:' .. who) end
+    for _, field in ipairs(call('HKEYS', n.state)) do
+      if sub(field, 1, 2) == 'h:' then call('HDEL', n.state, field) end
+    end
     call('DEL', n.holders)
     call('HDEL', n.state, 'g', 'hw', 'c')
     if n.tail <= n.first then call('HDEL', n.state, 'cap') end
@@ -129,17 +137,21 @@ export const holders = `
     lib.keep(n, left)
   end
 
+  -- What is stored of one of several who hold, and when its time ends. Who is not in the set of times holds nothing,
+  -- whatever else is left of it.
+  function lib.record(n, who)
+    local ends = n.kind == 'several' and call('ZSCORE', n.holders, who)
+    if not ends then return nil end
+    return call('HGET', n.state, 'h:' .. who), tonumber(ends)
+  end
+
   -- What it holds, if it does: token, and how much of its time is left.
   function lib.holding(n, who)
     if n.kind == 'exclusive' and n.who == who then
       return match(n.value, '|(%d*)|[^|]+$'), lib.left(n) - n.delay
     end
-    if n.kind == 'several' then
-      local holder = call('HGET', n.state, 'h:' .. who)
-      if holder then
-        return match(holder, '^%d+|[^|]*|(%d*)|'), tonumber(call('ZSCORE', n.holders, who)) - nowMs
-      end
-    end
+    local record, ends = lib.record(n, who)
+    if record then return match(record, '^%d+|[^|]*|(%d*)|'), ends - nowMs end
   end
 
   function lib.granted(n, token, left)
@@ -147,7 +159,7 @@ export const holders = `
   end
 
   function lib.why_lost(n, who)
-    if call('GET', n.lock .. ':x:' .. who) == 'force-released' then return 'lforce-released' end
+    if redis.pcall('GET', n.lock .. ':x:' .. who) == 'force-released' then return 'lforce-released' end
     if n.kind == 'closed' and n.who == who then return 'lexpired' end
     if n.kind == 'exclusive' or n.kind == 'foreign' then return 'ltaken-over' end
     if n.kind == 'several' and n.held + 1 > n.capacity then return 'ltaken-over' end
@@ -167,9 +179,9 @@ export const holders = `
       n.capacity = n.tail > n.first and LOCK or nil
       return true
     end
-    local holder = n.kind == 'several' and call('HGET', n.state, 'h:' .. who)
-    if not holder then return nil end
-    n.held = n.held - tonumber(match(holder, '^(%d+)|'))
+    local record = lib.record(n, who)
+    if not record then return nil end
+    n.held = n.held - tonumber(match(record, '^(%d+)|'))
     call('ZREM', n.holders, who)
     call('HDEL', n.state, 'h:' .. who)
     if keep_ms > 0 and nowMs + keep_ms > n.closed then
@@ -191,9 +203,9 @@ export const holders = `
       call('PEXPIRE', n.lock, n.left)
       return true
     end
-    local holder = n.kind == 'several' and call('HGET', n.state, 'h:' .. who)
-    if not holder then return false end
-    lib.hold(n, who, ttl_ms, tonumber(match(holder, '^%d+|[^|]*|%d*|%d+|(%d+)|')))
+    local record = lib.record(n, who)
+    if not record then return false end
+    lib.hold(n, who, ttl_ms, tonumber(match(record, '^%d+|[^|]*|%d*|%d+|(%d+)|')))
     return true
   end
 `

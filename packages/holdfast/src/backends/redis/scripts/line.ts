@@ -73,6 +73,7 @@ export const line = `
   -- The end of every step: the new first in line learns when to look, if that is earlier than it knows.
   function lib.finish(n)
     if n.is_stale then call('DEL', n.lock) end
+    if n.is_unusable then return end
     local w = lib.head(n)
     if not w then
       if n.had_line or n.moved then call('HDEL', n.state, 'f', 't') end

@@ -29,9 +29,9 @@ if n.kind == 'exclusive' then
   holders[1] = { n.who, '1073741824', 'exclusive', token, seconds * 1000 + floor(us / 1000), lib.left(n) - n.delay, body }
 elseif n.kind == 'several' then
   for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do
-    local weight, mode, token, since, body =
-      match(call('HGET', n.state, 'h:' .. who), '^(%d+)|([^|]*)|(%d*)|(%d+)|(.*)$')
-    holders[#holders + 1] = { who, weight, mode, token, since, call('ZSCORE', n.holders, who) - nowMs, body }
+    local record, ends = lib.record(n, who)
+    local weight, mode, token, since, body = match(record or '', '^(%d+)|([^|]*)|(%d*)|(%d+)|(.*)$')
+    if weight then holders[#holders + 1] = { who, weight, mode, token, since, ends - nowMs, body } end
   end
 end
 for place = n.first, n.tail - 1 do
@@ -60,8 +60,8 @@ if n.kind == 'exclusive' then
   consider(n.who, token, body)
 elseif n.kind == 'several' then
   for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do
-    local token, body = match(call('HGET', n.state, 'h:' .. who), '^%d+|[^|]*|(%d*)|%d+|(.*)$')
-    consider(who, token, body)
+    local token, body = match(lib.record(n, who) or '', '^%d+|[^|]*|(%d*)|%d+|(.*)$')
+    if token then consider(who, token, body) end
   end
 end
 if n.kind == 'foreign' and (ARGV[2] == 'all' or (ARGV[2] == 'holder' and ARGV[3] == ARGV[5])) then

@@ -5,6 +5,7 @@ export const steps = `
     local n = lib.open(lock)
     local token, left = lib.holding(n, who)
     if token then return lib.granted(n, token, left) end
+    if n.is_unusable then return 'y' end
     local w = lib.waiter(n, who)
     if w then
       if channel then
