@@ -30,6 +30,8 @@ export const defaults = {
   guardForgetAfterMs: 30 * 86_400_000,
   /** How long a node of Redlock may take to answer. */
   nodeTimeoutMs: 50,
+  /** How long the first connection to a node of Redlock may take, if a majority is not connected before. */
+  redlockConnectTimeoutMs: 2_000,
   /** The longest TTL of Redlock, and for how long a restarted node does not count. */
   redlockMaxTtlMs: 60_000,
   /** `optimisticUpdate`: how often it tries again, after a pause of up to so much. */

@@ -154,19 +154,22 @@ function refusal(
     throw new BackendUnavailableError('redlock', 'the attempt was abandoned', 'not-applied')
   const counting = poll.count(({ kind, quarantinedForMs }) => kind !== 'no-session' && quarantinedForMs <= 0)
   if (counting >= quorum) return { kind: 'busy', retryAfterMs: retryAfterMs(ensemble, poll) }
-  const young = poll.answered.filter(({ value }) => value.quarantinedForMs > 0)
-  const waitMs = Math.max(0, ...young.map(({ value }) => value.quarantinedForMs))
-  const because =
-    young.length === 0
-      ? ''
-      : `; ${young.length} started so recently that locks from before may still be believed in, and count in ${Math.ceil(waitMs / 1_000)} s at the latest`
   // With fewer than a quorum nothing can come of what may be left; it ends by its TTL.
   const outcome = leftOver >= quorum ? 'unknown' : 'not-applied'
-  throw ensemble.unavailable(
-    `acquire of ${JSON.stringify(claim.name)}: votes that count${because}`,
-    counting,
-    poll,
-    outcome,
+  throw ensemble.unavailable(`acquire of ${JSON.stringify(claim.name)}: voted`, counting, poll, outcome, {
+    note: whyNotCounted(ensemble, poll),
+  })
+}
+
+/** Nodes that answered and do not count, because of their age; empty if there are none. */
+function whyNotCounted({ nodes, maxTtlMs }: Ensemble, poll: Poll<Vote>): string {
+  const waitsMs = poll.answered.map(({ value }) => value.quarantinedForMs).filter((ms) => ms > 0)
+  if (waitsMs.length === 0) return ''
+  return (
+    `${waitsMs.length} of ${nodes.length} answered, but have no vote yet: they started (or took over) less than maxTtlMs (${maxTtlMs} ms) ago, so ` +
+    'somebody may still rely on a lock that they have forgotten. The last of them votes in ' +
+    `${Math.ceil(Math.max(...waitsMs) / 1_000)} s: wait for longer than that, or use a smaller maxTtlMs in all clients; if every ` +
+    "server keeps each write over a crash (appendfsync always), set persistence: 'every-write'"
   )
 }
 

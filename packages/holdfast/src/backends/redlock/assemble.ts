@@ -1,11 +1,10 @@
 /** Puts a backend together: checks its options and describes what it promises. */
-import { type RedisClient, RedisConnection } from '../../clients/redis/index.ts'
-import { checkIdentity } from '../../core/backend-kit.ts'
+import { type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkText } from '../../core/names.ts'
+import { checkNamespace, checkText } from '../../core/names.ts'
 import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../core/options.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
@@ -19,8 +18,13 @@ export interface RedlockOptions {
    * five survive the loss of two. Each may be of ioredis (5 or 6) or of node-redis (5 or 6).
    */
   readonly clients: readonly RedisClient[]
-  /** How long a node may take to answer before it counts as lost for this call. Default 50. */
+  /**
+   * How long a node that is connected may take to answer before it counts as lost for this call: longer than a round trip.
+   * Default 50.
+   */
   readonly nodeTimeoutMs?: number
+  /** How long the first connection to a node may take, if a majority is not connected before. Default 2,000. */
+  readonly connectTimeoutMs?: number
   /** How many nodes must agree: more than half of them, which is the default. */
   readonly quorum?: number
   /** One or two nodes are refused unless this is true: they survive the loss of none. */
@@ -38,9 +42,6 @@ export interface RedlockOptions {
   /** For teams that share locks with other clients: the key for a name. Default `holdfast:<namespace>:{<name>}`. */
   readonly key?: (name: string) => string
   readonly namespace?: string
-  /** Stands in `info`; there are no tokens. Default `redlock/<namespace>`. */
-  readonly issuer?: string
-  readonly epoch?: number
   readonly clock?: Clock
   readonly random?: Random
 }
@@ -48,19 +49,19 @@ export interface RedlockOptions {
 const knownOptions = [
   'clients',
   'nodeTimeoutMs',
+  'connectTimeoutMs',
   'quorum',
   'allowFewNodes',
   'maxTtlMs',
   'persistence',
   'key',
   'namespace',
-  'issuer',
-  'epoch',
   'clock',
   'random',
 ]
 
 const LONGEST_NODE_TIMEOUT_MS = 10_000
+const LONGEST_CONNECT_TIMEOUT_MS = 60_000
 const LONGEST_TTL_MS = 86_400_000
 const SHORTEST_TTL_MS = 100
 
@@ -69,10 +70,7 @@ export interface Surroundings {
   readonly closeClients?: () => Promise<void>
 }
 
-export function assembleRedlock(
-  options: RedlockOptions,
-  { closeClients }: Surroundings = {},
-): RedlockBackend {
+export function openRedlock(options: RedlockOptions, { closeClients }: Surroundings = {}): RedlockBackend {
   if (options === undefined) throw new InvalidArgumentError('redlock options', 'must be given.')
   checkKnownOptions('redlock options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
@@ -80,6 +78,11 @@ export function assembleRedlock(
     min: 1,
     max: LONGEST_NODE_TIMEOUT_MS,
   })
+  const connectTimeoutMs = checkInteger(
+    'connectTimeoutMs',
+    options.connectTimeoutMs ?? Math.max(defaults.redlockConnectTimeoutMs, nodeTimeoutMs),
+    { min: nodeTimeoutMs, max: LONGEST_CONNECT_TIMEOUT_MS },
+  )
   const shortestTtlMs = Math.max(SHORTEST_TTL_MS, 2 * nodeTimeoutMs)
   const maxTtlMs = checkInteger(
     'maxTtlMs',
@@ -92,24 +95,20 @@ export function assembleRedlock(
   const clients = checkClients(options)
   const quorum = checkQuorum(options.quorum, clients.length)
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
-  const { namespace, issuer = `redlock/${namespace}`, epoch } = checkIdentity(options)
+  const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
   const nodes = clients.map((client, index) => {
-    const connection = new RedisConnection(client, { backend: 'redlock', clock, random })
-    if (connection.isCluster)
-      throw new InvalidArgumentError(
-        `clients[${index}]`,
-        'must not be a Redis Cluster: every node of Redlock is one server of its own.',
-      )
+    const connection = connectionOf(client, index, { clock, random })
     const label = `node ${index + 1} of ${clients.length}`
-    return new RedlockNode({ connection, label, clock, timeoutMs: nodeTimeoutMs, quarantineMs })
+    const readiness = readinessOf(client)
+    const timings = { connectTimeoutMs, timeoutMs: nodeTimeoutMs, quarantineMs }
+    return new RedlockNode({ connection, readiness, label, clock, ...timings })
   })
   const layout = new Layout(namespace, checkKeyFunction(options.key))
-  const ensemble = new Ensemble({ nodes, quorum, layout, clock, random, nodeTimeoutMs, quarantineMs })
+  const timings = { nodeTimeoutMs, quarantineMs, maxTtlMs }
+  const ensemble = new Ensemble({ nodes, quorum, layout, clock, random, namespace, ...timings })
   const info = infoOf({
     namespace,
-    issuer,
-    epoch,
     ttlMs: { min: shortestTtlMs, max: maxTtlMs, step: 1 },
     nodeTimeoutMs,
     nodes: nodes.length,
@@ -135,6 +134,27 @@ function checkClients({ clients, allowFewNodes = false }: RedlockOptions): reado
   return clients
 }
 
+function connectionOf(
+  client: RedisClient,
+  index: number,
+  sources: { readonly clock: Clock; readonly random: Random },
+): RedisConnection {
+  const argument = `clients[${index}]`
+  let connection: RedisConnection
+  try {
+    connection = new RedisConnection(client, { backend: 'redlock', ...sources })
+  } catch (error) {
+    if (!isHoldfastError(error, 'INVALID_ARGUMENT')) throw error
+    throw new InvalidArgumentError(argument, error.message.replace(/^client /, ''), { cause: error })
+  }
+  if (connection.isCluster)
+    throw new InvalidArgumentError(
+      argument,
+      'must not be a Redis Cluster: every node of Redlock is one server of its own.',
+    )
+  return connection
+}
+
 function checkQuorum(quorum: unknown, nodes: number): number {
   const majority = Math.floor(nodes / 2) + 1
   const checked = checkInteger('quorum', quorum ?? majority, { min: 1 })
@@ -154,8 +174,6 @@ function checkKeyFunction(key: RedlockOptions['key']): ((name: string) => string
 
 interface Described {
   readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
   readonly ttlMs: BackendInfo['ttlMs']
   readonly nodeTimeoutMs: number
   readonly nodes: number
@@ -164,14 +182,15 @@ interface Described {
 }
 
 function infoOf(described: Described): BackendInfo<'unfenced'> {
-  const { namespace, issuer, epoch, ttlMs, nodeTimeoutMs, nodes, quorum, persistence } = described
+  const { namespace, ttlMs, nodeTimeoutMs, nodes, quorum, persistence } = described
   return {
     name: 'redlock',
     scope: 'cluster',
     fencing: 'unfenced',
     namespace,
-    issuer,
-    epoch,
+    // There are no tokens; nobody compares these.
+    issuer: `redlock/${namespace}`,
+    epoch: 0,
     modes: ['exclusive'],
     waiting: 'poll',
     lockDelay: 'server',

@@ -45,6 +45,11 @@ export class RedlockBackend implements Backend<'unfenced'> {
     this.#ensemble = ensemble
   }
 
+  /** Waits until a majority is connected; rejects, with what is the matter, when that is not to be had. */
+  async reach(): Promise<void> {
+    await this.#ensemble.reach({ signal: new AbortController().signal })
+  }
+
   /** Waits for all nodes, because only then is it known that they are not one. */
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'unfenced'>> {
     const since = this.#ensemble.begin(call)
@@ -58,8 +63,10 @@ export class RedlockBackend implements Backend<'unfenced'> {
     const opened = poll.answered.map(({ value }) => value)
     assertDistinct(opened)
     for (const each of opened) assertUsable(each)
-    if (opened.length < quorum)
-      throw this.#ensemble.unavailable('opening a session: done', opened.length, poll, 'unknown')
+    if (opened.length < quorum) {
+      const outcome = opened.length + poll.uncertain.length > 0 ? 'unknown' : 'not-applied'
+      throw this.#ensemble.unavailable('opening a session: done', opened.length, poll, outcome)
+    }
     const granted = Math.min(...opened.map((each) => each.ttlMs))
     return new RedlockSession(this.#ensemble, { id, ttlMs: granted, holder, since })
   }

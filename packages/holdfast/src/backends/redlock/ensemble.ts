@@ -6,13 +6,15 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   ClosedError,
+  isHoldfastError,
   UnsupportedError,
 } from '../../core/errors.ts'
+import { emit, hasListeners } from '../../core/events.ts'
 import type { Random } from '../../core/ids.ts'
 import type { Call } from '../../spi.ts'
 import type { Layout } from './layout.ts'
 import type { RedlockNode } from './node.ts'
-import { Poll } from './poll.ts'
+import { Poll, reasonOf } from './poll.ts'
 
 export interface EnsembleOptions {
   readonly nodes: readonly RedlockNode[]
@@ -22,6 +24,8 @@ export interface EnsembleOptions {
   readonly random: Random
   readonly nodeTimeoutMs: number
   readonly quarantineMs: number
+  readonly maxTtlMs: number
+  readonly namespace: string
 }
 
 export class Ensemble {
@@ -32,6 +36,9 @@ export class Ensemble {
   readonly random: Random
   readonly nodeTimeoutMs: number
   readonly quarantineMs: number
+  readonly maxTtlMs: number
+  readonly namespace: string
+  readonly #warned = new Set<string>()
   readonly #background = new Set<Promise<void>>()
   #isClosed = false
 
@@ -43,6 +50,13 @@ export class Ensemble {
     this.random = options.random
     this.nodeTimeoutMs = options.nodeTimeoutMs
     this.quarantineMs = options.quarantineMs
+    this.maxTtlMs = options.maxTtlMs
+    this.namespace = options.namespace
+    for (const node of this.nodes)
+      node.observe({
+        onOpen: () => this.#hurryTheOthers(),
+        onConcern: (concern) => this.#warn(node, concern),
+      })
   }
 
   /** So many nodes that say no leave no quorum for a yes. */
@@ -58,7 +72,16 @@ export class Ensemble {
   }
 
   poll<V>(ask: (node: RedlockNode) => Promise<V>): Poll<V> {
-    return new Poll(this.nodes, ask)
+    return new Poll(this.nodes, ask, (node, error) => this.#hear(node, error))
+  }
+
+  /** Rejects if a majority cannot be connected to, with what is the matter with each of the others. */
+  async reach(call: Call): Promise<void> {
+    this.begin(call)
+    const poll = this.poll((node) => node.reach())
+    await poll.until(() => poll.answered.length >= this.quorum, call)
+    const reached = poll.answered.length
+    if (reached < this.quorum) throw this.unavailable('connecting: done', reached, poll, 'not-applied')
   }
 
   /** "2 of 5 nodes, and 3 are needed": what was reached, and what became of the others. */
@@ -67,12 +90,18 @@ export class Ensemble {
     reached: number,
     poll: Poll<unknown>,
     outcome: CallOutcome,
+    { note = '' }: { readonly note?: string } = {},
   ): BackendUnavailableError {
     const failures = poll.describeFailures()
+    const hint = poll.failed.some(({ node }) => node.isSlow)
+      ? `. If they are well and only take longer to answer, raise nodeTimeoutMs, which is ${this.nodeTimeoutMs}`
+      : ''
     return new BackendUnavailableError(
       'redlock',
       `${what} on ${reached} of ${this.nodes.length} nodes, and ${this.quorum} are needed` +
-        (failures === '' ? '' : ` (${failures})`),
+        (failures === '' ? '' : ` (${failures})`) +
+        (note === '' ? '' : `. ${note}`) +
+        hint,
       outcome,
     )
   }
@@ -90,11 +119,30 @@ export class Ensemble {
     if (this.#isClosed) return
     this.#isClosed = true
     await this.settled()
-    for (const { connection } of this.nodes) connection.close()
+    for (const node of this.nodes) node.close()
   }
 
   async settled(): Promise<void> {
     while (this.#background.size > 0) await Promise.all(this.#background)
+  }
+
+  #hurryTheOthers(): void {
+    if (this.nodes.filter(({ isConnected }) => isConnected).length < this.quorum) return
+    for (const node of this.nodes) node.hurry()
+  }
+
+  /** Silence may pass. Whoever cannot be reached, or refuses, has no vote until somebody sees to it: so that is told. */
+  #hear(node: RedlockNode, error: unknown): void {
+    if (this.#isClosed || node.isSilent || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) return
+    if (error.outcome === 'not-applied') this.#warn(node, `it has no vote now: ${reasonOf(node, error)}`)
+  }
+
+  /** Once for each node and reason. */
+  #warn(node: RedlockNode, concern: string): void {
+    const warning = `${node.label}: ${concern}`
+    if (this.#warned.has(warning) || !hasListeners('warning')) return
+    this.#warned.add(warning)
+    emit('warning', { backend: 'redlock', namespace: this.namespace, warning })
   }
 }
 

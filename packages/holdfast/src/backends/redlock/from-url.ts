@@ -5,6 +5,7 @@ import type { RedlockOptions } from './assemble.ts'
 
 export const parameterNames = [
   'nodeTimeoutMs',
+  'connectTimeoutMs',
   'quorum',
   'maxTtlMs',
   'persistence',
@@ -40,9 +41,16 @@ export function nodesFromUrl(location: string, parameters: ReadonlyMap<string, s
 export function optionsFromParameters(
   parameters: ReadonlyMap<string, string>,
 ): Omit<RedlockOptions, 'clients'> {
+  for (const name of ['issuer', 'epoch'])
+    if (parameters.has(name))
+      throw new InvalidArgumentError(
+        'url',
+        `has the parameter "${name}", and redlock issues no tokens: leave it out.`,
+      )
   const persistence = parameters.get('persistence')
   return {
     ...number('nodeTimeoutMs', parameters),
+    ...number('connectTimeoutMs', parameters),
     ...number('quorum', parameters),
     ...number('maxTtlMs', parameters),
     ...(persistence !== undefined && {

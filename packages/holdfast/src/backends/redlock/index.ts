@@ -8,12 +8,12 @@
  * ```
  */
 import type { Backend } from '../../spi.ts'
-import { assembleRedlock, type RedlockOptions } from './assemble.ts'
+import { openRedlock, type RedlockOptions } from './assemble.ts'
 
 export type { IoRedisClient, NodeRedisClient, RedisClient } from '../../clients/redis/index.ts'
 export type { RedlockOptions } from './assemble.ts'
 
 /** Asks nobody anything yet; the servers are looked at when the first session is opened. */
 export function redlock(options: RedlockOptions): Backend<'unfenced'> {
-  return assembleRedlock(options)
+  return openRedlock(options)
 }

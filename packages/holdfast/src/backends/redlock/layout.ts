@@ -56,8 +56,9 @@ export interface Owner {
   readonly session: string
 }
 
+/** The tag is not that of the `redis` backend, whose values say something else: each is a stranger to the other. */
 export function ownerText({ attempt, session }: Owner): string {
-  return `hf1|${attempt}|${session}|`
+  return `hfr1|${attempt}|${session}|`
 }
 
 /** What a lock says beyond whose it is, for those who look. */
@@ -79,9 +80,9 @@ export type LockRecord =
   | { readonly kind: 'foreign'; readonly value: string }
 
 export function parseLock(value: string): LockRecord {
-  if (value === 'hf1|closed') return { kind: 'closed' }
+  if (value === 'hfr1|closed') return { kind: 'closed' }
   const [, attempt, session, delay, grantedAt, details] =
-    /^hf1\|([^|]+)\|([^|]+)\|(\d+)\|(\d+\.\d+)\|(.*)$/s.exec(value) ?? []
+    /^hfr1\|([^|]+)\|([^|]+)\|(\d+)\|(\d+\.\d+)\|(.*)$/s.exec(value) ?? []
   if (attempt === undefined || session === undefined || details === undefined)
     return { kind: 'foreign', value }
   return {

@@ -27,6 +27,9 @@ export interface Found {
 
 const LARGEST_CALL = 500
 
+/** What a holder is called that took the key with another client than this one. */
+const FOREIGN = '(another client)'
+
 export async function lookAt(ensemble: Ensemble, name: string, call: Call): Promise<Found | null> {
   ensemble.begin(call)
   const key = ensemble.layout.lock(name)
@@ -121,7 +124,7 @@ function stateOf(
   const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, token: null } as const
   if (record.kind === 'foreign')
     return {
-      holders: [{ ...exclusive, id: 'foreign', holder: 'another client', heldForMs: 0, expiresInMs: leftMs }],
+      holders: [{ ...exclusive, id: 'foreign', holder: FOREIGN, heldForMs: 0, expiresInMs: leftMs }],
       closedForMs: 0,
     }
   const holder = {

@@ -1,5 +1,5 @@
 /**
- * One of the servers, asked with a time-out of its own.
+ * One of the servers, asked with a time-out of its own, which starts when it is connected (`contact.ts`).
  *
  *   answering ──no answer within the time-out──▶ silent ──the answer comes, or the connection fails──▶ answering
  *
@@ -11,13 +11,20 @@
  * Votes are asked of a certain process, by its run id. Another one under the same address does nothing and says so; it is
  * looked at (`learn`), and asked again.
  */
-import type { RedisConnection, RedisReply, RedisScript } from '../../clients/redis/index.ts'
+import {
+  evictionConcern,
+  type Readiness,
+  type RedisConnection,
+  type RedisReply,
+  type RedisScript,
+} from '../../clients/redis/index.ts'
 import type { Clock } from '../../core/clock.ts'
 import { Coalescer, type Settled } from '../../core/coalescer.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
+import { Contact } from './contact.ts'
 import { Deadlines } from './deadlines.ts'
 import { bootKey } from './layout.ts'
-import { claimsScript, standingScript } from './scripts.ts'
+import { allScripts, claimsScript, standingScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
 export interface Item {
@@ -38,11 +45,20 @@ export interface ItemAnswer {
 
 export interface NodeOptions {
   readonly connection: RedisConnection
+  readonly readiness: Readiness
   /** For messages: `node 2 of 5`. */
   readonly label: string
   readonly clock: Clock
+  readonly connectTimeoutMs: number
   readonly timeoutMs: number
   readonly quarantineMs: number
+}
+
+export interface NodeObserver {
+  /** It can be asked, for the first time or again. */
+  onOpen(): void
+  /** Something about the server that can cost locks. */
+  onConcern(concern: string): void
 }
 
 const LARGEST_BATCH = 128
@@ -56,34 +72,71 @@ export class RedlockNode {
   readonly #lane = new Coalescer<Item, ItemAnswer>((items) => this.#askTogether(items), {
     maxBatch: LARGEST_BATCH,
   })
-  #label: string
+  readonly label: string
+  readonly #contact: Contact
+  #observer: NodeObserver | undefined
+  #hasBeenLookedAt = false
   #owed = 0
+  /** How long the last answer took that came too late; undefined when answers come in time. */
+  #lateMs: number | undefined
   /** The process that was looked at last; null before the first look. */
   #runId: string | null = null
   #countsFromMs = 0
 
-  constructor({ connection, label, clock, timeoutMs, quarantineMs }: NodeOptions) {
+  constructor(options: NodeOptions) {
+    const { connection, readiness, label, clock, connectTimeoutMs, timeoutMs, quarantineMs } = options
     this.connection = connection
-    this.#label = label
+    this.label = `${label} (${connection.address.replace(/\/\d+$/, '')})`
     this.#clock = clock
     this.#timeoutMs = timeoutMs
     this.#quarantineMs = quarantineMs
     this.#deadlines = new Deadlines(clock, timeoutMs)
-    // The address is known as soon as the client is; until then the number will do.
-    connection.nodes().then(
-      ([primary]) => {
-        if (primary !== undefined) this.#label = `${label} (${primary.label})`
-      },
-      () => {},
-    )
+    this.#contact = new Contact({
+      readiness,
+      clock,
+      connectTimeoutMs,
+      nodeTimeoutMs: timeoutMs,
+      greet: () => this.#greet(),
+      onOpen: () => this.#observer?.onOpen(),
+      failure: (reason) => this.#failure(reason, 'not-applied'),
+    })
   }
 
-  get label(): string {
-    return this.#label
+  observe(observer: NodeObserver): void {
+    this.#observer = observer
+  }
+
+  /** Its answers are late: it owes one, or the last one that it owed took too long. */
+  get isSlow(): boolean {
+    return this.isSilent || this.#lateMs !== undefined
   }
 
   get isSilent(): boolean {
     return this.#owed > 0
+  }
+
+  /** Connected, and owing nothing. */
+  get isAnswering(): boolean {
+    return this.#contact.isOpen && !this.isSilent
+  }
+
+  get isConnected(): boolean {
+    return this.#contact.isOpen
+  }
+
+  /** Rejects when it cannot be had. */
+  async reach(): Promise<void> {
+    await this.#contact.reach()
+  }
+
+  /** A majority is connected: nobody waits for the first connection of this one for longer than a time-out. */
+  hurry(): void {
+    this.#contact.hurry()
+  }
+
+  close(): void {
+    this.#contact.close()
+    this.connection.close()
   }
 
   /** What the server has said of itself: run id, and for how much longer its votes do not count. */
@@ -107,6 +160,8 @@ export class RedlockNode {
   /** A script of its own. */
   async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
     if (this.isSilent) throw this.#notAsked()
+    const reaching = this.#contact.reach()
+    if (reaching !== undefined) await reaching
     return this.#bounded(this.connection.run(script, keys, args))
   }
 
@@ -118,6 +173,7 @@ export class RedlockNode {
   /** A plain command. */
   async send(args: readonly string[]): Promise<RedisReply> {
     if (this.isSilent) throw this.#notAsked()
+    await this.#contact.reach()
     const [primary] = await this.connection.nodes()
     if (primary === undefined) throw this.#failure('has no primary', 'not-applied')
     return this.#bounded(primary.send(args))
@@ -125,6 +181,8 @@ export class RedlockNode {
 
   async #askTogether(items: readonly Item[]): Promise<Settled<ItemAnswer>[]> {
     if (this.isSilent) throw this.#notAsked()
+    const reaching = this.#contact.reach()
+    if (reaching !== undefined) await reaching
     const isVote = items.some(({ word }) => word === 'acquire')
     if (isVote && this.#runId === null) await this.#look()
     if (isVote && this.#runId === '') throw this.#failure('does not let this user ask INFO', 'not-applied')
@@ -159,17 +217,36 @@ export class RedlockNode {
     this.learn(String(runId), Number(quarantinedForMs))
   }
 
+  /** In the order of the wire this comes before whatever is asked next; nobody waits for the answers. */
+  async #greet(): Promise<void> {
+    const [primary] = await this.connection.nodes()
+    if (primary === undefined) return
+    for (const { source } of allScripts) primary.send(['SCRIPT', 'LOAD', source]).catch(() => {})
+    if (this.#hasBeenLookedAt) return
+    this.#hasBeenLookedAt = true
+    evictionConcern(primary).then(
+      (concern) => {
+        if (concern !== null) this.#observer?.onConcern(concern)
+      },
+      // Whoever cannot answer this has other troubles, which are told.
+      () => {},
+    )
+  }
+
   #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
     return new Promise((resolve, reject) => {
       let isLate = false
+      const sentAtMs = this.#clock.monotonicMs()
       const deadline = this.#deadlines.add(() => {
         isLate = true
         this.#owed++
-        reject(this.#failure(`no answer within ${this.#timeoutMs} ms`, 'unknown'))
+        reject(this.#failure(this.#noAnswer(), 'unknown'))
       })
       const settle = () => {
         deadline.isOver = true
         if (isLate) this.#owed--
+        const tookMs = Math.ceil(this.#clock.monotonicMs() - sentAtMs)
+        this.#lateMs = tookMs > this.#timeoutMs ? tookMs : undefined
       }
       sent.then(
         (reply) => {
@@ -182,6 +259,11 @@ export class RedlockNode {
         },
       )
     })
+  }
+
+  #noAnswer(): string {
+    const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
+    return `no answer within ${this.#timeoutMs} ms${before}`
   }
 
   #notAsked(): BackendUnavailableError {

@@ -53,7 +53,11 @@ describe('redlock: options', () => {
     refused({ clients: [one, two, one] }, /same client twice/)
     const cluster = new Cluster([{ host: '127.0.0.1', port: 1 }], { lazyConnect: true })
     refused({ clients: [...clients(2), cluster] }, /clients\[2\] must not be a Redis Cluster/)
-    refused({ clients: [...clients(2), { host: 'a' }] }, /client must be/)
+    refused(
+      { clients: [...clients(2), { host: 'a' }] },
+      /^clients\[2\] must be a Redis or Cluster of ioredis/,
+    )
+    refused({ clients: ['redis://a', 'redis://b', 'redis://c'] }, /^clients\[0\] must be/)
   })
 
   test('timings that do not fit are refused, and those that do stand in info', () => {
@@ -96,9 +100,8 @@ describe('redlock: options', () => {
   test('openLocker refuses what a URL must not say', async () => {
     await assert.rejects(openLocker('redlock://127.0.0.1:1,127.0.0.1:2'), { code: 'INVALID_ARGUMENT' })
     await assert.rejects(openLocker('redlock://a,b,c?nodeTimeout=5'), /parameter "nodeTimeout"/)
-    await assert.rejects(openLocker('redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3', { require: 'fenced' }), {
-      code: 'UNSUPPORTED',
-    })
+    for (const parameter of ['issuer=a', 'epoch=1'])
+      await assert.rejects(openLocker(`redlock://a,b,c?${parameter}`), /redlock issues no tokens/)
   })
 })
 

@@ -23,7 +23,11 @@ export class Poll<V> {
   #isAllIn = false
   #decided: { readonly isDecided: () => boolean; readonly resolve: () => void } | undefined
 
-  constructor(nodes: readonly RedlockNode[], ask: (node: RedlockNode) => Promise<V>) {
+  constructor(
+    nodes: readonly RedlockNode[],
+    ask: (node: RedlockNode) => Promise<V>,
+    onFailed: (node: RedlockNode, error: unknown) => void,
+  ) {
     const votes = nodes.map((node) =>
       ask(node).then(
         (value) => {
@@ -32,6 +36,7 @@ export class Poll<V> {
         },
         (error: unknown) => {
           this.failed.push({ node, error })
+          onFailed(node, error)
           this.#look()
         },
       ),
@@ -63,7 +68,7 @@ export class Poll<V> {
 
   /** What became of the nodes that did not answer, in a few words. */
   describeFailures(): string {
-    return this.failed.map(({ node, error }) => describe(node, error)).join('; ')
+    return this.failed.map(({ node, error }) => `${node.label}: ${reasonOf(node, error)}`).join('; ')
   }
 
   /** Those that may have done what they were asked all the same, or may do it yet. */
@@ -76,12 +81,15 @@ export class Poll<V> {
   }
 }
 
-function describe(node: RedlockNode, error: unknown): string {
+/** What the node or the client said, without what we, and the server's interpreter, have put around it. */
+export function reasonOf(node: RedlockNode, error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   const text = message
     .replace(/^redlock: /, '')
     .replace(/\. It (may or may not have|has not) taken effect\.$/, '')
-  return text.startsWith(node.label) ? text : `${node.label}: ${text}`
+    .replace(/^script: /, '')
+    .replace(/\.? script: [0-9a-f]{40}, on @?user_script:\d+/, '')
+  return text.startsWith(`${node.label}: `) ? text.slice(node.label.length + 2) : text
 }
 
 /** Core's own calls can be followed without the listener of a signal, which costs more than the rest of a vote. */

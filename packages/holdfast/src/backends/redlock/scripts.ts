@@ -3,7 +3,7 @@
  *
  * What a node keeps:
  *
- *   lock      string, PX   `hf1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: whoever set it holds this
+ *   lock      string, PX   `hfr1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: whoever set it holds this
  *                          node's vote. It lives for TTL + lock-delay; the last part of that is the lock-delay.
  *   session   hash, PX     `ttl` and `holder`; and for each attempt that is over, by its owner (the start of the lock, up to
  *                          and with the session), the reason: a late request for it meets that mark
@@ -29,7 +29,7 @@ end
 -- Ends the hold of 'owner', if it has one. A lock-delay that has begun is left to run.
 local function drop(lock, owner, keep_ms)
   if not held_by(lock, owner) then return false end
-  if keep_ms == '0' then redis.call('DEL', lock) else redis.call('SET', lock, 'hf1|closed', 'PX', keep_ms) end
+  if keep_ms == '0' then redis.call('DEL', lock) else redis.call('SET', lock, 'hfr1|closed', 'PX', keep_ms) end
   return true
 end
 `
@@ -118,7 +118,7 @@ while at <= #ARGV do
         if not is_new then redis.call('PEXPIRE', lock, life) end
         answer = 'granted'
       else
-        answer = {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 26) or ''}
+        answer = {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 27) or ''}
       end
     end
     at = at + 5
@@ -202,3 +202,15 @@ end
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 `)
+
+/** What a server is given to know before it is asked for the first time. */
+export const allScripts = [
+  standingScript,
+  claimsScript,
+  openScript,
+  attachScript,
+  keepAliveScript,
+  closeScript,
+  lookScript,
+  forceScript,
+]

@@ -142,9 +142,10 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     const { quorum, nodes } = this.#ensemble
     const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
     const holding = this.#held.get(claim.attempt)?.nodes
-    // A node that owes an answer is told as well if it may have the lock; it can then not keep it from others.
+    // A node that owes an answer, or is not connected, is told as well if it may have the lock: then it lets go of it
+    // when it is back, and does not keep it from others until the TTL is over.
     const poll = this.#ensemble.poll(async (node) =>
-      node.isSilent && holding?.has(node) ? node.tell(item) : (await node.ask(item)).reply,
+      !node.isAnswering && holding?.has(node) ? node.tell(item) : (await node.ask(item)).reply,
     )
     const released = () => poll.count((reply) => reply === 'released')
     const notHeld = () => poll.count((reply) => reply === 'not-held')

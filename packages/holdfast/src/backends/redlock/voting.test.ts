@@ -57,7 +57,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
       await stage.clock.advance(1)
       await assert.rejects(trying, (error) => {
         assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
-        assert.match(error.message, /votes that count on 2 of 5 nodes, and 3 are needed/)
+        assert.match(error.message, /voted on 2 of 5 nodes, and 3 are needed/)
         assert.match(error.message, /node 1 of 5 \(127\.0\.0\.1:\d+\): no answer within 50 ms/)
         assert.equal(error.outcome, 'unknown')
         return true
