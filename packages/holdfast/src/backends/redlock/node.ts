@@ -179,22 +179,50 @@ export class RedlockNode {
     return this.#bounded(primary.send(args))
   }
 
-  async #askTogether(items: readonly Item[]): Promise<Settled<ItemAnswer>[]> {
+  async #askTogether(items: readonly Item[]): Promise<readonly Settled<ItemAnswer>[]> {
+    const isVote = items.some(({ word }) => word === 'acquire')
+    try {
+      await this.#prepare(isVote)
+    } catch (error) {
+      return this.#cleanUpOnly(items, error)
+    }
+    let replies = await this.#send(items, isVote ? (this.#runId ?? '') : '')
+    if (replies.length === 0) {
+      try {
+        await this.#look()
+      } catch (error) {
+        return this.#cleanUpOnly(items, error)
+      }
+      replies = await this.#send(items, this.#runId ?? '')
+    }
+    if (replies.length !== items.length)
+      return this.#cleanUpOnly(items, this.#failure('is restarted again and again', 'unknown'))
+    return replies.map((reply) => this.#answered(reply))
+  }
+
+  /** Rejects if it cannot be asked now; certainly nothing was applied then. */
+  async #prepare(isVote: boolean): Promise<void> {
     if (this.isSilent) throw this.#notAsked()
     const reaching = this.#contact.reach()
     if (reaching !== undefined) await reaching
-    const isVote = items.some(({ word }) => word === 'acquire')
     if (isVote && this.#runId === null) await this.#look()
     if (isVote && this.#runId === '') throw this.#failure('does not let this user ask INFO', 'not-applied')
-    let replies = await this.#send(items, isVote ? (this.#runId ?? '') : '')
-    if (replies.length === 0) {
-      await this.#look()
-      replies = await this.#send(items, this.#runId ?? '')
-    }
-    if (replies.length !== items.length) throw this.#failure('is restarted again and again', 'unknown')
+  }
+
+  /**
+   * Votes can be had elsewhere. What was to be given back here would be kept from everybody, so it is told all the same;
+   * nobody waits for the answer of a node that owes others already.
+   */
+  #cleanUpOnly(items: readonly Item[], error: unknown): readonly Settled<ItemAnswer>[] {
+    for (const item of items)
+      if (item.word === 'release' || item.word === 'abandon') this.tell(item).catch(() => {})
+    return items.map(() => ({ ok: false, error }))
+  }
+
+  #answered(reply: RedisReply): Settled<ItemAnswer> {
     const runId = this.#runId ?? ''
     const quarantinedForMs = Math.max(0, this.#countsFromMs - this.#clock.monotonicMs())
-    return replies.map((reply) => ({ ok: true, answer: { runId, quarantinedForMs, reply } }))
+    return { ok: true, answer: { runId, quarantinedForMs, reply } }
   }
 
   async #send(items: readonly Item[], runId: string): Promise<readonly RedisReply[]> {

@@ -118,6 +118,45 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     }
   })
 
+  test('T25 a release behind a call that is never answered reaches the node all the same', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await patientSession(stage)
+    const held = await hold(session, 'x')
+    await nodes.flush()
+    await stage.whileFrozen([0], async () => {
+      // It is under way there when the release comes, which waits behind it.
+      await hold(session, 'y')
+      assert.equal(await session.release(held, { keepForMs: 0 }, call()), 'released')
+      await stage.clock.advance(nodeTimeoutMs)
+    })
+    await eventually('nobody has it', async () => (await stage.values('x')).every((value) => value === null))
+  })
+
+  test('T25 what a failed try has won is given back also behind a call that is never answered', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await patientSession(stage)
+    await hold(session, 'warm')
+    await nodes.flush()
+    await stage.rival('x', [2, 3, 4])
+    nodes.proxies[2]?.hold('down')
+    const trying = take(session, 'x')
+    await eventually('two have voted', async () => (await stage.values('x', [0, 1])).every(Boolean))
+    await nodes.flush([2])
+    await stage.whileFrozen([0], async () => {
+      const other = take(session, 'y')
+      other.catch(() => {})
+      await nodes.flush([0, 2])
+      nodes.proxies[2]?.heal()
+      await nodes.flush([0])
+      await stage.clock.advance(nodeTimeoutMs)
+      assert.equal((await trying).kind, 'busy')
+      await other.catch(() => {})
+    })
+    await eventually('what was won is given back', async () =>
+      (await stage.values('x', [0, 1])).every((value) => value === null),
+    )
+  })
+
   test('T24 T25 two clients who always try at once on 4 nodes both get their turns', async () => {
     const { namespace } = new RedlockStage(nodes)
     const lockers = await Promise.all(
@@ -324,6 +363,12 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     }
   }
 })
+
+/** Its TTL is longer than a test waits: what is gone did not just expire. */
+async function patientSession(stage: RedlockStage) {
+  const backend = await stage.backend()
+  return backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+}
 
 /** How many scripts each node has run. */
 async function scriptCalls({ servers }: Nodes): Promise<number[]> {
