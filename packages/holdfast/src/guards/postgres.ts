@@ -19,8 +19,8 @@
  * It works behind a pooler in transaction mode.
  */
 import {
-  checkIdentifier,
-  DEFAULT_SCHEMA,
+  checkClientOptions,
+  checkSchema,
   ensureTables,
   type NativeTransaction,
   type PostgresClient,
@@ -137,13 +137,14 @@ export interface PostgresGuard<Tx> extends Guard<Tx> {
 export function postgresGuard<Client extends PostgresClient>(
   options: PostgresGuardOptions<Client>,
 ): PostgresGuard<TransactionOf<Client>> {
+  checkClientOptions('postgresGuard options', options)
   const settings = checkGuardOptions(options, ['client', 'schema', 'createSchema', 'isolation'])
   const { createSchema = true, isolation } = options
   if (typeof createSchema !== 'boolean')
     throw new InvalidArgumentError('createSchema', 'must be true or false.')
   if (isolation !== undefined)
     checkOneOf('isolation', isolation, ['read committed', 'repeatable read', 'serializable'])
-  const schema = checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA)
+  const schema = checkSchema(options.schema)
   const database = sharedDatabase(options.client)
   const guard = new TableGuard({
     database,
@@ -159,7 +160,7 @@ export function postgresGuard<Client extends PostgresClient>(
 /** The SQL that creates the guard's tables, for those who apply migrations themselves. */
 export function postgresGuardSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresGuardSchema options', options, ['schema'])
-  return tablesSql(guardTables, checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA))
+  return tablesSql(guardTables, checkSchema(options.schema))
 }
 
 interface Parts {

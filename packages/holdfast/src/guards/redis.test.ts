@@ -1,6 +1,5 @@
 /** The guard on real servers: one server and a Cluster, with every client library. */
 import assert from 'node:assert/strict'
-import { startProxy } from 'holdfast-lab/faults'
 import {
   type Cluster,
   connectRedis,
@@ -12,11 +11,12 @@ import {
 } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { type ClientLibrary, libraries, type OpenedClient } from '../../test/redis/clients.ts'
+import { clusterUrls, redisGuardWorld } from '../../test/redis/guard-world.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { type Fence, makeFence } from '../core/fence.ts'
-import { describeGuard, type GuardWorld } from '../testing/describe-guard.ts'
+import { describeGuard } from '../testing/describe-guard.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { type RedisGuard, type RedisTx, redisGuard } from './redis.ts'
+import { redisGuard } from './redis.ts'
 
 let server: Server
 let cluster: Cluster
@@ -29,34 +29,9 @@ async function open(library: ClientLibrary, url = server.url): Promise<OpenedCli
 }
 
 async function openCluster(library: ClientLibrary): Promise<OpenedClient['client']> {
-  const client = await library.openCluster(cluster.members.map(({ host, port }) => `redis://${host}:${port}`))
+  const client = await library.openCluster(clusterUrls(cluster))
   opened.push(client)
   return client.client
-}
-
-let worlds = 0
-
-async function createWorld(connect: () => Promise<OpenedClient['client']>): Promise<GuardWorld<RedisTx>> {
-  const clock = createFakeClock()
-  const tag = `world-${++worlds}`
-  const key = (name: string) => `{${tag}}:${name}`
-  let client = await connect()
-  const looking = redisGuard({ client, tag })
-  return {
-    guard: async (options) => redisGuard({ ...options, client, tag, clock }),
-    read: async (tx, name) => (await tx.get(key(name))) ?? undefined,
-    write: async (tx, name, value) => tx.set(key(name), value),
-    stored: (name) => looking.transaction(async (tx) => (await tx.get(key(name))) ?? undefined),
-    transaction: (guard, body) => (guard as RedisGuard).transaction(body),
-    outsideTransaction: (guard) => (guard as RedisGuard).transaction((tx) => tx),
-    passTime: (ms) => clock.advance(ms),
-    async reopen() {
-      client = await connect()
-    },
-    async close() {
-      for (const each of opened.splice(0)) each.close()
-    },
-  }
 }
 
 const fenceOf = (token: bigint, name = 'n', grant = `g${token}`): Fence =>
@@ -71,18 +46,19 @@ describe.runIf(wanted('redis'))('redisGuard on real servers', () => {
   })
   afterAll(() => Promise.all([server?.stop(), cluster?.stop()]))
 
+  // The other libraries: redis-older.test.ts.
   for (const library of libraries.filter(({ name }) => name.endsWith('6'))) {
     describeGuard({
       name: `redisGuard with ${library.name}`,
       describe,
       test,
-      createWorld: () => createWorld(() => open(library)),
+      createWorld: () => redisGuardWorld(() => library.open(server.url)),
     })
     describeGuard({
       name: `redisGuard with ${library.name} on a Cluster`,
       describe,
       test,
-      createWorld: () => createWorld(() => openCluster(library)),
+      createWorld: () => redisGuardWorld(() => library.openCluster(clusterUrls(cluster))),
     })
   }
 
@@ -210,45 +186,6 @@ describe.runIf(wanted('redis'))('redisGuard on real servers', () => {
     for (const key of ['big', 'fresh']) assert(Number(await redisCall(server, 'PTTL', key)) > 0, key)
     assert.equal(await redisCall(server, 'GET', 'gone'), null)
     assert.equal(await guard.increment(fenceOf(1n), 'big', -1n), 9007199254740993n)
-  })
-
-  test('T73 a script that the client sends twice, because its answer got lost, is applied once', async () => {
-    await using proxy = await startProxy(server)
-    const guard = redisGuard({
-      client: await open(library, `redis://${proxy.host}:${proxy.port}`),
-      tag: 'twice',
-    })
-    const fence = fenceOf(1n)
-    await guard.set(fence, 'twice', '0')
-    const again = proxy.record()
-    await guard.increment(fence, 'twice')
-    await again.replay()
-    assert.equal(await redisCall(server, 'GET', 'twice'), '1')
-    // And through the library's own second try, after its connection was cut before the answer.
-    proxy.drop('down')
-    const running = guard.increment(fence, 'twice')
-    while (proxy.swallowedBytes('down') === 0) await new Promise((resolve) => setTimeout(resolve, 1))
-    proxy.heal()
-    await assert.rejects(running, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
-    assert.equal(await redisCall(server, 'GET', 'twice'), '2')
-  })
-
-  test('Lua that fails is told as unknown, because it may have written before, and what the guard learnt stays', async () => {
-    const guard = redisGuard({ client: await open(library), tag: 'failing' })
-    const failing = guard.evaluate(fenceOf(3n), "redis.call('SET', KEYS[1], 'half') error('planted')", {
-      keys: ['failing'],
-    })
-    await assert.rejects(failing, (error) => {
-      assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
-      assert.match(error.message, /planted/)
-      assert.equal(error.outcome, 'unknown')
-      return true
-    })
-    assert.equal((await guard.highest('n'))?.token, 3n)
-    await assert.rejects(guard.evaluate(fenceOf(3n), "return redis.error_reply('NO own words')"), /own words/)
-    await assert.rejects(guard.evaluate(fenceOf(3n), 'this is no Lua'), { code: 'BACKEND_UNAVAILABLE' })
-    assert.equal(await guard.evaluate(fenceOf(3n), 'local nothing = 1 -- and a comment'), null)
-    await assert.rejects(guard.evaluate(fenceOf(3n), 'return take()'), /nonexistent global variable 'take'/)
   })
 
   test('G5 what it remembers is as durable as the effect, over a crash with and without persistence', async () => {

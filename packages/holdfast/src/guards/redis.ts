@@ -61,6 +61,8 @@ export interface RedisGuard extends Guard<RedisTx> {
    * script that the server keeps.
    *
    * As always in Redis, a script that raises an error does not undo what it has written before.
+   *
+   * @throws InvalidArgumentError   `source` does not compile, has raised an error, or has returned one
    */
   evaluate(proof: Proof | readonly Proof[], source: string, options?: EvaluateOptions): Promise<RedisReply>
   get(proof: Proof | readonly Proof[], key: string, options?: RunOptions): Promise<string | null>

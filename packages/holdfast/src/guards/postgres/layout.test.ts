@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { statementsOf } from '../../clients/postgres/tables.ts'
+import { isHoldfastError } from '../../core/errors.ts'
 import { postgresGuard, postgresGuardSchema, tableFence } from '../postgres.ts'
 
 describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
@@ -14,7 +15,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
   beforeAll(async () => {
     server = await reach('postgres')
     pool = new pg.Pool({ connectionString: server.url, max: 4 })
-    for (const schema of ['many', 'by_hand', 'nobody', 'newer', 'Odd "one"'])
+    for (const schema of ['many', 'by_hand', 'nobody', 'newer', 'Odd "one"', "o'clock", 'read_only'])
       await pool.query(`DROP SCHEMA IF EXISTS "${schema.replaceAll('"', '""')}" CASCADE`)
   }, 60_000)
   afterAll(async () => {
@@ -80,11 +81,63 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
   })
 
   test('a schema with an odd name is quoted, and one with an impossible name refused', async () => {
-    const guard = postgresGuard({ client: pool, schema: 'Odd "one"' })
-    await guard.run(fence(1n), () => {})
-    assert.equal((await guard.highest('n'))?.token, 1n)
-    for (const schema of ['', 'x'.repeat(64), 'a\0b', 5 as unknown as string])
-      assert.throws(() => postgresGuard({ client: pool, schema }), { code: 'INVALID_ARGUMENT' })
+    for (const schema of ['Odd "one"', "o'clock"]) {
+      const guard = postgresGuard({ client: pool, schema })
+      await guard.run(fence(1n), () => {})
+      assert.equal((await guard.highest('n'))?.token, 1n)
+    }
+    for (const schema of [
+      '',
+      'x'.repeat(64),
+      'a\0b',
+      5 as unknown as string,
+      'a$$b',
+      'pg_mine',
+      'a\\b',
+      'a;\nb',
+    ])
+      for (const use of [
+        () => postgresGuard({ client: pool, schema }),
+        () => postgresGuardSchema({ schema }),
+        () => tableFence({ table: 't', name: 'n', schema }),
+      ])
+        assert.throws(use, { code: 'INVALID_ARGUMENT', argument: 'schema' })
+  })
+
+  test('a right that is missing is said as such, and what an effect itself gets wrong stays its own', async () => {
+    await pool.query(postgresGuardSchema({ schema: 'read_only' }))
+    await pool.query('CREATE ROLE reader LOGIN')
+    await pool.query('GRANT USAGE ON SCHEMA read_only TO reader')
+    await pool.query('GRANT SELECT ON ALL TABLES IN SCHEMA read_only TO reader')
+    const url = new URL(server.url)
+    url.username = 'reader'
+    for (const library of libraries) {
+      await using opened = library.open(url.href, { max: 2 })
+      const guard = postgresGuard({ client: opened.client, schema: 'read_only' })
+      let effects = 0
+      const refused = guard.run(fence(1n), () => {
+        effects++
+      })
+      await assert.rejects(refused, {
+        code: 'UNSUPPORTED',
+        retryable: false,
+        message: /42501.*grant it USAGE/s,
+      })
+      assert.equal(effects, 0)
+      await using own = library.open(server.url, { max: 2 })
+      const mine = postgresGuard({ client: own.client })
+      const text = 'SELECT FROM nowhere'
+      const lost = mine.run(fence(1n, `effect ${library.name}`), async (tx) => {
+        await ('unsafe' in tx ? tx.unsafe(text).values() : tx.query({ text, rowMode: 'array' }))
+      })
+      await assert.rejects(lost, (error: Error & { code?: string }) => {
+        assert.equal(error.code, '42P01')
+        assert.equal(isHoldfastError(error), false)
+        return true
+      })
+    }
+    await pool.query('DROP OWNED BY reader')
+    await pool.query('DROP ROLE reader')
   })
 
   test('options that make no sense are refused', () => {
@@ -94,6 +147,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
       { client: pool, isolation: 'dirty' },
       { client: pool, createSchema: 1 },
       { client: pool, pool },
+      pool,
     ])
       assert.throws(() => postgresGuard(options as never), { code: 'INVALID_ARGUMENT' })
     for (const options of [

@@ -20,7 +20,7 @@
  *   `tx` is no transaction: each step has been one of its own. Step 5 compares the transaction's id with that of
  *     step 1 and changes nothing, and the places are taken back.
  */
-import { arrayLiteral, type SqlRunner } from '../../clients/postgres/index.ts'
+import { arrayLiteral, type SqlRunner, serverStateOf } from '../../clients/postgres/index.ts'
 import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
 import { fenceText } from '../../core/fence.ts'
 import { type Decision, decide, type GuardKnowledge } from '../checkpoint.ts'
@@ -57,7 +57,7 @@ export class PostgresStore {
     } catch (error) {
       // A caller who commits all the same must not leave a trace of what was refused. After an error of the server there
       // is nothing to take back.
-      if (known.isFresh && isHoldfastError(error) && error.code !== 'BACKEND_UNAVAILABLE')
+      if (known.isFresh && isRefusal(error))
         await runner.query(this.#sql.dropPlaces, [this.#guard, namesOf(proofs)])
       throw error
     }
@@ -203,4 +203,9 @@ class Known implements GuardKnowledge {
 
 function namesOf(proofs: readonly CheckedProof[]): string {
   return arrayLiteral(proofs.map(({ fence }) => fence.name))
+}
+
+/** The guard's own, and not an error of the database. */
+function isRefusal(error: unknown): boolean {
+  return isHoldfastError(error) && error.code !== 'BACKEND_UNAVAILABLE' && serverStateOf(error) === null
 }

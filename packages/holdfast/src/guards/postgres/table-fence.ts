@@ -15,7 +15,7 @@
 import {
   arrayLiteral,
   checkIdentifier,
-  DEFAULT_SCHEMA,
+  checkSchema,
   ensureTables,
   type PostgresClient,
   quoteIdentifier,
@@ -71,7 +71,7 @@ export function tableFence(options: TableFenceOptions): TableFence {
   if (options === undefined) throw new InvalidArgumentError('tableFence options', 'must be given.')
   checkKnownOptions('tableFence options', options, ['table', 'name', 'column', 'guard', 'issuers', 'schema'])
   const table = quoteTable('table', options.table)
-  const schema = checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA)
+  const schema = checkSchema(options.schema)
   const statements = createTriggers(table, schema, options)
   const drop = TRIGGERS.map((trigger) => `DROP TRIGGER IF EXISTS ${trigger} ON ${table};`)
   return {

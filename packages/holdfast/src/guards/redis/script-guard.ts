@@ -107,6 +107,7 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
       keys: keys.map((key) => this.checkKey(key)),
       args: args.map(checkArgument),
       hasResult: true,
+      blame: { argument: 'source', what: 'raised an error' },
     }
     return this.#apply(proof, effect, rest)
   }
@@ -114,7 +115,13 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
   async get(proof: Proof | readonly Proof[], key: string, options?: RunOptions): Promise<string | null> {
     const reply = await this.#apply(
       proof,
-      { script: helpers.get, keys: [this.checkKey(key)], args: [], hasResult: true },
+      {
+        script: helpers.get,
+        keys: [this.checkKey(key)],
+        args: [],
+        hasResult: true,
+        blame: { argument: 'key', what: `${quote(key)} cannot be read as text` },
+      },
       options,
     )
     return reply === null ? null : String(reply)
@@ -131,7 +138,13 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
     const args = [checkValue(value), String(checkTtl(ttlMs) ?? '')]
     await this.#apply(
       proof,
-      { script: helpers.set, keys: [this.checkKey(key)], args, hasResult: false },
+      {
+        script: helpers.set,
+        keys: [this.checkKey(key)],
+        args,
+        hasResult: false,
+        blame: { argument: 'key', what: `${quote(key)} cannot be set` },
+      },
       rest,
     )
   }
@@ -143,7 +156,13 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
     options?: RunOptions,
   ): Promise<bigint> {
     const args = [String(checkAmount(by))]
-    const effect = { script: helpers.increment, keys: [this.checkKey(key)], args, hasResult: true }
+    const effect = {
+      script: helpers.increment,
+      keys: [this.checkKey(key)],
+      args,
+      hasResult: true,
+      blame: { argument: 'key', what: `${quote(key)} cannot be incremented by ${by}` },
+    }
     return BigInt(String(await this.#apply(proof, effect, options)))
   }
 
@@ -154,9 +173,14 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
   ): Promise<number> {
     const all = [keys].flat().map((key) => this.checkKey(key))
     if (all.length === 0) throw new InvalidArgumentError('keys', 'must not be an empty list.')
-    return Number(
-      await this.#apply(proof, { script: helpers.delete, keys: all, args: [], hasResult: true }, options),
-    )
+    const effect = {
+      script: helpers.delete,
+      keys: all,
+      args: [],
+      hasResult: true,
+      blame: { argument: 'keys', what: 'cannot be deleted' },
+    }
+    return Number(await this.#apply(proof, effect, options))
   }
 
   async highest(name: string): Promise<Fence | null> {
@@ -220,7 +244,17 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
         const entered = this.#entered.get(tx) ?? []
         const { keys, args } = tx.script
         if (entered.length > 0 || keys.length > 0)
-          await this.#commit(entered, { script: transactionScript, keys, args, hasResult: false }, signal)
+          await this.#commit(
+            entered,
+            {
+              script: transactionScript,
+              keys,
+              args,
+              hasResult: false,
+              blame: { argument: 'tx', what: 'cannot be applied' },
+            },
+            signal,
+          )
         for (const { proofs } of entered) announceAccepted(this.name, proofs)
         return result
       } finally {
@@ -251,7 +285,7 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
     known?: Facts,
   ): Promise<RedisReply> {
     const proofs = entries.flatMap((entry) => entry.proofs)
-    let facts = known ?? (await this.#store.recall(proofs))
+    let facts = known ?? (await this.#recallFirst(proofs))
     for (;;) {
       const memory = this.#decide(entries, facts)
       signal?.throwIfAborted()
@@ -260,12 +294,19 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
         facts = outcome.facts
         continue
       }
-      if (outcome.kind === 'before-differs')
-        throw new ConflictError(`${quote(outcome.key)} has been changed by another while it was used.`)
+      if (outcome.kind === 'before-differs') {
+        const what = outcome.key === null ? 'What was read' : quote(outcome.key)
+        throw new ConflictError(`${what} has been changed by another while it was used.`)
+      }
       const [only, ...others] = proofs
       if (only !== undefined && others.length === 0) this.#passed.set(only.fence, facts.with(memory.changes))
       return outcome.result
     }
+  }
+
+  async #recallFirst(proofs: readonly CheckedProof[]): Promise<Facts> {
+    const [facts] = await Promise.all([this.#store.recall(proofs), this.#store.prepare()])
+    return facts
   }
 
   async #forgetIfDue(): Promise<void> {

@@ -4,9 +4,11 @@ import type { Clock } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
 import type { CheckedProof } from '../proofs.ts'
+import { type Call, Calls, SERIES_KEPT_MS } from './calls.ts'
 import { type FactMemory, Facts, type Field, fieldsOf } from './facts.ts'
+import { compileErrorOf, failureOfEffect, unreadable } from './failures.ts'
 import type { GuardKeys } from './layout.ts'
-import { forgetScript, outcomes, readScript, recallScript } from './scripts.ts'
+import { forgetScript, openScript, outcomes, readScript, recallScript } from './scripts.ts'
 
 export interface Effect {
   readonly script: RedisScript
@@ -14,16 +16,19 @@ export interface Effect {
   readonly args: readonly string[]
   /** Whether its answer is needed: one that got lost cannot be had again. */
   readonly hasResult: boolean
+  /** What is to blame when it raises an error: an argument of the user's, and what was asked of it. */
+  readonly blame: { readonly argument: string; readonly what: string }
 }
 
 export type Outcome =
   | { readonly kind: 'applied'; readonly result: RedisReply }
   /** Somebody was quicker: what is there now. */
   | { readonly kind: 'facts-differ'; readonly facts: Facts }
-  /** What the effect needs is not so: the key that it is about. */
-  | { readonly kind: 'before-differs'; readonly key: string }
+  /** What the effect needs is not so: the key that it is about, unless the answer with it was lost. */
+  | { readonly kind: 'before-differs'; readonly key: string | null }
 
 const FORGOTTEN_AT_ONCE = 500
+const CLOSED_AT_ONCE = 10
 const MOST_SCRIPTS = 1_000
 
 export class GuardStore {
@@ -31,7 +36,7 @@ export class GuardStore {
   readonly #keys: GuardKeys
   readonly #clock: Clock
   readonly #timeoutMs: number
-  readonly #random: Random
+  readonly #calls: Calls
   readonly #scripts = new Map<string, RedisScript>()
 
   constructor(
@@ -39,13 +44,16 @@ export class GuardStore {
     keys: GuardKeys,
     clock: Clock,
     timeoutMs: number,
-    random = systemRandom,
+    random: Random = systemRandom,
   ) {
     this.#connection = connection
     this.#keys = keys
     this.#clock = clock
     this.#timeoutMs = timeoutMs
-    this.#random = random
+    this.#calls = new Calls(async () => {
+      const args = [random.id(), String(SERIES_KEPT_MS), String(CLOSED_AT_ONCE)]
+      return String(await this.#run(openScript, [keys.calls, keys.series], args))
+    }, clock)
   }
 
   recall(proofs: readonly CheckedProof[]): Promise<Facts> {
@@ -61,31 +69,52 @@ export class GuardStore {
 
   async read(key: string): Promise<string | null> {
     const reply = await this.#run(readScript, [key], [])
+    if (Array.isArray(reply)) throw unreadable(key, String(reply[0]))
     return reply === null ? null : String(reply)
   }
 
   /** Repeats itself until there is nothing left to forget, so that no call holds the server up for long. */
   async forget(untouchedForMs: number): Promise<number> {
-    const { names, touched, issuers, applied } = this.#keys
+    const { names, touched, issuers } = this.#keys
     // The wall clock, because the guard outlives processes and machines. A stepped one forgets too early or too late:
     // both are safe, because the floor takes the place of what was forgotten.
     const untilMs = Math.round(this.#clock.wallMs() - untouchedForMs)
     for (let all = 0; ; ) {
       const args = [String(untilMs), String(FORGOTTEN_AT_ONCE)]
-      const forgotten = Number(await this.#run(forgetScript, [names, touched, issuers, applied], args))
+      const forgotten = Number(await this.#run(forgetScript, [names, touched, issuers], args))
       all += forgotten
       if (forgotten < FORGOTTEN_AT_ONCE) return all
     }
   }
 
+  /** Makes `apply` one round trip; to be sent together with a `recall`. */
+  async prepare(): Promise<void> {
+    await this.#calls.prepare()
+  }
+
   /** Applies the decision in `memory` and the effect, if `facts` are still so. */
-  async apply(facts: Facts, memory: FactMemory, { script, keys, args, hasResult }: Effect): Promise<Outcome> {
-    const { names, touched, issuers, applied } = this.#keys
+  async apply(facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome> {
+    for (;;) {
+      const call = await this.#calls.begin()
+      try {
+        const outcome = await this.#applyOnce(call, facts, memory, effect)
+        if (outcome !== null) return outcome
+      } finally {
+        call.settle()
+      }
+    }
+  }
+
+  /** Null if the server has lost what it knew of this guard's calls, and with it whatever an earlier copy has done. */
+  async #applyOnce(call: Call, facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome | null> {
+    const { names, touched, issuers, calls } = this.#keys
     const numberOf = ({ hash }: Field) => (hash === 'names' ? '1' : '3')
     const compared = facts.entries
     const { changes } = memory
     const header = [
-      this.#random.id(),
+      call.series,
+      String(call.number),
+      String(call.lowest),
       String(Math.round(this.#clock.wallMs())),
       String(compared.length),
       String(changes.length),
@@ -93,26 +122,39 @@ export class GuardStore {
       ...[...compared, ...changes].flatMap(({ field, text }) => [numberOf(field), field.field, text]),
       ...memory.touched,
     ]
-    const reply = await this.#run(script, [names, touched, issuers, applied, ...keys], [...header, ...args])
+    const keys = [names, touched, issuers, calls, ...effect.keys]
+    const reply = await this.#run(effect.script, keys, [...header, ...effect.args]).catch(
+      (error: unknown) => {
+        throw compileErrorOf(error, effect.blame.argument) ?? error
+      },
+    )
     const [outcome, ...rest] = reply as readonly RedisReply[]
     switch (Number(outcome)) {
       case outcomes.applied:
         return { kind: 'applied', result: rest[0] ?? null }
       case outcomes.beforeDiffers:
-        return { kind: 'before-differs', key: this.#withoutPrefix(String(rest[0])) }
+        return {
+          kind: 'before-differs',
+          key: rest[0] === undefined ? null : this.#withoutPrefix(String(rest[0])),
+        }
       case outcomes.factsDiffer:
         return {
           kind: 'facts-differ',
           facts: new Facts(compared.map(({ field }, index) => ({ field, text: String(rest[index] ?? '') }))),
         }
-      default:
+      case outcomes.effectFailed:
+        if (rest[0] === undefined) throw unknown('the effect has raised an error, but what it said was lost')
+        throw failureOfEffect(effect.blame, String(rest[0]))
+      case outcomes.seriesUnknown:
+        this.#calls.leave(call.series)
+        return null
+      case outcomes.appliedBefore:
         // The client has sent it twice, and the answer to the first went lost with its connection.
-        if (!hasResult) return { kind: 'applied', result: null }
-        throw new BackendUnavailableError(
-          'redis',
-          'the effect was applied, but its answer was lost',
-          'unknown',
-        )
+        if (!effect.hasResult) return { kind: 'applied', result: null }
+        throw unknown('the effect was applied, but its answer was lost')
+      default:
+        this.#calls.leave(call.series)
+        throw unknown('the call came so late that the server cannot tell whether it had come before')
     }
   }
 
@@ -145,4 +187,8 @@ export class GuardStore {
       timer.cancel()
     }
   }
+}
+
+function unknown(what: string): BackendUnavailableError {
+  return new BackendUnavailableError('redis', what, 'unknown')
 }
