@@ -120,7 +120,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
       await rig.backend(server.url),
     ]
     const first = await patient.acquire('hint')
-    const session = await hasty.openSession({ id: systemRandom.id(), ttlMs: 500, holder: 'hasty' }, call())
+    const session = await hasty.openSession({ id: systemRandom.id(), ttlMs: 3_000, holder: 'hasty' }, call())
     const handed = session.enqueue?.(request('hint'), call())
     await until(
       'the hasty one waits',
@@ -129,7 +129,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     const second = patient.acquire('hint', { waitMs: 60_000 })
     await until('both wait', async () => ((await patient.inspect('hint'))?.waiters.length ?? 0) === 2)
     await first.release()
-    // It holds, and never renews: its half second ends long before the heartbeat of whoever stands behind it.
+    // It holds, and never renews: its three seconds end long before the heartbeat of whoever stands behind it.
     assert.equal((await handed)?.kind, 'granted')
     const lease = await second
     assert.equal(lease.state, 'held')

@@ -178,7 +178,11 @@ return true`),
   increment: framedEffect(`
 redis.call('INCRBY', KEYS[1], ARGV[1])
 return redis.call('GET', KEYS[1])`),
-  delete: framedEffect(`return redis.call('DEL', unpack(KEYS))`),
+  // In parts: Lua cannot hand over more than some thousand arguments at once.
+  delete: framedEffect(`
+local removed = 0
+for from = 1, #KEYS, 1000 do removed = removed + redis.call('DEL', unpack(KEYS, from, math.min(from + 999, #KEYS))) end
+return removed`),
 } as const
 
 /** KEYS one. Answers with the text, or with a list of what is wrong. */
