@@ -44,7 +44,7 @@ export function rawAdvisoryPostgresJs(url: string): Taker {
         async take(name) {
           const connection = await client.reserve()
           const [row] = await connection.unsafe(lock, [name], prepared)
-          if (row?.['got'] !== true) {
+          if (row?.got !== true) {
             connection.release()
             return null
           }

@@ -1,4 +1,5 @@
 import { psql, startPostgres } from 'holdfast-lab/servers'
+import { verrouOnPostgres } from '../peers/verrou-postgres.ts'
 import { pinApart } from '../pinning.ts'
 import { holdfastPg, holdfastPostgresJs } from '../postgres/holdfast.ts'
 import { notifyFloor } from '../postgres/notify-floor.ts'
@@ -18,7 +19,10 @@ export async function subject(): Promise<Subject> {
       'Every TTL is 15 s; renewal as by default; 10 connections for everybody',
     ],
     comparisons: [
-      { setting: 'pg', contenders: [contender(rawPg(url)), contender(holdfastPg(url))] },
+      {
+        setting: 'pg',
+        contenders: [contender(rawPg(url)), contender(holdfastPg(url)), contender(verrouOnPostgres(url))],
+      },
       {
         setting: 'postgres.js',
         contenders: [contender(rawPostgresJs(url)), contender(holdfastPostgresJs(url))],
@@ -32,6 +36,7 @@ export async function subject(): Promise<Subject> {
         notifyFloor(url),
         holdfastPg(url, 'holdfast, pg'),
         holdfastPostgresJs(url, 'holdfast, postgres.js'),
+        verrouOnPostgres(url),
       ],
     },
     async close() {

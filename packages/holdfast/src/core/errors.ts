@@ -98,14 +98,14 @@ export class LeaseLostError extends HoldfastError {
   constructor(
     resource: string,
     reason: LossReason,
-    options: ErrorOptions & { readonly ttlMs?: number | undefined } = {},
+    options: ErrorOptions & { readonly ttlMs?: number | undefined; readonly advice?: string } = {},
   ) {
-    const { ttlMs, ...errorOptions } = options
+    const { ttlMs, advice = 'Stop the work, and acquire again if it is still needed.', ...rest } = options
     const ranOut = ttlMs !== undefined && (reason === 'expired' || reason === 'unreachable')
     super(
       `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}. ${ranOut ? `Its TTL was ${ttlMs} ms. ` : ''}` +
-        'Stop the work, and acquire again if it is still needed.',
-      errorOptions,
+        advice,
+      rest,
     )
     this.resource = resource
     this.reason = reason

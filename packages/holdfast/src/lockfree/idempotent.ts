@@ -81,7 +81,7 @@ export interface IdempotentContext<Tx> {
 export interface Idempotent<Tx> extends AsyncDisposable {
   /**
    * Does the work unless it has been done for this key; then the stored result is returned. Everybody gets the result
-   * as JSON brings it back.
+   * as JSON brings it back, whatever `T` says: a `Date` is a string then.
    *
    * @throws KeyReusedError        the key was used with another payload
    * @throws StoredFailureError    the work has failed before, and its failure was stored
@@ -185,9 +185,17 @@ class Desk<Tx> {
 
   async #claim(checked: Checked, attempt: string, mayRepeat: boolean): Promise<ClaimAnswer> {
     const { scope, key, payload, ttlMs, keepMs } = checked
+    const claiming = this.#store.claim({ scope, key, payload, attempt, ttlMs, keepMs })
     try {
-      return await this.#store.claim({ scope, key, payload, attempt, ttlMs, keepMs })
+      return await unlessCalledOff(claiming, checked.signal)
     } catch (error) {
+      if (checked.signal?.aborted) {
+        // It may be waiting behind another's transaction. What it claims when it gets there is given back.
+        const giveBack = ({ kind }: ClaimAnswer) =>
+          kind === 'claimed' ? this.#store.abandon({ scope, key, attempt }) : undefined
+        claiming.then(giveBack).catch(() => {})
+        throw checked.signal.reason
+      }
       // If it was applied, the next claim of the same attempt finds it.
       const isOpen = outcomeOf(error) === 'unknown' || isHoldfastError(error, 'CONFLICT')
       if (isOpen && mayRepeat) return { kind: 'busy', leftMs: 0 }
@@ -202,6 +210,17 @@ class Desk<Tx> {
     // What could not be removed does not count, and is removed another time.
     await this.#store.prune().catch(() => 0)
   }
+}
+
+/** Settles with `work`, or rejects as soon as the signal aborts; `work` is left to itself then. */
+function unlessCalledOff<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work
+  return new Promise<T>((resolve, reject) => {
+    const onAbort = () => reject(signal.reason)
+    if (signal.aborted) onAbort()
+    signal.addEventListener('abort', onAbort, { once: true })
+    work.finally(() => signal.removeEventListener('abort', onAbort)).then(resolve, reject)
+  })
 }
 
 /** The work of one claim, from the claim to its outcome. */

@@ -22,6 +22,8 @@ export interface ClaimTerms {
   readonly ttlMs: number
   /** Prolongs it by `ttlMs` from now; false: it is not ours any more. Without it the claim is not renewed. */
   readonly renew?: () => Promise<boolean>
+  /** What to do when it is lost, for the message. */
+  readonly advice?: string
 }
 
 export class KeptClaim {
@@ -65,7 +67,10 @@ export class KeptClaim {
   lose(reason: LossReason, options?: ErrorOptions): void {
     if (this.#stopped || this.#controller.signal.aborted) return
     this.#timer?.cancel()
-    this.#controller.abort(new LeaseLostError(this.#terms.resource, reason, options))
+    const { resource, advice } = this.#terms
+    this.#controller.abort(
+      new LeaseLostError(resource, reason, { ...options, ...(advice !== undefined && { advice }) }),
+    )
   }
 
   /** From now on nothing is renewed, and nothing is lost. */

@@ -8,18 +8,34 @@ import { checkName, utf8Length } from '../core/names.ts'
 export function payloadDigest(payload: unknown): string | null {
   if (payload === undefined) return null
   const hash = createHash('sha256')
-  if (payload instanceof Uint8Array) return hash.update('bytes:').update(payload).digest('base64url')
+  const bytes = bytesOf(payload)
+  if (bytes !== null) return hash.update('bytes:').update(bytes).digest('base64url')
   return hash.update('json:').update(canonicalJson(payload)).digest('base64url')
+}
+
+function bytesOf(payload: unknown): Uint8Array | null {
+  if (ArrayBuffer.isView(payload))
+    return new Uint8Array(payload.buffer, payload.byteOffset, payload.byteLength)
+  return payload instanceof ArrayBuffer ? new Uint8Array(payload) : null
+}
+
+/** What JSON would turn into something that others are turned into as well: two payloads would be taken for one. */
+function isDropped(value: unknown): boolean {
+  if (typeof value === 'number') return !Number.isFinite(value)
+  return (
+    value instanceof Map || value instanceof Set || value instanceof ArrayBuffer || ArrayBuffer.isView(value)
+  )
 }
 
 function canonicalJson(payload: unknown): string {
   let text: string | undefined
   try {
-    text = JSON.stringify(payload, (_, value: unknown) =>
-      typeof value === 'object' && value !== null && !Array.isArray(value)
+    text = JSON.stringify(payload, (_, value: unknown) => {
+      if (isDropped(value)) throw new TypeError('JSON would drop what it contains')
+      return typeof value === 'object' && value !== null && !Array.isArray(value)
         ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
-        : value,
-    )
+        : value
+    })
   } catch (cause) {
     throw new InvalidArgumentError('payload', 'must be what JSON can express, or bytes.', { cause })
   }

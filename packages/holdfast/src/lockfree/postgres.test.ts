@@ -67,6 +67,27 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     )
   })
 
+  test('G11 G6 a signal ends the wait behind another’s transaction at once, and what is claimed later is given back', async () => {
+    const idempotent = postgresIdempotent({ client: operator })
+    const request = { scope: 's', key: 'behind another' }
+    await idempotent({ ...request, key: 'first contact' }, () => 1)
+    const blocker = new pg.Client(server.postgres.url)
+    await blocker.connect()
+    await blocker.query('BEGIN; LOCK TABLE holdfast.idempotency IN EXCLUSIVE MODE')
+    const controller = new AbortController()
+    const reason = new Error('no longer needed')
+    const asking = idempotent(request, () => 'done', { signal: controller.signal })
+    const refused = assert.rejects(asking, reason)
+    const waits =
+      "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%idempotency%'"
+    while ((await blocker.query(waits)).rows.length === 0);
+    controller.abort(reason)
+    await refused
+    await blocker.query('COMMIT')
+    await blocker.end()
+    assert.equal(await idempotent(request, () => 'another', { waitMs: 20_000 }), 'another')
+  })
+
   test('a server whose default is SERIALIZABLE only makes callers look again', async () => {
     const url = new URL(server.postgres.url)
     url.searchParams.set('options', '-c default_transaction_isolation=serializable')

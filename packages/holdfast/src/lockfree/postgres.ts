@@ -1,7 +1,7 @@
 /** Ways without a lock, on PostgreSQL. They work behind a pooler in transaction mode. */
 import {
-  checkIdentifier,
-  DEFAULT_SCHEMA,
+  checkClientOptions,
+  checkSchema,
   type PostgresClient,
   type SqlTransaction,
   sharedDatabase,
@@ -108,18 +108,18 @@ export function postgresJobs<Payload = unknown>(options: PostgresJobsOptions): J
 /** The SQL that creates the tables, for those who apply migrations themselves. */
 export function postgresLockfreeSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresLockfreeSchema options', options, ['schema'])
-  const schema = checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA)
+  const schema = checkSchema(options.schema)
   return [keyTables, jobTables].map((part) => tablesSql(part, schema)).join('\n')
 }
 
 function check(argument: string, options: PostgresLockfreeOptions, own: readonly string[]) {
-  if (options === undefined) throw new InvalidArgumentError(argument, 'must be given.')
+  checkClientOptions(argument, options)
   checkKnownOptions(argument, options, ['client', 'schema', 'createSchema', 'clock', 'random', ...own])
   const { clock = systemClock, random = systemRandom, createSchema: create = true } = options
   if (typeof create !== 'boolean') throw new InvalidArgumentError('createSchema', 'must be true or false.')
   return {
     database: sharedDatabase(options.client),
-    schema: checkIdentifier('schema', options.schema ?? DEFAULT_SCHEMA),
+    schema: checkSchema(options.schema),
     create,
     clock,
     random,

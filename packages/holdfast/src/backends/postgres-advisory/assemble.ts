@@ -1,17 +1,19 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
 import {
-  checkIdentifier,
-  DEFAULT_SCHEMA,
+  arrayLiteral,
+  checkClientOptions,
+  checkSchema,
   ensureTables,
   isPostgresJs,
   type PostgresClient,
   type PostgresDatabase,
   postgresDatabase,
+  remedyOf,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs } from '../../core/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
 import { checkInteger, checkKnownOptions } from '../../core/options.ts'
 import type { BackendInfo } from '../../spi.ts'
@@ -77,9 +79,8 @@ export async function openPostgresAdvisory(
   options: PostgresAdvisoryOptions,
   { end }: Surroundings = {},
 ): Promise<PostgresAdvisoryBackend> {
+  checkClientOptions('postgresAdvisory options', options)
   checkKnownOptions('postgresAdvisory options', options, knownOptions)
-  if (typeof options !== 'object' || options === null)
-    throw new InvalidArgumentError('postgresAdvisory options', 'must be an object with a client.')
   const { client, clock = systemClock, random = systemRandom, createSchema = true } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
   const schema = checkSchema(options.schema)
@@ -97,6 +98,7 @@ export async function openPostgresAdvisory(
     const { origin } = await database.transaction((tx) =>
       ensureTables(tx, advisoryPart, schema, { create: createSchema }),
     )
+    await checkRights(database, schema)
     const links = new Links({
       database,
       schema,
@@ -114,12 +116,6 @@ export async function openPostgresAdvisory(
     await database.close()
     throw error
   }
-}
-
-export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
-  const checked = checkIdentifier('schema', schema)
-  if (checked.includes('$')) throw new InvalidArgumentError('schema', 'must not contain a $ sign.')
-  return checked
 }
 
 /** One connection is left for everything else. */
@@ -156,6 +152,27 @@ async function checkServer(database: PostgresDatabase): Promise<void> {
       `${NAME}: the server has a synchronous standby, and this client of postgres.js does not show its warnings, so a ` +
         'commit that did not reach the standby would go unnoticed. Create it with `onnotice: standbyNotices()`.',
     )
+}
+
+/** What is missing would otherwise show when a lock is taken, or not before somebody waits. */
+async function checkRights(database: PostgresDatabase, schema: string): Promise<void> {
+  const tables = ['sessions', 'claims', 'forced'].map((name) => `advisory_${name}`)
+  const rows = await database.query(
+    `SELECT wanted || ' on ' || name FROM (
+      SELECT t AS name, wanted, has_table_privilege(format('%I.%I', $1::text, t), wanted) AS has
+      FROM unnest($2::text::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) wanted
+      UNION ALL SELECT 'advisory_tokens', wanted,
+        has_sequence_privilege(format('%I.%I', $1::text, 'advisory_tokens'), wanted)
+      FROM unnest('{USAGE,SELECT}'::text[]) wanted
+      UNION ALL SELECT 'advisory_locks', 'SELECT',
+        has_table_privilege(format('%I.%I', $1::text, 'advisory_locks'), 'SELECT')
+    ) rights WHERE NOT has`,
+    [schema, arrayLiteral(tables)],
+  )
+  if (rows.length === 0) return
+  throw new UnsupportedError(
+    `${NAME}: in the schema ${quote(schema)} this user lacks ${rows.map(([right]) => right).join(', ')}. ${remedyOf('42501')}`,
+  )
 }
 
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */

@@ -145,6 +145,22 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
     await held.release()
   }, 60_000)
 
+  test('closing keeps the process alive until it is done, also when the pool has nothing open any more', async () => {
+    const child = await startProgram(`
+      const { default: pg } = await import('pg')
+      const { postgresAdvisory } = await load('src/backends/postgres-advisory/index.ts')
+      const { createLocker } = await load('src/index.ts')
+      const url = ${JSON.stringify(server.url)}
+      const client = new pg.Pool({ connectionString: url, idleTimeoutMillis: 1, allowExitOnIdle: true })
+      const locker = createLocker(await postgresAdvisory({ client }))
+      await locker.withLease('closed last', async () => {
+        while (client.totalCount > 0) await new Promise((resolve) => setTimeout(resolve, 5))
+      })
+      await locker.close()
+      say('closed')`)
+    await child.said('closed')
+  }, 60_000)
+
   test('a process that holds a lease and has nothing else to do ends', async () => {
     const child = await startProgram(`
       const { default: pg } = await import('pg')

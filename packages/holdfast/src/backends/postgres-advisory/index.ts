@@ -5,10 +5,10 @@
  * const locker = createLocker(await postgresAdvisory({ client: pool }))
  * ```
  */
-import { tablesSql } from '../../clients/postgres/index.ts'
+import { checkSchema, tablesSql } from '../../clients/postgres/index.ts'
 import { checkKnownOptions } from '../../core/options.ts'
 import type { Backend } from '../../spi.ts'
-import { checkSchema, openPostgresAdvisory, type PostgresAdvisoryOptions } from './assemble.ts'
+import { openPostgresAdvisory, type PostgresAdvisoryOptions } from './assemble.ts'
 import { advisoryPart } from './schema.ts'
 
 export {

@@ -83,6 +83,43 @@ describe.runIf(wanted('postgres'))('opening', () => {
     await backend[Symbol.asyncDispose]()
   })
 
+  test('rights that are missing are found at the start, each by its name', async () => {
+    const url = await ownDatabase()
+    await using owner = poolFor(url)
+    await owner.query(postgresAdvisorySchema())
+    await admin.query('CREATE ROLE clerk LOGIN')
+    const clerks = new URL(url)
+    clerks.username = 'clerk'
+    await using client = poolFor(clerks)
+    const refused = { code: 'UNSUPPORTED', retryable: false }
+    const opening = async () => (await openPostgresAdvisory({ client }))[Symbol.asyncDispose]()
+    await expect(opening()).rejects.toMatchObject({ ...refused, message: expect.stringMatching(/42501/) })
+    await owner.query('GRANT USAGE ON SCHEMA holdfast TO clerk')
+    await owner.query('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO clerk')
+    await owner.query('REVOKE DELETE ON holdfast.advisory_forced FROM clerk')
+    await expect(opening()).rejects.toMatchObject({
+      ...refused,
+      message: expect.stringMatching(
+        /lacks DELETE on advisory_forced, USAGE on advisory_tokens, SELECT on advisory_tokens\. .*grant it/,
+      ),
+    })
+    await owner.query('GRANT DELETE ON holdfast.advisory_forced TO clerk')
+    await owner.query('GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA holdfast TO clerk')
+    const locker = createLocker(await postgresAdvisory({ client }))
+    const [held, other] = [await locker.acquire('x'), createLocker(await postgresAdvisory({ client }))]
+    const next = other.acquire('x')
+    await expect.poll(async () => (await locker.inspect('x'))?.waiters.length).toBe(1)
+    await held.release()
+    await (await next).release()
+    // Taken away later, it is said as well, and the lock is given up.
+    await owner.query('REVOKE USAGE ON holdfast.advisory_tokens FROM clerk')
+    await expect(locker.acquire('y')).rejects.toMatchObject({
+      ...refused,
+      message: expect.stringMatching(/42501/),
+    })
+    await Promise.all([locker.close(), other.close()])
+  })
+
   test('a newer layout is refused', async () => {
     await using client = poolFor(await ownDatabase())
     await (await openPostgresAdvisory({ client }))[Symbol.asyncDispose]()
@@ -122,8 +159,10 @@ describe.runIf(wanted('postgres'))('opening', () => {
       { client, createSchema: 'yes' },
       { client: {} },
       { client, epoch: 5_000 },
+      undefined,
     ])
       await expect(openPostgresAdvisory(wrong as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await expect(openPostgresAdvisory(client as never)).rejects.toThrow(/pass \{ client: … \}/)
     await expect(openPostgresAdvisory({ client })).rejects.toMatchObject({
       code: 'BACKEND_UNAVAILABLE',
       outcome: 'not-applied',

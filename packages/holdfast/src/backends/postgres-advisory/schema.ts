@@ -19,7 +19,7 @@
  *   up to it is known to be there: `known` says up to where the client knows it; otherwise a log record makes this
  *   commit wait for the disk, and for a synchronous standby (T68). That is one commit of 32, as sequences log ahead.
  */
-import type { TablePart } from '../../clients/postgres/index.ts'
+import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
 
 export const advisoryPart: TablePart = {
   part: 'advisory',
@@ -176,7 +176,7 @@ BEGIN
     got := NOT EXISTS (SELECT FROM ${s}.advisory_locks l WHERE l.key = my_key AND NOT l.granted);
   END IF;
   IF got THEN
-    drawn := nextval(${textOf(`${s}.advisory_tokens`)});
+    drawn := nextval(${quoteText(`${s}.advisory_tokens`)});
     UPDATE ${s}.advisory_claims c SET key = my_key, token = drawn, since = clock_timestamp(), namespace = my_namespace,
       name = my_name, id = my_id, mode = CASE op WHEN 'x' THEN 'exclusive' ELSE 'shared' END, note = my_note
     WHERE c.conn = my_conn AND c.slot = my_slot;
@@ -293,7 +293,7 @@ BEGIN
     RETURN;
   END IF;
   PERFORM set_config('idle_session_timeout', ceil(least(left_ms, my_ttl_ms))::bigint::text, false);
-  drawn := nextval(${textOf(`${s}.advisory_tokens`)});
+  drawn := nextval(${quoteText(`${s}.advisory_tokens`)});
   UPDATE ${s}.advisory_claims c SET token = drawn, since = clock_timestamp()
   WHERE c.conn = my_conn AND c.slot = 0 AND c.id = my_id;
   kind := 'granted';
@@ -366,9 +366,4 @@ BEGIN
 END
 $$;
 `,
-}
-
-/** An identifier as text, in a statement. */
-export function textOf(identifier: string): string {
-  return `'${identifier.replaceAll("'", "''")}'`
 }

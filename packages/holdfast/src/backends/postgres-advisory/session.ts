@@ -8,13 +8,16 @@
  * gone); an answer comes late (the claim is known all the same, and whoever does not want it any more abandons it); a
  * wait is called off in the moment of its turn (T11: its connection is ended, whatever it has got by then).
  */
+import { remedyOf } from '../../clients/postgres/index.ts'
 import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
 import {
   BackendUnavailableError,
   ClosedError,
+  type HoldfastError,
   InvalidArgumentError,
   type LossReason,
   quote,
+  UnsupportedError,
 } from '../../core/errors.ts'
 import type {
   AcquireRequest,
@@ -409,7 +412,10 @@ function collision(name: string, other: string, key: string): InvalidArgumentErr
 
 const LOCK_TABLE_IS_FULL = '53200'
 
-function failed(name: string, problem: string): BackendUnavailableError {
+function failed(name: string, problem: string): HoldfastError {
+  const remedy = remedyOf(problem.split(' ', 1)[0] ?? '')
+  if (remedy !== null)
+    return new UnsupportedError(`${NAME}: acquire of ${quote(name)}: SQLSTATE ${problem}. ${remedy}`)
   const advice = problem.startsWith(LOCK_TABLE_IS_FULL)
     ? "; the server's lock table is full: raise max_locks_per_transaction"
     : ''

@@ -1,6 +1,5 @@
 /** Every statement. What is sent often has a name, so that the server keeps its plan for the connection. */
-import { quoteIdentifier } from '../../clients/postgres/index.ts'
-import { textOf } from './schema.ts'
+import { quoteIdentifier, quoteText } from '../../clients/postgres/index.ts'
 
 export interface Statement {
   readonly text: string
@@ -28,7 +27,7 @@ export function statementsFor(schema: string) {
      */
     grab: {
       name: 'holdfast_grab',
-      text: `UPDATE ${s}.advisory_claims c SET key = $3::bigint, token = nextval(${textOf(`${s}.advisory_tokens`)}),
+      text: `UPDATE ${s}.advisory_claims c SET key = $3::bigint, token = nextval(${quoteText(`${s}.advisory_tokens`)}),
         since = clock_timestamp(), name = $4, id = $5, mode = 'exclusive', note = $6
       WHERE c.slot = $1::integer AND c.conn = $2::text::bigint AND current_setting('holdfast.connection', true) = $2::text
         AND pg_try_advisory_lock($3::bigint)

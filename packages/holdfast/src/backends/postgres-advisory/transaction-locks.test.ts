@@ -149,6 +149,28 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('locks in transactions
       expect(await withPostgresJs((tx) => tryTransactionLock(tx, `first ${turn}`))).toBe(true)
   })
 
+  test('lockRow refuses what is not a transaction, instead of saying that it has locked something', async () => {
+    const reserved = postgres(pooled.postgres.url, { max: 1, onnotice: () => {} })
+    const one = await direct.connect()
+    const request = { table: 'Shop.Stock', where: { sku: 2 }, columns: ['units'] } as const
+    try {
+      for (const tx of [pool, sql, direct, reserved, one])
+        for (const ifLocked of ['wait', 'nowait', 'skip'] as const)
+          await expect(lockRow(tx, { ...request, ifLocked })).rejects.toMatchObject({
+            code: 'INVALID_ARGUMENT',
+            message: expect.stringMatching(/tx is not in a transaction/),
+          })
+      // In a savepoint it is the same transaction still.
+      const kind = await sql.begin((tx) =>
+        tx.savepoint(async (inner) => (await lockRow(inner, request)).kind),
+      )
+      expect(kind).toBe('locked')
+    } finally {
+      one.release()
+      await reserved.end({ timeout: 1 })
+    }
+  })
+
   test('names and options are checked', async () => {
     await expect(withTransactionLock(pool, '')).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(withTransactionLock(pool, 'x', { wait: 5 } as never)).rejects.toThrow(/wait/)

@@ -1,5 +1,10 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
-import { type PostgresClient, postgresDatabase } from '../../clients/postgres/index.ts'
+import {
+  checkClientOptions,
+  checkSchema,
+  type PostgresClient,
+  postgresDatabase,
+} from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs, defaults } from '../../core/defaults.ts'
@@ -9,7 +14,7 @@ import { checkKnownOptions, checkNumber } from '../../core/options.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'
-import { checkSchemaName, ensureSchema } from './schema.ts'
+import { ensureSchema } from './schema.ts'
 
 export interface PostgresOptions {
   /** A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours: close it after the locker. */
@@ -36,8 +41,6 @@ export interface Surroundings {
   readonly end?: () => Promise<void>
 }
 
-export const DEFAULT_SCHEMA = 'holdfast'
-
 const knownOptions = [
   'client',
   'schema',
@@ -55,12 +58,11 @@ export async function openPostgres(
   options: PostgresOptions,
   surroundings: Surroundings = {},
 ): Promise<PostgresBackend> {
+  checkClientOptions('postgres options', options)
   checkKnownOptions('postgres options', options, knownOptions)
-  if (typeof options !== 'object' || options === null)
-    throw new InvalidArgumentError('postgres options', 'must be an object with a client.')
   const { clock = systemClock, random = systemRandom, createSchema = true } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const schema = checkSchemaName(options.schema ?? DEFAULT_SCHEMA)
+  const schema = checkSchema(options.schema)
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
   if (typeof createSchema !== 'boolean')
     throw new InvalidArgumentError('createSchema', 'must be true or false.')

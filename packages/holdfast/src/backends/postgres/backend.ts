@@ -87,6 +87,7 @@ export class PostgresBackend implements Backend<'fenced'> {
 
   /** The reason is for core's events; the database does not keep it. */
   async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+    if (target.kind === 'token' && BigInt.asIntN(64, target.token) !== target.token) return 0
     const token = target.kind === 'token' ? String(target.token) : null
     const holder = target.kind === 'holder' ? target.holder : null
     const [, released] = await this.#operate(call, 'forceRelease', [name, token, holder])

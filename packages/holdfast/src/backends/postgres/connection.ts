@@ -2,7 +2,8 @@
 import { type Parameter, type PostgresDatabase, type Row, sqlStateOf } from '../../clients/postgres/index.ts'
 import { throwIfCalledOff } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
-import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
+import { defaults } from '../../core/defaults.ts'
+import { ClosedError, outcomeOf } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import type { Call } from '../../spi.ts'
 import { type Answer, Batches, type Item } from './batches.ts'
@@ -24,6 +25,8 @@ export interface ConnectionOptions {
 }
 
 const MOST_SWEEPS_AT_ONCE = 20
+/** Each leaves a row behind, which is of no use to anybody a minute after the name has opened. */
+const CLOSED_NAMES_PER_SWEEP = 256
 
 export class Connection {
   readonly namespace: string
@@ -36,7 +39,10 @@ export class Connection {
   readonly #options: ConnectionOptions
   readonly #batches: Batches
   readonly #notifications: Notifications
+  /** What is under way and nobody waits for, so nobody else ends it. */
+  readonly #background = new Set<AbortController>()
   #isSweeping = false
+  #closedNames = 0
   #closed = false
 
   constructor(options: ConnectionOptions) {
@@ -52,7 +58,7 @@ export class Connection {
       random,
       statistics,
       pollMs,
-      tend: (parameters) => this.#run(this.sql.tend, [namespace, this.channel, ...parameters]),
+      tend: (parameters) => this.#runInBackground(this.sql.tend, [namespace, this.channel, ...parameters]),
       isTold: () => this.#notifications.hears,
     })
     this.#batches = new Batches({
@@ -69,7 +75,7 @@ export class Connection {
       database,
       channel: this.channel,
       clock,
-      send: (message) => this.#run(this.sql.notify, [this.channel, message]),
+      send: (message) => this.#runInBackground(this.sql.notify, [this.channel, message]),
       isNeeded: () => this.room.size > 0,
       onMessage: (message) => this.#told(message),
       onChange: () => this.room.lookAtAll(),
@@ -106,7 +112,7 @@ export class Connection {
     this.#isSweeping = true
     const run = async () => {
       for (let turn = 0; turn < MOST_SWEEPS_AT_ONCE && !this.#closed; turn++) {
-        const [row] = await this.#run(this.sql.sweep, [this.namespace])
+        const [row] = await this.#runInBackground(this.sql.sweep, [this.namespace])
         if (row?.[0] !== true) return
       }
     }
@@ -118,10 +124,17 @@ export class Connection {
       })
   }
 
+  /** A name was left closed: from time to time those that have opened since are tidied away. */
+  noteClosedName(): void {
+    if (++this.#closedNames % CLOSED_NAMES_PER_SWEEP === 0) this.sweep()
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    this.room.close(new ClosedError('The postgres backend'))
+    const closed = new ClosedError('The postgres backend')
+    this.room.close(closed)
+    for (const controller of this.#background) controller.abort(closed)
     await this.#notifications.close()
     await this.#options.database.close()
     await this.#options.end?.()
@@ -132,6 +145,21 @@ export class Connection {
     throwIfCalledOff('postgres', call)
   }
 
+  /** With a limit of its own: on a connection that hangs it would hang too, and keep everybody from closing. */
+  async #runInBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    const controller = new AbortController()
+    const timer = this.clock.setTimer(defaults.callTimeoutMs, () =>
+      controller.abort(new Error(`no answer within ${defaults.callTimeoutMs} ms`)),
+    )
+    this.#background.add(controller)
+    try {
+      return await this.#run(text, parameters, controller.signal)
+    } finally {
+      timer.cancel()
+      this.#background.delete(controller)
+    }
+  }
+
   async #run(text: string, parameters: readonly Parameter[], signal?: AbortSignal): Promise<readonly Row[]> {
     this.statistics.statements++
     this.statistics.underWay++
@@ -139,8 +167,7 @@ export class Connection {
       return await this.#options.database.query(text, parameters, signal === undefined ? {} : { signal })
     } catch (error) {
       // A hand-over to somebody of this process may be in the answer that got lost.
-      if (!(error instanceof BackendUnavailableError && error.outcome === 'not-applied'))
-        this.room.lookAtAll()
+      if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
       const cause = error instanceof Error ? error.cause : undefined
       if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
       throw error

@@ -6,12 +6,19 @@ import { libraries } from '../../../test/postgres/clients.ts'
 import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { createLocker } from '../../core/locker.ts'
+import type { BackendSession, Claim } from '../../spi.ts'
 import { openPostgres } from './assemble.ts'
 import { standbyNotices } from './index.ts'
 
 /** Commits of such a client reach the disk only when the server feels like it, which here is never. */
 const careless = { settings: { synchronous_commit: 'off' }, max: 2 }
 const lazyServer = { settings: { wal_writer_delay: '10s', bgwriter_delay: '10s', checkpoint_timeout: '1h' } }
+
+interface Written {
+  readonly session: BackendSession<'fenced'>
+  readonly other: BackendSession<'fenced'>
+  readonly held: readonly Claim[]
+}
 
 async function crashAndRestart(server: Server): Promise<void> {
   await server.kill()
@@ -78,31 +85,61 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     await Promise.all([mine.close(), other.close()])
   }, 60_000)
 
-  test('a release that keeps the name closed, and one that hands over, are on the disk before they are told', async () => {
-    await using server = await startPostgres(lazyServer)
-    await using stage = new Stage(server.url)
-    const mine = createLocker(await stage.backend(), { ttlMs: 20_000, callTimeoutMs: 1_000 })
-    const kept = await mine.acquire('kept', { holdAtLeastMs: 600_000 })
-    const wanted = await mine.acquire('wanted')
-    const next = mine.acquire('wanted', { waitMs: 60_000 })
-    await until('somebody waits', async () => ((await mine.inspect('wanted'))?.waiters.length ?? 0) > 0)
-    await (await stage.operator()).query('CHECKPOINT')
-    await kept.release()
-    await wanted.release()
-    const lease = await next
-    await crashAndRestart(server)
-    await until('it answers again', () =>
-      lease.renew().then(
-        () => true,
-        () => false,
-      ),
-    )
-    expect(await mine.check(lease.fence)).toBe(true)
-    const state = await mine.inspect('kept')
-    expect(state?.holders).toEqual([])
-    expect(state?.closedForMs).toBeGreaterThan(0)
-    await mine.close()
-  }, 60_000)
+  // One crash after each: what comes later would take along to the disk what is under test.
+  test.each<[string, (stage: Written) => Promise<void>, string, number]>([
+    [
+      'a release that keeps its name closed',
+      async ({ session, held }) => {
+        await session.release(held[0] as Claim, { keepForMs: 600_000 }, call())
+      },
+      'SELECT 1 FROM holdfast.names WHERE closed_until > now()',
+      1,
+    ],
+    [
+      'a batch of releases that keep their names closed',
+      async ({ session, held }) => {
+        await Promise.all(held.map((each) => session.release(each, { keepForMs: 600_000 }, call())))
+      },
+      'SELECT 1 FROM holdfast.names WHERE closed_until > now()',
+      4,
+    ],
+    [
+      'a release that hands over',
+      async ({ session, other, held: [first] }) => {
+        const { promise: queued, resolve: onQueued } = Promise.withResolvers<void>()
+        const next = other.enqueue?.({ ...exclusive('a') }, { ...call(), onQueued })
+        await queued
+        await session.release(first as Claim, { keepForMs: 0 }, call())
+        await next
+      },
+      'SELECT 1 FROM holdfast.holders WHERE token > 4',
+      1,
+    ],
+    [
+      'a batch of grants',
+      async ({ session }) => {
+        await Promise.all([1, 2, 3, 4, 5, 6].map((index) => take(session, exclusive(`granted/${index}`))))
+      },
+      "SELECT 1 FROM holdfast.holders WHERE name LIKE 'granted/%'",
+      6,
+    ],
+  ])(
+    'T68 %s is on the disk before it is told',
+    async (_, write, query, count) => {
+      await using server = await startPostgres(lazyServer)
+      await using stage = new Stage(server.url)
+      const backend = await stage.backend({ clients: { max: 4 } })
+      const [session, other] = [await openSession(backend, 60_000), await openSession(backend, 60_000)]
+      const held = ['a', 'b', 'c', 'd'].map((name) => exclusive(name))
+      for (const each of held) await take(session, each)
+      await (await stage.operator()).query('CHECKPOINT')
+      await write({ session, other, held })
+      await crashAndRestart(server)
+      const { rows } = await (await stage.operator()).query(query)
+      expect(rows).toHaveLength(count)
+    },
+    60_000,
+  )
 
   for (const library of libraries) {
     test(`G3 T51 a restart of the server with ${library.name}: leases survive it if their time does, and none is believed too long`, async () => {

@@ -5,10 +5,11 @@
  * const locker = createLocker(await postgres({ client: pool }))
  * ```
  */
+import { checkSchema } from '../../clients/postgres/index.ts'
 import { checkKnownOptions } from '../../core/options.ts'
 import type { Backend } from '../../spi.ts'
-import { DEFAULT_SCHEMA, openPostgres, type PostgresOptions } from './assemble.ts'
-import { checkSchemaName, schemaSql } from './schema.ts'
+import { openPostgres, type PostgresOptions } from './assemble.ts'
+import { schemaSql } from './schema.ts'
 
 export {
   type Notice,
@@ -37,5 +38,5 @@ export function postgres(options: PostgresOptions): Promise<Backend<'fenced'>> {
 /** The SQL that creates the schema, for those who apply migrations themselves. */
 export function postgresSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresSchema options', options, ['schema'])
-  return schemaSql(checkSchemaName(options.schema ?? DEFAULT_SCHEMA))
+  return schemaSql(checkSchema(options.schema))
 }

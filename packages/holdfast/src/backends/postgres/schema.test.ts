@@ -1,5 +1,6 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
+import postgresJs from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { exclusive, openSession, Stage, take } from '../../../test/postgres/stage.ts'
@@ -44,11 +45,11 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     const operator = await stage.operator()
     await operator.query('CREATE ROLE modest LOGIN; REVOKE CREATE ON DATABASE postgres FROM PUBLIC')
     const pool = new pg.Pool({ connectionString: server.url.replace('postgres@', 'modest@'), max: 2 })
-    const options = { client: pool, schema: 'Printed "by" hand' }
+    const options = { client: pool, schema: `Printed "by" o'clock` }
     await expect(postgres(options)).rejects.toMatchObject({ code: 'UNSUPPORTED' })
     await expect(postgres({ ...options, createSchema: false })).rejects.toThrow(/postgresSchema/)
     await operator.query(postgresSchema({ schema: options.schema }))
-    const quoted = '"Printed ""by"" hand"'
+    const quoted = `"Printed ""by"" o'clock"`
     await operator.query(`GRANT USAGE ON SCHEMA ${quoted} TO modest;
       GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ${quoted} TO modest;
       GRANT USAGE ON ALL SEQUENCES IN SCHEMA ${quoted} TO modest`)
@@ -80,10 +81,20 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     await pool.end()
   })
 
+  test('the client itself in place of the options is refused with what to write', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const sql = postgresJs(server.url, { max: 1 })
+    for (const client of [pool, sql])
+      await expect(postgres(client as never)).rejects.toThrow(/pass \{ client: … \} instead of the client/)
+    await Promise.all([pool.end(), sql.end()])
+  })
+
   test.each([
     ['schema', { schema: '' }],
     ['schema', { schema: 'pg_mine' }],
     ['schema', { schema: 'a$b' }],
+    ['schema', { schema: 'a\\b' }],
+    ['schema', { schema: 'a;\nb' }],
     ['schema', { schema: 'x'.repeat(64) }],
     ['pollMs', { pollMs: 0 }],
     ['createSchema', { createSchema: 'yes' }],

@@ -8,13 +8,12 @@
  */
 
 import {
-  checkIdentifier,
   type PostgresDatabase,
   quoteIdentifier,
   type SqlRunner,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
+import { BackendUnavailableError, quote, UnsupportedError } from '../../core/errors.ts'
 import { claims } from './sql/claims.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
@@ -72,14 +71,6 @@ export async function ensureSchema(
   if (made === null)
     throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
   return { origin: made, hasStandby }
-}
-
-/** A name of a schema that can stand in all of our statements. */
-export function checkSchemaName(schema: unknown): string {
-  const name = checkIdentifier('schema', schema)
-  if (name.includes('$') || name.startsWith('pg_'))
-    throw new InvalidArgumentError('schema', 'must not contain a dollar sign, or start with pg_.')
-  return name
 }
 
 /**

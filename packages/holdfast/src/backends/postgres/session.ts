@@ -142,6 +142,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
     call: Call,
   ): Promise<'released' | 'not-held'> {
     const answer = await this.#send('r', claim, call, { ms: keepForMs })
+    if (keepForMs > 0) this.#connection.noteClosedName()
     return answer.kind === 'released' ? 'released' : 'not-held'
   }
 

@@ -43,6 +43,32 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
   }, 60_000)
   afterAll(() => server?.stop())
 
+  test('what trying again cannot help is UNSUPPORTED, with what to do; what others made first is not', async () => {
+    const [unknownUser, unknownDatabase] = [new URL(server.url), new URL(server.url)]
+    unknownUser.username = 'nobody_of_that_name'
+    unknownDatabase.pathname = 'no_such_database'
+    const mistakes: [URL | string, string, RegExp][] = [
+      [unknownUser, 'SELECT 1', /SQLSTATE 28000\)\. Correct the user or the password/],
+      [unknownDatabase, 'SELECT 1', /SQLSTATE 3D000\)\. Create the database/],
+      [server.url, 'SELECT FROM no_such_table', /SQLSTATE 42P01\)\. Check the names/],
+      [server.url, 'SELECT no_such_column', /SQLSTATE 42703\)\. Check the names/],
+    ]
+    for (const [url, statement, message] of mistakes) {
+      await using opened = open(String(url))
+      const { database } = opened
+      const refused = { code: 'UNSUPPORTED', retryable: false, message: expect.stringMatching(message) }
+      await expect(database.query(statement)).rejects.toMatchObject(refused)
+      await expect(database.transaction((tx) => tx.query(statement))).rejects.toMatchObject(refused)
+      if (typeof url !== 'string')
+        await expect(database.dedicated()).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    }
+    await using opened = open(server.url)
+    await expect(opened.database.query('CREATE SCHEMA public')).rejects.toMatchObject({
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+    })
+  })
+
   test('answers with columns in order, whatever the client would call them', async () => {
     await using opened = open(server.url)
     const rows = await opened.database.query(

@@ -3,7 +3,8 @@
  *
  * - Statements are parameterised and have no name, and nothing is kept in the server's session: that is what works
  *   behind a pooler in transaction mode.
- * - Every failure is a `BackendUnavailableError` with an honest outcome. An `error` event of a connection that this
+ * - Every failure is a `BackendUnavailableError` with an honest outcome, or an `UnsupportedError` if trying again cannot
+ *   help: a right, a table or a password that is missing. An `error` event of a connection that this
  *   layer touches never goes without a listener, which would end the process (T51).
  */
 import { InvalidArgumentError } from '../../core/errors.ts'
@@ -49,7 +50,7 @@ export interface DedicatedConnection extends SqlRunner {
   onEnd(listener: (error: unknown) => void): void
   /** Ends the connection; of postgres.js, gives up its advisory locks, listening and settings and hands it back. */
   close(): Promise<void>
-  /** It does not keep the process alive any more, where the client can do that. */
+  /** It keeps the process alive only while a statement or `close` is awaited, where the client can do that. */
   unref(): void
 }
 
@@ -78,6 +79,17 @@ export function postgresDatabase(client: PostgresClient, backend = 'postgres'): 
   if (isPostgresJs(client)) return new PostgresJsDatabase(client, backend)
   if (isPgPool(client)) return new PgDatabase(client, backend)
   throw new InvalidArgumentError('client', "must be a Pool of 'pg' or a client of 'postgres' (postgres.js).")
+}
+
+/** The options must be an object that has the client, and not the client itself. */
+export function checkClientOptions(argument: string, options: unknown): void {
+  if (isPgPool(options) || isPostgresJs(options))
+    throw new InvalidArgumentError(
+      argument,
+      'must be an object with a client: pass { client: … } instead of the client.',
+    )
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidArgumentError(argument, 'must be an object with a client.')
 }
 
 export function isPostgresJs(client: unknown): client is PostgresJs {

@@ -1,5 +1,10 @@
 /** What went wrong at PostgreSQL, and whether the statement may have taken effect all the same. */
-import { BackendUnavailableError, type CallOutcome, HoldfastError } from '../../core/errors.ts'
+import {
+  BackendUnavailableError,
+  type CallOutcome,
+  HoldfastError,
+  UnsupportedError,
+} from '../../core/errors.ts'
 import type { Notice } from './types.ts'
 
 /** A server's own code has five characters; those of sockets and clients look different. */
@@ -12,15 +17,19 @@ export function sqlStateOf(error: unknown): string | null {
 
 /**
  * `not-applied` only when it is certain: the server said ERROR, and so has undone the statement. What ends the
- * connection (FATAL, PANIC, a reset) may come after the commit and before its answer. 40003 is the server's own "I do
- * not know".
+ * connection (FATAL, PANIC, a reset) may come after the commit and before its answer, unless it is about the connection
+ * that could not be made. 40003 is the server's own "I do not know".
  */
 export function outcomeOf(error: unknown): CallOutcome {
   const state = sqlStateOf(error)
   if (state === null) return isRefusedConnection(error) ? 'not-applied' : 'unknown'
+  if (NOT_LET_IN.test(state)) return 'not-applied'
   const severity = (error as { severity?: unknown }).severity
   return severity === 'ERROR' && state !== '40003' ? 'not-applied' : 'unknown'
 }
+
+/** No such user, password or database; too many connections; the server is starting or stopping. */
+const NOT_LET_IN = /^(28|3D|53300|57P03)/
 
 /** Codes that occur only while connecting, or before anything is sent. */
 const REFUSED = [
@@ -39,7 +48,33 @@ function isRefusedConnection(error: unknown): boolean {
   return typeof code === 'string' && REFUSED.includes(code)
 }
 
-/** As a typed error; one of our own stays what it is. */
+/**
+ * What to do about a mistake that stays until somebody corrects it; null if it is something else. What is there already
+ * (duplicates, among them prepared statements behind a pooler) is no mistake of that kind: others came at the same time.
+ */
+export function remedyOf(state: string | null): string | null {
+  if (state === null) return null
+  if (state === '42501')
+    return (
+      'This user lacks a right: grant it USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on its tables, and USAGE ' +
+      'and SELECT on its sequences.'
+    )
+  if (state.startsWith('28'))
+    return 'Correct the user or the password of the client, or let the user in (pg_hba.conf).'
+  if (state.startsWith('3D')) return 'Create the database, or correct its name in the settings of the client.'
+  if (state !== '3F000' && (!state.startsWith('42') || DUPLICATES.includes(state))) return null
+  return (
+    'Check the names of the schema, the table and its columns. Tables of Holdfast that were removed or changed are made ' +
+    'again by a new start, or by the SQL that it prints.'
+  )
+}
+
+const DUPLICATES = ['42701', '42710', '42712', '42723', '42P03', '42P04', '42P05', '42P06', '42P07']
+
+/**
+ * As a typed error; one of our own stays what it is. `UNSUPPORTED` if trying again cannot help, otherwise
+ * `BACKEND_UNAVAILABLE` with an honest outcome.
+ */
 export function asUnavailable(
   backend: string,
   what: string,
@@ -49,12 +84,10 @@ export function asUnavailable(
   if (error instanceof HoldfastError) return error
   const state = sqlStateOf(error)
   const detail = error instanceof Error && error.message !== '' ? `: ${error.message}` : ''
-  return new BackendUnavailableError(
-    backend,
-    `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`,
-    outcome,
-    { cause: error },
-  )
+  const message = `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`
+  const remedy = outcome === 'not-applied' ? remedyOf(state) : null
+  if (remedy !== null) return new UnsupportedError(`${backend}: ${message}. ${remedy}`, { cause: error })
+  return new BackendUnavailableError(backend, message, outcome, { cause: error })
 }
 
 /**

@@ -3,6 +3,7 @@
  * over how.
  */
 import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import { endWithin } from './ending.ts'
 import { standbyNotices } from './notices.ts'
 import type { PgPool, PostgresClient, PostgresJs } from './types.ts'
 
@@ -59,7 +60,9 @@ export async function postgresClientFromUrl(
   )
 }
 
-type PoolClass = new (options: object) => PgPool
+type PoolClass = new (
+  options: object,
+) => PgPool & { on(event: 'connect' | 'remove', listener: (connection: unknown) => void): unknown }
 
 interface PgModule {
   readonly Pool?: PoolClass
@@ -74,7 +77,17 @@ function withPg(Pool: PoolClass, url: string, max: number): OpenedPostgresClient
   const pool = new Pool({ connectionString: url, max, allowExitOnIdle: true, keepAlive: true })
   // It outlives the adapter's own listener while it is being closed.
   pool.on('error', () => {})
-  return { client: pool, end: () => pool.end() }
+  const open = new Set<unknown>()
+  pool.on('connect', (connection) => void open.add(connection))
+  pool.on('remove', (connection) => void open.delete(connection))
+  return {
+    client: pool,
+    end: () =>
+      endWithin(
+        () => pool.end(),
+        () => open,
+      ),
+  }
 }
 
 function withPostgresJs(postgres: PostgresModule['default'], url: string, max: number): OpenedPostgresClient {

@@ -21,6 +21,11 @@ export function quoteIdentifier(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`
 }
 
+/** What is quoted already, and has no backslash, as a string constant: for functions that take the name of something. */
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`
+}
+
 /** `table` or `schema.table`, checked and quoted. */
 export function quoteTable(argument: string, table: unknown): string {
   if (typeof table !== 'string') throw new InvalidArgumentError(argument, 'must be the name of a table.')

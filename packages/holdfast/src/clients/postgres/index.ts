@@ -2,6 +2,7 @@
 export { arrayLiteral } from './arrays.ts'
 export { conflictOf, serverStateOf, typedStep } from './conflicts.ts'
 export {
+  checkClientOptions,
   type DedicatedConnection,
   isPgPool,
   isPostgresJs,
@@ -14,14 +15,14 @@ export {
   type TransactionOptions,
   type TransactionWork,
 } from './database.ts'
-export { asUnavailable, isStandbyWarning, outcomeOf, sqlStateOf } from './failures.ts'
+export { asUnavailable, isStandbyWarning, outcomeOf, remedyOf, sqlStateOf } from './failures.ts'
 export {
   connectionParameters,
   type OpenedPostgresClient,
   type PostgresLibraries,
   postgresClientFromUrl,
 } from './from-url.ts'
-export { checkIdentifier, quoteIdentifier, quoteTable } from './identifiers.ts'
+export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
 export { type NoticeHandler, standbyNotices } from './notices.ts'
 export { sharedDatabase } from './shared.ts'
 export {
@@ -33,7 +34,7 @@ export {
   sqlRunnerOf,
 } from './sql-runner.ts'
 export {
-  DEFAULT_SCHEMA,
+  checkSchema,
   ensureTables,
   type TablePart,
   tablesSql,

@@ -22,9 +22,12 @@ import type {
   TransactionOptions,
   TransactionWork,
 } from './database.ts'
-import { asUnavailable, isStandbyWarning } from './failures.ts'
+import { endWithin } from './ending.ts'
+import { asUnavailable } from './failures.ts'
 import { quoteIdentifier } from './identifiers.ts'
-import type { Notice, Parameter, PgConnection, PgPool, PgPoolClient, PgQuery, Row } from './types.ts'
+import { PgDedicated } from './pg-dedicated.ts'
+import { runStatement } from './pg-statement.ts'
+import type { Parameter, PgConnection, PgPool, PgPoolClient, Row } from './types.ts'
 
 const ignore = () => {}
 
@@ -89,7 +92,7 @@ export class PgDatabase implements PostgresDatabase {
       throw error
     }
     // It waits for news only; whoever waits for it keeps the process alive.
-    ;(connection as { unref?: () => void }).unref?.()
+    dedicated.unref()
     events.onListening()
     return dedicated
   }
@@ -144,7 +147,14 @@ export class PgDatabase implements PostgresDatabase {
     } catch (error) {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
     }
-    return { connection: client, end: () => client.end() }
+    return {
+      connection: client,
+      end: () =>
+        endWithin(
+          () => client.end(),
+          () => [client],
+        ),
+    }
   }
 }
 
@@ -222,129 +232,4 @@ class Borrowed implements SqlRunner {
   readonly #onError = (error: Error) => {
     this.#broken ??= error
   }
-}
-
-class PgDedicated implements DedicatedConnection, Listener {
-  readonly reportsItsEnd = true
-  readonly #connection: PgConnection
-  readonly #end: () => Promise<void>
-  readonly #backend: string
-  /** One statement at a time: `pg` warns of those that have to wait in its own line. */
-  readonly #line: (() => void)[] = []
-  #isBusy = false
-  #onEnd: ((error: unknown) => void) | undefined
-  #ended: { readonly error: unknown } | undefined
-  #closed = false
-
-  constructor(connection: PgConnection, end: () => Promise<void>, backend: string) {
-    this.#connection = connection
-    this.#end = end
-    this.#backend = backend
-    connection.on('error', (error) => this.#finish(error))
-    connection.on('end', () => this.#finish(new Error('the connection ended')))
-  }
-
-  async query(
-    text: string,
-    parameters: readonly Parameter[] = [],
-    { signal, name }: QueryOptions = {},
-  ): Promise<readonly Row[]> {
-    this.#assertOpen()
-    if (this.#isBusy) {
-      await new Promise<void>((takeTurn) => this.#line.push(takeTurn))
-      if (this.#ended !== undefined || this.#closed) this.#passOn()
-      this.#assertOpen()
-    }
-    this.#isBusy = true
-    try {
-      return await runStatement(this.#connection, this.#backend, text, parameters, signal, name)
-    } finally {
-      this.#passOn()
-    }
-  }
-
-  #assertOpen(): void {
-    if (this.#ended !== undefined || this.#closed)
-      throw new BackendUnavailableError(this.#backend, 'the connection has ended', 'not-applied')
-  }
-
-  #passOn(): void {
-    const next = this.#line.shift()
-    if (next === undefined) this.#isBusy = false
-    else next()
-  }
-
-  onEnd(listener: (error: unknown) => void): void {
-    this.#onEnd = listener
-    if (this.#ended !== undefined) this.#tell(this.#ended.error)
-  }
-
-  async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
-    // It may have ended before; what matters is that it has.
-    await this.#end().catch(ignore)
-  }
-
-  unref(): void {
-    ;(this.#connection as { unref?: () => void }).unref?.()
-  }
-
-  #finish(error: unknown): void {
-    if (this.#ended !== undefined) return
-    this.#ended = { error }
-    this.#tell(error)
-  }
-
-  #tell(error: unknown): void {
-    const listener = this.#onEnd
-    this.#onEnd = undefined
-    if (!this.#closed) listener?.(error)
-    if (listener !== undefined && !this.#closed) this.#end().catch(ignore)
-  }
-}
-
-async function runStatement(
-  connection: PgConnection,
-  backend: string,
-  text: string,
-  parameters: readonly Parameter[],
-  signal: AbortSignal | undefined,
-  name?: string,
-): Promise<readonly Row[]> {
-  if (signal?.aborted) throw calledOff(backend, 'not-applied', signal)
-  let standbySkipped = false
-  const onNotice = (notice: Notice) => {
-    standbySkipped ||= isStandbyWarning(notice)
-  }
-  connection.on('notice', onNotice)
-  try {
-    // Without values `pg` uses the simple protocol, which takes several statements at once.
-    const query: PgQuery = {
-      text,
-      rowMode: 'array',
-      ...(parameters.length > 0 && { values: [...parameters] }),
-      ...(name !== undefined && { name }),
-    }
-    const answer = await orAborted(connection.query(query), signal, () =>
-      calledOff(backend, 'unknown', signal as AbortSignal),
-    )
-    if (standbySkipped)
-      throw new BackendUnavailableError(
-        backend,
-        'the wait for the synchronous standby was cancelled',
-        'unknown',
-      )
-    return rowsOf(answer)
-  } catch (error) {
-    throw asUnavailable(backend, 'the statement failed', error)
-  } finally {
-    connection.removeListener('notice', onNotice)
-  }
-}
-
-/** Of several statements at once, those of the last. */
-function rowsOf(answer: unknown): readonly Row[] {
-  const last = Array.isArray(answer) ? answer.at(-1) : answer
-  return (last as { rows?: readonly Row[] } | undefined)?.rows ?? []
 }

@@ -1,5 +1,5 @@
 /**
- * Tables that live beside the user's own: those of guards, of idempotency keys, of jobs. Each part has a version of its
+ * Tables that live beside the user's own: those of guards, of idempotency keys, of jobs, of advisory locks. Each part has a version of its
  * own in the table `parts`, so that a database has only what is used in it.
  *
  * What may go wrong between its steps: look · lock · create · look again.
@@ -7,12 +7,26 @@
  *   is IF NOT EXISTS. It is the lock that the backend takes for the same schema. A crash before the commit leaves
  *   nothing. Another release finds the version and refuses.
  */
-import { type HoldfastError, quote, UnsupportedError } from '../../core/errors.ts'
+import { type HoldfastError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 import type { SqlRunner } from './database.ts'
 import { sqlStateOf } from './failures.ts'
-import { quoteIdentifier } from './identifiers.ts'
+import { checkIdentifier, quoteIdentifier } from './identifiers.ts'
 
-export const DEFAULT_SCHEMA = 'holdfast'
+const DEFAULT_SCHEMA = 'holdfast'
+
+/**
+ * The name of a schema that can stand, quoted, in all of our statements: also within string constants, the bodies of
+ * functions between dollars, and scripts that are split at the ends of lines.
+ */
+export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
+  const name = checkIdentifier('schema', schema)
+  if (/[\\$\p{Cc}]/u.test(name) || name.startsWith('pg_'))
+    throw new InvalidArgumentError(
+      'schema',
+      'must not contain a dollar sign, a backslash or a control character, nor start with pg_.',
+    )
+  return name
+}
 
 export interface TablePart {
   readonly part: string

@@ -1,5 +1,6 @@
 /** The guard's tables: who makes them, and when they are refused. */
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { reach, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
@@ -102,6 +103,34 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
         () => tableFence({ table: 't', name: 'n', schema }),
       ])
         assert.throws(use, { code: 'INVALID_ARGUMENT', argument: 'schema' })
+  })
+
+  test('the grants on the page are enough', async () => {
+    const page = readFileSync(new URL('../../../../../docs/guards.md', import.meta.url), 'utf8')
+    const grants = page.match(/^GRANT .*;$/gm) ?? []
+    assert.equal(grants.length, 2)
+    await pool.query('DROP DATABASE IF EXISTS granted_guard')
+    await pool.query('CREATE DATABASE granted_guard')
+    const url = new URL(server.url)
+    url.pathname = 'granted_guard'
+    const owner = new pg.Pool({ connectionString: url.href, max: 1 })
+    await owner.query(postgresGuardSchema())
+    await owner.query('DROP ROLE IF EXISTS app')
+    await owner.query('CREATE ROLE app LOGIN')
+    for (const grant of grants) await owner.query(grant)
+    url.username = 'app'
+    const client = new pg.Pool({ connectionString: url.href, max: 2 })
+    const guard = postgresGuard({ client, createSchema: false })
+    await guard.run(fence(5n), () => {})
+    await assert.rejects(
+      guard.run(fence(1n), () => {}),
+      { code: 'FENCE_STALE' },
+    )
+    assert.equal((await guard.highest('n'))?.token, 5n)
+    await guard.prune({ untouchedForMs: 0 })
+    await Promise.all([client.end(), owner.end()])
+    await pool.query('DROP DATABASE granted_guard')
+    await pool.query('DROP ROLE app')
   })
 
   test('a right that is missing is said as such, and what an effect itself gets wrong stays its own', async () => {

@@ -101,8 +101,8 @@ export function fencedUpsert(proof: Proof, upsert: FencedUpsert): FencedStatemen
 }
 
 /**
- * Runs such a statement in a transaction or on a connection of yours. The columns of `returning`, in their order; null
- * if there is no such row.
+ * Runs such a statement in a transaction or on a connection of yours. The columns of `returning`, in their order, or
+ * the token alone if there are none; null if there is no such row.
  *
  * @throws FenceStaleError   the row has a newer token, or this one and `once`
  */

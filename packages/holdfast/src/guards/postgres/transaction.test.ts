@@ -367,6 +367,33 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
     }
   })
 
+  test('G11 a signal ends the wait for a commit that is not answered, with an unknown outcome', async () => {
+    // A commit that waits: the trigger runs then, and wants what another has.
+    await pool.query(`CREATE TABLE waits (key text);
+      CREATE FUNCTION wait_at_commit() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END';
+      CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON waits DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait_at_commit()`)
+    for (const library of libraries) {
+      const opened = library.open(server.postgres.url, { max: 2 })
+      const one = postgresGuard({ client: opened.client, schema })
+      const { client, end } = await begin()
+      await client.query('SELECT pg_advisory_xact_lock(4711)')
+      const controller = new AbortController()
+      const run = one.run(
+        fence(1n, library.name),
+        (tx) => sqlRunnerOf(tx as never).query("INSERT INTO waits VALUES ('x')"),
+        { signal: controller.signal },
+      )
+      const refused = assert.rejects(run, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+      await somebodyWaits()
+      controller.abort(new Error('no longer needed'))
+      await refused
+      await end('COMMIT')
+      await opened[Symbol.asyncDispose]()
+    }
+  })
+
   test('G11 a signal ends the wait for another’s transaction with its reason, and the effect does not run', async () => {
     for (const library of libraries) {
       const opened = library.open(server.postgres.url, { max: 1 })

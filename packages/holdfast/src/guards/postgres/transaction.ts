@@ -10,7 +10,7 @@
  *   called off later: the effect is awaited, and then rolled back.
  *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
  *     So the transaction is asked who it is before it is committed.
- *   the connection ends after COMMIT was sent: unknown, and said so.
+ *   the connection ends after COMMIT was sent, or the run is called off before it is answered: unknown, and said so.
  */
 import {
   conflictOf,
@@ -21,7 +21,7 @@ import {
   type TransactionOptions,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
 import type { Passed } from './store.ts'
 
 export interface TransactionTerms {
@@ -39,6 +39,7 @@ export async function transact<T>(
   const { database, isolation, signal } = terms
   let failedEffect: { readonly error: unknown } | undefined
   let begun = false
+  let committing = false
   const work = async (runner: SqlRunner, native: NativeTransaction): Promise<T> => {
     const { transaction } = await typedStep(() => pass(runner))
     signal?.throwIfAborted()
@@ -52,11 +53,20 @@ export async function transact<T>(
     }
     signal?.throwIfAborted()
     await assertSameTransaction(runner, terms.sameTransaction, transaction)
+    committing = true
     return result
+  }
+  const whenCalledOff = (): unknown => {
+    if (!begun) return signal?.reason
+    if (!committing) return undefined
+    const cause = signal?.reason
+    return new BackendUnavailableError('postgres', 'called off before the commit was answered', 'unknown', {
+      cause,
+    })
   }
   const done = database.transaction(work, isolation === undefined ? {} : { isolation })
   try {
-    return await unlessCalledOff(done, signal, () => !begun)
+    return await unlessCalledOff(done, signal, whenCalledOff)
   } catch (error) {
     if (signal?.aborted && !begun) throw signal.reason
     // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
@@ -93,16 +103,17 @@ function constraintIn(error: unknown): unknown {
     : undefined
 }
 
-/** Settles with `work`, or rejects as soon as the signal aborts while `applies`; `work` is left to itself then. */
+/** Settles with `work`, or rejects as soon as the signal aborts, if there is an error for that; `work` is left to itself then. */
 function unlessCalledOff<T>(
   work: Promise<T>,
   signal: AbortSignal | undefined,
-  applies: () => boolean,
+  errorFor: () => unknown,
 ): Promise<T> {
   if (signal === undefined) return work
   return new Promise<T>((resolve, reject) => {
     const onAbort = () => {
-      if (applies()) reject(signal.reason)
+      const error = errorFor()
+      if (error !== undefined) reject(error)
     }
     signal.addEventListener('abort', onAbort, { once: true })
     work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))

@@ -1,5 +1,6 @@
 /** The table of jobs, and its statements. */
-import type { TablePart } from '../../clients/postgres/index.ts'
+import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { ON_DISK } from './durable.ts'
 
 export const jobTables: TablePart = {
   part: 'jobs',
@@ -22,12 +23,17 @@ CREATE TABLE IF NOT EXISTS ${s}.jobs (
   UNIQUE (queue, key)
 );
 CREATE INDEX IF NOT EXISTS jobs_ready ON ${s}.jobs (queue, visible_at) WHERE state = 'ready';
-CREATE INDEX IF NOT EXISTS jobs_done ON ${s}.jobs (done_at) WHERE state = 'done';
+CREATE INDEX IF NOT EXISTS jobs_done ON ${s}.jobs (queue, done_at) WHERE state = 'done';
 CREATE SEQUENCE IF NOT EXISTS ${s}.job_tokens CACHE 1;
 `,
 }
 
-/** As text: `statement_timestamp()` where an index is to be used; it is never later than now, and so errs by waiting. */
+/**
+ * As text: `statement_timestamp()` where an index is to be used; it is never later than now, and so errs by waiting.
+ *
+ * A token that is drawn, the time for which a job is hidden, and its completion are told when they are on the disk; what
+ * else a crash of the server takes back comes to the same as if it had been told later.
+ */
 export function jobStatements(s: string) {
   const own = 'id = $1::text::bigint AND attempt = $2::text'
   const ms = (place: string) => `${place}::text::double precision * interval '1 millisecond'`
@@ -42,16 +48,16 @@ export function jobStatements(s: string) {
         SELECT id FROM ${s}.jobs
         WHERE queue = $1::text AND state = 'ready' AND visible_at <= statement_timestamp() AND attempts < max_attempts
         ORDER BY visible_at, id LIMIT $2::text::integer FOR UPDATE SKIP LOCKED)
-      UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = $3::text, token = nextval('${s}.job_tokens'),
+      UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = $3::text, token = nextval(${quoteText(`${s}.job_tokens`)}),
         visible_at = clock_timestamp() + ${ms('$4')}
       FROM due WHERE j.id = due.id
-      RETURNING j.id::text, j.key, j.body, j.attempts::text, j.max_attempts::text, j.token::text`,
+      RETURNING j.id::text, j.key, j.body, j.attempts::text, j.max_attempts::text, j.token::text, ${ON_DISK}`,
     extend: `
       UPDATE ${s}.jobs SET visible_at = clock_timestamp() + ${ms('$3')}
-      WHERE ${own} AND state = 'ready' RETURNING 1`,
+      WHERE ${own} AND state = 'ready' RETURNING 1, ${ON_DISK}`,
     complete: `
       UPDATE ${s}.jobs SET state = 'done', done_at = coalesce(done_at, clock_timestamp()), last_error = NULL
-      WHERE ${own} RETURNING 1`,
+      WHERE ${own} RETURNING 1, ${ON_DISK}`,
     // The attempt is given up with it: whoever had it cannot complete the job any more.
     fail: `
       UPDATE ${s}.jobs SET attempt = NULL, last_error = $3::text, visible_at = clock_timestamp() + ${ms('$4')}
@@ -72,7 +78,8 @@ export function jobStatements(s: string) {
         AND visible_at <= clock_timestamp() RETURNING 1`,
     prune: `
       WITH old AS (
-        SELECT id FROM ${s}.jobs WHERE state = 'done' AND done_at <= statement_timestamp() - ${ms('$1')}
+        SELECT id FROM ${s}.jobs
+        WHERE queue = $1::text AND state = 'done' AND done_at <= statement_timestamp() - ${ms('$2')}
         ORDER BY done_at LIMIT 1000 FOR UPDATE SKIP LOCKED),
       gone AS (DELETE FROM ${s}.jobs j USING old WHERE j.id = old.id RETURNING 1)
       SELECT count(*)::text FROM gone`,

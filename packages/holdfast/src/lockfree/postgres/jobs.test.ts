@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { type PooledPostgres, startPooledPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
@@ -7,7 +8,13 @@ import { inTransaction } from '../../../test/postgres/guard-world.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
 import { memoryGuard } from '../../guards/memory.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { type ClaimedJob, type Jobs, postgresJobs, postgresLockfreeSchema } from '../postgres.ts'
+import {
+  type ClaimedJob,
+  type Jobs,
+  postgresIdempotent,
+  postgresJobs,
+  postgresLockfreeSchema,
+} from '../postgres.ts'
 
 describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
   let server: PooledPostgres
@@ -103,8 +110,13 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
       guard.run(slow.fence, () => {}),
       { code: 'FENCE_STALE' },
     )
-    for (const act of [() => slow.complete(), () => slow.fail(new Error('late')), () => slow.extend()])
-      await assert.rejects(act, { code: 'LEASE_LOST', reason: 'taken-over' })
+    for (const act of [() => slow.complete(), () => slow.extend()])
+      await assert.rejects(act, {
+        code: 'LEASE_LOST',
+        reason: 'taken-over',
+        message: /visibilityMs.*extend\(\)/,
+      })
+    assert.equal(await slow.fail(new Error('late')), 'not-held')
     assert.equal(slow.signal.aborted, true)
     assert.equal(slow.remainingMs, 0)
     assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 0 })
@@ -205,7 +217,8 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await clock.advance(1_000)
     assert.equal(job.signal.aborted, true)
     assert.equal(job.signal.reason.code, 'LEASE_LOST')
-    await assert.rejects(job.extend(), { code: 'LEASE_LOST', reason: 'expired' })
+    const message = /visibilityMs.*extend\(\)/
+    await assert.rejects(job.extend(), { code: 'LEASE_LOST', reason: 'expired', message })
   })
 
   test('a claim does not wait for rows that somebody has locked', async () => {
@@ -255,10 +268,99 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.deepEqual(await brief.count(), { ready: 1, hidden: 0, dead: 0, done: 0 })
   })
 
+  test('a queue removes its own jobs only: what another keeps for longer, with its keys, stays', async () => {
+    const kept = postgresJobs<string>({ client: pool, queue: `${jobs.queue}/kept` })
+    const brief = postgresJobs<string>({ client: pool, queue: `${jobs.queue}/brief`, keepMs: 0 })
+    for (const each of [kept, brief]) {
+      await each.add('job', { key: 'once' })
+      await (await claimOne(each)).complete()
+    }
+    assert.equal(await brief.prune(), 1)
+    // The first claim of a worker removes what is old, too.
+    await postgresJobs({ client: pool, queue: brief.queue, keepMs: 0 }).claimJobs()
+    assert.deepEqual(await kept.count(), { ready: 0, hidden: 0, dead: 0, done: 1 })
+    assert.equal(await kept.add('job', { key: 'once' }), null)
+    assert.ok(await brief.add('job', { key: 'once' }))
+  })
+
+  test('the loop of a worker goes on after a job that another got meanwhile, and after a lost answer', async () => {
+    for (const payload of ['slow', 'next']) await jobs.add(payload)
+    const done: string[] = []
+    const answers: string[] = []
+    for (const job of await jobs.claimJobs({ limit: 10 }))
+      try {
+        if (job.payload === 'slow') {
+          await expire(job)
+          await claimOne()
+        }
+        await job.complete()
+        done.push(job.payload)
+        throw new Error('the answer got lost')
+      } catch (error) {
+        answers.push(await job.fail(error))
+      }
+    assert.deepEqual(done, ['next'])
+    assert.deepEqual(answers, ['not-held', 'not-held'])
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 1 })
+  })
+
+  test('the grants on the page are enough, and one that is missing is said as such', async () => {
+    const page = readFileSync(new URL('../../../../../docs/lockfree.md', import.meta.url), 'utf8')
+    const grants = page.match(/^GRANT .*;$/gm) ?? []
+    assert.equal(grants.length, 3)
+    await pool.query('CREATE ROLE app LOGIN')
+    await pool.query('CREATE DATABASE granted')
+    const url = new URL(server.postgres.url)
+    url.pathname = 'granted'
+    const owner = new pg.Pool({ connectionString: url.href, max: 1 })
+    await owner.query(postgresLockfreeSchema())
+    url.username = 'app'
+    const client = new pg.Pool({ connectionString: url.href, max: 2 })
+    const mine = postgresJobs<string>({ client, queue: 'q', createSchema: false, keepMs: 0 })
+    const once = postgresIdempotent({ client, createSchema: false })
+    for (const grant of grants) {
+      const refused = { code: 'UNSUPPORTED', retryable: false, message: /42501.*grant it USAGE/s }
+      await assert.rejects(async () => {
+        await mine.add('job')
+        await mine.claimJobs()
+      }, refused)
+      await owner.query(grant)
+    }
+    await mine.add('job')
+    const [job] = await mine.claimJobs({ limit: 2 })
+    await job?.extend()
+    await job?.complete()
+    assert.equal(await mine.prune(), 1)
+    assert.equal(await once({ scope: 's', key: 'k' }, () => 1), 1)
+    assert.equal(await once({ scope: 's', key: 'k' }, () => 2), 1)
+    await once.prune()
+    await Promise.all([client.end(), owner.end()])
+  })
+
   test('the printed SQL makes the tables, and options that make no sense are refused', async () => {
     await pool.query(postgresLockfreeSchema({ schema: 'printed' }))
     const printed = postgresJobs({ client: pool, queue: 'q', schema: 'printed', createSchema: false })
     assert.ok(await printed.add(1))
+    const unmade = postgresJobs({ client: pool, queue: 'q', schema: 'unmade' })
+    const tooEarly = inTransaction(pool, (tx) => unmade.add(1, { tx }))
+    await assert.rejects(tooEarly, {
+      code: 'UNSUPPORTED',
+      message: /"unmade" has no tables for jobs.*ready\(\)/,
+    })
+    await unmade.ready()
+    assert.ok(await inTransaction(pool, (tx) => unmade.add(1, { tx })))
+    const odd = postgresJobs({ client: pool, queue: 'q', schema: `o'clock "x"` })
+    assert.ok(await odd.add(1))
+    assert.equal((await odd.claimJobs()).length, 1)
+    const once = postgresIdempotent({ client: pool, schema: `o'clock "x"` })
+    assert.equal(await once({ scope: 's', key: 'k' }, () => 5), 5)
+    for (const schema of ['a$$b', 'pg_x', 'a\\b'])
+      for (const use of [
+        () => postgresJobs({ client: pool, queue: 'q', schema }),
+        () => postgresIdempotent({ client: pool, schema }),
+        () => postgresLockfreeSchema({ schema }),
+      ])
+        assert.throws(use, { code: 'INVALID_ARGUMENT', argument: 'schema' })
     for (const options of [
       undefined,
       {},

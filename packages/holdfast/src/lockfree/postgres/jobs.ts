@@ -11,8 +11,8 @@
  *     under the row's lock.
  *   the answer to the claim is lost: the jobs are hidden, and come back when their time is over. That costs an attempt.
  *   a crash or a pause past the time: another worker gets the job. The slow one's `signal` aborts, guards refuse its
- *     fence once the other has been there, and it cannot complete, fail or prolong the job any more (LEASE_LOST):
- *     the row has another attempt.
+ *     fence once the other has been there, and it cannot complete or prolong the job any more (LEASE_LOST), nor give it
+ *     back: the row has another attempt.
  *   done too late, but nobody has claimed it since: it counts. The work is done, and nobody else is at it.
  *   the answer to the completion is lost: it can be repeated, and says the truth, because the row stays for a while.
  *   a crash after the work and before the completion: the work is done again. For work within this database there is no
@@ -72,8 +72,11 @@ export interface ClaimedJob<Payload> {
   extend(visibilityMs?: number): Promise<void>
   /** It is done. In a transaction of yours, it is done if that is committed. @throws LeaseLostError */
   complete(options?: { readonly tx?: SqlTransaction }): Promise<void>
-  /** Gives it back, for another attempt after `retryAfterMs` (default at once). @throws LeaseLostError */
-  fail(error?: unknown, options?: { readonly retryAfterMs?: number }): Promise<void>
+  /**
+   * Gives it back, for another attempt after `retryAfterMs` (default at once). `not-held`: it was not this attempt's any
+   * more, because it is another's by now, or done; nothing has happened.
+   */
+  fail(error?: unknown, options?: { readonly retryAfterMs?: number }): Promise<'given-back' | 'not-held'>
 }
 
 export interface DeadJob {
@@ -105,7 +108,7 @@ export interface Jobs<Payload = unknown> {
   dead(options?: { readonly limit?: number }): Promise<readonly DeadJob[]>
   /** Gives a dead job all its attempts again; false if it is not dead. */
   revive(id: string): Promise<boolean>
-  /** Removes completed jobs that are older than `keepMs`; how many. `claimJobs` does so now and then. */
+  /** Removes completed jobs of this queue that are older than `keepMs`; how many. `claimJobs` does so now and then. */
   prune(): Promise<number>
 }
 
@@ -196,7 +199,7 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
   }
 
   async prune(): Promise<number> {
-    const [row] = await this.#query('prune', [String(this.#parts.keepMs)])
+    const [row] = await this.#query('prune', [this.queue, String(this.#parts.keepMs)])
     return Number(row?.[0])
   }
 
@@ -268,7 +271,8 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     this.#access = access
     this.#attempt = attempt
     this.#visibilityMs = visibilityMs
-    this.#kept = new KeptClaim({ clock: access.clock, resource, since, ttlMs: visibilityMs })
+    const terms = { clock: access.clock, resource, since, ttlMs: visibilityMs }
+    this.#kept = new KeptClaim({ ...terms, advice: KEEP_LONGER })
   }
 
   get signal(): AbortSignal {
@@ -284,41 +288,53 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     const since = instantOf(this.#access.clock)
     // What is lost stays lost, even if nobody has claimed the job since.
     this.signal.throwIfAborted()
-    await this.#act('extend', [String(visibilityMs)])
+    if (!(await this.#act('extend', [String(visibilityMs)]))) throw this.#lost()
     if (!this.#kept.confirm(since, visibilityMs)) this.signal.throwIfAborted()
   }
 
   async complete(options: { readonly tx?: SqlTransaction } = {}): Promise<void> {
     checkKnownOptions('options', options, ['tx'])
-    await this.#act('complete', [], options.tx)
+    if (!(await this.#act('complete', [], options.tx))) throw this.#lost()
     // In a transaction that is not committed yet, the job is still ours.
     if (options.tx === undefined) this.#kept.stop()
   }
 
-  async fail(error?: unknown, options: { readonly retryAfterMs?: number } = {}): Promise<void> {
+  async fail(
+    error?: unknown,
+    options: { readonly retryAfterMs?: number } = {},
+  ): Promise<'given-back' | 'not-held'> {
     checkKnownOptions('options', options, ['retryAfterMs'])
     const retryAfterMs = checkNumber('retryAfterMs', options.retryAfterMs ?? 0, { min: 0, max: 1e13 })
     const message = error === undefined ? null : String(error instanceof Error ? error.message : error)
-    await this.#act('fail', [message === null ? null : storable(message), String(retryAfterMs)])
-    this.#kept.stop()
+    const stored = message === null ? null : storable(message)
+    const isOurs = await this.#act('fail', [stored, String(retryAfterMs)])
+    if (isOurs) this.#kept.stop()
+    return isOurs ? 'given-back' : 'not-held'
   }
 
+  /** False: the job is not this attempt's any more. */
   async #act(
     name: 'extend' | 'complete' | 'fail',
     parameters: readonly Parameter[],
     tx?: SqlTransaction,
-  ): Promise<void> {
+  ): Promise<boolean> {
     const rows = await this.#access.query(name, [this.id, this.#attempt, ...parameters], tx)
-    if (rows.length === 1) return
-    const lost = new LeaseLostError(this.fence.name, 'taken-over')
-    this.#kept.lose('taken-over')
-    throw lost
+    if (rows.length === 0) this.#kept.lose('taken-over')
+    return rows.length === 1
+  }
+
+  #lost(): LeaseLostError {
+    return new LeaseLostError(this.fence.name, 'taken-over', { advice: KEEP_LONGER })
   }
 }
 
 function checkVisibility(visibilityMs: unknown): number {
   return checkNumber('visibilityMs', visibilityMs, { min: 50, max: 86_400_000 })
 }
+
+const KEEP_LONGER =
+  'Stop the work: another worker gets the job, or has it. Claim with a longer visibilityMs, call extend() in time, or ' +
+  'claim fewer jobs at once.'
 
 const LONGEST_ERROR = 2_000
 

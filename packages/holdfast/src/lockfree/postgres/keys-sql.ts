@@ -1,5 +1,6 @@
 /** The table of idempotency keys and its functions. */
-import type { TablePart } from '../../clients/postgres/index.ts'
+import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { ON_DISK } from './durable.ts'
 
 /**
  * `idempotency_claim` locks the key's row, also one that did not exist, and judges it only then: a renewal and a takeover
@@ -32,7 +33,7 @@ DECLARE
   found_row record;
   at timestamptz;
 BEGIN
-  -- An outcome that a crash of the server could take back would let the work be done twice.
+  -- A claim that a crash of the server could take back would let its token be drawn twice (T68).
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
@@ -60,7 +61,7 @@ BEGIN
     RETURN;
   END IF;
   kind := CASE WHEN found_row.state = 'working' AND found_row.attempt <> the_attempt THEN 'taken-over' ELSE 'claimed' END;
-  claim_token := nextval('${s}.idempotency_tokens');
+  claim_token := nextval(${quoteText(`${s}.idempotency_tokens`)});
   UPDATE ${s}.idempotency i SET state = 'working', attempt = the_attempt, token = claim_token, payload = the_payload,
     body = NULL, lease_until = clock_timestamp() + ttl, expires_at = clock_timestamp() + ttl + keep
   WHERE i.scope = the_scope AND i.key = the_key;
@@ -78,11 +79,11 @@ export function keyStatements(s: string) {
         ${ms('$5')}, ${ms('$6')})`,
     extend: `
       UPDATE ${s}.idempotency SET lease_until = clock_timestamp() + ${ms('$4')}
-      WHERE ${own} AND state = 'working' AND lease_until > clock_timestamp() RETURNING 1`,
+      WHERE ${own} AND state = 'working' AND lease_until > clock_timestamp() RETURNING 1, ${ON_DISK}`,
     settle: `
       UPDATE ${s}.idempotency SET state = $4::text, body = $5::text, lease_until = NULL,
         expires_at = clock_timestamp() + ${ms('$6')}
-      WHERE ${own} RETURNING 1`,
+      WHERE ${own} RETURNING 1, ${ON_DISK}`,
     abandon: `DELETE FROM ${s}.idempotency WHERE ${own} AND state = 'working'`,
     prune: `
       WITH old AS (

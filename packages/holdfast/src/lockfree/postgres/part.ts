@@ -5,9 +5,14 @@ import {
   type PostgresDatabase,
   type Row,
   type SqlRunner,
+  serverStateOf,
   type TablePart,
   typedStep,
 } from '../../clients/postgres/index.ts'
+import { quote, UnsupportedError } from '../../core/errors.ts'
+
+/** No such table, or no such schema. */
+const MISSING = ['42P01', '3F000']
 
 export class Part {
   readonly #database: PostgresDatabase
@@ -34,8 +39,20 @@ export class Part {
 
   /** In a transaction of the user's, if there is one; the tables must be there then. */
   async query(text: string, parameters: readonly Parameter[], runner?: SqlRunner): Promise<readonly Row[]> {
-    if (runner === undefined) await this.origin()
-    return typedStep(() => (runner ?? this.#database).query(text, parameters))
+    if (runner === undefined) {
+      await this.origin()
+      return typedStep(() => this.#database.query(text, parameters))
+    }
+    try {
+      return await typedStep(() => runner.query(text, parameters))
+    } catch (error) {
+      if (!MISSING.includes(serverStateOf(error) ?? '')) throw error
+      throw new UnsupportedError(
+        `postgres: the schema ${quote(this.#schema)} has no tables for ${this.#part.part}, and they are not made in a ` +
+          'transaction of yours. Roll it back, and call ready() before you begin another.',
+        { cause: error },
+      )
+    }
   }
 
   async #ensure(): Promise<string> {

@@ -19,6 +19,7 @@
  * Nearly all calls need one statement besides the lock: the name is free, or the holder releases and nobody waits. The
  * others go on to \`settle\`.
  */
+import { quoteText } from '../../../clients/postgres/index.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const claims = (s: string) => `
@@ -71,7 +72,7 @@ BEGIN
   IF 't' = ANY (p_ops) OR 'q' = ANY (p_ops) THEN
     FOR v_row IN
       INSERT INTO ${s}.holders
-      SELECT p_namespace, i.name, i.attempt, i.session, nextval('${s}.tokens'), i.mode, i.weight, i.capacity, i.ms,
+      SELECT p_namespace, i.name, i.attempt, i.session, nextval(${quoteText(`${s}.tokens`)}), i.mode, i.weight, i.capacity, i.ms,
         clock_timestamp(), i.note, n.data
       FROM (
         -- Of several who want the same name, one at most finds it free.
@@ -232,14 +233,14 @@ BEGIN
       RETURN;
     END IF;
     IF v_found.closed_until IS NULL AND NOT v_found.waited_for AND v_found.held + p_weight <= p_capacity THEN
-      v_token := nextval('${s}.tokens');
+      v_token := nextval(${quoteText(`${s}.tokens`)});
       INSERT INTO ${s}.holders VALUES (p_namespace, p_name, p_attempt, p_session, v_token, p_mode, p_weight, p_capacity,
         p_lock_delay_ms, clock_timestamp(), p_note, v_found.data);
       RETURN QUERY SELECT 'granted', v_token::text, v_found.data, NULL::double precision;
       RETURN;
     END IF;
     IF p_waits THEN
-      INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval('${s}.places'), p_attempt, p_session, p_mode,
+      INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval(${quoteText(`${s}.places`)}), p_attempt, p_session, p_mode,
         p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel);
     END IF;
   END IF;

@@ -7,6 +7,7 @@
  *   close       the session is over for everybody at its first commit; claims beyond CLOSE_AT_ONCE are given up in
  *               further calls, or by whoever touches their names, or by a sweep.
  */
+import { quoteText } from '../../../clients/postgres/index.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const CLOSE_AT_ONCE = 64
@@ -155,7 +156,7 @@ DECLARE
   v_names text[];
 BEGIN
   PERFORM ${s}.begin_work();
-  IF NOT pg_try_advisory_xact_lock(hashtextextended('sweep', '${s}'::regnamespace::oid::bigint)) THEN
+  IF NOT pg_try_advisory_xact_lock(hashtextextended('sweep', ${quoteText(s)}::regnamespace::oid::bigint)) THEN
     RETURN false;
   END IF;
   SELECT * INTO v_found FROM ${s}.sessions z
@@ -163,9 +164,14 @@ BEGIN
     ELSE z.ended_at < clock_timestamp() - ${REMEMBER_ENDED} OR cardinality(${s}.names_of(z.no, 1)) > 0 END
   LIMIT 1;
   IF NOT FOUND THEN
-    DELETE FROM ${s}.names n WHERE n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute'
+    -- A few at a time: each takes a place in the server's lock table, which has some thousands for everybody.
+    DELETE FROM ${s}.names n USING (
+      SELECT o.namespace, o.name FROM ${s}.names o
+      WHERE o.data IS NULL AND o.closed_until < clock_timestamp() - interval '1 minute' LIMIT ${CLOSE_AT_ONCE}) AS over
+    WHERE n.namespace = over.namespace AND n.name = over.name
+      AND n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute'
       AND pg_try_advisory_xact_lock(hashtextextended(n.namespace || chr(31) || n.name, ${LOCK_SEED}));
-    RETURN false;
+    RETURN FOUND;
   END IF;
   v_names := ${s}.names_of(v_found.no, ${CLOSE_AT_ONCE});
   PERFORM ${s}.lock_names(v_found.namespace, v_names);

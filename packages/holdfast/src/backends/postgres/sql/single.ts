@@ -7,6 +7,7 @@
  *   -                 released, and nobody waits
  *   [[…], …]          anything else: the rows of \`settle\`
  */
+import { quoteText } from '../../../clients/postgres/index.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const single = (s: string) => `
@@ -24,7 +25,7 @@ BEGIN
   END IF;
   v_locked := pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) IS NULL;
   INSERT INTO ${s}.holders
-  SELECT p_namespace, p_name, p_attempt, p_session, nextval('${s}.tokens'), p_mode, p_weight, p_capacity,
+  SELECT p_namespace, p_name, p_attempt, p_session, nextval(${quoteText(`${s}.tokens`)}), p_mode, p_weight, p_capacity,
     p_lock_delay_ms, clock_timestamp(), p_note, n.data
   FROM ${s}.sessions z LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = p_name
   WHERE z.no = p_session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()

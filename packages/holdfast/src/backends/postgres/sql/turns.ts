@@ -15,6 +15,7 @@
  * something away; to see without the lock that a session is alive is enough to add to what it has, because what is
  * added ends with the session.
  */
+import { quoteText } from '../../../clients/postgres/index.ts'
 /** Keeps our keys apart from those that others make of the same text. */
 export const LOCK_SEED = '7305804402384072037'
 
@@ -126,7 +127,7 @@ BEGIN
       FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name;
     END IF;
     EXIT WHEN v_held + v_first.weight > v_first.capacity;
-    token := nextval('${s}.tokens');
+    token := nextval(${quoteText(`${s}.tokens`)});
     INSERT INTO ${s}.holders VALUES (p_namespace, p_name, v_first.attempt, v_first.session, token, v_first.mode,
       v_first.weight, v_first.capacity, v_first.lock_delay_ms, clock_timestamp(), v_first.note, v_name.data);
     DELETE FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name AND w.place = v_first.place;

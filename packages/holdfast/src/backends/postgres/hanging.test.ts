@@ -1,0 +1,59 @@
+/** Connections that hang, and much to tidy up. */
+import { type Link, startProxy } from 'holdfast-lab/faults'
+import { startPostgres, wanted } from 'holdfast-lab/servers'
+import { describe, expect, test } from 'vitest'
+import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { createLocker } from '../../core/locker.ts'
+import { openLocker } from '../../open.ts'
+
+describe.runIf(wanted('postgres'))('postgres', () => {
+  test('G11 a look that hangs keeps nobody from closing, and others from looking, for ever', async () => {
+    await using server = await startPostgres()
+    await using proxy = await startProxy(server)
+    await using stage = new Stage(server.url)
+    const holder = await openSession(await stage.backend(), 2_000)
+    await take(holder, exclusive('x'))
+    const address = new URL(server.url)
+    address.port = String(proxy.port)
+    const locker = await openLocker(address.href, { ttlMs: 6_000, callTimeoutMs: 500 })
+    const waiting = locker.acquire('x', { waitMs: 60_000 })
+    await until('it waits', async () => {
+      const [found] = await (await stage.backend()).list('x', call())
+      return found?.waiters.length === 1
+    })
+    // All that are open hang from now on; new ones pass.
+    const old = new Set<Link>()
+    let isOld = true
+    proxy.blackhole((link) => {
+      if (isOld) old.add(link)
+      return old.has(link)
+    })
+    isOld = false
+    const lease = await waiting
+    expect(lease.state).toBe('held')
+    await lease.release()
+    await locker.close()
+    expect(old.size).toBeGreaterThan(0)
+  }, 60_000)
+
+  test('G11 thousands of names that were left closed are tidied away a few at a time, also on a small server', async () => {
+    await using server = await startPostgres({ settings: { max_connections: '25' } })
+    await using stage = new Stage(server.url)
+    const locker = createLocker(await stage.backend({ clients: { max: 2 } }), { ttlMs: 60_000 })
+    const operator = await stage.operator()
+    // As if many had been released with holdAtLeastMs, some minutes ago.
+    await operator.query(`INSERT INTO holdfast.names (namespace, name, capacity, closed_until)
+      SELECT 'default', 'kept/' || i, 1073741824, now() - interval '5 minutes' FROM generate_series(1, 9000) i`)
+    const left = async () => (await operator.query('SELECT count(*)::int AS n FROM holdfast.names')).rows[0].n
+    let sweeps = 0
+    for (; (await left()) > 0 && sweeps < 500; sweeps++) {
+      const { rows } = await operator.query('SELECT holdfast.sweep() AS more')
+      expect(rows[0].more).toBe(true)
+    }
+    expect(sweeps).toBeGreaterThan(10)
+    expect(await left()).toBe(0)
+    const lease = await locker.acquire('x')
+    await lease.release()
+    await locker.close()
+  }, 60_000)
+})

@@ -1,0 +1,96 @@
+// What has been told survives a crash of the server, whatever the settings of the client are.
+import assert from 'node:assert/strict'
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { describe, test } from 'vitest'
+import { until } from '../../../test/postgres/stage.ts'
+import { postgresDatabase } from '../../clients/postgres/index.ts'
+import { postgresJobs } from '../postgres.ts'
+import { PostgresKeys } from './keys.ts'
+
+/** Commits of its clients reach the disk when the server feels like it, which is not before the crash. */
+const lazyServer = { settings: { wal_writer_delay: '10s', bgwriter_delay: '10s', checkpoint_timeout: '1h' } }
+
+function careless(server: Server) {
+  const options = '-c synchronous_commit=off'
+  const pool = new pg.Pool({ connectionString: server.url, max: 2, options })
+  pool.on('error', () => {})
+  return Object.assign(pool, { [Symbol.asyncDispose]: () => pool.end() })
+}
+
+async function crashAndRestart(server: Server): Promise<void> {
+  await server.kill()
+  // PostgreSQL refuses to start while a process of the old server is still dying.
+  await until('it has started again', () =>
+    server.restart().then(
+      () => true,
+      () => false,
+    ),
+  )
+}
+
+describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash', () => {
+  test('T68 no token of a job is drawn twice', async () => {
+    await using server = await startPostgres(lazyServer)
+    const tokens: bigint[] = []
+    // A sequence writes to the log once in 33 draws, and a crash spares what fills a page of it: so it takes a few.
+    for (let crash = 0; crash <= 4; crash++) {
+      await using pool = careless(server)
+      const jobs = postgresJobs({ client: pool, queue: 'q' })
+      for (let at = 0; at < 35; at++) await jobs.add(at)
+      await pool.query('CHECKPOINT')
+      for (let at = 0; at < 35; at++)
+        for (const { fence } of await jobs.claimJobs({ visibilityMs: 3_600_000 })) tokens.push(fence.token)
+      await crashAndRestart(server)
+    }
+    assert.equal(tokens.length, 5 * 35)
+    assert.equal(new Set(tokens).size, tokens.length)
+  }, 60_000)
+
+  test('the completion of a job and the time for which it is hidden are what was told', async () => {
+    await using server = await startPostgres(lazyServer)
+    await using pool = careless(server)
+    const jobs = postgresJobs({ client: pool, queue: 'q' })
+    for (const name of ['completed', 'extended']) await jobs.add(name)
+    const [completed, extended] = await jobs.claimJobs({ limit: 2 })
+    await pool.query('CHECKPOINT')
+    await extended?.extend(3_600_000)
+    await completed?.complete()
+    await crashAndRestart(server)
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 1 })
+    const sql = "SELECT 1 FROM holdfast.jobs WHERE visible_at > now() + interval '10 min' AND state = 'ready'"
+    assert.equal((await pool.query(sql)).rowCount, 1)
+  }, 60_000)
+
+  test('the outcome under an idempotency key is what was told, also in a transaction of the user', async () => {
+    await using server = await startPostgres(lazyServer)
+    await using pool = careless(server)
+    const keys = new PostgresKeys(postgresDatabase(pool), 'holdfast', true)
+    const request = (key: string) => ({
+      scope: 's',
+      key,
+      payload: null,
+      attempt: 'a',
+      ttlMs: 3_600_000,
+      keepMs: 3_600_000,
+    })
+    const outcome = { kind: 'done', body: '1', keepMs: 3_600_000 } as const
+    for (const settle of [
+      () => keys.settle(request('alone'), outcome),
+      async () => {
+        const tx = await pool.connect()
+        await tx.query('BEGIN')
+        await keys.settle(request('in a transaction'), outcome, tx)
+        await tx.query('COMMIT')
+        tx.release()
+      },
+    ]) {
+      for (const key of ['alone', 'in a transaction']) await keys.claim(request(key))
+      await pool.query('CHECKPOINT')
+      await settle()
+      await crashAndRestart(server)
+    }
+    for (const key of ['alone', 'in a transaction'])
+      assert.deepEqual(await keys.claim({ ...request(key), attempt: 'b' }), { kind: 'done', body: '1' })
+  }, 60_000)
+})

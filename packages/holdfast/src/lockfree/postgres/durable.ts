@@ -1,0 +1,7 @@
+/**
+ * For the RETURNING of a statement: whatever the client's settings say, its commit waits until it is on the disk. With
+ * `synchronous_commit = off`, a crash of the server would take back what has been told: a token would be drawn twice
+ * (T68), an outcome forgotten and the work done again. In a transaction of the user's it counts for the whole of it.
+ */
+export const ON_DISK = `CASE WHEN current_setting('synchronous_commit') = 'off'
+        THEN set_config('synchronous_commit', 'on', true) END`
