@@ -19,6 +19,7 @@ import type { World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
 import type { ClientLibrary, OpenedClient } from '../redis/clients.ts'
 import { Clients } from './clients.ts'
+import { ClusterBus } from './cluster-bus.ts'
 
 export interface RedisStageOptions {
   readonly library: ClientLibrary
@@ -37,6 +38,7 @@ export class RedisStage {
   readonly #options: RedisStageOptions
   readonly #shim = createClock()
   #members: readonly Server[] = []
+  #bus: ClusterBus | undefined
   #stop: () => Promise<void> = async () => {}
 
   constructor(options: RedisStageOptions) {
@@ -51,11 +53,13 @@ export class RedisStage {
       : await startRedis({ clock })
     this.#members = 'members' in started ? started.members : [started]
     this.#stop = () => started.stop()
+    if (this.#options.isCluster) this.#bus = await ClusterBus.listen(this.#members)
     // It moves with the clients' clock alone, so nothing depends on how fast this machine is.
     clock.freeze()
   }
 
   async stop(): Promise<void> {
+    this.#bus?.close()
     await this.#stop()
   }
 
@@ -63,6 +67,7 @@ export class RedisStage {
     const { library, isCluster = false, backend } = this.#options
     const members = this.#members
     const shim = this.#shim
+    const bus = this.#bus
     const urls = members.map(({ host, port }) => `redis://${host}:${port}`)
     const connect = () => Promise.all(members.map(connectRedis))
     let wires = await connect()
@@ -77,7 +82,8 @@ export class RedisStage {
         shim.step(stepMs)
         await clock.advance(stepMs)
         // What has been sent is processed, answered and heard.
-        if (isCluster) await busHasPassedOn()
+        // Messages take some milliseconds from node to node: in the end they must have arrived.
+        if (leftMs <= stepMs) await bus?.hasPassedOn()
         for (let round = 0; round < 3; round++) {
           await everywhere('PING')
           await clock.settle()
@@ -150,9 +156,6 @@ function commandsOf(report: string): number {
   }
   return sum
 }
-
-/** Messages go from node to node by themselves, and nobody can ask whether they have arrived. */
-const busHasPassedOn = () => new Promise((resolve) => setTimeout(resolve, 2))
 
 async function ownsSlot(member: Server | undefined, key: string): Promise<boolean> {
   assert(member !== undefined)
