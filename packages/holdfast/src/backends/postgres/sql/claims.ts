@@ -16,6 +16,9 @@
  *   Released and handed over are one transaction: there is no moment in which the name is free for others.
  *   Abandon leaves its mark under the lock of the name, which a late request for the same attempt takes first (T73).
  *
+ * Rows come and go thousands of times a second, and leave entries in the indexes. A plain index scan marks those that
+ * it found dead, so that the next one passes over them; a bitmap scan does not, and would become slower with every call.
+ *
  * Nearly all calls need one statement besides the lock: the name is free, or the holder releases and nobody waits. The
  * others go on to \`settle\`.
  */
@@ -29,7 +32,7 @@ CREATE FUNCTION ${s}.apply(
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   v_row record;

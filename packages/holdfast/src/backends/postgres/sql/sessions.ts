@@ -51,7 +51,8 @@ END $$;
 -- gone | alive | lost (why, in data) | granted | unlisted | stale (there is something to sweep)
 CREATE FUNCTION ${s}.keep_alive(
   p_namespace text, p_session bigint, p_attempts text[], p_names text[], p_waiting text[])
-RETURNS TABLE (kind text, name text, attempt text, token text, data text) LANGUAGE plpgsql AS $$
+RETURNS TABLE (kind text, name text, attempt text, token text, data text) LANGUAGE plpgsql
+SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_found ${s}.sessions;
@@ -131,7 +132,8 @@ $$;
 
 -- handed over to a waiter of the caller's process, or: there is more to give up
 CREATE FUNCTION ${s}.close_session(p_namespace text, p_channel text, p_session bigint)
-RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql
+SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_names text[] := ${s}.names_of(p_session, ${CLOSE_AT_ONCE});

@@ -14,7 +14,7 @@ export const single = (s: string) => `
 CREATE FUNCTION ${s}.take(
   p_namespace text, p_channel text, p_op text, p_name text, p_attempt text, p_session bigint, p_mode text,
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   v_locked boolean;
   v_token bigint;
@@ -43,7 +43,7 @@ END $$;
 
 CREATE FUNCTION ${s}.give_back(
   p_namespace text, p_channel text, p_name text, p_attempt text, p_session bigint, p_keep_ms double precision)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   v_locked boolean;
   v_capacity integer;

@@ -12,7 +12,7 @@ export const waiting = (s: string) => `
 CREATE FUNCTION ${s}.tend(
   p_namespace text, p_channel text, p_due text[], p_sessions bigint[], p_names text[], p_attempts text[])
 RETURNS TABLE (kind text, name text, attempt text, token text, data text, ms double precision, session bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_name text;
