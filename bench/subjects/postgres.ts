@@ -36,7 +36,6 @@ export async function subject(): Promise<Subject> {
         notifyFloor(url),
         holdfastPg(url, 'holdfast, pg'),
         holdfastPostgresJs(url, 'holdfast, postgres.js'),
-        verrouOnPostgres(url),
       ],
     },
     async close() {
