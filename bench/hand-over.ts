@@ -45,7 +45,7 @@ async function handOver({ url, waiters, seconds }: Orders): Promise<number[]> {
   const tokens: number[] = []
   try {
     await inTurns(locker, waiters, warmUpSeconds)
-    tokens.push(...(await inTurns(locker, waiters, seconds)))
+    for (const token of await inTurns(locker, waiters, seconds)) tokens.push(token)
   } finally {
     await locker.close()
   }
