@@ -23,6 +23,9 @@ describe('the digest of a payload', () => {
       new Set([1]),
       { in: new Map() },
       [Number.NaN],
+      Promise.resolve(1),
+      new Error('x'),
+      { f: () => 1 },
       { x: new Uint8Array(1) },
       1n,
     ]

@@ -22,9 +22,10 @@ function bytesOf(payload: unknown): Uint8Array | null {
 /** What JSON would turn into something that others are turned into as well: two payloads would be taken for one. */
 function isDropped(value: unknown): boolean {
   if (typeof value === 'number') return !Number.isFinite(value)
-  return (
-    value instanceof Map || value instanceof Set || value instanceof ArrayBuffer || ArrayBuffer.isView(value)
-  )
+  if (typeof value === 'function' || typeof value === 'symbol') return true
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype !== Object.prototype && prototype !== null
 }
 
 function canonicalJson(payload: unknown): string {

@@ -44,6 +44,13 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     // As if many had been released with holdAtLeastMs, some minutes ago.
     await operator.query(`INSERT INTO holdfast.names (namespace, name, capacity, closed_until)
       SELECT 'default', 'kept/' || i, 1073741824, now() - interval '5 minutes' FROM generate_series(1, 9000) i`)
+    await operator.query('ANALYZE holdfast.names')
+    await operator.query('BEGIN; SELECT holdfast.sweep()')
+    const locks = await operator.query(
+      "SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+    )
+    await operator.query('ROLLBACK')
+    expect(locks.rows[0].n).toBeLessThan(100)
     const left = async () => (await operator.query('SELECT count(*)::int AS n FROM holdfast.names')).rows[0].n
     let sweeps = 0
     for (; (await left()) > 0 && sweeps < 500; sweeps++) {

@@ -38,6 +38,19 @@ describe.runIf(wanted('redis'))('waitReplicas', () => {
     await lease.release()
   })
 
+  test('G1 a waiter whose keep-alive finds the grant is not handed it before it is confirmed', async () => {
+    await using primary = await startRedis()
+    await using rig = new Rig()
+    const locker = await rig.locker(primary.url, {
+      backend: { waitReplicas: { count: 1, timeoutMs: 1_500 } },
+      locker: { ttlMs: 1_500, callTimeoutMs: 10_000 },
+    })
+    await assert.rejects(locker.acquire('x', { waitMs: 4_000 }))
+    const other = await rig.locker(primary.url)
+    const lease = await other.acquire('x', { waitMs: 20_000 })
+    assert.equal(lease.state, 'held')
+  })
+
   test('grants that come at once share the wait: all are told within the limit of a call', async () => {
     await using primary = await startRedis()
     await using rig = new Rig()

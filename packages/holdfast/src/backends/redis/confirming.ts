@@ -13,6 +13,7 @@
 import { type DedicatedConnection, type RedisReply, redisScript, slotOf } from '../../clients/redis/index.ts'
 import { calledOff } from '../../core/backend-kit.ts'
 import { Coalescer, type Settled } from '../../core/coalescer.ts'
+import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import { onCalledOff } from './calling-off.ts'
@@ -46,7 +47,7 @@ return 1
 /** One for each node, by the slot that it was asked for. */
 interface Desk {
   /** A lost one is replaced. */
-  readonly connection: SharedWork<DedicatedConnection>
+  connection: SharedWork<DedicatedConnection>
   readonly queue: Coalescer<ConfirmedClaim, string | null>
 }
 
@@ -97,7 +98,7 @@ export class Confirming {
     const slot = connection.isCluster ? slotOf(connection.keyPrefix + claim.key) : 0
     let desk = this.#desks.get(slot)
     if (desk === undefined) {
-      desk = this.#openDesk(slot, claim.key)
+      desk = this.#openDesk(claim.key)
       this.#desks.set(slot, desk)
     }
     const reached = desk.queue.add(claim)
@@ -108,31 +109,48 @@ export class Confirming {
     })
   }
 
-  #openDesk(slot: number, key: string): Desk {
-    const connection = new SharedWork((signal) => this.#engine.connection.dedicated(key, signal))
-    const reachAll = async (
-      claims: readonly ConfirmedClaim[],
-    ): Promise<readonly Settled<string | null>[]> => {
-      const own = await connection.join({ signal: this.#closing.signal })
-      try {
-        return await this.#reachAll(own, claims)
-      } catch (error) {
-        this.#desks.delete(slot)
-        own.close()
-        throw error
-      }
+  #openDesk(key: string): Desk {
+    const connect = () => new SharedWork((signal) => this.#engine.connection.dedicated(key, signal))
+    const queue = new Coalescer<ConfirmedClaim, string | null>(
+      (claims) =>
+        this.#within(async (signal) => {
+          const own = await desk.connection.join({ signal })
+          try {
+            return await this.#reachAll(own, claims, signal)
+          } catch (error) {
+            desk.connection = connect()
+            own.close()
+            throw error
+          }
+        }),
+      { maxBatch: MOST_AT_ONCE },
+    )
+    const desk: Desk = { connection: connect(), queue }
+    return desk
+  }
+
+  /** On a connection that is cut off unnoticed nobody would hear anything any more. */
+  async #within<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const limitMs = this.#waitFor.timeoutMs + defaults.callTimeoutMs
+    const limit = new AbortController()
+    const timer = this.#engine.clock.setTimer(limitMs, () =>
+      limit.abort(new Error(`no answer within ${limitMs} ms`)),
+    )
+    try {
+      return await work(AbortSignal.any([this.#closing.signal, limit.signal]))
+    } finally {
+      timer.cancel()
     }
-    return { connection, queue: new Coalescer(reachAll, { maxBatch: MOST_AT_ONCE }) }
   }
 
   /** One WAIT speaks for all that was written before it. */
   async #reachAll(
     own: DedicatedConnection,
     claims: readonly ConfirmedClaim[],
+    signal: AbortSignal,
   ): Promise<readonly Settled<string | null>[]> {
     const { aof, replicas, timeoutMs } = this.#waitFor
     const { connection, tokens } = this.#engine
-    const { signal } = this.#closing
     const rechecked = claims.map(({ key, who }) =>
       own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal),
     )

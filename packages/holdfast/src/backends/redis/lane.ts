@@ -92,6 +92,7 @@ export class Lane {
   /** At most two; a Set would keep those that came and went alive for long. */
   #underWay: (readonly Entry[])[] = []
   #isGathering = false
+  #isClosed = false
   /** The calls that were under way at the last sweep: those that still are take longer than usual. */
   #slow: readonly (readonly Entry[])[] = []
   #sweep: Timer | undefined
@@ -106,6 +107,10 @@ export class Lane {
   }
 
   add(request: Request, call: Call, asker: Asker): void {
+    if (this.#isClosed) {
+      asker.failed(new BackendUnavailableError('redis', 'it was closed', 'not-applied'))
+      return
+    }
     if (isCalledOff(call)) {
       asker.failed(calledOff('redis', call.signal, 'not-applied'))
       return
@@ -118,6 +123,7 @@ export class Lane {
 
   /** Nobody is left waiting: answers may not come any more. */
   close(): void {
+    this.#isClosed = true
     this.#sweep?.cancel()
     const closed = (outcome: CallOutcome) => new BackendUnavailableError('redis', 'it was closed', outcome)
     for (const entry of this.#waiting.splice(0)) entry.fail(closed('not-applied'))

@@ -154,7 +154,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<F>> {
-    const { engine, room } = this.#tools
+    const { engine, room, confirming } = this.#tools
     throwIfCalledOff('redis', call)
     const since = instantOf(engine.clock)
     // Whose request is under way is in no line yet, and its answer will say more than a heartbeat could.
@@ -187,7 +187,8 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         lost.push({ attempt: claim.attempt, reason: answer.kind === 'lost' ? answer.reason : 'deleted' })
         this.#known.delete(claim.attempt)
       } else if (isWaiting && answer?.kind === 'granted') {
-        granted.push(this.#grant(claim, answer.token, since, answer.data))
+        // What is to be confirmed is handed out by whoever confirms it, and by nobody else.
+        if (confirming === null) granted.push(this.#grant(claim, answer.token, since, answer.data))
         for (const waiter of room.inLine(this, claim.attempt))
           room.granted(waiter, answer.token, since, answer.data)
       } else if (isWaiting && answer?.kind === 'waiting') {

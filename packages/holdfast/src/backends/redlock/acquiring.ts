@@ -93,8 +93,10 @@ export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Cal
   }
   if (grantedBy(poll) >= ensemble.quorum) {
     const grant = { name: claim.name, attempt: claim.owner.attempt, token: null, since, ttlMs: claim.ttlMs }
-    const refused = new Set(nodesThat(poll, 'held', 'no-session', 'abandoned'))
-    const nodes = ensemble.nodes.filter((node) => !refused.has(node))
+    const without = new Set(nodesThat(poll, 'held', 'no-session', 'abandoned'))
+    // Who was certainly not asked has nothing to be told of later.
+    for (const { node } of poll.failed) if (!poll.uncertain.includes(node)) without.add(node)
+    const nodes = ensemble.nodes.filter((node) => !without.has(node))
     return { result: { kind: 'granted', grant }, nodes, strangers }
   }
   const leftOver = await takeBack(ensemble, claim, poll)

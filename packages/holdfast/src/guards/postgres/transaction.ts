@@ -53,6 +53,7 @@ export async function transact<T>(
     }
     signal?.throwIfAborted()
     await assertSameTransaction(runner, terms.sameTransaction, transaction)
+    signal?.throwIfAborted()
     committing = true
     return result
   }

@@ -3,5 +3,5 @@
  * `synchronous_commit = off`, a crash of the server would take back what has been told: a token would be drawn twice
  * (T68), an outcome forgotten and the work done again. In a transaction of the user's it counts for the whole of it.
  */
-export const ON_DISK = `CASE WHEN current_setting('synchronous_commit') = 'off'
+export const ON_DISK = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
         THEN set_config('synchronous_commit', 'on', true) END`

@@ -167,12 +167,14 @@ BEGIN
   LIMIT 1;
   IF NOT FOUND THEN
     -- A few at a time: each takes a place in the server's lock table, which has some thousands for everybody.
-    DELETE FROM ${s}.names n USING (
+    -- Materialized, because the planner would otherwise try the locks of all rows before it looks for these.
+    WITH over AS MATERIALIZED (
       SELECT o.namespace, o.name FROM ${s}.names o
-      WHERE o.data IS NULL AND o.closed_until < clock_timestamp() - interval '1 minute' LIMIT ${CLOSE_AT_ONCE}) AS over
-    WHERE n.namespace = over.namespace AND n.name = over.name
-      AND n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute'
-      AND pg_try_advisory_xact_lock(hashtextextended(n.namespace || chr(31) || n.name, ${LOCK_SEED}));
+      WHERE o.data IS NULL AND o.closed_until < clock_timestamp() - interval '1 minute' LIMIT ${CLOSE_AT_ONCE}),
+    mine AS MATERIALIZED (
+      SELECT * FROM over WHERE pg_try_advisory_xact_lock(hashtextextended(namespace || chr(31) || name, ${LOCK_SEED})))
+    DELETE FROM ${s}.names n USING mine WHERE n.namespace = mine.namespace AND n.name = mine.name
+      AND n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute';
     RETURN FOUND;
   END IF;
   v_names := ${s}.names_of(v_found.no, ${CLOSE_AT_ONCE});
