@@ -242,8 +242,10 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       const granted: string[] = []
       try {
         const ours = await backend.openSession(asked, call())
-        for (let turn = 0; turn < 20; turn++) {
-          const disturbing = Promise.all([1, 2, 3].map(() => pool.query('SELECT pg_sleep(0.005)')))
+        for (let turn = 0; turn < 60; turn++) {
+          // Not always as many: with as many as there are connections, everybody would get the same one again.
+          const others = Array.from({ length: 1 + (turn % 4) }, () => pool.query('SELECT pg_sleep(0.005)'))
+          const disturbing = Promise.all(others)
           const result = await ours.tryAcquire(request(`x${turn}`), call())
           granted.push(result.kind)
           await disturbing
