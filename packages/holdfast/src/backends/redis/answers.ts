@@ -17,8 +17,8 @@ export type Answer =
   | { readonly kind: 'abandoned' }
   | { readonly kind: 'released' | 'not-held' | 'prolonged' }
   | { readonly kind: 'lost'; readonly reason: LossReason }
-  /** What belongs beside the lock key is of another type, and not ours. */
-  | { readonly kind: 'unusable' }
+  /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
+  | { readonly kind: 'unusable'; readonly suffix: string }
   /** The server refused a command in the middle of the step. */
   | { readonly kind: 'failed'; readonly message: string }
 
@@ -36,7 +36,6 @@ const abandoned: Answer = { kind: 'abandoned' }
 const released: Answer = { kind: 'released' }
 const notHeld: Answer = { kind: 'not-held' }
 const prolonged: Answer = { kind: 'prolonged' }
-const unusable: Answer = { kind: 'unusable' }
 const grantedUnfenced: Answer = { kind: 'granted', token: null }
 
 /** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
@@ -70,7 +69,7 @@ function readAnswer(reply: RedisReply | undefined): Answer {
     case 'k':
       return prolonged
     case 'y':
-      return unusable
+      return { kind: 'unusable', suffix: rest }
     case 'l':
       return { kind: 'lost', reason: rest as LossReason }
     default:

@@ -16,6 +16,7 @@ import { type Answer, readReply } from './answers.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
 import { type Asker, Lane, type Request } from './lane.ts'
 import { batchScript } from './scripts/batch.ts'
+import { Letter } from './scripts/letters.ts'
 
 /** How tokens are drawn, as the scripts are told. */
 export type TokenMode = '0' | '1' | '2'
@@ -31,6 +32,11 @@ export interface EngineOptions {
 
 /** Renewals in one call: half a millisecond of the server's time. */
 const MOST_RENEWALS = 500
+/** What many ask for in the same words is said once for all of them. */
+const ALIKE: { readonly [letter in Letter]?: Letter } = {
+  [Letter.enqueue]: Letter.enqueueAlike,
+  [Letter.tryTake]: Letter.tryTakeAlike,
+}
 /** A clock that is behind is behind at every grant; once in a while is enough to say so. */
 const WARNING_INTERVAL_MS = 60_000
 
@@ -115,14 +121,13 @@ export class Engine {
     const args: string[] = [this.tokens]
     let terms: readonly string[] | undefined
     for (const request of requests) {
-      const { letter } = request
       keys.push(request.key)
-      const isRepeated = request.args === terms && (letter === 'E' || letter === 'T')
-      if (isRepeated) args.push((letter === 'E' ? 'e' : 't') + request.who)
+      const alike = ALIKE[request.letter]
+      if (alike !== undefined && request.args === terms) args.push(alike + request.who)
       else {
-        args.push(letter + request.who)
+        args.push(request.letter + request.who)
         for (const arg of request.args) args.push(arg)
-        if (letter === 'E' || letter === 'T') terms = request.args
+        if (alike !== undefined) terms = request.args
       }
     }
     if (this.tokens === '1') keys.push(TOKEN_KEY)

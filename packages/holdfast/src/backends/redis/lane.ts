@@ -15,10 +15,11 @@ import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import { isCalledOff, onCalledOff } from './calling-off.ts'
+import type { Letter } from './scripts/letters.ts'
 
 export interface Request {
   readonly key: string
-  readonly letter: string
+  readonly letter: Letter
   /** The attempt and its session. */
   readonly who: string
   /** What the letter needs besides. */

@@ -1,9 +1,16 @@
 /** Keys of other types where ours are, or would be: they belong to somebody else, and harm nobody but who wants that name. */
 import assert from 'node:assert/strict'
-import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
+import { redisCall, type Server, startRedis, startRedisCluster, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
+import { libraryNamed } from '../../../test/redis/clients.ts'
+import { clusterUrls } from '../../../test/redis/guard-world.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
+import { createLocker } from '../../core/locker.ts'
+import { openRedis } from './assemble.ts'
+import { TOKEN_KEY } from './keys.ts'
+
+const isUnsupported = (error: unknown): error is Error => isHoldfastError(error, 'UNSUPPORTED')
 
 describe.runIf(wanted('redis'))('keys of other types', () => {
   let server: Server
@@ -54,6 +61,50 @@ describe.runIf(wanted('redis'))('keys of other types', () => {
     })
     assert.equal((await innocent)?.state, 'held')
     assert.equal(await redisCall(server, 'GET', 'holdfast:default:{x}:s'), 'theirs')
+  })
+
+  test('a mark of the tokens that is of another type is left alone, and told by its name', async () => {
+    await using rig = new Rig()
+    const locker = await rig.locker(server.url, { backend: { fencing: 'clock-backed' } })
+    await redisCall(server, 'HSET', TOKEN_KEY, 'theirs', '1')
+    for (const names of [['x'], ['y', 'z']])
+      for (const result of await Promise.allSettled(names.map((name) => locker.tryAcquire(name)))) {
+        assert(result.status === 'rejected' && isHoldfastError(result.reason, 'UNSUPPORTED'))
+        assert(result.reason.message.includes(TOKEN_KEY), result.reason.message)
+      }
+    assert.equal(await redisCall(server, 'TYPE', TOKEN_KEY), 'hash')
+  })
+
+  test('on a Cluster, where every name has a mark of its own, that of another type harms its own name only', async () => {
+    const cluster = await startRedisCluster()
+    const { client, close } = await libraryNamed('ioredis 6').openCluster(clusterUrls(cluster))
+    try {
+      const key = (name: string) => `{one-slot}:${name}`
+      const backend = openRedis({ client, fencing: 'clock-backed', key, pollMs: 20 })
+      await using locker = createLocker(backend, { ttlMs: 5_000 })
+      const holder = await locker.acquire('x')
+      const waiting = assert.rejects(locker.acquire('x', { waitMs: 20_000 }), isUnsupported)
+      await until('it waits', async () => ((await locker.inspect('x'))?.waiters.length ?? 0) === 1)
+      const ioredis = client as unknown as { call(command: string, ...args: string[]): Promise<unknown> }
+      for (const name of ['x', 'y']) {
+        await ioredis.call('DEL', `{one-slot}:${name}:t`)
+        await ioredis.call('HSET', `{one-slot}:${name}:t`, 'theirs', '1')
+      }
+      const [y, z] = await Promise.allSettled([locker.tryAcquire('y'), locker.tryAcquire('z')])
+      assert(y.status === 'rejected' && isUnsupported(y.reason) && /followed by :t/.test(y.reason.message))
+      assert(z.status === 'fulfilled' && z.value?.state === 'held')
+      await holder.release()
+      assert.equal(
+        holder.state,
+        'released',
+        'who releases is not harmed by there being no token for the next',
+      )
+      await waiting
+      assert.equal(await ioredis.call('TYPE', '{one-slot}:x:t'), 'hash')
+    } finally {
+      close()
+      await cluster.stop()
+    }
   })
 
   test('G12 a key of the user’s own must not look like what we keep about another', async () => {

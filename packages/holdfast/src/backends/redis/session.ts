@@ -35,9 +35,11 @@ import type {
 import type { Answer } from './answers.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
+import { TOKEN_KEY } from './keys.ts'
 import { KnownClaims } from './known-claims.ts'
 import type { Request } from './lane.ts'
 import { Place, type PlaceHost } from './place.ts'
+import { Letter } from './scripts/letters.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, findSessionScript, keepSessionScript } from './scripts/sessions.ts'
 import type { WaitingRoom } from './waiting-room.ts'
@@ -162,7 +164,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const listed = [...claims.held, ...waiting]
     const args = [String(this.ttlMs)]
     const requests = listed.map(({ name, attempt }, index): Request => {
-      const letter = index < claims.held.length ? 'W' : 'H'
+      const letter = index < claims.held.length ? Letter.renew : Letter.beat
       return { key: engine.keys.lock(name), letter, who: this.#who(attempt), args }
     })
     const [alive, answers] = await Promise.all([
@@ -181,9 +183,11 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     for (const [index, claim] of listed.entries()) {
       const answer = answers[index]
       const isWaiting = index >= claims.held.length
-      if (answer?.kind === 'failed' && !isOfAnotherType(answer.message))
-        throw new BackendUnavailableError('redis', answer.message, 'unknown')
-      if (answer?.kind === 'lost' || answer?.kind === 'failed') {
+      if (answer?.kind === 'failed' && !isOfAnotherType(answer.message)) {
+        const failure = new BackendUnavailableError('redis', answer.message, 'unknown')
+        if (!isWaiting) throw failure
+        this.#heartbeatFailed(claim, since, failure)
+      } else if (answer?.kind === 'lost' || answer?.kind === 'failed') {
         lost.push({ attempt: claim.attempt, reason: answer.kind === 'lost' ? answer.reason : 'deleted' })
         this.#known.delete(claim.attempt)
       } else if (isWaiting && answer?.kind === 'granted') {
@@ -206,6 +210,13 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       granted,
       unlisted: this.#known.besides([...claims.held, ...claims.waiting]),
     }
+  }
+
+  /** That is no answer, so the place is kept for as long as the server may keep it; what is held is not touched by it. */
+  #heartbeatFailed({ attempt }: Claim, now: Instant, failure: Error): void {
+    const { room } = this.#tools
+    for (const waiter of room.inLine(this, attempt))
+      if (elapsedUntil(now, waiter.heartbeat) >= this.ttlMs && room.remove(waiter)) waiter.reject(failure)
   }
 
   async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
@@ -332,22 +343,22 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   #asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
     const { mode, weight, capacity, lockDelayMs, note } = request
     const isUsual = mode === 'exclusive' && lockDelayMs === 0 && note === undefined
-    if (isUsual) return { key, letter: inLine ? 'E' : 'T', who, args: this.#usualTerms }
+    if (isUsual) return { key, letter: inLine ? Letter.enqueue : Letter.tryTake, who, args: this.#usualTerms }
     const { channel } = this.#tools
     const args = [this.#body(request), String(this.ttlMs), channel, String(weight), String(capacity), mode]
-    return { key, letter: inLine ? 'Q' : 'A', who, args }
+    return { key, letter: inLine ? Letter.enqueueAny : Letter.tryTakeAny, who, args }
   }
 
   #releasing(name: string, attempt: string, keepForMs: number): Request {
     const claim = { key: this.#tools.engine.keys.lock(name), who: this.#who(attempt) }
     return keepForMs === 0
-      ? { ...claim, letter: 'r', args: NO_ARGS }
-      : { ...claim, letter: 'R', args: [String(Math.ceil(keepForMs))] }
+      ? { ...claim, letter: Letter.release, args: NO_ARGS }
+      : { ...claim, letter: Letter.releaseAndKeep, args: [String(Math.ceil(keepForMs))] }
   }
 
   #abandoning(name: string, attempt: string): Request {
     const args = [String(Math.max(SHORTEST_MARK_MS, 2 * this.ttlMs))]
-    return { key: this.#tools.engine.keys.lock(name), letter: 'B', who: this.#who(attempt), args }
+    return { key: this.#tools.engine.keys.lock(name), letter: Letter.abandon, who: this.#who(attempt), args }
   }
 
   #body({ lockDelayMs, note }: AcquireRequest): string {
@@ -370,9 +381,14 @@ function unexpected(request: AcquireRequest, answer: Answer): Error {
   if (answer.kind === 'mismatch')
     return new CapacityMismatchError(request.name, request.capacity, answer.capacity)
   if (answer.kind === 'unusable')
-    return new UnsupportedError(
-      `redis: what Holdfast keeps beside the lock key of ${quote(request.name)} (the same key, followed by :s) is a key of ` +
-        'another type, and not ours. Choose other keys (the option `key`), or another namespace.',
-    )
+    return new UnsupportedError(`redis: ${whatIsUnusable(request.name, answer.suffix)}`)
   return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
+}
+
+function whatIsUnusable(name: string, suffix: string): string {
+  return suffix === ''
+    ? `the key ${quote(TOKEN_KEY)}, where the last fencing token is kept, is a key of another type, and not ours. Move ` +
+        'that key out of the way, or use another database.'
+    : `what Holdfast keeps beside the lock key of ${quote(name)} (the same key, followed by ${suffix}) is a key of another ` +
+        'type, and not ours. Choose other keys (the option `key`), or another namespace.'
 }

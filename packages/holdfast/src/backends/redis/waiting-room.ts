@@ -18,6 +18,7 @@ import { publicIdOf, type Random } from '../../core/ids.ts'
 import { TransientMap } from '../../core/transient-map.ts'
 import { type Answer, readPush, type Told } from './answers.ts'
 import type { Request } from './lane.ts'
+import { Letter } from './scripts/letters.ts'
 
 export interface Waiter {
   readonly key: string
@@ -205,7 +206,7 @@ export class WaitingRoom {
   /** It prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
   async #look(waiters: readonly Waiter[]): Promise<void> {
     const answers = await this.#options.look(
-      waiters.map(({ key, who }) => ({ key, letter: 'P', who, args: [] })),
+      waiters.map(({ key, who }) => ({ key, letter: Letter.look, who, args: [] })),
     )
     for (const [index, waiter] of waiters.entries()) {
       const answer = answers[index]
@@ -213,7 +214,8 @@ export class WaitingRoom {
       if (queue !== undefined) queue.isLooking = false
       if (answer?.kind === 'granted') this.#grant(waiter, answer.token, waiter.heartbeat, answer.data)
       else if (answer?.kind === 'waiting') this.told(waiter, answer.told)
-      else if (this.remove(waiter)) waiter.reject(placeLost())
+      // A look that failed says nothing of the place; its heartbeats decide.
+      else if (answer?.kind !== 'failed' && this.remove(waiter)) waiter.reject(placeLost())
       // The oldest has left; somebody else of this process may still wait for the name.
       if (answer?.kind !== 'waiting') this.#soon([waiter])
     }

@@ -2,19 +2,7 @@
  * One call for many requests, each with its own answer. Requests never raise: a refusal is an answer.
  *
  *   KEYS     the lock key of each request (and, with fencing 1, the mark of the tokens as the last)
- *   ARGV     fencing, then for each request <letter><who>, and the arguments that its letter has:
- *
- *   E  body, ttl, channel   take a lock, or a place in line for it; the lock has no delay
- *   T  body, ttl, channel   the same without a place in line
- *   e, t                    like E and T, with the arguments of the last of them
- *   Q  body, ttl, channel, weight, capacity, mode        take anything, or a place in line for it
- *   A  body, ttl, channel, weight, capacity, mode        the same without a place in line
- *   r                       release
- *   R  keepMs               release, and keep the name closed
- *   B  markMs               abandon
- *   W  ttl                  prolong what is held
- *   H  ttl                  heartbeat of a waiter
- *   P                       look, as somebody who waits
+ *   ARGV     fencing, then for each request <letter><who>, and the arguments that its letter has (letters.ts)
  *
  *   answers  g<token>, {g, token, left, data}   granted; left −1: from now on
  *            b, b<ms>       busy; closed for that long
@@ -23,13 +11,15 @@
  *            x              the attempt was abandoned
  *            r, n           released, not held
  *            k, l<reason>   prolonged, lost
- *            y              what belongs beside the lock key is of another type, and not ours
+ *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
  *            {e, message}   the server refused a command of this request
  *
  * Answers that are all text come as one text with spaces between them, because that is a third of the work to read.
  * If a token had to be drawn from behind the last one by more than a second, one more answer says by how much.
  */
 import { redisScript } from '../../../clients/redis/index.ts'
+import { LOCK_CAPACITY } from '../../../spi.ts'
+import { Letter } from './letters.ts'
 import { library } from './library.ts'
 import { prelude } from './prelude.ts'
 
@@ -41,11 +31,13 @@ const shortcut = `
 local call, sub = redis.call, string.sub
 if #ARGV == 5 and ARGV[1] ~= '2' then
   local letter, who, lock = sub(ARGV[2], 1, 1), sub(ARGV[2], 2), KEYS[1]
-  if (letter == 'E' or letter == 'T') and call('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) == 0 then
+  if (letter == '${Letter.enqueue}' or letter == '${Letter.tryTake}')
+    and call('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) == 0 then
     local time, token = call('TIME'), ''
     if ARGV[1] == '1' then
       local us = time[1] * 1000000 + time[2]
-      token = us > (tonumber(call('GET', KEYS[2]) or 0) or 0) and string.format('%.0f', us)
+      local mark = redis.pcall('GET', KEYS[2])
+      token = type(mark) ~= 'table' and us > (tonumber(mark or 0) or 0) and string.format('%.0f', us)
       if token then call('SET', KEYS[2], token) end
     end
     if token then
@@ -53,7 +45,7 @@ if #ARGV == 5 and ARGV[1] ~= '2' then
       return 'g' .. token
     end
   end
-elseif #ARGV == 2 and sub(ARGV[2], 1, 1) == 'r' then
+elseif #ARGV == 2 and sub(ARGV[2], 1, 1) == '${Letter.release}' then
   local lock, mine = KEYS[1], 'hf1|' .. sub(ARGV[2], 2) .. '|0|'
   local value = redis.pcall('GET', lock)
   if type(value) == 'string' and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
@@ -68,7 +60,8 @@ export const batchScript = redisScript(`${shortcut}${prelude}${library}
 local function take(lock, who, body, ms)
   if call('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) ~= 0 then return nil end
   look_at_clock()
-  local token = draw_token(lock)
+  local token, unusable = draw_token(lock)
+  if not token then return unusable end
   call('SET', lock, 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now, 'PX', ms)
   return 'g' .. token
 end
@@ -88,16 +81,17 @@ while i <= count do
   local lock, letter, who = KEYS[#answers + 1], sub(ARGV[i], 1, 1), sub(ARGV[i], 2)
   local answer
   i = i + 1
-  if letter == 'E' or letter == 'T' then
+  if letter == '${Letter.enqueue}' or letter == '${Letter.tryTake}' then
     body, ttl, channel = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     i = i + 3
-    letter = letter == 'E' and 'e' or 't'
+    letter = letter == '${Letter.enqueue}' and '${Letter.enqueueAlike}' or '${Letter.tryTakeAlike}'
   end
-  if letter == 'e' or letter == 't' then
+  if letter == '${Letter.enqueueAlike}' or letter == '${Letter.tryTakeAlike}' then
     answer = take(lock, who, body, ttl)
     answer = answer
-      or step('acquire', lock, who, body, 1073741824, 1073741824, 'exclusive', tonumber(ttl), letter == 'e' and channel)
-  elseif letter == 'r' then
+      or step('acquire', lock, who, body, ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 'exclusive', tonumber(ttl),
+        letter == '${Letter.enqueueAlike}' and channel)
+  elseif letter == '${Letter.release}' then
     local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
     if type(value) == 'string' and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
@@ -106,7 +100,7 @@ while i <= count do
     else
       answer = step('release', lock, who, 0)
     end
-  elseif letter == 'W' then
+  elseif letter == '${Letter.renew}' then
     local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
     if type(value) == 'string' and sub(value, 1, #mine) == mine then
@@ -116,19 +110,19 @@ while i <= count do
       answer = step('renew', lock, who, tonumber(ARGV[i]))
     end
     i = i + 1
-  elseif letter == 'Q' or letter == 'A' then
+  elseif letter == '${Letter.enqueueAny}' or letter == '${Letter.tryTakeAny}' then
     local asked, ttl_ms, mode = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 5]
     if mode == 'exclusive' then answer = take(lock, who, asked, ttl_ms + match(asked, '^(%d+)|')) end
     answer = answer or step('acquire', lock, who, asked, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), mode, ttl_ms,
-      letter == 'Q' and ARGV[i + 2])
+      letter == '${Letter.enqueueAny}' and ARGV[i + 2])
     i = i + 6
   else
-    if letter == 'P' then
+    if letter == '${Letter.look}' then
       answer = step('look', lock, who)
     else
-      if letter == 'R' then
+      if letter == '${Letter.releaseAndKeep}' then
         answer = step('release', lock, who, tonumber(ARGV[i]))
-      elseif letter == 'B' then
+      elseif letter == '${Letter.abandon}' then
         answer = step('abandon', lock, who, ARGV[i])
       else
         answer = step('beat', lock, who, tonumber(ARGV[i]))

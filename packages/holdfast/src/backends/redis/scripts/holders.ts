@@ -101,15 +101,15 @@ export const holders = `
     if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
   end
 
-  function lib.grant(n, who, body, weight, mode, ttl_ms)
+  -- The token is drawn before anything is changed: there may be none.
+  function lib.grant(n, token, who, body, weight, mode, ttl_ms)
     local delay = tonumber(match(body, '^(%d+)|'))
-    local token = draw_token(n.lock)
     if mode == 'exclusive' then
       n.value = 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now
       n.kind, n.who, n.delay, n.left, n.capacity = 'exclusive', who, delay, ttl_ms + delay, LOCK
       n.is_stale = false
       call('SET', n.lock, n.value, 'PX', n.left)
-      return token
+      return
     end
     if n.kind ~= 'several' then
       local generation = sub(who, 1, 22)
@@ -122,7 +122,6 @@ export const holders = `
     n.held = n.held + weight
     call('HSET', n.state, 'hw', n.held, 'h:' .. who, weight .. '|' .. mode .. '|' .. token .. '|' .. nowMs .. '|' .. body)
     lib.hold(n, who, ttl_ms, delay)
-    return token
   end
 
   -- One of several holds for that long from now.

@@ -1,3 +1,4 @@
+import { LOCK_CAPACITY } from '../../../spi.ts'
 import { holders } from './holders.ts'
 import { line } from './line.ts'
 import { steps } from './steps.ts'
@@ -36,7 +37,7 @@ import { steps } from './steps.ts'
 export const library = `
 local function library()
   local lib = {}
-  local LOCK = 1073741824
+  local LOCK = ${LOCK_CAPACITY}
   local HINT_MARGIN_MS = 100
   local POLL_MS = 400
 ${holders}${line}${steps}

@@ -52,10 +52,15 @@ export const line = `
     while n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs) do
       local w = lib.head(n)
       if not w or n.held + w.weight > n.capacity then return end
+      local token, unusable = draw_token(n.lock)
+      if not token then
+        n.unusable = unusable
+        return
+      end
       lib.leave_line(n, w)
       n.first = n.first + 1
       n.moved = true
-      local token = lib.grant(n, w.who, w.body, w.weight, w.mode, w.dead_from - nowMs)
+      lib.grant(n, token, w.who, w.body, w.weight, w.mode, w.dead_from - nowMs)
       call('PUBLISH', w.channel, 'g|' .. sub(w.who, 1, 22) .. '|' .. token .. '|' .. (n.data and '1' .. n.data or '0'))
     end
   end
@@ -95,6 +100,7 @@ export const line = `
 
   -- What a waiter is told: whether it is the first, when something can happen, and whether a foreign client holds.
   function lib.tell(n, w, ...)
+    if n.unusable then return n.unusable end
     local is_head = w.place == n.first
     local due = lib.due(n)
     local foreign = n.kind == 'foreign'

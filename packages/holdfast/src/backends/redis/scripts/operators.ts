@@ -1,5 +1,6 @@
 /** Steps of one name that are not asked for often: its data, and what operators see and do. */
 import { redisScript } from '../../../clients/redis/index.ts'
+import { LOCK_CAPACITY } from '../../../spi.ts'
 import { library } from './library.ts'
 import { prelude } from './prelude.ts'
 
@@ -26,7 +27,7 @@ local n = lib.open(lock)
 local holders, waiters = {}, {}
 if n.kind == 'exclusive' then
   local body, token, seconds, us = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|(%d+)%.(%d+)$')
-  holders[1] = { n.who, '1073741824', 'exclusive', token, seconds * 1000 + floor(us / 1000), lib.left(n) - n.delay, body }
+  holders[1] = { n.who, '${LOCK_CAPACITY}', 'exclusive', token, seconds * 1000 + floor(us / 1000), lib.left(n) - n.delay, body }
 elseif n.kind == 'several' then
   for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do
     local record, ends = lib.record(n, who)
@@ -85,7 +86,7 @@ local n = lib.open(lock)
 local capacity = tonumber(ARGV[2])
 lib.forget_dead_line(n)
 if not n.capacity then return 'not-found' end
-if n.capacity == 1073741824 then return 'lock' end
+if n.capacity == ${LOCK_CAPACITY} then return 'lock' end
 local heaviest = n.held
 for place = n.first, n.tail - 1 do
   local w = lib.waiter_at(n, place)

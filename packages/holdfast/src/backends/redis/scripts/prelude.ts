@@ -24,9 +24,12 @@ local function look_at_clock()
   nowMs = floor(nowUs / 1000)
 end
 
--- The first of those that come after everything that was drawn, and up to which they may be drawn.
+-- The first of those that come after everything that was drawn, and up to which they may be drawn. Nothing if the key
+-- has another type: then it belongs to somebody else.
 local function reserve(key, count, ...)
-  local last = tonumber(call('GET', key) or 0) or 0
+  local mark = redis.pcall('GET', key)
+  if type(mark) == 'table' then return nil end
+  local last = tonumber(mark or 0) or 0
   local first = nowUs
   if last >= first then
     first = last + 1
@@ -36,10 +39,22 @@ local function reserve(key, count, ...)
   return first, first + count - 1
 end
 
+-- Nothing, and the answer that says so, if there can be none.
 local function draw_token(lock)
   if fencing == '0' then return '' end
-  if fencing == '2' then return string.format('%.0f', (reserve(lock .. ':t', 1, 'PX', 86400000))) end
-  if drawn < reserved then drawn = drawn + 1 else drawn, reserved = reserve(KEYS[#KEYS], #KEYS - 1) end
-  return string.format('%.0f', drawn)
+  local token
+  if fencing == '2' then
+    token = reserve(lock .. ':t', 1, 'PX', 86400000)
+    if not token then return nil, 'y:t' end
+  elseif drawn < reserved then
+    token = drawn + 1
+    drawn = token
+  else
+    local last
+    token, last = reserve(KEYS[#KEYS], #KEYS - 1)
+    if not token then return nil, 'y' end
+    drawn, reserved = token, last
+  end
+  return string.format('%.0f', token)
 end
 `

@@ -5,7 +5,7 @@ export const steps = `
     local n = lib.open(lock)
     local token, left = lib.holding(n, who)
     if token then return lib.granted(n, token, left) end
-    if n.is_unusable then return 'y' end
+    if n.is_unusable then return 'y:s' end
     local w = lib.waiter(n, who)
     if w then
       if channel then
@@ -24,8 +24,14 @@ export const steps = `
     lib.settle(n)
     local ahead = lib.head(n)
     if not ahead and (n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs)) and n.held + weight <= capacity then
+      local unusable
+      token, unusable = draw_token(lock)
+      if not token then
+        lib.finish(n)
+        return unusable
+      end
       n.capacity = capacity
-      token = lib.grant(n, who, body, weight, mode, ttl_ms)
+      lib.grant(n, token, who, body, weight, mode, ttl_ms)
       lib.finish(n)
       return lib.granted(n, token, -1)
     end
