@@ -187,9 +187,9 @@ async function openSqlite(url: LockerUrl): Promise<Backend<'fenced'>> {
 }
 
 async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
-  const [{ openRedis }, { clientFromUrl }] = await Promise.all([
+  const [{ openRedis }, { redisClientFromUrl }] = await Promise.all([
     import('./backends/redis/assemble.ts'),
-    import('./backends/redis/from-url.ts'),
+    import('./clients/redis/index.ts'),
   ])
   const { parameters } = url
   const fencing = parameters.get('fencing')
@@ -201,7 +201,7 @@ async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
       waitReplicas: { count: Number(count), timeoutMs: Number(parameters.get('waitTimeoutMs') ?? 1_000) },
     }),
   }
-  const { client, close } = await clientFromUrl(url.scheme, url.location, {
+  const { client, close } = await redisClientFromUrl(url.scheme, url.location, {
     ioredis: () => import('ioredis'),
     redis: () => import('redis'),
   })
@@ -214,11 +214,11 @@ async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
 }
 
 async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
-  const [{ openRedlock }, { nodesFromUrl, optionsFromParameters, parameterNames }, { clientFromUrl }] =
+  const [{ openRedlock }, { nodesFromUrl, optionsFromParameters, parameterNames }, { redisClientFromUrl }] =
     await Promise.all([
       import('./backends/redlock/assemble.ts'),
       import('./backends/redlock/from-url.ts'),
-      import('./backends/redis/from-url.ts'),
+      import('./clients/redis/index.ts'),
     ])
   const options: Omit<RedlockOptions, 'clients'> = {
     ...commonOptions(url, parameterNames),
@@ -227,7 +227,7 @@ async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
   const libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
   const opened = await Promise.all(
     nodesFromUrl(url.location, url.parameters).map(({ scheme, location }) =>
-      clientFromUrl(scheme, location, libraries, { mayBeDown: true }),
+      redisClientFromUrl(scheme, location, libraries, { mayBeDown: true }),
     ),
   )
   const closeClients = async () => void (await Promise.all(opened.map(({ close }) => close())))

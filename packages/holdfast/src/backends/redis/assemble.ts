@@ -64,12 +64,12 @@ const knownOptions = [
   'random',
 ]
 
-/** What only an opener sets. */
-export interface Ownership {
+export interface Surroundings {
+  /** For a client that was made for this backend alone, and ends with it. */
   readonly closeClient?: () => Promise<void>
 }
 
-export function openRedis(options: RedisOptions, ownership: Ownership = {}): RedisBackend<Fencing> {
+export function openRedis(options: RedisOptions, { closeClient }: Surroundings = {}): RedisBackend<Fencing> {
   if (options === undefined)
     throw new InvalidArgumentError('redis options', 'must be an object with a client.')
   checkKnownOptions('redis options', options, knownOptions)
@@ -107,7 +107,7 @@ export function openRedis(options: RedisOptions, ownership: Ownership = {}): Red
     pollMs,
     confirming: waitFor === null ? null : new Confirming(engine, waitFor),
     checkServer: (call) => checkServer(connection, demands, call),
-    closeClient: ownership.closeClient ?? (async () => {}),
+    closeClient: closeClient ?? (async () => {}),
   })
 }
 

@@ -1,17 +1,32 @@
 /** `waitReplicas` on a real primary with a real replica: met, not met, and not met with a waiter behind. */
 import assert from 'node:assert/strict'
 import { startProxy } from 'holdfast-lab/faults'
-import { redisCall, startRedis, wanted } from 'holdfast-lab/servers'
+import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'
 import { Rig, until } from '../../../test/redis/rig.ts'
+import { defaults } from '../../core/defaults.ts'
 import { isHoldfastError } from '../../core/errors.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
 
 const waits = { backend: { waitReplicas: { count: 1, timeoutMs: 500 } } }
+
+/** One that takes part: after the first copy of everything a replica may take a second to ask for what comes next. */
+async function startReplica(
+  primary: Server,
+  through: { host: string; port: number } = primary,
+): Promise<Server> {
+  const replica = await startRedis({ replicaOf: through })
+  await redisCall(primary, 'SET', 'anything', 'to confirm')
+  await until('it has confirmed something', async () =>
+    /^slave0:.*state=online,offset=[1-9]/m.test(String(await redisCall(primary, 'INFO', 'replication'))),
+  )
+  return replica
+}
 
 describe.runIf(wanted('redis'))('waitReplicas', () => {
   test('a grant that a replica has is handed out, and the replica has it', async () => {
     await using primary = await startRedis()
-    await using replica = await startRedis({ replicaOf: primary })
+    await using replica = await startReplica(primary)
     await using rig = new Rig()
     const locker = await rig.locker(primary.url, waits)
     const lease = await locker.acquire('x')
@@ -67,10 +82,46 @@ describe.runIf(wanted('redis'))('waitReplicas', () => {
     assert(waited <= 5, `${waited} waits for 30 grants`)
   })
 
+  test('T16 G6 a connection for WAIT that is cut off unnoticed costs its grant, in bounded time, and no other', async () => {
+    await using primary = await startRedis()
+    await using replica = await startReplica(primary)
+    let seen = 0
+    const label = (bytes: Buffer) => (bytes.includes('WAIT') ? `wait ${++seen}` : '')
+    await using proxy = await startProxy(primary, { label })
+    proxy.blackhole(({ label }) => label === 'wait 1')
+    await using rig = new Rig()
+    const clock = createFakeClock()
+    const locker = await rig.locker(`redis://${proxy.host}:${proxy.port}`, {
+      backend: { ...waits.backend, clock },
+      // Far longer than the wait itself may take: what is tested is the limit of the wait.
+      locker: { ttlMs: 120_000, callTimeoutMs: 30_000 },
+    })
+    const told: unknown[] = []
+    const first = locker.tryAcquire('x')
+    first.catch((error: unknown) => told.push(error))
+    await until('its WAIT is swallowed', () => proxy.swallowedBytes('up') > 0)
+    assert.equal(await redisCall(primary, 'EXISTS', 'holdfast:default:{x}'), 1, 'the primary has granted it')
+    const limitMs = waits.backend.waitReplicas.timeoutMs + defaults.callTimeoutMs
+    await clock.advance(limitMs - 1)
+    assert.equal(told.length, 0)
+    await clock.advance(1)
+    await until('it is told', () => told.length > 0)
+    const [error] = told
+    assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
+    assert.equal(error.outcome, 'not-applied')
+    assert.match(error.message, /the primary granted it, but it could not be confirmed .*; it was undone/)
+    assert.equal(await redisCall(primary, 'EXISTS', 'holdfast:default:{x}'), 0)
+    const next = await locker.tryAcquire('x')
+    assert.equal(next?.state, 'held')
+    assert.equal(seen, 2, 'it was confirmed on another connection')
+    assert.equal(await redisCall(replica, 'EXISTS', 'holdfast:default:{x}'), 1)
+    assert.equal(await next?.release(), 'released')
+  })
+
   test('a waiter’s grant is confirmed too', async () => {
     await using primary = await startRedis()
     await using link = await startProxy(primary)
-    await using replica = await startRedis({ replicaOf: link })
+    await using replica = await startReplica(primary, link)
     await using rig = new Rig()
     const [holder, waiter] = [await rig.locker(primary.url), await rig.locker(primary.url, waits)]
     const lease = await holder.acquire('x')

@@ -3,7 +3,7 @@
  * prefix adds in front, and everything else about it (the same key with a suffix) lies in the same slot.
  */
 
-import { hashTagOf } from '../../clients/redis/index.ts'
+import { escapeBraces, escapeGlob, hashTagOf, unescapeBraces } from '../../clients/redis/index.ts'
 import { limits } from '../../core/defaults.ts'
 import { InvalidArgumentError, quote } from '../../core/errors.ts'
 
@@ -47,7 +47,7 @@ export class Keys {
 
   /** A pattern for SCAN that finds every key of every name that starts so, and some others besides. */
   pattern(clientPrefix: string, namePrefix: string): string {
-    return `${globEscape(`${clientPrefix}${this.#prefix}{${escapeBraces(namePrefix)}`)}*`
+    return `${escapeGlob(`${clientPrefix}${this.#prefix}{${escapeBraces(namePrefix)}`)}*`
   }
 
   /** The name that a key (without the client's prefix) is about; null if it is not ours. */
@@ -81,12 +81,3 @@ const reserved = /:[sht]$|:x:/
 
 /** The mark of the tokens: one for the database, so that all namespaces of an issuer share its order. */
 export const TOKEN_KEY = 'holdfast:token'
-
-const braces = /[%{}]/
-const escapeBraces = (text: string) =>
-  braces.test(text) ? text.replace(/[%{}]/g, (char) => `%${char.charCodeAt(0).toString(16)}`) : text
-
-const unescapeBraces = (text: string) =>
-  text.replace(/%(25|7b|7d)/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)))
-
-const globEscape = (text: string) => text.replace(/[*?[\]\\^-]/g, '\\$&')

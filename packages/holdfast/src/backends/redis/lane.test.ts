@@ -5,8 +5,9 @@ import type { Call } from '../../spi.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import type { Answer } from './answers.ts'
 import { Lane, type Request } from './lane.ts'
+import { Letter } from './scripts/letters.ts'
 
-const request = (key: string): Request => ({ key, letter: 'P', who: 'a|s', args: [] })
+const request = (key: string): Request => ({ key, letter: Letter.look, who: 'a|s', args: [] })
 const call = (signal = new AbortController().signal) => ({ signal })
 
 /** A lane whose calls are answered when the test says so. */
@@ -24,8 +25,11 @@ function stage({ writesOncePerTurn = false } = {}) {
   })
   const add = (request: Request, call: Call) =>
     new Promise<Answer>((answered, failed) => lane.add(request, call, { answered, failed }))
-  return { clock, lane: { add }, calls }
+  return { clock, lane: { add, close: () => lane.close() }, calls }
 }
+
+const isOutcome = (outcome: string) => (error: unknown) =>
+  isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === outcome
 
 describe('requests that leave together', () => {
   test('a single request leaves at once, and those that come meanwhile leave together, each with its own answer', async () => {
@@ -135,8 +139,6 @@ describe('requests that leave together', () => {
 
   test('T16 whoever is called off is answered soon: not applied before it was sent, unknown after', async () => {
     const { clock, lane, calls } = stage()
-    const isOutcome = (outcome: string) => (error: unknown) =>
-      isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === outcome
     await assert.rejects(lane.add(request('1'), call(AbortSignal.abort())), isOutcome('not-applied'))
     const controller = new AbortController()
     const waiting = lane.add(request('2'), call(controller.signal))
@@ -144,5 +146,25 @@ describe('requests that leave together', () => {
     controller.abort()
     await assert.rejects(waiting, isOutcome('unknown'))
     calls[0]?.answer()
+  })
+
+  test('G11 closing answers everybody at once, also whoever comes later: unknown if it was sent, otherwise not applied', async () => {
+    const { clock, lane, calls } = stage()
+    const sent = lane.add(request('1'), call())
+    await clock.settle()
+    const waiting = lane.add(request('2'), call())
+    const told = Promise.all([
+      assert.rejects(sent, isOutcome('unknown')),
+      assert.rejects(waiting, isOutcome('not-applied')),
+    ])
+    lane.close()
+    await told
+    let later: unknown
+    lane.add(request('3'), call()).catch((error: unknown) => {
+      later = error
+    })
+    await clock.settle()
+    assert(isOutcome('not-applied')(later), 'it is told without anything having to happen')
+    assert.equal(calls.length, 1, 'nothing is sent any more')
   })
 })

@@ -7,6 +7,8 @@ import {
   evictionConcern,
   ifPermitted,
   isDenied,
+  isOlder,
+  OLDEST_REDIS,
   type RedisConnection,
   type RedisNode,
 } from '../../clients/redis/index.ts'
@@ -14,8 +16,6 @@ import { UnsupportedError } from '../../core/errors.ts'
 import { emit, hasListeners } from '../../core/events.ts'
 import type { Call } from '../../spi.ts'
 
-/** Scripts, `SET … PX` and `EXISTS` of several keys are older; 6.2 is the oldest that anybody still maintains. */
-const OLDEST = [6, 2] as const
 /** `WAITAOF` came with it. */
 const OLDEST_WITH_WAITAOF = [7, 2] as const
 
@@ -51,18 +51,13 @@ async function checkNode(node: RedisNode, demands: ServerDemands, call: Call): P
 /** Why a server with this INFO cannot be used; null if it can. */
 export function refusalOf(info: string, { waitsForAof }: Pick<ServerDemands, 'waitsForAof'>): string | null {
   const version = /^redis_version:(\S+)/m.exec(info)?.[1] ?? ''
-  if (isOlder(version, OLDEST)) return `runs Redis ${version}; ${OLDEST.join('.')} or newer is needed.`
+  if (isOlder(version, OLDEST_REDIS))
+    return `runs Redis ${version}; ${OLDEST_REDIS.join('.')} or newer is needed.`
   if (waitsForAof && isOlder(version, OLDEST_WITH_WAITAOF))
     return `runs Redis ${version}, which has no WAITAOF; waitAof needs ${OLDEST_WITH_WAITAOF.join('.')} or newer.`
   if (/^role:slave/m.test(info))
     return 'is a replica, which can neither grant nor renew. Connect to the primary, or through Sentinel.'
   return null
-}
-
-function isOlder(version: string, [major, minor]: readonly [number, number]): boolean {
-  const [, itsMajor, itsMinor] = /^(\d+)\.(\d+)/.exec(version) ?? []
-  if (itsMajor === undefined) return false
-  return Number(itsMajor) < major || (Number(itsMajor) === major && Number(itsMinor) < minor)
 }
 
 /** What was denied is told as what it means for locks. */

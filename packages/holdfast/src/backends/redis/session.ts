@@ -184,7 +184,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       const answer = answers[index]
       const isWaiting = index >= claims.held.length
       if (answer?.kind === 'failed' && !isOfAnotherType(answer.message)) {
-        const failure = new BackendUnavailableError('redis', answer.message, 'unknown')
+        const failure = new BackendUnavailableError('redis', answer.message.replace(/\.$/, ''), 'unknown')
         if (!isWaiting) throw failure
         this.#heartbeatFailed(claim, since, failure)
       } else if (answer?.kind === 'lost' || answer?.kind === 'failed') {

@@ -13,7 +13,7 @@ import { WaitingRoom } from './waiting-room.ts'
 const told: Told = { isFirst: false, dueMs: 60_000, isForeign: false }
 const waiting: Answer = { kind: 'waiting', told }
 
-function stage() {
+function stage(answerTo: () => Answer = () => ({ kind: 'granted', token: 9n })) {
   const clock = createFakeClock()
   const looked: string[] = []
   const room = new WaitingRoom({
@@ -22,7 +22,7 @@ function stage() {
     pollMs: 200,
     look: async (requests) => {
       for (const { who } of requests) looked.push(who)
-      return requests.map((): Answer => ({ kind: 'granted', token: 9n }))
+      return requests.map(answerTo)
     },
   })
   const host: PlaceHost<'fenced'> = {
@@ -118,5 +118,19 @@ describe('who waits on redis', () => {
     second.place.answered(waiting)
     await clock.advance(10)
     assert.deepEqual([await first.token(), await second.token()], [5n, 9n])
+  })
+
+  test('G11 a look that fails is not taken for a lost place: it is made again soon', async () => {
+    const failed: Answer = { kind: 'failed', message: 'OOM command not allowed' }
+    const answers: Answer[] = [failed, failed, { kind: 'granted', token: 9n }]
+    const { clock, room, ask, looked } = stage(() => answers.shift() ?? failed)
+    const { place, turn, token } = ask(newAttempt())
+    turn.promise.catch(() => {})
+    place.answered({ kind: 'waiting', told: { isFirst: true, dueMs: 0, isForeign: false } })
+    await clock.advance(10)
+    assert.deepEqual([looked.length, room.size], [1, 1])
+    await clock.advance(2_000)
+    assert.equal(await token(), 9n)
+    assert.equal(looked.length, 3)
   })
 })

@@ -1,5 +1,5 @@
 /** The SPI over several servers that know nothing of each other. */
-import type { RedisReply } from '../../clients/redis/index.ts'
+import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
 import { prolongedSince } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
@@ -27,8 +27,6 @@ interface Opened {
   readonly version: string
   readonly ttlMs: number
 }
-
-const OLDEST_SERVER = [6, 2] as const
 
 export class RedlockBackend implements Backend<'unfenced'> {
   readonly info: BackendInfo<'unfenced'>
@@ -160,10 +158,8 @@ function assertUsable({ node, runId, version }: Opened): void {
       `redlock: ${node.label} does not let this user ask INFO, so neither a restart nor a server with two addresses ` +
         'would be noticed. Allow it: ACL SETUSER … +info.',
     )
-  const [major = 0, minor = 0] = version.split('.').map(Number)
-  const [oldestMajor, oldestMinor] = OLDEST_SERVER
-  if (major < oldestMajor || (major === oldestMajor && minor < oldestMinor))
+  if (isOlder(version, OLDEST_REDIS))
     throw new UnsupportedError(
-      `redlock: ${node.label} runs Redis ${version}; ${OLDEST_SERVER.join('.')} or newer is needed.`,
+      `redlock: ${node.label} runs Redis ${version}; ${OLDEST_REDIS.join('.')} or newer is needed.`,
     )
 }

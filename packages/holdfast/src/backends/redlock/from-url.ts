@@ -1,4 +1,5 @@
 /** What `redlock://…` says: which nodes, and which options. */
+import { partsOfLocation } from '../../clients/redis/index.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
 import { checkInteger, checkOneOf } from '../../core/options.ts'
 import type { RedlockOptions } from './assemble.ts'
@@ -24,15 +25,16 @@ export interface NodeUrl {
  * With `tls=true` the nodes are spoken to like `rediss:`.
  */
 export function nodesFromUrl(location: string, parameters: ReadonlyMap<string, string>): readonly NodeUrl[] {
-  const [, credentials = '', hosts, database = ''] = /^\/\/([^@/]*@)?([^@/]+)(\/\d*)?$/.exec(location) ?? []
+  const parts = partsOfLocation(location)
   // Not shown: it may hold a password.
-  if (hosts === undefined)
+  if (parts === null)
     throw new InvalidArgumentError(
       'url',
       'must be redlock://a:6379,b:6379,c:6379, with user:password@ in front and /database behind if all nodes have the same.',
     )
   const scheme = flag('tls', parameters) ? 'rediss' : 'redis'
-  return hosts.split(',').map((host) => {
+  const { credentials, hosts, database } = parts
+  return hosts.map((host) => {
     if (host === '') throw new InvalidArgumentError('url', 'has an empty node between two commas.')
     return { scheme, location: `//${credentials}${host}${database}` }
   })

@@ -1,16 +1,6 @@
 /** The names of keys and the text of locks: version 1 of what is stored. */
+import { escapeBraces, escapeGlob, unescapeBraces } from '../../clients/redis/index.ts'
 import { publicIdOf } from '../../core/ids.ts'
-
-const special = /[%{}]/
-
-/** Braces would be read as a hash tag by a Cluster, and the escape must be told from a name that contains it. */
-function escaped(text: string): string {
-  return !special.test(text) ? text : text.replace(/[%{}]/g, (char) => `%${char.charCodeAt(0).toString(16)}`)
-}
-
-function unescaped(text: string): string {
-  return text.replace(/%(25|7b|7d)/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)))
-}
 
 /** Which process has answered on a node; one key for all namespaces. */
 export const bootKey = 'holdfast:redlock:node'
@@ -20,7 +10,7 @@ export class Layout {
   readonly #keyOf: ((name: string) => string) | undefined
 
   constructor(namespace: string, keyOf?: (name: string) => string) {
-    this.#prefix = `holdfast:${escaped(namespace)}:`
+    this.#prefix = `holdfast:${escapeBraces(namespace)}:`
     this.#keyOf = keyOf
   }
 
@@ -30,13 +20,13 @@ export class Layout {
   }
 
   lock(name: string): string {
-    return this.#keyOf?.(name) ?? `${this.#prefix}{${escaped(name)}}`
+    return this.#keyOf?.(name) ?? `${this.#prefix}{${escapeBraces(name)}}`
   }
 
   /** The other way round, for locks that do not say their name. */
   nameOf(key: string): string | null {
     const start = `${this.#prefix}{`
-    return key.startsWith(start) && key.endsWith('}') ? unescaped(key.slice(start.length, -1)) : null
+    return key.startsWith(start) && key.endsWith('}') ? unescapeBraces(key.slice(start.length, -1)) : null
   }
 
   session(id: string): string {
@@ -45,8 +35,7 @@ export class Layout {
 
   /** For SCAN: the locks whose names start with `prefix`. What it finds is looked at once more by its content. */
   pattern(keyPrefix: string, prefix: string): string {
-    const literal = `${keyPrefix}${this.#prefix}{${escaped(prefix)}`
-    return `${literal.replace(/[\\*?[\]]/g, '\\$&')}*`
+    return `${escapeGlob(`${keyPrefix}${this.#prefix}{${escapeBraces(prefix)}`)}*`
   }
 }
 

@@ -143,10 +143,12 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
     const holding = this.#held.get(claim.attempt)?.nodes
     // A node that owes an answer, or is not connected, is told as well if it may have the lock: then it lets go of it
-    // when it is back, and does not keep it from others until the TTL is over.
-    const poll = this.#ensemble.poll(async (node) =>
-      !node.isAnswering && holding?.has(node) ? node.tell(item) : (await node.ask(item)).reply,
-    )
+    // when it is back, and does not keep it from others until the TTL is over. If it cannot have it, nothing is sent: its
+    // client would keep one command for each lock that the others grant while it is away.
+    const poll = this.#ensemble.poll(async (node) => {
+      if (node.isAnswering || holding === undefined) return (await node.ask(item)).reply
+      return holding.has(node) ? node.tell(item) : 'not-held'
+    })
     const released = () => poll.count((reply) => reply === 'released')
     const notHeld = () => poll.count((reply) => reply === 'not-held')
     await poll.until(() => released() >= quorum || notHeld() > nodes.length - quorum, call)

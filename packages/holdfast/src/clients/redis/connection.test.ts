@@ -11,7 +11,9 @@ import {
 } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { type ClientLibrary, libraries, type OpenedClient } from '../../../test/redis/clients.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
 import { RedisConnection } from './connection.ts'
 import { redisScript } from './script.ts'
 import { slotOf } from './slots.ts'
@@ -28,8 +30,12 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
     await Promise.all([server?.stop(), cluster?.stop()])
   })
 
-  async function using(opened: OpenedClient, work: (connection: RedisConnection) => Promise<void>) {
-    const connection = new RedisConnection(opened.client, { backend: 'redis' })
+  async function using(
+    opened: OpenedClient,
+    work: (connection: RedisConnection) => Promise<void>,
+    clock: Clock = systemClock,
+  ) {
+    const connection = new RedisConnection(opened.client, { backend: 'redis', clock })
     try {
       await work(connection)
     } finally {
@@ -78,6 +84,56 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
         await redisCall(server, 'PUBLISH', 'news', 'two')
         await until(() => heard.length === 2)
         assert.deepEqual(heard, ['one', 'two'])
+      })
+    })
+
+    test('a server that accepts the connection for messages and says nothing is not waited for without an end', async () => {
+      let connections = 0
+      await using proxy = await startProxy(server, { label: () => String(++connections) })
+      const opened = await library.open(`redis://${proxy.host}:${proxy.port}`)
+      const clock = createFakeClock()
+      const work = async (connection: RedisConnection) => {
+        await connection.run(remember, ['a'], ['1'])
+        let resumed = 0
+        await connection.subscribe(
+          'news',
+          () => {},
+          () => resumed++,
+        )
+        assert.equal(connections, 2)
+        proxy.hold('down', ({ label }) => label === '3')
+        proxy.reset(({ label }) => label === '2')
+        await until(async () => {
+          await clock.advance(10)
+          return connections === 3
+        })
+        assert.equal(resumed, 0)
+        await clock.advance(10_000)
+        await until(async () => {
+          await clock.advance(10)
+          return resumed === 1
+        })
+        assert.equal(connections, 4)
+      }
+      await using(opened, work, clock)
+    })
+
+    test('G11 a connection of our own that is called off in its handshake is not opened', async () => {
+      let connections = 0
+      await using proxy = await startProxy(server, { label: () => String(++connections) })
+      const opened = await library.open(`redis://${proxy.host}:${proxy.port}`)
+      await using(opened, async (connection) => {
+        await connection.run(remember, ['a'], ['1'])
+        proxy.hold('down', ({ label }) => label === '2')
+        const controller = new AbortController()
+        const opening = connection.dedicated('a', controller.signal)
+        opening.catch(() => {})
+        await until(() => connections === 2)
+        controller.abort(new Error('enough'))
+        await assert.rejects(opening, (error) => isUnavailable(error, 'unknown'))
+        // It would go on with its handshake.
+        proxy.heal()
+        await until(() => proxy.connections === 1)
       })
     })
 
@@ -178,8 +234,8 @@ function isUnavailable(error: unknown, outcome: 'unknown' | 'not-applied'): erro
   return isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === outcome
 }
 
-async function until(holds: () => boolean): Promise<void> {
-  for (let turns = 0; !holds(); turns++) {
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  for (let turns = 0; !(await holds()); turns++) {
     assert(turns < 1_000, 'not within 10 s')
     await new Promise((resolve) => setTimeout(resolve, 10))
   }

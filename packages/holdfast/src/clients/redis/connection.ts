@@ -45,7 +45,8 @@ export class RedisConnection {
   readonly #backend: string
   readonly #subscriber: Subscriber
   readonly #dedicated = new Set<RawConnection>()
-  #isClosed = false
+  /** Whatever is being opened when it aborts is not opened. */
+  readonly #ending = new AbortController()
 
   constructor(client: RedisClient, options: RedisConnectionOptions) {
     const { backend, clock = systemClock, random = systemRandom } = options
@@ -54,7 +55,7 @@ export class RedisConnection {
     this.topology = this.#raw.topology
     this.address = this.#raw.address
     this.keyPrefix = this.#raw.keyPrefix
-    this.#subscriber = new Subscriber(() => this.#raw.subscriber(), clock, random)
+    this.#subscriber = new Subscriber((stop) => this.#raw.subscriber(stop), clock, random)
   }
 
   get writesOncePerTurn(): boolean {
@@ -93,12 +94,12 @@ export class RedisConnection {
 
   /** A connection of our own to the primary that has this key: for commands that block, such as WAIT. */
   async dedicated(key: string, signal?: AbortSignal): Promise<DedicatedConnection> {
-    const connection = await this.#guarded('connecting', signal, () => this.#raw.dedicated(key))
-    if (this.#isClosed) {
-      connection.close()
-      throw new ClosedError(`The ${this.#backend} backend`)
-    }
-    this.#dedicated.add(connection)
+    const stop = AbortSignal.any([this.#ending.signal, ...(signal === undefined ? [] : [signal])])
+    const connection = await this.#guarded('connecting', stop, async () => {
+      const own = await this.#raw.dedicated(key, stop)
+      this.#dedicated.add(own)
+      return own
+    })
     const close = () => {
       this.#dedicated.delete(connection)
       connection.close()
@@ -123,7 +124,7 @@ export class RedisConnection {
 
   /** Ends what we opened; the user's client stays as it is. */
   close(): void {
-    this.#isClosed = true
+    this.#ending.abort(new ClosedError(`The ${this.#backend} backend`))
     this.#subscriber.close()
     for (const connection of this.#dedicated) connection.close()
     this.#dedicated.clear()
@@ -154,7 +155,7 @@ export class RedisConnection {
 
   /** Why nothing can be sent now. */
   #refusal(what: string, signal: AbortSignal | undefined): Error | undefined {
-    if (this.#isClosed) return new ClosedError(`The ${this.#backend} backend`)
+    if (this.#ending.signal.aborted) return new ClosedError(`The ${this.#backend} backend`)
     if (signal?.aborted) return calledOff(this.#backend, what, 'not-applied', signal)
     if (this.#raw.isUsable) return undefined
     return new BackendUnavailableError(

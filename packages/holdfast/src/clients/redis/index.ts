@@ -7,9 +7,17 @@ export {
 } from './connection.ts'
 export { evictionConcern, evictionWarning, ifPermitted, isDenied } from './eviction.ts'
 export { redisFailure, serverCodeOf } from './failures.ts'
+export {
+  type OpenedRedisClient,
+  partsOfLocation,
+  type RedisLibraries,
+  redisClientFromUrl,
+} from './from-url.ts'
+export { escapeBraces, escapeGlob, unescapeBraces } from './key-text.ts'
 export { UNKNOWN_GROUP } from './node-redis.ts'
 export type { RedisReply, RedisTopology } from './raw.ts'
 export { type Readiness, readinessOf } from './readiness.ts'
 export { type RedisScript, redisScript } from './script.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'
+export { isOlder, OLDEST_REDIS } from './versions.ts'

@@ -1,5 +1,6 @@
 /** ioredis 5 and 6: `Redis` (one server, or through Sentinel) and `Cluster`. */
 import type { IoRedisClient } from './client.ts'
+import { opened } from './opening.ts'
 import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
 import { slotOf } from './slots.ts'
 
@@ -71,12 +72,12 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
       const nodes = cluster === null ? [redis as IoRedis] : await clusterNodes(cluster)
       return nodes.map(nodeOf)
     },
-    dedicated: async (key) => connected((await template(key)).duplicate(ownOptions)),
-    subscriber: async () => {
+    dedicated: async (key, stop) => connected((await template(key)).duplicate(ownOptions), stop),
+    subscriber: async (stop) => {
       const nodes = cluster === null ? [] : await clusterNodes(cluster)
       // Any node of a Cluster passes all messages on; not everybody should ask the same one.
       const any = nodes[Math.trunc(nodes.length * spread(nodes.length))] ?? (await template(null))
-      return subscriberOn(any.duplicate(ownOptions))
+      return subscriberOn(any.duplicate(ownOptions), stop)
     },
   }
 }
@@ -133,15 +134,15 @@ function nodeOf(redis: IoRedis): RawNode {
   }
 }
 
-async function connected(own: IoRedis): Promise<RawConnection> {
-  await open(own)
+async function connected(own: IoRedis, stop: AbortSignal): Promise<RawConnection> {
+  await open(own, stop)
   return { ...nodeOf(own), close: () => own.disconnect() }
 }
 
-async function subscriberOn(own: IoRedis): Promise<RawSubscriber> {
+async function subscriberOn(own: IoRedis, stop: AbortSignal): Promise<RawSubscriber> {
   const listeners = new Map<string, (message: string) => void>()
   own.on('message', (channel: string, message: string) => listeners.get(channel)?.(message))
-  await open(own)
+  await open(own, stop)
   return {
     async subscribe(channel, listener) {
       listeners.set(channel, listener)
@@ -159,15 +160,14 @@ async function subscriberOn(own: IoRedis): Promise<RawSubscriber> {
   }
 }
 
-async function open(own: IoRedis): Promise<void> {
+async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
   // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
   own.on('error', () => {})
-  try {
-    await own.connect()
-    // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
-    own.stream?.unref?.()
-  } catch (error) {
-    own.disconnect()
-    throw error
-  }
+  await opened(
+    stop,
+    () => own.connect(),
+    () => own.disconnect(),
+  )
+  // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
+  own.stream?.unref?.()
 }

@@ -1,5 +1,6 @@
 /** node-redis 5 and 6: what `createClient`, `createCluster` and `createSentinel` return. */
 import type { NodeRedisClient } from './client.ts'
+import { opened } from './opening.ts'
 import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
 import { slotOf } from './slots.ts'
 
@@ -84,8 +85,8 @@ function adaptSingle(client: Single): RawRedis {
     evaluate: (command, script, keys, args) =>
       plain.sendCommand(evaluation(command, script, keyPrefix, keys, args)),
     primaries: async () => [nodeOf(client)],
-    dedicated: async () => connected(copyOf(client)),
-    subscriber: async () => subscriberOn(copyOf(client)),
+    dedicated: async (_key, stop) => connected(copyOf(client), stop),
+    subscriber: async (stop) => subscriberOn(copyOf(client), stop),
   }
 }
 
@@ -115,13 +116,17 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
       ),
     primaries: () =>
       Promise.all(cluster.masters.map(async (node) => nodeOf(await nodeClient(node), node.address))),
-    dedicated: async (key) =>
+    dedicated: async (key, stop) =>
       connected(
         copyOf(await nodeClient(cluster.slots[slotOf(keyPrefix + key)]?.master ?? cluster.masters[0])),
+        stop,
       ),
     // Any node of a Cluster passes all messages on; after the loss of one, the next is tried.
-    subscriber: async () =>
-      subscriberOn(copyOf(await nodeClient(cluster.masters[turn++ % Math.max(1, cluster.masters.length)]))),
+    subscriber: async (stop) =>
+      subscriberOn(
+        copyOf(await nodeClient(cluster.masters[turn++ % Math.max(1, cluster.masters.length)])),
+        stop,
+      ),
   }
 }
 
@@ -150,18 +155,26 @@ function adaptSentinel(sentinel: Sentinel): RawRedis {
     evaluate: (command, script, keys, args) =>
       plain.sendCommand(false, evaluation(command, script, keyPrefix, keys, args)),
     primaries: async () => [{ label: 'the primary', send: (args) => plain.sendCommand(false, args) }],
-    async dedicated() {
+    async dedicated(_key, stop) {
       const lease = await sentinel.acquire()
+      if (stop.aborted) {
+        lease.release()
+        throw stop.reason
+      }
       return {
         label: 'the primary',
         send: (args) => lease.sendCommand(false, args),
         close: () => void lease.release(),
       }
     },
-    async subscriber() {
+    async subscriber(stop) {
       const own = sentinel.duplicate({})
       own.on('error', () => {})
-      await own.connect()
+      await opened(
+        stop,
+        () => own.connect(),
+        () => void own.destroy(),
+      )
       return {
         subscribe: async (channel, listener) =>
           void (await own.subscribe(channel, (message) => listener(message))),
@@ -207,13 +220,13 @@ function nodeOf(client: Single, label?: string): RawNode {
   }
 }
 
-async function connected(own: Single): Promise<RawConnection> {
-  await open(own)
+async function connected(own: Single, stop: AbortSignal): Promise<RawConnection> {
+  await open(own, stop)
   return { ...nodeOf(own), close: () => own.destroy() }
 }
 
-async function subscriberOn(own: Single): Promise<RawSubscriber> {
-  await open(own)
+async function subscriberOn(own: Single, stop: AbortSignal): Promise<RawSubscriber> {
+  await open(own, stop)
   let isLost = false
   let onLost = () => {}
   const lose = () => {
@@ -234,15 +247,14 @@ async function subscriberOn(own: Single): Promise<RawSubscriber> {
   }
 }
 
-async function open(own: Single): Promise<void> {
-  try {
-    await own.connect()
-    // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
-    own.unref()
-  } catch (error) {
-    destroy(own)
-    throw error
-  }
+async function open(own: Single, stop: AbortSignal): Promise<void> {
+  await opened(
+    stop,
+    () => own.connect(),
+    () => destroy(own),
+  )
+  // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
+  own.unref()
 }
 
 function destroy(own: Single): void {

@@ -47,7 +47,7 @@ export interface RawRedis {
   ): Promise<unknown>
   /** All primaries: one, or those of the Cluster. */
   primaries(): Promise<readonly RawNode[]>
-  /** A connection to the primary that has this key (given without the prefix). */
-  dedicated(key: string): Promise<RawConnection>
-  subscriber(): Promise<RawSubscriber>
+  /** A connection to the primary that has this key (given without the prefix). If `stop` aborts before, there is none. */
+  dedicated(key: string, stop: AbortSignal): Promise<RawConnection>
+  subscriber(stop: AbortSignal): Promise<RawSubscriber>
 }

@@ -3,11 +3,12 @@
  *
  *   closed ──first subscribe──▶ open                      [#connect]
  *   open ──connection lost──▶ coming back ──▶ open        [#comeBack]   tells every listener: messages may be missing
- *   any ──close──▶ ended
+ *   any ──close──▶ ended                                               also a connection that is in its handshake
  *
  * What may go wrong between two steps: the connection is lost before or after a SUBSCRIBE is confirmed (everything is
  * subscribed anew on the next connection, and everybody is told); a message comes for a channel that has been left
- * (nobody is asked); it is lost silently (nobody notices here: keep-alives must bring what matters).
+ * (nobody is asked); it is lost silently (nobody notices here: keep-alives must bring what matters); the server accepts
+ * the connection and says nothing (it is given up after a while, and the next one is tried).
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Random } from '../../core/ids.ts'
@@ -25,18 +26,20 @@ interface Listening {
 
 const FIRST_PAUSE_MS = 20
 const LONGEST_PAUSE_MS = 2_000
+/** For a connection and its handshake. */
+const LONGEST_OPENING_MS = 10_000
 
 export class Subscriber {
-  readonly #open: () => Promise<RawSubscriber>
+  readonly #open: (stop: AbortSignal) => Promise<RawSubscriber>
   readonly #clock: Clock
   readonly #random: Random
   readonly #listening = new Map<string, Listening>()
   #connection: RawSubscriber | undefined
   #connecting: Promise<RawSubscriber> | undefined
   #pause: Timer | undefined
-  #isClosed = false
+  readonly #ending = new AbortController()
 
-  constructor(open: () => Promise<RawSubscriber>, clock: Clock, random: Random) {
+  constructor(open: (stop: AbortSignal) => Promise<RawSubscriber>, clock: Clock, random: Random) {
     this.#open = open
     this.#clock = clock
     this.#random = random
@@ -66,7 +69,7 @@ export class Subscriber {
   }
 
   close(): void {
-    this.#isClosed = true
+    this.#ending.abort(new Error('the subscriber is closed'))
     this.#listening.clear()
     this.#pause?.cancel()
     this.#connection?.close()
@@ -74,7 +77,7 @@ export class Subscriber {
   }
 
   #connected(): Promise<RawSubscriber> {
-    if (this.#isClosed) return Promise.reject(new Error('the subscriber is closed'))
+    if (this.#ending.signal.aborted) return Promise.reject(this.#ending.signal.reason)
     if (this.#connection !== undefined) return Promise.resolve(this.#connection)
     this.#connecting ??= this.#connect().finally(() => {
       this.#connecting = undefined
@@ -83,10 +86,15 @@ export class Subscriber {
   }
 
   async #connect(): Promise<RawSubscriber> {
-    const connection = await this.#open()
-    if (this.#isClosed) {
+    const limit = new AbortController()
+    const timer = this.#clock.setTimer(LONGEST_OPENING_MS, () =>
+      limit.abort(new Error(`no connection within ${LONGEST_OPENING_MS} ms`)),
+    )
+    const opening = this.#open(AbortSignal.any([this.#ending.signal, limit.signal]))
+    const connection = await opening.finally(() => timer.cancel())
+    if (this.#ending.signal.aborted) {
       connection.close()
-      throw new Error('the subscriber is closed')
+      throw this.#ending.signal.reason
     }
     this.#connection = connection
     connection.onLost(() => {
@@ -99,7 +107,7 @@ export class Subscriber {
   }
 
   #comeBack(tries: number): void {
-    if (this.#isClosed || this.#listening.size === 0) return
+    if (this.#ending.signal.aborted || this.#listening.size === 0) return
     const ms = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** tries) * (0.5 + this.#random.fraction())
     this.#pause = this.#clock.setTimer(ms, () => {
       this.#resume().catch(() => {

@@ -53,7 +53,14 @@ export const steps = `
     return told
   end
 
+  -- A server whose memory is full lets a script go on once it has written. Giving up must be possible then as well, so a
+  -- write comes first that is never refused, and that does nothing: there is no such field.
+  function lib.write_also_when_full(lock)
+    redis.pcall('HDEL', lock .. ':s', '-')
+  end
+
   function lib.release(lock, who, keep_ms)
+    lib.write_also_when_full(lock)
     local n = lib.open(lock)
     local released = lib.let_go(n, who, keep_ms)
     lib.settle(n)
@@ -62,6 +69,7 @@ export const steps = `
   end
 
   function lib.abandon(lock, who, mark_ms)
+    lib.write_also_when_full(lock)
     call('SET', lock .. ':x:' .. who, 'abandoned', 'PX', mark_ms)
     local n = lib.open(lock)
     if not lib.let_go(n, who, 0) then

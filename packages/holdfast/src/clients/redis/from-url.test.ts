@@ -1,5 +1,6 @@
 /** `redis://`: which client is made of it, and what is said when it cannot be. */
 import assert from 'node:assert/strict'
+import { startProxy } from 'holdfast-lab/faults'
 import {
   type Cluster,
   redisCall,
@@ -9,13 +10,15 @@ import {
   wanted,
 } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
+import { until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { openLocker } from '../../open.ts'
-import { clientFromUrl, type Libraries } from './from-url.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import { type RedisLibraries, redisClientFromUrl } from './from-url.ts'
 
 const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))
-const both: Libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
-const onlyNodeRedis: Libraries = { ...both, ioredis: missing }
+const both: RedisLibraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
+const onlyNodeRedis: RedisLibraries = { ...both, ioredis: missing }
 
 describe.runIf(wanted('redis'))('redis from a URL', () => {
   let server: Server
@@ -47,7 +50,7 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
     const [, location = ''] =
       cluster.url.split(':').length > 1 ? ['', cluster.url.slice('redis:'.length)] : []
     for (const libraries of [both, onlyNodeRedis]) {
-      const { client, close } = await clientFromUrl('redis', location, libraries)
+      const { client, close } = await redisClientFromUrl('redis', location, libraries)
       assert('slots' in client)
       await close()
     }
@@ -59,11 +62,11 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
 
   test('without ioredis it is node-redis, and without both it is said what to install', async () => {
     const location = server.url.slice('redis:'.length)
-    const { client, close } = await clientFromUrl('redis', location, onlyNodeRedis)
+    const { client, close } = await redisClientFromUrl('redis', location, onlyNodeRedis)
     assert('evalSha' in client)
     await close()
     await assert.rejects(
-      clientFromUrl('redis', location, { ioredis: missing, redis: missing }),
+      redisClientFromUrl('redis', location, { ioredis: missing, redis: missing }),
       (error) => isHoldfastError(error, 'UNSUPPORTED') && /npm install ioredis/.test(error.message),
     )
   })
@@ -89,7 +92,7 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
       await assert.rejects(openLocker(url), isInvalid, url)
     for (const libraries of [both, onlyNodeRedis])
       await assert.rejects(
-        clientFromUrl('redis', '//127.0.0.1:1', libraries),
+        redisClientFromUrl('redis', '//127.0.0.1:1', libraries),
         (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied',
       )
   })
@@ -98,7 +101,7 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
     const location = `${server.url.slice('redis:'.length)}/99`
     for (const libraries of [both, onlyNodeRedis])
       await assert.rejects(
-        clientFromUrl('redis', location, libraries),
+        redisClientFromUrl('redis', location, libraries),
         (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && /out of range/.test(error.message),
       )
   })
@@ -106,8 +109,30 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
   test('independent servers are not a Cluster, and it is said what they are', async () => {
     const { host, port } = server
     await assert.rejects(
-      clientFromUrl('redis', `//${host}:${port},${host}:${port}`, both),
+      redisClientFromUrl('redis', `//${host}:${port},${host}:${port}`, both),
       (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && /redlock:\/\//.test(error.message),
     )
+  })
+
+  test('G11 a server that accepts the connection and says nothing is given up after a while, and nothing stays connected', async () => {
+    for (const libraries of [both, onlyNodeRedis])
+      for (const nodes of [1, 2]) {
+        await using proxy = await startProxy(server)
+        proxy.hold('down')
+        const clock = createFakeClock()
+        let told: unknown
+        const hosts = Array.from({ length: nodes }, () => `${proxy.host}:${proxy.port}`)
+        redisClientFromUrl('redis', `//${hosts}`, libraries, { clock }).catch((error: unknown) => {
+          told = error
+        })
+        await until('it is connecting', () => proxy.connections > 0)
+        await clock.advance(10_000)
+        await until('it is told', () => told !== undefined)
+        assert(isHoldfastError(told, 'BACKEND_UNAVAILABLE'))
+        assert.equal(told.outcome, 'not-applied')
+        // It would go on with every connection that is still there.
+        proxy.heal()
+        await until('nothing is connected', () => proxy.connections === 0)
+      }
   })
 })

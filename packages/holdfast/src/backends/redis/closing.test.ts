@@ -1,0 +1,76 @@
+/** A locker that was opened from a URL ends in bounded time, and leaves nothing behind that keeps the process alive. */
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
+import { type Server, startRedis, wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { until } from '../../../test/redis/rig.ts'
+import { startProgram } from '../../../test/start-program.ts'
+
+const program = join(import.meta.dirname, '../../../test/redis/closing.ts')
+
+describe.runIf(wanted('redis'))('closing a locker from a URL', () => {
+  let server: Server
+  beforeAll(async () => {
+    server = await startRedis()
+  })
+  afterAll(() => server?.stop())
+
+  async function start({ host, port }: FaultyProxy, ...given: readonly string[]) {
+    const { process, ended, printed } = startProgram(program, `redis://${host}:${port}`, ...given)
+    await printed('open')
+    const use = () => process.kill('SIGUSR2')
+    const close = async () => {
+      process.kill('SIGTERM')
+      await printed('closed')
+      const { code, errors } = await ended
+      assert.equal(code, 0, errors)
+    }
+    return { use, close }
+  }
+
+  /** A proxy that knows its connections by their numbers, the first of which is the client's own. */
+  async function startCountingProxy() {
+    let connections = 0
+    return startProxy(server, { label: () => String(++connections) })
+  }
+
+  for (const library of ['ioredis', 'redis']) {
+    test(`while a server is silent that was connected: ${library}`, async () => {
+      await using proxy = await startProxy(server)
+      const { use, close } = await start(proxy, library)
+      proxy.blackhole()
+      use()
+      await until('what it asks is swallowed', () => proxy.swallowedBytes('up') > 0)
+      await close()
+    })
+
+    test(`while it reconnects in vain: ${library}`, async () => {
+      await using proxy = await startProxy(server)
+      const { use, close } = await start(proxy, library)
+      proxy.hold('down')
+      proxy.reset()
+      use()
+      await until('it connects again', () => proxy.connections > 0)
+      await close()
+    })
+
+    test(`while its connection for messages is in its handshake: ${library}`, async () => {
+      await using proxy = await startCountingProxy()
+      const { use, close } = await start(proxy, library)
+      proxy.drop('down', ({ label }) => Number(label) > 1)
+      use()
+      await until('the answer to its handshake is swallowed', () => proxy.swallowedBytes('down') > 0)
+      await close()
+    })
+
+    test(`while its connection for WAIT is in its handshake: ${library}`, async () => {
+      await using proxy = await startCountingProxy()
+      const { use, close } = await start(proxy, library, 'waits')
+      proxy.drop('down', ({ label }) => Number(label) > 2)
+      use()
+      await until('the answer to its handshake is swallowed', () => proxy.swallowedBytes('down') > 0)
+      await close()
+    })
+  }
+})

@@ -1,0 +1,23 @@
+/**
+ * Opens a locker from a URL, uses it at SIGUSR2 and closes it at SIGTERM; nothing else ends the process.
+ * `node closing.ts <url> <ioredis | redis> [waits]`
+ */
+import { openRedis } from '../../src/backends/redis/assemble.ts'
+import { redisClientFromUrl } from '../../src/clients/redis/index.ts'
+import { createLocker } from '../../src/core/locker.ts'
+
+const [url = '', library = '', waits] = process.argv.slice(2)
+const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))
+const { client, close } = await redisClientFromUrl('redis', url.slice('redis:'.length), {
+  ioredis: library === 'ioredis' ? () => import('ioredis') : missing,
+  redis: () => import('redis'),
+})
+const waitReplicas = { count: 1, timeoutMs: 500 }
+const backend = openRedis({ client, ...(waits !== undefined && { waitReplicas }) }, { closeClient: close })
+const locker = createLocker(backend, { callTimeoutMs: 500 })
+process.on('SIGUSR2', () => void locker.tryAcquire('x').catch(() => {}))
+process.once('SIGTERM', async () => {
+  await locker.close({ graceMs: 0 })
+  console.log('closed')
+})
+console.log('open')
