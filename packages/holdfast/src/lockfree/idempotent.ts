@@ -15,40 +15,49 @@
  *     database there is no such moment: `store(tx, result)` settles in the transaction that does the work.
  *   the answer to the settling is lost: it is settled again; that is the same outcome, by the same attempt.
  *   a second caller meanwhile: it waits, and looks again and again until there is an outcome or its patience is over.
+ *   a look that hangs, behind a transaction that has the key's row or because the database does not answer: the caller is
+ *     told when its patience is over. What the look claims after that is given back.
  *   another payload: refused, as long as the key is remembered.
  */
-import { type Clock, instantOf, sleep, systemClock } from '../core/clock.ts'
+import { type Clock, instantOf, systemClock } from '../core/clock.ts'
 import { defaults, limits } from '../core/defaults.ts'
 import {
   AcquireTimeoutError,
   InvalidArgumentError,
   isHoldfastError,
   KeyReusedError,
-  LeaseLostError,
   outcomeOf,
   StoredFailureError,
 } from '../core/errors.ts'
-import { type Fence, makeFence } from '../core/fence.ts'
-import { newAttempt, publicIdOf, type Random, systemRandom } from '../core/ids.ts'
+import type { Fence } from '../core/fence.ts'
+import { newAttempt, type Random, systemRandom } from '../core/ids.ts'
 import { checkName, checkText } from '../core/names.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
-import { KeptClaim } from './kept-claim.ts'
-import type { ClaimAnswer, Claimed, KeyStore, Outcome } from './key-store.ts'
-import { fromJson, payloadDigest, resourceName, toJson } from './payload.ts'
+import type { ClaimAnswer, KeyStore } from './key-store.ts'
+import { OutOfPatience, Patience } from './patience.ts'
+import { fromJson, payloadDigest, resourceName } from './payload.ts'
+import { Performance, type Terms } from './performance.ts'
 
 export interface IdempotentRequest {
   /** What kind of work it is: keys of different scopes have nothing to do with each other. */
   readonly scope: string
   /** Which piece of work. Take it from the client's request, so that a repeated request has the same. */
   readonly key: string
-  /** What the work depends on, as JSON or bytes. Another one with the same key is refused with `KEY_REUSED`. */
+  /**
+   * What the work depends on, as JSON or bytes. Another one with the same key is refused with `KEY_REUSED`. What JSON would
+   * turn into something else is refused with `INVALID_ARGUMENT`, also `undefined` in a list, which JSON would turn into
+   * `null`; a member of an object that is `undefined` counts as one that is not there.
+   */
   readonly payload?: unknown
 }
 
 export interface IdempotentOptions {
   /** How long a claim outlives its last renewal: after a crash, nobody takes over before. Default 15 s. */
   readonly ttlMs?: number
-  /** For how long somebody else's work is waited for. Default 30 s; `Infinity` is allowed, 0 does not wait. */
+  /**
+   * For how long somebody else's work is waited for, and a database that does not answer. Default 30 s; `Infinity` is
+   * allowed, 0 looks once.
+   */
   readonly waitMs?: number
   /** For how long the outcome is kept. Default a day. */
   readonly keepMs?: number
@@ -85,7 +94,7 @@ export interface Idempotent<Tx> extends AsyncDisposable {
    *
    * @throws KeyReusedError        the key was used with another payload
    * @throws StoredFailureError    the work has failed before, and its failure was stored
-   * @throws AcquireTimeoutError   somebody else was still at it after `waitMs`
+   * @throws AcquireTimeoutError   somebody else was still at it after `waitMs`, or the database had not answered
    * @throws LeaseLostError        somebody has taken over: this call's outcome does not count
    */
   <T>(
@@ -114,20 +123,15 @@ export function createIdempotent<Tx>(store: KeyStore<Tx>, surroundings: Surround
   })
 }
 
-interface Checked {
+const FIRST_PAUSE_MS = 10
+const PRUNING_INTERVAL_MS = 600_000
+
+interface Checked extends Terms {
   readonly scope: string
   readonly key: string
   readonly payload: string | null
-  readonly ttlMs: number
   readonly waitMs: number
-  readonly keepMs: number
-  readonly storeError: ((error: unknown) => unknown) | undefined
-  readonly signal: AbortSignal | undefined
 }
-
-const FIRST_PAUSE_MS = 10
-const MOST_SETTLINGS = 6
-const PRUNING_INTERVAL_MS = 600_000
 
 class Desk<Tx> {
   readonly #store: KeyStore<Tx>
@@ -148,13 +152,14 @@ class Desk<Tx> {
   ): Promise<T> {
     const checked = check(request, work, options)
     checked.signal?.throwIfAborted()
-    await this.#pruneIfDue()
+    const patience = new Patience(this.#clock, checked.waitMs, checked.signal)
+    await this.#pruneIfDue(patience)
+    checked.signal?.throwIfAborted()
     const attempt = newAttempt(this.#random)
-    const startMs = this.#clock.monotonicMs()
+    let last: NoOutcome = { kind: 'blocked' }
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
       const since = instantOf(this.#clock)
-      const waitedMs = since.monotonicMs - startMs
-      const answer = await this.#claim(checked, attempt, waitedMs < checked.waitMs)
+      const answer = await this.#claim(checked, attempt, patience)
       switch (answer.kind) {
         case 'done':
           return fromJson(answer.body) as T
@@ -167,179 +172,66 @@ class Desk<Tx> {
           const performance = new Performance(this.#store, this.#clock, this.#random, checked, claimed)
           return performance.perform(work, answer, since)
         }
-        case 'busy':
-          if (waitedMs >= checked.waitMs)
-            throw new AcquireTimeoutError(
-              resourceName(checked.scope, checked.key),
-              waitedMs,
-              'Somebody else is still at this work: ask again later, or raise waitMs.',
-            )
       }
-      const leftMs = checked.waitMs - (this.#clock.monotonicMs() - startMs)
-      await sleep(this.#clock, Math.min(pauseMs * (0.5 + this.#random.fraction()), Math.max(0, leftMs)), {
-        ...(checked.signal !== undefined && { signal: checked.signal }),
-        keepsProcessAlive: true,
-      })
+      // A look that was cut short does not change what the one before has seen.
+      if (answer.kind !== 'cut-short') last = answer
+      else throw giveUp(checked, patience, last)
+      if (!patience.isOver) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+      if (patience.isOver) throw giveUp(checked, patience, last)
     }
   }
 
-  async #claim(checked: Checked, attempt: string, mayRepeat: boolean): Promise<ClaimAnswer> {
-    const { scope, key, payload, ttlMs, keepMs } = checked
+  async #claim(
+    checked: Checked,
+    attempt: string,
+    patience: Patience,
+  ): Promise<ClaimAnswer | Unanswered | { readonly kind: 'cut-short' }> {
+    const { scope, key, payload, ttlMs, keepMs, signal } = checked
     const claiming = this.#store.claim({ scope, key, payload, attempt, ttlMs, keepMs })
     try {
-      return await unlessCalledOff(claiming, checked.signal)
+      return await patience.limit(claiming)
     } catch (error) {
-      if (checked.signal?.aborted) {
+      if (signal?.aborted || error instanceof OutOfPatience) {
         // It may be waiting behind another's transaction. What it claims when it gets there is given back.
         const giveBack = ({ kind }: ClaimAnswer) =>
           kind === 'claimed' ? this.#store.abandon({ scope, key, attempt }) : undefined
         claiming.then(giveBack).catch(() => {})
-        throw checked.signal.reason
+        if (signal?.aborted) throw signal.reason
+        return { kind: 'cut-short' }
       }
       // If it was applied, the next claim of the same attempt finds it.
       const isOpen = outcomeOf(error) === 'unknown' || isHoldfastError(error, 'CONFLICT')
-      if (isOpen && mayRepeat) return { kind: 'busy', leftMs: 0 }
+      if (isOpen) return { kind: 'unanswered', error }
       throw error
     }
   }
 
-  async #pruneIfDue(): Promise<void> {
+  async #pruneIfDue(patience: Patience): Promise<void> {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
     this.#prunedMs = nowMs
     // What could not be removed does not count, and is removed another time.
-    await this.#store.prune().catch(() => 0)
+    await patience.limit(this.#store.prune()).catch(() => 0)
   }
 }
 
-/** Settles with `work`, or rejects as soon as the signal aborts; `work` is left to itself then. */
-function unlessCalledOff<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return work
-  return new Promise<T>((resolve, reject) => {
-    const onAbort = () => reject(signal.reason)
-    if (signal.aborted) onAbort()
-    signal.addEventListener('abort', onAbort, { once: true })
-    work.finally(() => signal.removeEventListener('abort', onAbort)).then(resolve, reject)
-  })
+/** Nobody knows yet what became of the claim. */
+interface Unanswered {
+  readonly kind: 'unanswered'
+  readonly error: unknown
 }
 
-/** The work of one claim, from the claim to its outcome. */
-class Performance<Tx> {
-  readonly #store: KeyStore<Tx>
-  readonly #clock: Clock
-  readonly #random: Random
-  readonly #checked: Checked
-  readonly #claimed: Claimed
-  readonly #resource: string
-  #stored: string | undefined
+type NoOutcome = { readonly kind: 'busy' | 'blocked' } | Unanswered
 
-  constructor(store: KeyStore<Tx>, clock: Clock, random: Random, checked: Checked, claimed: Claimed) {
-    this.#store = store
-    this.#clock = clock
-    this.#random = random
-    this.#checked = checked
-    this.#claimed = claimed
-    this.#resource = resourceName(claimed.scope, claimed.key)
-  }
-
-  async perform<T>(
-    work: (context: IdempotentContext<Tx>) => Promise<T> | T,
-    { token, isTakeover }: { readonly token: bigint; readonly isTakeover: boolean },
-    since: ReturnType<typeof instantOf>,
-  ): Promise<T> {
-    const { ttlMs, signal } = this.#checked
-    const issuer = await this.#store.issuer()
-    const kept = new KeptClaim({
-      clock: this.#clock,
-      resource: this.#resource,
-      since,
-      ttlMs,
-      renew: () => this.#store.extend(this.#claimed, ttlMs),
-    })
-    const context: IdempotentContext<Tx> = {
-      fence: makeFence({
-        issuer,
-        name: this.#resource,
-        mode: 'exclusive',
-        token,
-        grant: publicIdOf(this.#claimed.attempt),
-      }),
-      get signal() {
-        return signal === undefined ? kept.signal : AbortSignal.any([kept.signal, signal])
-      },
-      isTakeover,
-      store: (tx, result) => this.#storeIn(tx, result),
-    }
-    try {
-      return (await this.#settled(await this.#outcomeOf(work, context))) as T
-    } finally {
-      kept.stop()
-    }
-  }
-
-  async #outcomeOf<T>(
-    work: (context: IdempotentContext<Tx>) => Promise<T> | T,
-    context: IdempotentContext<Tx>,
-  ): Promise<string> {
-    let result: T
-    try {
-      result = await work(context)
-    } catch (error) {
-      await this.#fail(error)
-      throw error
-    }
-    try {
-      return this.#stored ?? toJson('result', result)
-    } catch (error) {
-      // The work is done and must not be done again, although nobody can be told what came of it.
-      await this.#settle({ kind: 'failed', body: toJson('failure', messageOf(error)) })
-      throw error
-    }
-  }
-
-  async #storeIn(tx: Tx, result: unknown): Promise<void> {
-    const body = toJson('result', result)
-    const { keepMs } = this.#checked
-    if (!(await this.#store.settle(this.#claimed, { kind: 'done', body, keepMs }, tx)))
-      throw this.#takenOver()
-    this.#stored = body
-  }
-
-  /** Never replaces the error of the work: what fails here ends by itself when the claim's time is over. */
-  async #fail(error: unknown): Promise<void> {
-    const { storeError } = this.#checked
-    try {
-      const failure = storeError?.(error)
-      if (failure === undefined) await this.#store.abandon(this.#claimed)
-      else await this.#settle({ kind: 'failed', body: toJson('failure', failure) })
-    } catch {
-      // See above.
-    }
-  }
-
-  async #settled(body: string): Promise<unknown> {
-    await this.#settle({ kind: 'done', body })
-    return fromJson(body)
-  }
-
-  async #settle(outcome: Omit<Outcome, 'keepMs'>): Promise<void> {
-    const { keepMs } = this.#checked
-    for (let settlings = 1; ; settlings++) {
-      try {
-        if (await this.#store.settle(this.#claimed, { ...outcome, keepMs })) return
-        throw this.#takenOver()
-      } catch (error) {
-        if (!isHoldfastError(error) || !error.retryable || settlings === MOST_SETTLINGS) throw error
-      }
-      await sleep(this.#clock, (0.5 + this.#random.fraction()) * FIRST_PAUSE_MS * 2 ** settlings, {
-        keepsProcessAlive: true,
-      })
-    }
-  }
-
-  #takenOver(): LeaseLostError {
-    return new LeaseLostError(this.#resource, 'taken-over')
-  }
+/** What is said when the time is over. */
+function giveUp({ scope, key }: Checked, { waitedMs }: Patience, last: NoOutcome): unknown {
+  if (last.kind === 'unanswered') return last.error
+  const advice =
+    last.kind === 'busy'
+      ? 'Somebody else is still at this work: ask again later, or raise waitMs.'
+      : 'The database had not answered whether somebody is at this work: another transaction keeps the key locked, or the ' +
+        'database hangs. This call has not begun the work: ask again later, or raise waitMs.'
+  return new AcquireTimeoutError(resourceName(scope, key), waitedMs, advice)
 }
 
 function check(request: IdempotentRequest, work: unknown, options: IdempotentOptions): Checked {
@@ -360,8 +252,4 @@ function check(request: IdempotentRequest, work: unknown, options: IdempotentOpt
     storeError,
     signal: checkSignal(options.signal),
   }
-}
-
-function messageOf(error: unknown): { readonly message: string } {
-  return { message: error instanceof Error ? error.message : String(error) }
 }

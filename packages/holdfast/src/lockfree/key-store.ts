@@ -17,6 +17,8 @@ export type ClaimAnswer =
   | { readonly kind: 'done' | 'failed'; readonly body: string }
   /** Somebody is at it, for so long at most unless it is renewed. */
   | { readonly kind: 'busy'; readonly leftMs: number }
+  /** Another transaction has kept the key locked for so long that this look was given up. Nothing was applied. */
+  | { readonly kind: 'blocked' }
   /** The key belongs to another payload. */
   | { readonly kind: 'reused' }
 

@@ -12,8 +12,27 @@ describe('the digest of a payload', () => {
     expect(payloadDigest(undefined)).toBeNull()
   })
 
+  test('is the same with and without a member that is undefined, as JSON has it', () => {
+    expect(payloadDigest({ a: 1, b: undefined })).toBe(payloadDigest({ a: 1 }))
+    expect(payloadDigest([{ b: undefined }, [null]])).toBe(payloadDigest([{}, [null]]))
+    expect(payloadDigest(new Date(0))).toBe(payloadDigest('1970-01-01T00:00:00.000Z'))
+  })
+
   test('differs for what differs', () => {
-    const payloads = [null, 0, 1, '1', [1], { 1: 1 }, {}, [], new Uint8Array([1]), new Uint8Array([2])]
+    const payloads = [
+      null,
+      0,
+      1,
+      '1',
+      [1],
+      [null],
+      { a: null },
+      { 1: 1 },
+      {},
+      [],
+      new Uint8Array([1]),
+      new Uint8Array([2]),
+    ]
     expect(new Set(payloads.map(payloadDigest)).size).toBe(payloads.length)
   })
 
@@ -28,6 +47,11 @@ describe('the digest of a payload', () => {
       { f: () => 1 },
       { x: new Uint8Array(1) },
       1n,
+      [undefined],
+      { in: [1, undefined] },
+      Array(1),
+      [new Date(Number.NaN)],
+      [{ toJSON: () => undefined }],
     ]
     for (const payload of refused)
       expect(() => payloadDigest(payload)).toThrow(/payload must be what JSON can express/)

@@ -19,11 +19,17 @@ function bytesOf(payload: unknown): Uint8Array | null {
   return payload instanceof ArrayBuffer ? new Uint8Array(payload) : null
 }
 
-/** What JSON would turn into something that others are turned into as well: two payloads would be taken for one. */
-function isDropped(value: unknown): boolean {
+/**
+ * What JSON would turn into something that others are turned into as well: two payloads would be taken for one. In a list,
+ * what is missing would become null; a member of an object that is undefined is as good as none, and is let through.
+ */
+function isDropped(holder: unknown, given: unknown, value: unknown): boolean {
+  if (value === undefined) return Array.isArray(holder)
+  // A date that is none writes itself as null.
+  if (value === null) return given !== null
   if (typeof value === 'number') return !Number.isFinite(value)
   if (typeof value === 'function' || typeof value === 'symbol') return true
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  if (typeof value !== 'object' || Array.isArray(value)) return false
   const prototype: unknown = Object.getPrototypeOf(value)
   return prototype !== Object.prototype && prototype !== null
 }
@@ -31,19 +37,20 @@ function isDropped(value: unknown): boolean {
 function canonicalJson(payload: unknown): string {
   let text: string | undefined
   try {
-    text = JSON.stringify(payload, (_, value: unknown) => {
-      if (isDropped(value)) throw new TypeError('JSON would drop what it contains')
+    text = JSON.stringify(payload, function (this: Record<string, unknown>, key, value: unknown) {
+      if (isDropped(this, this[key], value)) throw new TypeError('JSON would drop what it contains')
       return typeof value === 'object' && value !== null && !Array.isArray(value)
         ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
         : value
     })
   } catch (cause) {
-    throw new InvalidArgumentError('payload', 'must be what JSON can express, or bytes.', { cause })
+    throw new InvalidArgumentError('payload', REFUSED, { cause })
   }
-  if (text === undefined)
-    throw new InvalidArgumentError('payload', 'must be what JSON can express, or bytes.')
+  if (text === undefined) throw new InvalidArgumentError('payload', REFUSED)
   return text
 }
+
+const REFUSED = 'must be what JSON can express, or bytes; a list must have a value in every place.'
 
 /** JSON escapes what a database could not store in a text. */
 export function toJson(argument: string, value: unknown): string {

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { type IdempotentWorld, idempotentCases } from '../../test/idempotent-suite.ts'
 import { libraries, type OpenedClient } from '../../test/postgres/clients.ts'
 import { inTransaction } from '../../test/postgres/guard-world.ts'
+import { until } from '../../test/postgres/stage.ts'
 import { sharedDatabase } from '../clients/postgres/index.ts'
 import { PostgresKeys } from './postgres/keys.ts'
 import { postgresIdempotent, type SqlTransaction } from './postgres.ts'
@@ -80,13 +81,50 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     const refused = assert.rejects(asking, reason)
     const waits =
       "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%idempotency%'"
-    while ((await blocker.query(waits)).rows.length === 0);
+    while ((await operator.query(waits)).rows.length === 0);
     controller.abort(reason)
     await refused
     await blocker.query('COMMIT')
     await blocker.end()
     assert.equal(await idempotent(request, () => 'another', { waitMs: 20_000 }), 'another')
   })
+
+  test.each(libraries)(
+    'G11 G6 with $name, a caller hears at waitMs that a transaction blocks the key, and leaves nothing behind that waits',
+    async (library) => {
+      await using opened = library.open(server.postgres.url, { max: 3 })
+      const idempotent = postgresIdempotent({ client: opened.client })
+      const request = { scope: 's', key: `blocked ${library.name}` }
+      await idempotent({ ...request, key: 'first contact' }, () => 1)
+      const blocker = new pg.Client(server.postgres.url)
+      await blocker.connect()
+      await blocker.query('BEGIN; LOCK TABLE holdfast.idempotency IN EXCLUSIVE MODE')
+      const waiting = async () =>
+        (
+          await operator.query(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%idempotency%'",
+          )
+        ).rows.length
+      const order: string[] = []
+      const patient = idempotent(request, () => 'done', { waitMs: 60_000 }).finally(() =>
+        order.push('patient'),
+      )
+      const refused = Array.from({ length: 6 }, () =>
+        assert.rejects(
+          idempotent(request, () => assert.fail('it is blocked'), { waitMs: 100 }),
+          { code: 'ACQUIRE_TIMEOUT', message: /keeps the key locked/ },
+        ),
+      )
+      await Promise.all(refused)
+      order.push('refused')
+      await until('nobody waits in the server for those who have gone', async () => (await waiting()) <= 1)
+      await blocker.query('COMMIT')
+      await blocker.end()
+      assert.equal(await patient, 'done')
+      assert.deepEqual(order, ['refused', 'patient'])
+    },
+    60_000,
+  )
 
   test('a server whose default is SERIALIZABLE only makes callers look again', async () => {
     const url = new URL(server.postgres.url)

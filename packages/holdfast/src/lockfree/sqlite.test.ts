@@ -6,6 +6,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { afterAll, describe, test } from 'vitest'
 import { idempotentCases } from '../../test/idempotent-suite.ts'
 import { systemClock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
 import { BackendUnavailableError } from '../core/errors.ts'
 import { systemRandom } from '../core/ids.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
@@ -185,6 +186,46 @@ describe('answers that get lost', () => {
       let works = 0
       assert.equal(await idempotent(request, ({ isTakeover }) => `${++works} ${isTakeover}`), '1 false')
       assert.equal(counts.get('claim'), 2)
+    },
+  )
+
+  test.each([
+    [1_000, 1_000],
+    [0, defaults.callTimeoutMs],
+  ])(
+    'G11 G6 of the claim, which comes late: with waitMs %i the caller hears it after %i, and what is claimed then is given back',
+    async (waitMs, patienceMs) => {
+      const clock = createFakeClock()
+      const store = new SqliteKeys(new DatabaseSync(join(folder, `late ${++files}.db`)), clock, systemRandom)
+      const gate = Promise.withResolvers<void>()
+      const givenBack = Promise.withResolvers<void>()
+      const late: KeyStore<SqliteDatabase> = {
+        issuer: () => store.issuer(),
+        claim: (asked) => gate.promise.then(() => store.claim(asked)),
+        extend: (claimed, ttlMs) => store.extend(claimed, ttlMs),
+        settle: (claimed, outcome, tx) => store.settle(claimed, outcome, tx),
+        abandon: (claimed) => store.abandon(claimed).then(givenBack.resolve),
+        prune: () => store.prune(),
+        close: () => store.close(),
+      }
+      let answer: unknown
+      createIdempotent(late, { clock })(request, () => assert.fail('nobody waits for it'), { waitMs }).catch(
+        (error: unknown) => {
+          answer = error
+        },
+      )
+      await clock.advance(patienceMs - 1)
+      assert.equal(answer, undefined)
+      await clock.advance(1)
+      assert.match(String(answer), /AcquireTimeoutError: .* The database had not answered/)
+      assert.equal(clock.pendingTimers, 0)
+      gate.resolve()
+      await givenBack.promise
+      assert.equal(
+        await createIdempotent(store, { clock })(request, () => 'another', { waitMs: 0 }),
+        'another',
+      )
+      await store.close()
     },
   )
 

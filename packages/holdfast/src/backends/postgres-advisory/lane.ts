@@ -6,7 +6,8 @@
  */
 import { calledOff } from '../../core/backend-kit.ts'
 import { NAME } from './links.ts'
-import type { Answer, Item, LockConnection } from './lock-connection.ts'
+import type { LockConnection } from './lock-connection.ts'
+import type { Answer, Item } from './operations.ts'
 
 /** Each item costs a few microseconds of the server's time, and one behind it waits for all of them. */
 const MAX_BATCH = 256

@@ -19,25 +19,8 @@ import {
 import { BackendUnavailableError, InvalidArgumentError } from '../../core/errors.ts'
 import { keyOfId } from './keys.ts'
 import { type Links, NAME } from './links.ts'
+import { type Answer, type Item, isGivingUp, operations, undoing } from './operations.ts'
 import type { Statement } from './statements.ts'
-
-/** See `advisory_apply`. */
-export interface Item {
-  /** Try exclusive, try shared, join those who share; give up exclusive, give up shared, leave those who share. */
-  readonly op: 'x' | 's' | 'j' | 'r' | 'u' | 'l'
-  readonly key: string
-  /** Where the record of it is. */
-  readonly slot: number
-  readonly id: string
-  readonly name: string
-  readonly note?: string | undefined
-}
-
-export interface Answer {
-  readonly kind: 'granted' | 'busy' | 'collision' | 'failed' | 'released' | 'gone'
-  /** The token, the other name, or what failed. */
-  readonly detail: string
-}
 
 export interface Opening {
   /** Secret, or random: whoever knows it could pretend that the connection lives. */
@@ -124,14 +107,14 @@ export class LockConnection {
   async applyOne(item: Item): Promise<Answer> {
     const { op, key, slot, id, name, note = null } = item
     const { sql, namespace, known } = this.#links
-    if (op === 'r' || op === 'u' || op === 'l') {
-      const [row] = await (op === 'r'
+    if (isGivingUp(op)) {
+      const [row] = await (op === operations.giveUpExclusive
         ? this.#run(sql.unlock, [this.key, key])
         : this.#run(sql.giveUp, [this.key, slot, op, key]))
       return this.#read(String(row?.[0]))
     }
     try {
-      if (op === 'x') {
+      if (op === operations.tryExclusive) {
         const [row] = await this.#send(sql.grab, [slot, this.key, key, name, id, note])
         if (row !== undefined) return await this.#settled(String(row[0]))
       }
@@ -169,7 +152,8 @@ export class LockConnection {
       this.#end()
       throw error
     }
-    if (op !== 'j') await this.#run(this.#links.sql.giveUp, [this.key, slot, op === 'x' ? 'r' : 'u', key])
+    const undo = undoing(op)
+    if (undo !== null) await this.#run(this.#links.sql.giveUp, [this.key, slot, undo, key])
     return { kind: 'failed', detail: `${sqlStateOf(cause)} ${(cause as Error).message}` }
   }
 

@@ -13,7 +13,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
   let server: Server
   let rig: Rig
   beforeAll(async () => {
-    server = await startPostgres({ settings: { max_locks_per_transaction: '10', max_connections: '60' } })
+    server = await startPostgres({ settings: { max_locks_per_transaction: '10', max_connections: '120' } })
     rig = new Rig(server)
   }, 60_000)
   afterAll(async () => {

@@ -14,7 +14,8 @@ import { BackendUnavailableError } from '../../core/errors.ts'
 import type { LockMode } from './holdings.ts'
 import { unlessCalledOff } from './lane.ts'
 import { type Links, NAME } from './links.ts'
-import { type Item, LockConnection } from './lock-connection.ts'
+import { LockConnection } from './lock-connection.ts'
+import type { Item } from './operations.ts'
 
 export interface WaitEvents {
   /** Whether anybody still wants it. */

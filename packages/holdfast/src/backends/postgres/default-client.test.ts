@@ -40,7 +40,7 @@ describe.each(ways)('$way', ({ way, start, isWanted }) => {
       for (const round of ['first', 'after the end']) {
         await Promise.all(Array.from({ length: 12 }, (_, index) => turn(round, index)))
         await operator.query(
-          `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
           WHERE pid <> pg_backend_pid() AND datname = current_database() AND state = 'idle'`,
         )
         await expect.poll(() => lockers[0]?.list('').catch(() => 'not yet'), { timeout: 10_000 }).toEqual([])

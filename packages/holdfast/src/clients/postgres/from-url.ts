@@ -24,10 +24,14 @@ export const connectionParameters = [
   'sslkey',
   'sslrootcert',
   'application_name',
+  'connect_timeout',
 ] as const
 
 /** Requests of one process share few connections, because they share calls. */
 const CONNECTIONS = 4
+
+/** A server that has not welcomed a new connection by then counts as unreachable. Both libraries could wait without an end. */
+const CONNECT_WITHIN_SECONDS = 10
 
 /** `location` as in `//user:password@host:port/database`. */
 export async function postgresClientFromUrl(
@@ -42,7 +46,9 @@ export async function postgresClientFromUrl(
       'url',
       'must be postgres://host:port/database, with user:password@ in front of the host if needed.',
     )
+  const connectSeconds = checkConnectTimeout(parameters.get('connect_timeout'))
   const passedOn = connectionParameters.flatMap((key) => {
+    if (key === 'connect_timeout') return []
     const value = parameters.get(key)
     return value === undefined ? [] : [[key, value] as [string, string]]
   })
@@ -50,36 +56,67 @@ export async function postgresClientFromUrl(
   const url = `postgres:${location}${query === '' ? '' : `?${query}`}`
   const pg = (await ifInstalled(libraries.pg)) as PgModule | null
   if (pg !== null) {
-    const Pool = pg.Pool ?? pg.default?.Pool
-    if (Pool !== undefined) return withPg(Pool, url, connections)
+    const { Pool, Client } = pg.Pool === undefined ? (pg.default ?? {}) : pg
+    if (Pool !== undefined && Client !== undefined)
+      return withPg(Pool, Client, url, { connections, connectSeconds })
   }
   const postgres = (await ifInstalled(libraries.postgres)) as PostgresModule | null
-  if (postgres !== null) return withPostgresJs(postgres.default, url, connections)
+  if (postgres !== null) return withPostgresJs(postgres.default, url, { connections, connectSeconds })
   throw new UnsupportedError(
     'postgres: needs a client library to connect with. Install one of them: npm install pg, or npm install postgres.',
   )
 }
 
-type PoolClass = new (
+/** In seconds, as libpq has it. */
+function checkConnectTimeout(value: string | undefined): number {
+  const seconds = value === undefined ? CONNECT_WITHIN_SECONDS : Number(value)
+  if (!Number.isInteger(seconds) || seconds < 1 || seconds > 600 || value === '')
+    throw new InvalidArgumentError('connect_timeout', 'must be a whole number of seconds from 1 to 600.')
+  return seconds
+}
+
+interface Limits {
+  readonly connections: number
+  readonly connectSeconds: number
+}
+
+type PoolClass = new (options: object) => PgPool
+
+/** With the inside of it, which has its own end, also before it is connected. */
+type ClientClass = new (
   options: object,
-) => PgPool & { on(event: 'connect' | 'remove', listener: (connection: unknown) => void): unknown }
+) => { readonly connection?: { once?(event: 'end', listener: () => void): unknown } }
 
 interface PgModule {
   readonly Pool?: PoolClass
-  readonly default?: { readonly Pool?: PoolClass }
+  readonly Client?: ClientClass
+  readonly default?: { readonly Pool?: PoolClass; readonly Client?: ClientClass }
 }
 
 interface PostgresModule {
   readonly default: (url: string, options: object) => PostgresJs
 }
 
-function withPg(Pool: PoolClass, url: string, max: number): OpenedPostgresClient {
-  const pool = new Pool({ connectionString: url, max, allowExitOnIdle: true, keepAlive: true })
+function withPg(Pool: PoolClass, Client: ClientClass, url: string, limits: Limits): OpenedPostgresClient {
+  /** All that there are, also those that the pool has not been told of, because they are being opened. */
+  const open = new Set<unknown>()
+  class Remembered extends Client {
+    constructor(options: object) {
+      super(options)
+      open.add(this)
+      this.connection?.once?.('end', () => open.delete(this))
+    }
+  }
+  const pool = new Pool({
+    Client: Remembered,
+    connectionString: url,
+    max: limits.connections,
+    allowExitOnIdle: true,
+    keepAlive: true,
+    connectionTimeoutMillis: limits.connectSeconds * 1_000,
+  })
   // It outlives the adapter's own listener while it is being closed.
   pool.on('error', () => {})
-  const open = new Set<unknown>()
-  pool.on('connect', (connection) => void open.add(connection))
-  pool.on('remove', (connection) => void open.delete(connection))
   return {
     client: pool,
     end: () =>
@@ -90,9 +127,19 @@ function withPg(Pool: PoolClass, url: string, max: number): OpenedPostgresClient
   }
 }
 
-function withPostgresJs(postgres: PostgresModule['default'], url: string, max: number): OpenedPostgresClient {
+function withPostgresJs(
+  postgres: PostgresModule['default'],
+  url: string,
+  limits: Limits,
+): OpenedPostgresClient {
   // It would ask for array types by itself on every new connection, and nobody would catch the failure of that (T51).
-  const client = postgres(url, { max, prepare: false, fetch_types: false, onnotice: standbyNotices() })
+  const client = postgres(url, {
+    max: limits.connections,
+    prepare: false,
+    fetch_types: false,
+    onnotice: standbyNotices(),
+    connect_timeout: limits.connectSeconds,
+  })
   return { client, end: () => client.end({ timeout: 1 }) }
 }
 

@@ -4,13 +4,14 @@
  *   connect · send · commit · answer
  *     no connection, or called off before sending: certainly nothing happened.
  *     called off, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
- *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody.
+ *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody. If it was
+ *     called off, the server is told before (`pg-cancel.ts`).
  *     the server says ERROR: it has undone the statement.
  *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
 import { afterThisTurn } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,
@@ -25,6 +26,7 @@ import type {
 import { endWithin } from './ending.ts'
 import { asUnavailable } from './failures.ts'
 import { quoteIdentifier } from './identifiers.ts'
+import { cancelStatement } from './pg-cancel.ts'
 import { PgDedicated } from './pg-dedicated.ts'
 import { runStatement } from './pg-statement.ts'
 import type { Parameter, PgConnection, PgPool, PgPoolClient, Row } from './types.ts'
@@ -36,6 +38,7 @@ export class PgDatabase implements PostgresDatabase {
   readonly seesWarnings = true
   readonly #pool: PgPool
   readonly #backend: string
+  readonly #closing = new AbortController()
   #closed = false
 
   constructor(pool: PgPool, backend: string) {
@@ -79,7 +82,7 @@ export class PgDatabase implements PostgresDatabase {
   }
 
   async listen(channel: string, events: ListenEvents): Promise<Listener> {
-    const { connection, end } = await this.#ownClient({})
+    const { connection, end } = await this.#ownClient({ signal: this.#closing.signal })
     const dedicated = new PgDedicated(connection, end, this.#backend)
     connection.on('notification', (message) => {
       if (message.channel === channel) events.onNotification(message.payload ?? '')
@@ -100,13 +103,14 @@ export class PgDatabase implements PostgresDatabase {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
+    this.#closing.abort(new ClosedError(`The ${this.#backend} client`))
     stopListening(this.#pool)
   }
 
   /** With a connection of the pool, which goes back afterwards, unless something is wrong with it. */
   async #borrow<T>(options: QueryOptions, use: (connection: Borrowed) => Promise<T>): Promise<T> {
     const client = await this.#checkOut(options)
-    const borrowed = new Borrowed(client, this.#backend)
+    const borrowed = new Borrowed(client, this.#pool, this.#backend)
     try {
       return await use(borrowed)
     } finally {
@@ -138,23 +142,21 @@ export class PgDatabase implements PostgresDatabase {
     }
     const client = new Client(settings)
     client.on('error', ignore)
+    const end = () =>
+      endWithin(
+        () => client.end(),
+        () => [client],
+      )
     try {
       const connecting = client.connect().then(ignore)
       await orAborted(connecting, options.signal, () => {
-        client.end().catch(ignore)
+        end().catch(ignore)
         return calledOff(this.#backend, 'not-applied', options.signal as AbortSignal)
       })
     } catch (error) {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
     }
-    return {
-      connection: client,
-      end: () =>
-        endWithin(
-          () => client.end(),
-          () => [client],
-        ),
-    }
+    return { connection: client, end }
   }
 }
 
@@ -191,11 +193,15 @@ type PgClientClass = new (
 /** A connection of the pool while we have it. */
 class Borrowed implements SqlRunner {
   readonly #client: PgPoolClient
+  readonly #pool: PgPool
   readonly #backend: string
   #broken: Error | undefined
+  /** The server may be at work for somebody who has gone. */
+  #isCalledOff = false
 
-  constructor(client: PgPoolClient, backend: string) {
+  constructor(client: PgPoolClient, pool: PgPool, backend: string) {
     this.#client = client
+    this.#pool = pool
     this.#backend = backend
     client.on('error', this.#onError)
   }
@@ -210,7 +216,10 @@ class Borrowed implements SqlRunner {
     } catch (error) {
       // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
       // nobody may get it while it is still at work.
-      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') this.#onError(error)
+      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') {
+        this.#isCalledOff = this.#broken === undefined && signal?.aborted === true
+        this.#onError(error)
+      }
       throw error
     }
   }
@@ -224,6 +233,11 @@ class Borrowed implements SqlRunner {
   }
 
   giveBack(): void {
+    if (this.#isCalledOff) void cancelStatement(this.#pool, this.#client).then(() => this.#release())
+    else this.#release()
+  }
+
+  #release(): void {
     this.#client.removeListener('error', this.#onError)
     if (this.#broken === undefined) this.#client.release()
     else this.#client.release(this.#broken)

@@ -1,7 +1,9 @@
 /**
  * `postgres` (postgres.js). It connects, queues and re-connects by itself, so less is known here than with `pg`: a
  * failure counts as `not-applied` only if the server said ERROR or the connection was refused. A statement that was
- * called off goes on, and its connection stays taken until the server or TCP ends it.
+ * called off goes on, and its connection stays taken until the server or TCP ends it. (postgres.js could ask the server
+ * to cancel it; but it does not keep the connection for itself until the request has arrived, which may then hit a
+ * statement of somebody else's.)
  *
  * Behind a pooler in transaction mode, give every statement a parameter. postgres.js sends a statement that has none in one
  * piece, and may then send the first half of the next one right behind it on the same connection; the pooler takes
@@ -22,6 +24,8 @@ import type {
 import { asUnavailable } from './failures.ts'
 import { mortalTransaction } from './mortal-transaction.ts'
 import { noticeListenersOf } from './notices.ts'
+import { inOneRoundTrip } from './one-round-trip.ts'
+import { Places } from './places.ts'
 import { ReservationLine } from './reserving.ts'
 import type {
   Parameter,
@@ -32,16 +36,22 @@ import type {
   Row,
 } from './types.ts'
 
+/** How many connections postgres.js has at most, unless told otherwise. */
+const USUAL_MAX = 10
+
 export class PostgresJsDatabase implements PostgresDatabase {
   readonly client = 'postgres.js'
   readonly #sql: PostgresJs
   readonly #backend: string
   readonly #warnings: Set<() => void> | null
+  readonly #places: Places
 
   constructor(sql: PostgresJs, backend: string) {
     this.#sql = sql
     this.#backend = backend
     this.#warnings = noticeListenersOf(sql.options)
+    const { max } = sql.options as { readonly max?: unknown }
+    this.#places = new Places(typeof max === 'number' && max >= 1 ? max : USUAL_MAX)
   }
 
   get seesWarnings(): boolean {
@@ -53,7 +63,15 @@ export class PostgresJsDatabase implements PostgresDatabase {
     parameters: readonly Parameter[] = [],
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    return this.#watched(() => runStatement(this.#sql, this.#backend, text, parameters, options.signal))
+    const { signal } = options
+    const waiting = this.#places.take(signal, () =>
+      calledOff(this.#backend, 'not-applied', signal as AbortSignal),
+    )
+    if (waiting !== undefined) await waiting
+    const onDone = () => this.#places.giveBack()
+    return this.#watched(() =>
+      runStatement(this.#sql, this.#backend, text, parameters, { signal, whole: this.#sql, onDone }),
+    )
   }
 
   async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
@@ -71,7 +89,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
       try {
         const query: SqlRunner['query'] = async (text, parameters = [], each = {}) => {
           assertAlive()
-          return runStatement(sql, this.#backend, text, parameters, each.signal ?? signal)
+          return runStatement(sql, this.#backend, text, parameters, { signal: each.signal ?? signal })
         }
         result = { value: await work({ query }, sql) }
         assertAlive()
@@ -213,7 +231,10 @@ class ReservedConnection implements DedicatedConnection {
   ): Promise<readonly Row[]> {
     return this.#unlessEnded(() =>
       this.#watched(() =>
-        runStatement(this.#reserved, this.#backend, text, parameters, signal, name !== undefined),
+        runStatement(this.#reserved, this.#backend, text, parameters, {
+          signal,
+          prepare: name !== undefined,
+        }),
       ),
     )
   }
@@ -227,9 +248,7 @@ class ReservedConnection implements DedicatedConnection {
     if (this.#closed) return
     try {
       // It cannot be ended from here, and what its session has must not pass on to others.
-      const leaving = this.#unlessEnded(() =>
-        runStatement(this.#reserved, this.#backend, LEAVE_NOTHING, [], undefined),
-      )
+      const leaving = this.#unlessEnded(() => runStatement(this.#reserved, this.#backend, LEAVE_NOTHING, []))
       this.#closed = true
       await leaving
       if (this.#ended === undefined) this.#reserved.release()
@@ -286,21 +305,38 @@ async function commit(sql: PostgresJsRunner): Promise<void> {
 
 const LEAVE_NOTHING = 'SELECT pg_advisory_unlock_all(); UNLISTEN *; RESET ALL'
 
+interface StatementOptions {
+  readonly signal?: AbortSignal | undefined
+  readonly prepare?: boolean
+  /** The client, if the statement may go in one piece. */
+  readonly whole?: object
+  /** Also when it was called off before: its connection is taken until then. */
+  readonly onDone?: () => void
+}
+
 async function runStatement(
   sql: PostgresJsRunner,
   backend: string,
   text: string,
   parameters: readonly Parameter[],
-  signal: AbortSignal | undefined,
-  prepare = false,
+  { signal, prepare = false, whole, onDone = () => {} }: StatementOptions = {},
 ): Promise<readonly Row[]> {
-  if (signal?.aborted) throw calledOff(backend, 'not-applied', signal)
+  if (signal?.aborted) {
+    onDone()
+    throw calledOff(backend, 'not-applied', signal)
+  }
   try {
-    const statement =
-      parameters.length === 0 ? sql.unsafe(text) : sql.unsafe(text, [...parameters], { prepare })
-    const rows = await orAborted(Promise.resolve(statement.values()), signal, () =>
-      calledOff(backend, 'unknown', signal as AbortSignal),
-    )
+    const answer =
+      whole !== undefined && parameters.length > 0
+        ? inOneRoundTrip(whole, sql, text, parameters)
+        : Promise.resolve(
+            (parameters.length === 0
+              ? sql.unsafe(text)
+              : sql.unsafe(text, [...parameters], { prepare })
+            ).values(),
+          )
+    answer.then(onDone, onDone)
+    const rows = await orAborted(answer, signal, () => calledOff(backend, 'unknown', signal as AbortSignal))
     return lastOf(rows)
   } catch (error) {
     throw asUnavailable(backend, 'the statement failed', error)

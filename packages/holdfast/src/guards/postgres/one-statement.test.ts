@@ -18,7 +18,7 @@ describe.runIf(wanted('postgres')).each(libraries)('one-statement forms with $na
     tx = opened.client as unknown as SqlTransaction
     await sqlRunnerOf(tx).query(`DROP TABLE IF EXISTS ${table}`)
     await sqlRunnerOf(tx).query(
-      `CREATE TABLE ${table} (id int PRIMARY KEY, "Balance" int NOT NULL, owner_token bigint)`,
+      `CREATE TABLE ${table} (id int PRIMARY KEY, "Balance" int NOT NULL, owner_token bigint, "a, b" int DEFAULT 7)`,
     )
   }, 60_000)
   afterAll(async () => {
@@ -94,6 +94,15 @@ describe.runIf(wanted('postgres')).each(libraries)('one-statement forms with $na
     for (const each of outcomes) if (each.status === 'rejected') assert.equal(each.reason.code, 'FENCE_STALE')
     const rows = await sqlRunnerOf(tx).query(`SELECT "Balance", owner_token::text FROM ${table} WHERE id = 3`)
     assert.deepEqual([...(rows[0] ?? [])], [9, '9'])
+  })
+
+  test('the columns that it answers with may have any name', async () => {
+    const row = { table, key: { id: 6 }, returning: ['a, b', 'id', 'Balance'] }
+    const upsert = fencedUpsert(fence(5n), { ...row, set: { Balance: 1 } })
+    assert.match(upsert.text, / RETURNING t\."a, b", t\."id", t\."Balance"$/)
+    assert.deepEqual([...((await applyFenced(tx, upsert)) ?? [])], [7, 6, 1])
+    const update = fencedUpdate(fence(5n), { ...row, set: { 'a, b': 8 } })
+    assert.deepEqual([...((await applyFenced(tx, update)) ?? [])], [8, 6, 1])
   })
 
   test('T40 a read that leaves its token shuts out the older holder’s write; one that does not, loses it', async () => {

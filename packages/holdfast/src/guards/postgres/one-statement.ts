@@ -71,7 +71,7 @@ export function fencedUpdate(proof: Proof, update: FencedUpdate): FencedStatemen
   const text =
     `UPDATE ${table} SET ${[...assigned, `${token} = $1::bigint`].join(', ')} ` +
     `WHERE ${where.join(' AND ')} AND coalesce(${token}, 0) ${operatorOf(update.once)} $1::bigint` +
-    ` RETURNING ${parts.returning}`
+    ` RETURNING ${parts.returning.join(', ')}`
   return { text, values, fence: parts.fence, look: lookAt(parts) }
 }
 
@@ -96,7 +96,7 @@ export function fencedUpsert(proof: Proof, upsert: FencedUpsert): FencedStatemen
     `INSERT INTO ${table} AS t (${columns.join(', ')}) VALUES (${places.join(', ')}) ` +
     `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${assigned.join(', ')} ` +
     `WHERE coalesce(t.${token}, 0) ${operatorOf(upsert.once)} excluded.${token}` +
-    ` RETURNING ${parts.returning.replaceAll(/(^|, )/g, '$1t.')}`
+    ` RETURNING ${parts.returning.map((name) => `t.${name}`).join(', ')}`
   return { text, values, fence: parts.fence, look: lookAt(parts) }
 }
 
@@ -133,7 +133,7 @@ interface CheckedRow {
   readonly token: string
   readonly key: readonly string[]
   readonly keyValues: readonly Parameter[]
-  readonly returning: string
+  readonly returning: readonly string[]
 }
 
 function checkRow(proof: Proof, row: FencedRow, more: readonly string[]): CheckedRow {
@@ -156,7 +156,7 @@ function checkRow(proof: Proof, row: FencedRow, more: readonly string[]): Checke
     token,
     key: key.names,
     keyValues: key.values,
-    returning: returning.length === 0 ? token : returning.join(', '),
+    returning: returning.length === 0 ? [token] : returning,
   }
 }
 

@@ -1,12 +1,14 @@
 // What has been told survives a crash of the server, whatever the settings of the client are.
 import assert from 'node:assert/strict'
-import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import { reach, type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
-import { describe, test } from 'vitest'
+import { afterAll, beforeAll, describe, test } from 'vitest'
 import { until } from '../../../test/postgres/stage.ts'
 import { postgresDatabase } from '../../clients/postgres/index.ts'
 import { postgresJobs } from '../postgres.ts'
+import { jobStatements } from './jobs-sql.ts'
 import { PostgresKeys } from './keys.ts'
+import { keyStatements } from './keys-sql.ts'
 
 /** Commits of its clients reach the disk when the server feels like it, which is not before the crash. */
 const lazyServer = { settings: { wal_writer_delay: '10s', bgwriter_delay: '10s', checkpoint_timeout: '1h' } }
@@ -62,6 +64,17 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     assert.equal((await pool.query(sql)).rowCount, 1)
   }, 60_000)
 
+  test('a job that was added is there', async () => {
+    await using server = await startPostgres(lazyServer)
+    await using pool = careless(server)
+    const jobs = postgresJobs({ client: pool, queue: 'q' })
+    await jobs.ready()
+    await pool.query('CHECKPOINT')
+    await jobs.add('told')
+    await crashAndRestart(server)
+    assert.deepEqual(await jobs.count(), { ready: 1, hidden: 0, dead: 0, done: 0 })
+  }, 60_000)
+
   test('the outcome under an idempotency key is what was told, also in a transaction of the user', async () => {
     await using server = await startPostgres(lazyServer)
     await using pool = careless(server)
@@ -93,4 +106,63 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     for (const key of ['alone', 'in a transaction'])
       assert.deepEqual(await keys.claim({ ...request(key), attempt: 'b' }), { kind: 'done', body: '1' })
   }, 60_000)
+})
+
+describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has', () => {
+  let server: Awaited<ReturnType<typeof reach>>
+  let pool: pg.Pool
+  beforeAll(async () => {
+    server = await reach('postgres')
+    pool = new pg.Pool({ connectionString: server.url, max: 2 })
+  }, 60_000)
+  afterAll(async () => {
+    await pool.end()
+    await server.stop()
+  })
+
+  /** What remains of the setting at the end of the transaction decides how its commit waits. */
+  test.each([
+    ['off', 'on'],
+    ['local', 'on'],
+    ['remote_write', 'on'],
+    ['on', 'on'],
+    ['remote_apply', 'remote_apply'],
+  ])(
+    'T68 with %s, what is told in a transaction is committed with %s',
+    async (setting, committed) => {
+      const queue = `synchronous commit ${setting}`
+      const jobs = postgresJobs({ client: pool, queue })
+      const keys = new PostgresKeys(postgresDatabase(pool), 'holdfast', true)
+      const request = { scope: queue, key: 'k', payload: null, attempt: 'a', ttlMs: 60_000, keepMs: 1 }
+      await keys.claim(request)
+      for (const payload of [1, 2]) await jobs.add(payload)
+      const [job] = await jobs.claimJobs()
+      assert.ok(job)
+      const [onJobs, onKeys] = [jobStatements('holdfast'), keyStatements('holdfast')]
+      const found = await pool.query('SELECT attempt FROM holdfast.jobs WHERE id = $1', [job.id])
+      const { attempt } = found.rows[0]
+      const steps: Record<string, (tx: pg.PoolClient) => Promise<unknown>> = {
+        'adding a job': (tx) => jobs.add(3, { tx }),
+        'completing it': (tx) => job.complete({ tx }),
+        'storing an outcome': (tx) => keys.settle(request, { kind: 'done', body: '1', keepMs: 1 }, tx),
+        // These have no form for a transaction of the user's: it is the statement that counts.
+        'claiming jobs': (tx) => tx.query(onJobs.claim, [queue, '9', 'b', '60000']),
+        'extending one': (tx) => tx.query(onJobs.extend, [job.id, attempt, '60000']),
+        'claiming a key': (tx) => tx.query(onKeys.claim, [queue, 'new', null, 'a', '60000', '1']),
+        'extending it': (tx) => tx.query(onKeys.extend, [queue, 'k', 'a', '60000']),
+      }
+      for (const [name, step] of Object.entries(steps)) {
+        const tx = await pool.connect()
+        await tx.query('BEGIN')
+        await tx.query("SELECT set_config('synchronous_commit', $1, true)", [setting])
+        await step(tx)
+        const { rows } = await tx.query('SHOW synchronous_commit')
+        await tx.query('ROLLBACK')
+        tx.release()
+        assert.equal(rows[0].synchronous_commit, committed, name)
+      }
+      for (const each of [job, ...(await jobs.claimJobs({ limit: 9 }))]) await each.complete()
+    },
+    60_000,
+  )
 })

@@ -31,8 +31,9 @@ CREATE SEQUENCE IF NOT EXISTS ${s}.job_tokens CACHE 1;
 /**
  * As text: `statement_timestamp()` where an index is to be used; it is never later than now, and so errs by waiting.
  *
- * A token that is drawn, the time for which a job is hidden, and its completion are told when they are on the disk; what
- * else a crash of the server takes back comes to the same as if it had been told later.
+ * A job that was added, a token that is drawn, the time for which a job is hidden, and its completion are told when they
+ * are on the disk. What a crash of the server takes back of the rest does no harm: a job that was given back is hidden
+ * until its time is over, one that was revived is dead again, and one that was removed is removed another time.
  */
 export function jobStatements(s: string) {
   const own = 'id = $1::text::bigint AND attempt = $2::text'
@@ -41,7 +42,7 @@ export function jobStatements(s: string) {
     add: `
       INSERT INTO ${s}.jobs (queue, key, body, visible_at, max_attempts)
       VALUES ($1::text, $2::text, $3::text, clock_timestamp() + ${ms('$4')}, $5::text::integer)
-      ON CONFLICT (queue, key) DO NOTHING RETURNING id::text`,
+      ON CONFLICT (queue, key) DO NOTHING RETURNING id::text, ${ON_DISK}`,
     // The rows are locked, and judged again, before anything is drawn or written.
     claim: `
       WITH due AS (

@@ -2,6 +2,9 @@
 import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
+/** A look at a key is given up after this, and is repeated if anybody still waits. */
+const LONGEST_LOCK_WAIT_MS = 5_000
+
 /**
  * `idempotency_claim` locks the key's row, also one that did not exist, and judges it only then: a renewal and a takeover
  * meet at the row. The token is drawn after that, so tokens are in the order of claims (T67). In PL/pgSQL every statement
@@ -33,10 +36,12 @@ DECLARE
   found_row record;
   at timestamptz;
 BEGIN
-  -- A claim that a crash of the server could take back would let its token be drawn twice (T68).
-  IF current_setting('synchronous_commit') = 'off' THEN
+  -- A claim that a crash or a fail-over could take back would let its token be drawn twice (T68).
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
+  -- Whoever asked may have gone meanwhile, and would leave a process of the server behind that waits.
+  PERFORM set_config('lock_timeout', '${LONGEST_LOCK_WAIT_MS}', true);
   INSERT INTO ${s}.idempotency (scope, key, state, attempt, expires_at)
   VALUES (the_scope, the_key, 'new', the_attempt, clock_timestamp()) ON CONFLICT DO NOTHING;
   SELECT * INTO found_row FROM ${s}.idempotency i WHERE i.scope = the_scope AND i.key = the_key FOR UPDATE;

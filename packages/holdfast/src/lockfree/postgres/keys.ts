@@ -2,12 +2,17 @@
 import {
   type PostgresDatabase,
   quoteIdentifier,
+  type Row,
   type SqlTransaction,
+  serverStateOf,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
 import type { ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
 import { keyStatements, keyTables } from './keys-sql.ts'
 import { Part } from './part.ts'
+
+/** The server has waited for a lock for as long as `lock_timeout` allows, and undone the statement. */
+const LOCK_NOT_AVAILABLE = '55P03'
 
 export class PostgresKeys implements KeyStore<SqlTransaction> {
   readonly #part: Part
@@ -25,7 +30,14 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
   async claim(request: ClaimRequest): Promise<ClaimAnswer> {
     const { scope, key, payload, attempt, ttlMs, keepMs } = request
     const parameters = [scope, key, payload, attempt, String(ttlMs), String(keepMs)]
-    const [row = []] = await this.#part.query(this.#sql.claim, parameters)
+    let rows: readonly Row[]
+    try {
+      rows = await this.#part.query(this.#sql.claim, parameters)
+    } catch (error) {
+      if (serverStateOf(error) === LOCK_NOT_AVAILABLE) return { kind: 'blocked' }
+      throw error
+    }
+    const [row = []] = rows
     const [kind, token, body, leftMs] = row
     switch (kind) {
       case 'claimed':

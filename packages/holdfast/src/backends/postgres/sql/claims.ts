@@ -38,7 +38,7 @@ DECLARE
   v_row record;
   v_done text[] := '{}';
   v_line text[] := '{}';
-  v_locked boolean;
+  v_lazily boolean;
   v_keeps boolean := false;
 BEGIN
   -- As begin_work and lock_names do it, without the cost of a statement for each.
@@ -46,7 +46,9 @@ BEGIN
     PERFORM ${s}.begin_work();
   END IF;
   IF cardinality(p_names) = 1 THEN
-    v_locked := pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED})) IS NULL;
+    IF NOT pg_try_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED})) THEN
+      PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED}));
+    END IF;
   ELSE
     PERFORM ${s}.lock_names(p_namespace, p_names);
   END IF;
@@ -84,7 +86,8 @@ BEGIN
           WITH ORDINALITY AS u (op, name, attempt, session, mode, weight, capacity, ms, note, nth)
         WHERE u.op IN ('t', 'q') ORDER BY name, nth) i
       JOIN ${s}.sessions z ON z.no = i.session AND z.namespace = p_namespace AND z.ended IS NULL
-        AND z.expires_at > clock_timestamp() AND NOT z.has_marks
+        AND z.expires_at > clock_timestamp()
+        AND (NOT z.has_marks OR NOT EXISTS (SELECT FROM ${s}.marks m WHERE m.session = z.no AND m.attempt = i.attempt))
       LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = i.name
       WHERE (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
         AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = i.name)
@@ -101,7 +104,7 @@ BEGIN
     RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
       p_weights, p_capacities, p_ms, p_texts, v_done, v_line);
   ELSIF 'r' = ALL (p_ops) AND NOT v_keeps THEN
-    v_locked := ${s}.commit_lazily();
+    v_lazily := ${s}.commit_lazily();
   END IF;
 END $$;
 

@@ -23,6 +23,7 @@ DECLARE
   v_found ${s}.sessions;
 BEGIN
   PERFORM ${s}.begin_work();
+  PERFORM ${s}.limit_waits();
   LOOP
     SELECT * INTO v_found FROM ${s}.sessions z WHERE z.id = p_id FOR UPDATE;
     IF FOUND AND v_found.namespace <> p_namespace THEN
@@ -59,6 +60,7 @@ DECLARE
   v_claim record;
 BEGIN
   PERFORM ${s}.begin_work();
+  PERFORM ${s}.limit_waits();
   SELECT * INTO v_found FROM ${s}.sessions z WHERE z.no = p_session AND z.namespace = p_namespace FOR NO KEY UPDATE;
   IF NOT FOUND OR v_found.ended IS NOT NULL THEN
     RETURN QUERY SELECT 'gone', NULL, NULL, NULL, NULL;

@@ -16,20 +16,22 @@ CREATE FUNCTION ${s}.take(
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-  v_locked boolean;
   v_token bigint;
   v_data text;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
     PERFORM ${s}.begin_work();
   END IF;
-  v_locked := pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) IS NULL;
+  IF NOT pg_try_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) THEN
+    PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED}));
+  END IF;
   INSERT INTO ${s}.holders
   SELECT p_namespace, p_name, p_attempt, p_session, nextval(${quoteText(`${s}.tokens`)}), p_mode, p_weight, p_capacity,
     p_lock_delay_ms, clock_timestamp(), p_note, n.data
   FROM ${s}.sessions z LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = p_name
   WHERE z.no = p_session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()
-    AND NOT z.has_marks AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
+    AND (NOT z.has_marks OR NOT EXISTS (SELECT FROM ${s}.marks m WHERE m.session = z.no AND m.attempt = p_attempt))
+    AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
     AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
     AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
   RETURNING token, previous_data INTO v_token, v_data;
@@ -45,7 +47,6 @@ CREATE FUNCTION ${s}.give_back(
   p_namespace text, p_channel text, p_name text, p_attempt text, p_session bigint, p_keep_ms double precision)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-  v_locked boolean;
   v_capacity integer;
   v_waited_for boolean;
   v_lazily boolean;
@@ -53,7 +54,9 @@ BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
     PERFORM ${s}.begin_work();
   END IF;
-  v_locked := pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) IS NULL;
+  IF NOT pg_try_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) THEN
+    PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED}));
+  END IF;
   DELETE FROM ${s}.holders h
   WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session = p_session
     AND EXISTS (SELECT FROM ${s}.sessions z

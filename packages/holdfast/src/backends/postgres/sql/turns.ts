@@ -19,6 +19,9 @@ import { quoteText } from '../../../clients/postgres/index.ts'
 /** Keeps our keys apart from those that others make of the same text. */
 export const LOCK_SEED = '7305804402384072037'
 
+/** No call waits for as long in a server that works, and core has called off its calls by then, unless told otherwise. */
+export const LONGEST_LOCK_WAIT_MS = 5_000
+
 export const turns = (s: string) => `
 CREATE FUNCTION ${s}.begin_work() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -39,18 +42,29 @@ CREATE FUNCTION ${s}.commit_lazily() RETURNS boolean LANGUAGE sql AS $$
   SELECT set_config('synchronous_commit', 'off', true) IS NULL
 $$;
 
+-- A lock that is stuck must not gather processes of the server that wait for it, for callers who have long gone. What is
+-- given up is undone (55P03). For locks that are free, which is nearly all of them, this costs nothing.
+CREATE FUNCTION ${s}.limit_waits() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('lock_timeout', '${LONGEST_LOCK_WAIT_MS}', true);
+END $$;
+
+CREATE FUNCTION ${s}.wait_for_name(p_key bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM ${s}.limit_waits();
+  PERFORM pg_advisory_xact_lock(p_key);
+END $$;
+
 CREATE FUNCTION ${s}.lock_names(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_key bigint;
 BEGIN
-  IF cardinality(p_names) = 1 THEN
-    PERFORM pg_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED}));
-    RETURN;
-  END IF;
   FOR v_key IN
     SELECT DISTINCT hashtextextended(p_namespace || chr(31) || name, ${LOCK_SEED}) FROM unnest(p_names) AS name ORDER BY 1
   LOOP
-    PERFORM pg_advisory_xact_lock(v_key);
+    IF NOT pg_try_advisory_xact_lock(v_key) THEN
+      PERFORM ${s}.wait_for_name(v_key);
+    END IF;
   END LOOP;
 END $$;
 
@@ -61,6 +75,7 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_locked bigint[];
 BEGIN
+  PERFORM ${s}.limit_waits();
   v_locked := ARRAY(
     SELECT z.no FROM ${s}.sessions z
     WHERE z.ended IS NULL AND (z.no = ANY (p_always) OR (z.expires_at <= clock_timestamp() AND (

@@ -1,0 +1,155 @@
+import { describe, expect, test } from 'vitest'
+import type { Parameter, Row } from '../../clients/postgres/index.ts'
+import { BackendUnavailableError } from '../../core/errors.ts'
+import { Batches, type BatchStatement, type Item } from './batches.ts'
+
+const never = new AbortController().signal
+
+describe('requests that leave together', () => {
+  test('one that comes alone leaves at once, by the shorter way', async () => {
+    const { batches, sent } = stand()
+    const granted = batches.add(wanting('a'), never)
+    await microtasks()
+    expect(sent).toMatchObject([{ statement: 'take', attempts: ['a'] }])
+    sent[0]?.answer([['+17 left behind']])
+    expect(await granted).toEqual({ kind: 'granted', token: '17', data: 'left behind', ms: null })
+  })
+
+  test('many who come at once leave in two halves, and who comes meanwhile leaves with the next', async () => {
+    const { batches, sent } = stand()
+    const all = Array.from({ length: 20 }, (_, index) => batches.add(wanting(`a${index}`), never))
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts.length)).toEqual([10, 10])
+    const later = ['x', 'y', 'z'].map((attempt) => batches.add(wanting(attempt), never))
+    await microtasks()
+    expect(sent).toHaveLength(2)
+    sent[1]?.answerAll()
+    await microtasks()
+    expect(sent[2]?.attempts).toEqual(['x', 'y', 'z'])
+    sent[0]?.answerAll()
+    sent[2]?.answerAll()
+    const tokens = (await Promise.all([...all, ...later])).map(({ token }) => token)
+    expect(new Set(tokens).size).toBe(23)
+  })
+
+  test('halves that have come apart become halves again', async () => {
+    const { batches, sent } = stand()
+    const asked = [batches.add(wanting('first'), never)]
+    await microtasks()
+    for (let index = 0; index < 19; index++) asked.push(batches.add(wanting(`a${index}`), never))
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts.length)).toEqual([1, 10])
+    sent[0]?.answer([['+1']])
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts.length)).toEqual([1, 10, 9])
+    sent[1]?.answerAll()
+    sent[2]?.answerAll()
+    expect(await Promise.all(asked)).toHaveLength(20)
+  })
+
+  test('the same attempt twice at once is asked about in two calls, and both are answered', async () => {
+    const { batches, sent } = stand()
+    const both = [batches.add(wanting('a'), never), batches.add(wanting('a'), never)]
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts)).toEqual([['a'], ['a']])
+    sent[0]?.answer([['+1']])
+    sent[1]?.answer([['+1']])
+    expect((await Promise.all(both)).map(({ token }) => token)).toEqual(['1', '1'])
+  })
+
+  test('who is called off while it waits is never sent, and who is called off later may have landed', async () => {
+    const { batches, sent } = stand()
+    const [first, second] = [batches.add(wanting('a'), never), new AbortController()]
+    await microtasks()
+    const slow = batches.add(wanting('b'), second.signal)
+    await microtasks()
+    const third = new AbortController()
+    const waiting = batches.add(wanting('c'), third.signal)
+    const behind = batches.add(wanting('d'), never)
+    third.abort(new Error('enough'))
+    expect(await outcomeOf(waiting)).toBe('not-applied')
+    expect(sent[1]?.signal.aborted).toBe(false)
+    second.abort(new Error('enough'))
+    expect(await outcomeOf(slow)).toBe('unknown')
+    // Nobody waits for that call any more.
+    expect(sent[1]?.signal.aborted).toBe(true)
+    sent[0]?.answer([['+1']])
+    await first
+    await microtasks()
+    expect(sent[2]?.attempts).toEqual(['d'])
+    sent[2]?.answer([['+2']])
+    expect(await behind).toMatchObject({ token: '2' })
+  })
+
+  test('a call with several callers goes on until the last of them has gone', async () => {
+    const { batches, sent } = stand()
+    const controllers = [new AbortController(), new AbortController()]
+    const asked = controllers.map(({ signal }, index) => batches.add(wanting(`a${index}`), signal))
+    const outcomes = Promise.all(asked.map(outcomeOf))
+    await microtasks()
+    controllers[0]?.abort()
+    expect(sent[0]?.signal.aborted).toBe(false)
+    controllers[1]?.abort()
+    expect(sent[0]?.signal.aborted).toBe(true)
+    expect(await outcomes).toEqual(['unknown', 'unknown'])
+  })
+})
+
+function stand() {
+  const sent: Sent[] = []
+  const batches = new Batches({
+    call: (statement, parameters, signal) => {
+      const made = new Sent(statement, parameters, signal)
+      sent.push(made)
+      return made.rows.promise
+    },
+    onHanded: () => {},
+  })
+  return { batches, sent }
+}
+
+let tokens = 0
+
+class Sent {
+  readonly rows = Promise.withResolvers<readonly Row[]>()
+  readonly statement: BatchStatement
+  readonly attempts: readonly string[]
+  readonly signal: AbortSignal
+
+  constructor(statement: BatchStatement, parameters: readonly Parameter[], signal: AbortSignal) {
+    this.statement = statement
+    this.signal = signal
+    const attempts = String(parameters[2])
+    this.attempts = statement === 'apply' ? attempts.slice(1, -1).replaceAll('"', '').split(',') : [attempts]
+  }
+
+  answer(rows: readonly Row[]): void {
+    this.rows.resolve(rows)
+  }
+
+  answerAll(): void {
+    this.answer(this.attempts.map((attempt) => ['g', attempt, 'granted', String(++tokens), null, null, null]))
+  }
+}
+
+function wanting(attempt: string): Item {
+  return {
+    op: 'q',
+    name: `of ${attempt}`,
+    attempt,
+    session: 1,
+    mode: 'exclusive',
+    weight: 1,
+    capacity: 1,
+    ms: 0,
+  }
+}
+
+async function outcomeOf(asked: Promise<unknown>): Promise<string> {
+  const error = await asked.catch((reason: unknown) => reason)
+  return error instanceof BackendUnavailableError ? error.outcome : 'it was answered'
+}
+
+async function microtasks(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await undefined
+}

@@ -1,0 +1,27 @@
+/** A session that has given up an attempt keeps the short way for all others, and the attempt stays given up. */
+import { startPostgres, wanted } from 'holdfast-lab/servers'
+import { describe, expect, test } from 'vitest'
+import { call, exclusive, openSession, Stage } from '../../../test/postgres/stage.ts'
+
+describe.runIf(wanted('postgres'))('postgres marks', () => {
+  test('T73 what was abandoned is not granted, one by one or in a batch, and the rest does not pay for it', async () => {
+    await using server = await startPostgres()
+    await using stage = new Stage(server.url)
+    const session = await openSession(await stage.backend())
+    const givenUp = exclusive('given-up')
+    await session.abandon(givenUp, call())
+    const operator = await stage.operator()
+    // Whatever leaves the short way fails from now on.
+    await operator.query('ALTER FUNCTION holdfast.settle RENAME TO settle_is_not_here')
+    const grantOf = (name: string) => session.tryAcquire(exclusive(name), call())
+    expect(await grantOf('alone')).toMatchObject({ kind: 'granted' })
+    const together = await Promise.all(['a', 'b', 'c'].map(grantOf))
+    expect(together.map(({ kind }) => kind)).toEqual(['granted', 'granted', 'granted'])
+    await expect(session.tryAcquire(givenUp, call())).rejects.toThrow('settle')
+    const mixed = ['d', 'e'].map(grantOf)
+    await expect(Promise.all([session.tryAcquire(givenUp, call()), ...mixed])).rejects.toThrow('settle')
+    await Promise.allSettled(mixed)
+    await operator.query('ALTER FUNCTION holdfast.settle_is_not_here RENAME TO settle')
+    expect(await session.tryAcquire(givenUp, call())).toEqual({ kind: 'busy' })
+  }, 60_000)
+})

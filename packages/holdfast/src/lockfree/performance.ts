@@ -1,0 +1,142 @@
+/** The work under a claim, from the claim to its outcome: see `idempotent.ts` for what may go wrong in between. */
+import { type Clock, type Instant, sleep } from '../core/clock.ts'
+import { isHoldfastError, LeaseLostError } from '../core/errors.ts'
+import { makeFence } from '../core/fence.ts'
+import { publicIdOf, type Random } from '../core/ids.ts'
+import type { IdempotentContext } from './idempotent.ts'
+import { KeptClaim } from './kept-claim.ts'
+import type { Claimed, KeyStore, Outcome } from './key-store.ts'
+import { fromJson, resourceName, toJson } from './payload.ts'
+
+/** What the work was asked for with. */
+export interface Terms {
+  readonly ttlMs: number
+  readonly keepMs: number
+  readonly storeError: ((error: unknown) => unknown) | undefined
+  readonly signal: AbortSignal | undefined
+}
+
+const FIRST_PAUSE_MS = 10
+const MOST_SETTLINGS = 6
+
+export class Performance<Tx> {
+  readonly #store: KeyStore<Tx>
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #terms: Terms
+  readonly #claimed: Claimed
+  readonly #resource: string
+  #stored: string | undefined
+
+  constructor(store: KeyStore<Tx>, clock: Clock, random: Random, terms: Terms, claimed: Claimed) {
+    this.#store = store
+    this.#clock = clock
+    this.#random = random
+    this.#terms = terms
+    this.#claimed = claimed
+    this.#resource = resourceName(claimed.scope, claimed.key)
+  }
+
+  async perform<T>(
+    work: (context: IdempotentContext<Tx>) => Promise<T> | T,
+    { token, isTakeover }: { readonly token: bigint; readonly isTakeover: boolean },
+    since: Instant,
+  ): Promise<T> {
+    const { ttlMs, signal } = this.#terms
+    const issuer = await this.#store.issuer()
+    const kept = new KeptClaim({
+      clock: this.#clock,
+      resource: this.#resource,
+      since,
+      ttlMs,
+      renew: () => this.#store.extend(this.#claimed, ttlMs),
+    })
+    const context: IdempotentContext<Tx> = {
+      fence: makeFence({
+        issuer,
+        name: this.#resource,
+        mode: 'exclusive',
+        token,
+        grant: publicIdOf(this.#claimed.attempt),
+      }),
+      get signal() {
+        return signal === undefined ? kept.signal : AbortSignal.any([kept.signal, signal])
+      },
+      isTakeover,
+      store: (tx, result) => this.#storeIn(tx, result),
+    }
+    try {
+      return (await this.#settled(await this.#outcomeOf(work, context))) as T
+    } finally {
+      kept.stop()
+    }
+  }
+
+  async #outcomeOf<T>(
+    work: (context: IdempotentContext<Tx>) => Promise<T> | T,
+    context: IdempotentContext<Tx>,
+  ): Promise<string> {
+    let result: T
+    try {
+      result = await work(context)
+    } catch (error) {
+      await this.#fail(error)
+      throw error
+    }
+    try {
+      return this.#stored ?? toJson('result', result)
+    } catch (error) {
+      // The work is done and must not be done again, although nobody can be told what came of it.
+      await this.#settle({ kind: 'failed', body: toJson('failure', messageOf(error)) })
+      throw error
+    }
+  }
+
+  async #storeIn(tx: Tx, result: unknown): Promise<void> {
+    const body = toJson('result', result)
+    const { keepMs } = this.#terms
+    if (!(await this.#store.settle(this.#claimed, { kind: 'done', body, keepMs }, tx)))
+      throw this.#takenOver()
+    this.#stored = body
+  }
+
+  /** Never replaces the error of the work: what fails here ends by itself when the claim's time is over. */
+  async #fail(error: unknown): Promise<void> {
+    const { storeError } = this.#terms
+    try {
+      const failure = storeError?.(error)
+      if (failure === undefined) await this.#store.abandon(this.#claimed)
+      else await this.#settle({ kind: 'failed', body: toJson('failure', failure) })
+    } catch {
+      // See above.
+    }
+  }
+
+  async #settled(body: string): Promise<unknown> {
+    await this.#settle({ kind: 'done', body })
+    return fromJson(body)
+  }
+
+  async #settle(outcome: Omit<Outcome, 'keepMs'>): Promise<void> {
+    const { keepMs } = this.#terms
+    for (let settlings = 1; ; settlings++) {
+      try {
+        if (await this.#store.settle(this.#claimed, { ...outcome, keepMs })) return
+        throw this.#takenOver()
+      } catch (error) {
+        if (!isHoldfastError(error) || !error.retryable || settlings === MOST_SETTLINGS) throw error
+      }
+      await sleep(this.#clock, (0.5 + this.#random.fraction()) * FIRST_PAUSE_MS * 2 ** settlings, {
+        keepsProcessAlive: true,
+      })
+    }
+  }
+
+  #takenOver(): LeaseLostError {
+    return new LeaseLostError(this.#resource, 'taken-over')
+  }
+}
+
+function messageOf(error: unknown): { readonly message: string } {
+  return { message: error instanceof Error ? error.message : String(error) }
+}
