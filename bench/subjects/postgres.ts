@@ -12,11 +12,12 @@ export async function subject(): Promise<Subject> {
   const version = await psql(server, 'SHOW server_version')
   const pinning = pinApart([server.pid])
   return {
-    raw: 'a lease row: an upsert where expired and a DELETE by owner, each its own transaction, with the same client library',
+    raw: 'a lease row: an upsert where expired, with a token from a sequence, and a DELETE by owner, each its own transaction, with the same client library',
     remarks: [
       `One PostgreSQL ${version} on this machine, fsync and synchronous_commit on`,
       pinning.words,
       'Every TTL is 15 s; renewal as by default; 10 connections for everybody',
+      'The raw statements are prepared with postgres.js, as is its default, and not with pg; ours never are, so that they work behind a pooler',
     ],
     comparisons: [
       {

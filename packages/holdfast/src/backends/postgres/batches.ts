@@ -1,14 +1,17 @@
 /**
- * Requests on claims leave together: one call with arrays for all that have gathered while the last was under way. Two
- * calls may be under way, so that the server works while the client does; who comes first, the names decide.
+ * Requests on claims leave together: one call with arrays for all that have gathered while others were under way. Two
+ * calls may be under way, so that the server works while the client does; who comes first, the names decide. Many who
+ * are there at once leave in two halves, which take turns.
  *
- *   waiting ──sent──▶ under way ──answered──▶ settled
+ *   waiting ──room for a call──▶ under way ──answered──▶ settled
  *   waiting ──signal aborts──▶ settled: not applied
  *   under way ──signal aborts──▶ settled: unknown; when nobody is left in the batch, it is called off itself
+ *
+ * A single request never waits for company: while there is room for a call, it leaves at the end of the microtask. It is
+ * told directly, because promises in between cost as much as all the rest of an uncontended request.
  */
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
 import { calledOff } from '../../core/backend-kit.ts'
-import { Coalescer, type Settled } from '../../core/coalescer.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 
 export type Operation = 't' | 'q' | 'r' | 'a' | 'd'
@@ -55,107 +58,151 @@ export interface BatchesOptions {
 
 /** Each name of a batch takes a place in the server's lock table, which has some thousands for everybody. */
 const MAX_BATCH = 128
+const MOST_UNDER_WAY = 2
+/** Fewer than these who come together leave together: two small calls cost more than one. */
+const WORTH_TWO_CALLS = 8
 
-const LANES = 2
+/** A microtask without what Node's queueMicrotask adds to each. */
+const soon = Promise.resolve()
 
-interface Lane {
-  readonly coalescer: Coalescer<Entry, Answer>
-  /** Gathered or under way. */
-  entries: number
-}
-
-interface Entry {
+class Entry {
   readonly item: Item
+  readonly #signal: AbortSignal
+  readonly #resolve: (answer: Answer) => void
+  readonly #reject: (error: unknown) => void
+  /** Once it has left. */
   batch: Batch | undefined
-  gone: boolean
+  isSettled = false
+
+  constructor(
+    item: Item,
+    signal: AbortSignal,
+    resolve: (answer: Answer) => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.item = item
+    this.#signal = signal
+    this.#resolve = resolve
+    this.#reject = reject
+    signal.addEventListener('abort', this.#onAbort, { once: true })
+  }
+
+  answer(answer: Answer): void {
+    if (this.#settle()) this.#resolve(answer)
+  }
+
+  fail(error: unknown): void {
+    if (this.#settle()) this.#reject(error)
+  }
+
+  #settle(): boolean {
+    if (this.isSettled) return false
+    this.isSettled = true
+    this.#signal.removeEventListener('abort', this.#onAbort)
+    return true
+  }
+
+  readonly #onAbort = (): void => {
+    const { batch } = this
+    this.fail(calledOff('postgres', this.#signal, batch === undefined ? 'not-applied' : 'unknown'))
+    if (batch === undefined) return
+    batch.present--
+    if (batch.present === 0) batch.controller.abort(this.#signal.reason)
+  }
 }
 
 interface Batch {
   readonly controller: AbortController
+  /** How many of its entries somebody waits for. */
   present: number
 }
 
 export class Batches {
   readonly #options: BatchesOptions
-  readonly #lanes: readonly Lane[]
+  #waiting: Entry[] = []
+  #underWay = 0
+  /** How many entries those calls have. */
+  #onTheWay = 0
+  #isGathering = false
 
   constructor(options: BatchesOptions) {
     this.#options = options
-    this.#lanes = Array.from({ length: LANES }, () => ({
-      coalescer: new Coalescer((entries: readonly Entry[]) => this.#send(entries), { maxBatch: MAX_BATCH }),
-      entries: 0,
-    }))
   }
 
+  /** Whoever calls has seen that the signal is not aborted yet. */
   add(item: Item, signal: AbortSignal): Promise<Answer> {
-    const entry: Entry = { item, batch: undefined, gone: false }
-    const lane = this.#lanes.reduce((least, each) => (each.entries < least.entries ? each : least))
-    lane.entries++
     return new Promise<Answer>((resolve, reject) => {
-      const onAbort = () => {
-        entry.gone = true
-        if (entry.batch === undefined)
-          return lane.coalescer.withdraw(
-            (each) => each === entry,
-            calledOff('postgres', signal, 'not-applied'),
-          )
-        reject(calledOff('postgres', signal, 'unknown'))
-        entry.batch.present--
-        if (entry.batch.present === 0) entry.batch.controller.abort(signal.reason)
-      }
-      signal.addEventListener('abort', onAbort, { once: true })
-      lane.coalescer
-        .add(entry)
-        .finally(() => {
-          lane.entries--
-          signal.removeEventListener('abort', onAbort)
-        })
-        .then(resolve, reject)
+      // Those who were called off do not leave; they go when the next call does.
+      this.#waiting.push(new Entry(item, signal, resolve, reject))
+      if (this.#isGathering || this.#underWay === MOST_UNDER_WAY) return
+      this.#isGathering = true
+      soon.then(this.#leaveTogether)
     })
   }
 
-  /** An attempt is asked about once in a call; who asks the same twice at once gets an answer each, one after the other. */
-  async #send(entries: readonly Entry[]): Promise<readonly Settled<Answer>[]> {
-    const answers = new Map<Entry, Settled<Answer>>()
-    let rest = entries
-    while (rest.length > 0) {
-      const keys = new Set<string>()
-      const now = rest.filter(({ item }) => {
-        const key = keyOf(item.op, item.attempt)
-        return !keys.has(key) && keys.add(key)
+  readonly #leaveTogether = (): void => {
+    this.#isGathering = false
+    while (this.#waiting.length > 0 && this.#underWay < MOST_UNDER_WAY) {
+      const entries = this.#nextBatch()
+      if (entries.length === 0) return
+      this.#underWay++
+      this.#onTheWay += entries.length
+      this.#send(entries).then(() => {
+        this.#underWay--
+        this.#onTheWay -= entries.length
+        this.#leaveTogether()
       })
-      rest = rest.length === now.length ? [] : rest.filter((entry) => !now.includes(entry))
-      await this.#call(now, answers)
     }
-    return entries.map((entry) => answers.get(entry) ?? missing)
   }
 
-  async #call(entries: readonly Entry[], answers: Map<Entry, Settled<Answer>>): Promise<void> {
-    const batch = { controller: new AbortController(), present: 0 }
-    for (const entry of entries) {
-      if (entry.gone) continue
-      entry.batch = batch
-      batch.present++
+  /** An attempt is asked about once in a call; who asks the same twice at once gets an answer each, one after the other. */
+  #nextBatch(): readonly Entry[] {
+    const waiting = this.#waiting.filter(({ isSettled }) => !isSettled)
+    // Half of all, also when they have come apart: a call with few costs nearly as much as one with many.
+    const all = waiting.length + this.#onTheWay
+    const most = Math.min(MAX_BATCH, all >= WORTH_TWO_CALLS ? Math.ceil(all / MOST_UNDER_WAY) : all)
+    if (waiting.length === 1) {
+      this.#waiting = []
+      return waiting
     }
+    const keys = new Set<string>()
+    const leaving: Entry[] = []
+    const staying: Entry[] = []
+    for (const entry of waiting) {
+      const key = keyOf(entry.item.op, entry.item.attempt)
+      if (leaving.length === most || keys.has(key)) staying.push(entry)
+      else {
+        keys.add(key)
+        leaving.push(entry)
+      }
+    }
+    this.#waiting = staying
+    return leaving
+  }
+
+  /** Never rejects. */
+  async #send(entries: readonly Entry[]): Promise<void> {
+    const batch: Batch = { controller: new AbortController(), present: entries.length }
+    for (const entry of entries) entry.batch = batch
+    const { signal } = batch.controller
     try {
-      const items = entries.map(({ item }) => item)
-      const [first] = items
-      const alone = items.length === 1 && first !== undefined ? singleCall(first) : null
-      const [statement, parameters] = alone ?? (['apply', parametersOf(items)] as const)
-      const rows = await this.#options.call(statement, parameters, batch.controller.signal)
-      const byKey = this.#read(
-        alone === null || first === undefined ? rows : rowsOfSingle(first, String(rows[0]?.[0])),
-      )
-      for (const entry of entries) {
-        const answer = byKey.get(keyOf(entry.item.op, entry.item.attempt))
-        answers.set(entry, answer === undefined ? missing : { ok: true, answer })
+      const [alone] = entries
+      const single = entries.length === 1 && alone !== undefined ? singleCall(alone.item) : null
+      if (single !== null && alone !== undefined) {
+        const [row] = await this.#options.call(single[0], single[1], signal)
+        const answer = answerOfSingle(String(row?.[0]))
+        if (answer !== null) return alone.answer(answer)
+        this.#settle(entries, JSON.parse(String(row?.[0])) as Row[])
+      } else {
+        const parameters = parametersOf(entries.map(({ item }) => item))
+        this.#settle(entries, await this.#options.call('apply', parameters, signal))
       }
     } catch (error) {
-      for (const entry of entries) answers.set(entry, { ok: false, error })
+      for (const entry of entries) entry.fail(error)
     }
   }
 
-  #read(rows: readonly Row[]): Map<string, Answer> {
+  #settle(entries: readonly Entry[], rows: readonly Row[]): void {
     const byKey = new Map<string, Answer>()
     const handed: Handed[] = []
     for (const [op, attempt, kind, token, data, ms, session] of rows as readonly AnswerRow[]) {
@@ -163,16 +210,21 @@ export class Batches {
       else byKey.set(`${op}${attempt}`, { kind, token, data, ms: ms === null ? null : Number(ms) })
     }
     for (const each of handed) this.#options.onHanded(each)
-    return byKey
+    for (const entry of entries) {
+      const answer = byKey.get(keyOf(entry.item.op, entry.item.attempt))
+      if (answer === undefined) entry.fail(missing)
+      else entry.answer(answer)
+    }
   }
 }
 
 type AnswerRow = readonly [string, string, string, string | null, string | null, unknown, unknown]
 
-const missing: Settled<Answer> = {
-  ok: false,
-  error: new BackendUnavailableError('postgres', 'the answer to a batch lacks one of its items', 'unknown'),
-}
+const missing = new BackendUnavailableError(
+  'postgres',
+  'the answer to a batch lacks one of its items',
+  'unknown',
+)
 
 /** A try and a wait are both answered as an acquire. */
 function keyOf(op: Operation, attempt: string): string {
@@ -188,14 +240,16 @@ function singleCall(item: Item): readonly [BatchStatement, readonly Parameter[]]
   return ['take', [op, name, attempt, session, ...wanted]]
 }
 
-/** See `sql/single.ts`. */
-function rowsOfSingle({ op, attempt }: Item, answer: string): readonly Row[] {
-  if (answer === '-') return [['r', attempt, 'released', null, null, null, null]]
-  if (!answer.startsWith('+')) return JSON.parse(answer) as Row[]
+const RELEASED: Answer = { kind: 'released', token: null, data: null, ms: null }
+
+/** Null: it is one with rows. See `sql/single.ts`. */
+function answerOfSingle(answer: string): Answer | null {
+  if (answer === '-') return RELEASED
+  if (!answer.startsWith('+')) return null
   const end = answer.indexOf(' ')
   const token = end === -1 ? answer.slice(1) : answer.slice(1, end)
   const data = end === -1 ? null : answer.slice(end + 1)
-  return [[keyOf(op, ''), attempt, 'granted', token, data, null, null]]
+  return { kind: 'granted', token, data, ms: null }
 }
 
 function parametersOf(items: readonly Item[]): readonly Parameter[] {
