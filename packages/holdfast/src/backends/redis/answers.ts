@@ -19,8 +19,8 @@ export type Answer =
   | { readonly kind: 'lost'; readonly reason: LossReason }
   /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
   | { readonly kind: 'unusable'; readonly suffix: string }
-  /** The server refused a command in the middle of the step. */
-  | { readonly kind: 'failed'; readonly message: string }
+  /** The server refused a command in the middle of the step; or, with a cause, the call has failed that it was in. */
+  | { readonly kind: 'failed'; readonly message: string; readonly cause?: unknown }
 
 /** What a waiter knows of its place. */
 export interface Told {

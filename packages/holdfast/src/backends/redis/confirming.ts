@@ -4,13 +4,15 @@
  *   granted ──re-check on a connection of our own, which writes──▶ WAIT | WAITAOF there ──met──▶ handed out
  *                                                                                     ──not met──▶ undone, told
  *
- * The connection is ours because WAIT blocks it; the grants that come meanwhile share the next one. WAIT counts what its own connection has written, so the re-check is a
- * write: its offset in the stream of replication is later than the grant's. What may go wrong between the steps: the
- * grant is over before the re-check (told as such); the connection is lost (unknown, and undone); the process dies (the
- * grant ends with its TTL); the undo fails (told as unknown, and core resolves it).
+ * The connection is ours because WAIT blocks it; the grants that come meanwhile share the next one. There is one for each
+ * primary. WAIT counts what its own connection has written, so the re-check is a write: its offset in the stream of
+ * replication is later than the grant's. What may go wrong between the steps: the grant is over before the re-check (told
+ * as such); the connection is lost (unknown, and undone); the name has moved to another primary of a Cluster (the re-check
+ * is refused, which undoes that grant alone, and the next goes to the new one); the process dies (the grant ends with its
+ * TTL); the undo fails (told as unknown, and core resolves it).
  */
 
-import { type DedicatedConnection, type RedisReply, redisScript, slotOf } from '../../clients/redis/index.ts'
+import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
 import { calledOff } from '../../core/backend-kit.ts'
 import { Coalescer, type Settled } from '../../core/coalescer.ts'
 import { defaults } from '../../core/defaults.ts'
@@ -44,10 +46,10 @@ if left > 0 then call('PEXPIRE', KEYS[1], left) end
 return 1
 `)
 
-/** One for each node, by the slot that it was asked for. */
+/** One for each primary. */
 interface Desk {
-  /** A lost one is replaced. */
-  connection: SharedWork<DedicatedConnection>
+  /** One that is lost, or leads to the wrong primary, is replaced. */
+  connection: SharedWork<DedicatedConnection> | undefined
   readonly queue: Coalescer<ConfirmedClaim, string | null>
 }
 
@@ -56,7 +58,7 @@ const MOST_AT_ONCE = 256
 export class Confirming {
   readonly #engine: Engine
   readonly #waitFor: WaitFor
-  readonly #desks = new Map<number, Desk>()
+  readonly #desks = new Map<string, Desk>()
   readonly #closing = new AbortController()
 
   constructor(engine: Engine, waitFor: WaitFor) {
@@ -88,18 +90,17 @@ export class Confirming {
   close(): void {
     this.#closing.abort(new ClosedError('The redis backend'))
     for (const { connection } of this.#desks.values())
-      connection.started?.then((each) => each.close()).catch(() => {})
+      connection?.started?.then((each) => each.close()).catch(() => {})
     this.#desks.clear()
   }
 
   /** Null when it is safe; otherwise what is missing. */
   async #reach(claim: ConfirmedClaim, call: Call): Promise<string | null> {
-    const { connection } = this.#engine
-    const slot = connection.isCluster ? slotOf(connection.keyPrefix + claim.key) : 0
-    let desk = this.#desks.get(slot)
+    const owner = this.#engine.connection.ownerOf(claim.key)
+    let desk = this.#desks.get(owner)
     if (desk === undefined) {
-      desk = this.#openDesk(claim.key)
-      this.#desks.set(slot, desk)
+      desk = this.#openDesk()
+      this.#desks.set(owner, desk)
     }
     const reached = desk.queue.add(claim)
     reached.catch(() => {})
@@ -109,24 +110,33 @@ export class Confirming {
     })
   }
 
-  #openDesk(key: string): Desk {
-    const connect = () => new SharedWork((signal) => this.#engine.connection.dedicated(key, signal))
+  #openDesk(): Desk {
     const queue = new Coalescer<ConfirmedClaim, string | null>(
       (claims) =>
         this.#within(async (signal) => {
+          // All claims of the desk had one owner when they came; whose slot has moved since then is refused there.
+          desk.connection ??= this.#connect(claims[0]?.key ?? '')
           const own = await desk.connection.join({ signal })
+          let isGood = false
           try {
-            return await this.#reachAll(own, claims, signal)
-          } catch (error) {
-            desk.connection = connect()
-            own.close()
-            throw error
+            const reached = await this.#reachAll(own, claims, signal)
+            isGood = reached.every(({ ok }) => ok)
+            return reached
+          } finally {
+            if (!isGood) {
+              desk.connection = undefined
+              own.close()
+            }
           }
         }),
       { maxBatch: MOST_AT_ONCE },
     )
-    const desk: Desk = { connection: connect(), queue }
+    const desk: Desk = { connection: undefined, queue }
     return desk
+  }
+
+  #connect(key: string): SharedWork<DedicatedConnection> {
+    return new SharedWork((signal) => this.#engine.connection.dedicated(key, signal))
   }
 
   /** On a connection that is cut off unnoticed nobody would hear anything any more. */
@@ -151,8 +161,11 @@ export class Confirming {
   ): Promise<readonly Settled<string | null>[]> {
     const { aof, replicas, timeoutMs } = this.#waitFor
     const { connection, tokens } = this.#engine
-    const rechecked = claims.map(({ key, who }) =>
-      own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal),
+    const rechecked = claims.map(({ key, who }): Promise<Settled<RedisReply>> =>
+      own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal).then(
+        (answer) => ({ ok: true, answer }),
+        (error: unknown) => ({ ok: false, error }),
+      ),
     )
     const waited = own.send(
       aof
@@ -162,10 +175,11 @@ export class Confirming {
     )
     const [reply, ...held] = await Promise.all([waited, ...rechecked])
     const missing = this.#missing(reply)
-    return held.map((each) => ({
-      ok: true,
-      answer: Number(each) === 1 ? missing : 'it was lost again before it could be confirmed',
-    }))
+    return held.map((each) => {
+      if (!each.ok) return each
+      const isHeld = Number(each.answer) === 1
+      return { ok: true, answer: isHeld ? missing : 'it was lost again before it could be confirmed' }
+    })
   }
 
   #missing(reply: RedisReply): string | null {

@@ -78,7 +78,10 @@ export class Engine {
     lane.add(request, call, asker)
   }
 
-  /** Many requests of one caller, in as few calls as may be; the answers come in the same order. */
+  /**
+   * Many requests of one caller, in as few calls as may be; the answers come in the same order. A call that fails, say in
+   * a part of a Cluster that is silent, is the answer to what was in it, and to nothing else.
+   */
   async sendAll(requests: readonly Request[], call: Call): Promise<Answer[]> {
     throwIfCalledOff('redis', call)
     const answers: Answer[] = new Array(requests.length)
@@ -95,9 +98,15 @@ export class Engine {
         const part = indexes.slice(start, start + MOST_RENEWALS)
         const batch = part.map((index) => requests[index] as Request)
         sending.push(
-          this.#sendBatch(batch, call.signal).then((settled) => {
-            for (const [at, index] of part.entries()) answers[index] = settled[at] as Answer
-          }),
+          this.#sendBatch(batch, call.signal).then(
+            (settled) => {
+              for (const [at, index] of part.entries()) answers[index] = settled[at] as Answer
+            },
+            (cause: unknown) => {
+              const message = cause instanceof Error ? cause.message : String(cause)
+              for (const index of part) answers[index] = { kind: 'failed', message, cause }
+            },
+          ),
         )
       }
     }

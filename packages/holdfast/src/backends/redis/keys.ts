@@ -33,7 +33,7 @@ export class Keys {
   lock(name: string): string {
     return this.#key === undefined
       ? `${this.#prefix}{${escapeBraces(name)}}`
-      : this.#checked(name, this.#key(name))
+      : this.#checked(name, this.#chosen(this.#key, name))
   }
 
   session(id: string): string {
@@ -55,6 +55,20 @@ export class Keys {
     if (!key.startsWith(`${this.#prefix}{`)) return null
     const end = key.indexOf('}')
     return end === -1 ? null : unescapeBraces(key.slice(this.#prefix.length + 1, end))
+  }
+
+  #chosen(key: (name: string) => string, name: string): unknown {
+    try {
+      return key(name)
+    } catch (cause) {
+      throw new InvalidArgumentError(
+        'key',
+        `must return a key for every name; it threw for ${quote(name)}.`,
+        {
+          cause,
+        },
+      )
+    }
   }
 
   #checked(name: string, key: unknown): string {

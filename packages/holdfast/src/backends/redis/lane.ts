@@ -54,7 +54,8 @@ class Entry {
   }
 
   answer(answer: Answer): void {
-    if (answer.kind === 'failed') this.fail(new BackendUnavailableError('redis', answer.message, 'unknown'))
+    if (answer.kind === 'failed')
+      this.fail(new BackendUnavailableError('redis', answer.message, outcomeOfRefusal(answer.message)))
     else if (this.#settle()) this.asker.answered(answer)
   }
 
@@ -68,6 +69,11 @@ class Entry {
     this.stopListening?.()
     return true
   }
+}
+
+/** That the memory is full is said only to scripts that have not written anything yet. */
+function outcomeOfRefusal(message: string): CallOutcome {
+  return message.includes('OOM command not allowed') ? 'not-applied' : 'unknown'
 }
 
 export interface LaneOptions {

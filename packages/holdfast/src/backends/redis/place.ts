@@ -26,6 +26,8 @@ export interface PlaceHost<F extends Fencing> {
   readonly room: WaitingRoom
   handedOver(place: Place<F>, token: bigint | null, since: Instant, data: string | undefined): Result<F>
   refused(place: Place<F>, answer: Answer): Error
+  /** The request has failed; it may be certain that it came to nothing. */
+  notAsked(place: Place<F>, error: unknown): void
   sinceOf(sent: Instant, leftMs: number | undefined): Instant
 }
 
@@ -35,6 +37,8 @@ export class Place<F extends Fencing> implements Waiter, Asker {
   readonly who: string
   readonly session: PlaceHost<F>
   readonly known: Known
+  /** Nobody has asked for this attempt before. */
+  readonly isNew: boolean
   readonly call: Call
   heartbeat: Instant
   readonly #resolve: (result: Result<F>) => void
@@ -44,7 +48,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
   constructor(
     session: PlaceHost<F>,
     request: AcquireRequest,
-    { key, who, known }: { readonly key: string; readonly who: string; readonly known: Known },
+    { key, who, known, isNew }: Pick<Place<F>, 'key' | 'who' | 'known' | 'isNew'>,
     sent: Instant,
     call: Call,
     resolve: (result: Result<F>) => void,
@@ -55,6 +59,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
     this.key = key
     this.who = who
     this.known = known
+    this.isNew = isNew
     this.heartbeat = sent
     this.call = call
     this.#resolve = resolve
@@ -84,6 +89,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
 
   failed(error: unknown): void {
     this.known.isAsked = false
+    this.session.notAsked(this, error)
     if (this.session.room.remove(this)) this.reject(error)
   }
 

@@ -11,11 +11,13 @@
  * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
  */
 import { prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
-import { elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
+import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
 import {
   BackendUnavailableError,
   CapacityMismatchError,
   InvalidArgumentError,
+  isHoldfastError,
+  outcomeOf,
   quote,
   UnsupportedError,
 } from '../../core/errors.ts'
@@ -84,6 +86,8 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   readonly #usualTerms: readonly string[]
   readonly #known = new KnownClaims()
   #provenAt: Instant
+  /** What was listed last has been confirmed from then on. */
+  #confirmedAt: Instant
   #isGone = false
 
   constructor(tools: SessionTools, { id, ttlMs, holder, since }: SessionFacts) {
@@ -98,6 +102,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     this.#label = JSON.stringify([holder])
     this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), tools.channel]
     this.#provenAt = since
+    this.#confirmedAt = since
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {
@@ -105,10 +110,18 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
       return { kind: 'session-gone' }
     const sent = instantOf(engine.clock)
+    // First what may be refused: nothing is known of an attempt that was never asked for.
+    const key = engine.keys.lock(request.name)
+    const asking = this.#asking(request, key, this.#who(request.attempt), false)
     const wasKnown = this.#known.has(request.attempt)
     const known = this.#known.note(request.attempt, request.name, false)
-    const key = engine.keys.lock(request.name)
-    const answer = await engine.send(this.#asking(request, key, this.#who(request.attempt), false), call)
+    let answer: Answer
+    try {
+      answer = await engine.send(asking, call)
+    } catch (error) {
+      if (!wasKnown) this.#forgetIfNeverApplied(request, error)
+      throw error
+    }
     if (answer.kind === 'granted') {
       known.isWaiting = false
       const since = this.sinceOf(sent, answer.leftMs)
@@ -144,9 +157,10 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     return new Promise<EnqueueResult<F>>((resolve, reject) => {
       const key = engine.keys.lock(request.name)
       const who = this.#who(request.attempt)
+      const isNew = !this.#known.has(request.attempt)
       const known = this.#known.note(request.attempt, request.name, true)
       known.isWaiting = known.isAsked = true
-      const place = new Place<F>(this, request, { key, who, known }, sent, call, resolve, reject)
+      const place = new Place<F>(this, request, { key, who, known, isNew }, sent, call, resolve, reject)
       room.ask(place)
       engine.ask(this.#asking(request, key, who, true), call, place)
     })
@@ -180,13 +194,14 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     this.#provenAt = laterOf(this.#provenAt, since)
     const lost: LostClaim[] = []
     const granted: Grant<F>[] = []
+    const unknown: Unknown[] = []
     for (const [index, claim] of listed.entries()) {
       const answer = answers[index]
       const isWaiting = index >= claims.held.length
       if (answer?.kind === 'failed' && !isOfAnotherType(answer.message)) {
-        const failure = new BackendUnavailableError('redis', answer.message.replace(/\.$/, ''), 'unknown')
-        if (!isWaiting) throw failure
-        this.#heartbeatFailed(claim, since, failure)
+        const failure = failureOf(answer)
+        if (isWaiting) this.#heartbeatFailed(claim, since, failure)
+        else unknown.push({ claim, failure })
       } else if (answer?.kind === 'lost' || answer?.kind === 'failed') {
         lost.push({ attempt: claim.attempt, reason: answer.kind === 'lost' ? answer.reason : 'deleted' })
         this.#known.delete(claim.attempt)
@@ -202,6 +217,8 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         }
       }
     }
+    lost.push(...this.#givenUp(unknown, claims.held.length))
+    this.#confirmedAt = laterOf(this.#confirmedAt, since)
     return {
       kind: 'alive',
       since,
@@ -210,6 +227,20 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       granted,
       unlisted: this.#known.besides([...claims.held, ...claims.waiting]),
     }
+  }
+
+  /**
+   * A keep-alive confirms all that it lists and does not call lost, so one claim of which nothing is known, say in a part
+   * of a Cluster that is silent, is no answer for any: it fails, and is tried again soon. Before the others' time is up
+   * because of that, the claims of which nothing is known are given up instead; on the server they end by their TTL.
+   */
+  #givenUp(unknown: readonly Unknown[], held: number): readonly LostClaim[] {
+    const [first] = unknown
+    if (first === undefined) return []
+    const isPressing = elapsedMs(this.#tools.engine.clock, this.#confirmedAt) > this.ttlMs / 2
+    if (unknown.length === held || !isPressing) throw first.failure
+    for (const { claim } of unknown) this.#known.delete(claim.attempt)
+    return unknown.map(({ claim }) => ({ attempt: claim.attempt, reason: 'unreachable' }))
   }
 
   /** That is no answer, so the place is kept for as long as the server may keep it; what is held is not touched by it. */
@@ -221,7 +252,8 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
     const { engine, room } = this.#tools
-    await engine.send(this.#abandoning(name, attempt), call)
+    const abandoning = this.#abandoningIfItCanBe(name, attempt)
+    if (abandoning !== null) await engine.send(abandoning, call)
     this.#known.delete(attempt)
     for (const waiter of room.find(this, attempt))
       if (room.remove(waiter))
@@ -263,12 +295,14 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     for (const waiter of room.ofSession(this)) if (room.remove(waiter)) waiter.sessionGone()
     if (this.#known.size === 0) return
     const known = [...this.#known]
-    await engine.sendAll(
+    const answers = await engine.sendAll(
       known.map(([attempt, { name, isWaiting }]) =>
         isWaiting ? this.#abandoning(name, attempt) : this.#releasing(name, attempt, 0),
       ),
       call,
     )
+    for (const answer of answers)
+      if (answer.kind === 'failed' && answer.cause !== undefined) throw answer.cause
     for (const [attempt] of known) this.#known.delete(attempt)
   }
 
@@ -318,6 +352,15 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       : unexpected(request, answer)
   }
 
+  notAsked({ request, isNew }: Place<F>, error: unknown): void {
+    if (isNew) this.#forgetIfNeverApplied(request, error)
+  }
+
+  /** What certainly came to nothing need not be abandoned, and leaves no mark. */
+  #forgetIfNeverApplied({ attempt }: Claim, error: unknown): void {
+    if (outcomeOf(error) === 'not-applied') this.#known.delete(attempt)
+  }
+
   /** Where the user has asked for more than the primary's word. */
   async #confirmed(
     request: AcquireRequest,
@@ -361,6 +404,16 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     return { key: this.#tools.engine.keys.lock(name), letter: Letter.abandon, who: this.#who(attempt), args }
   }
 
+  /** A name that has no key, or an attempt that cannot be written, was never asked for. */
+  #abandoningIfItCanBe(name: string, attempt: string): Request | null {
+    try {
+      return this.#abandoning(name, attempt)
+    } catch (error) {
+      if (isHoldfastError(error, 'INVALID_ARGUMENT')) return null
+      throw error
+    }
+  }
+
   #body({ lockDelayMs, note }: AcquireRequest): string {
     const shown = note === undefined ? this.#label : JSON.stringify([this.#holder, note])
     return `${Math.ceil(lockDelayMs)}|${this.ttlMs}|${shown}`
@@ -370,6 +423,18 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     if (attempt.includes('|')) throw new InvalidArgumentError('attempt', 'must not contain a |.')
     return `${attempt}|${this.#tag}`
   }
+}
+
+/** A claim that is held, or not: the server did not say. */
+interface Unknown {
+  readonly claim: Claim
+  readonly failure: Error
+}
+
+function failureOf({ message, cause }: Extract<Answer, { kind: 'failed' }>): Error {
+  return cause instanceof BackendUnavailableError
+    ? cause
+    : new BackendUnavailableError('redis', message.replace(/\.$/, ''), 'unknown', { cause })
 }
 
 /** Somebody else has put another key in the place of ours: what was there is gone. */

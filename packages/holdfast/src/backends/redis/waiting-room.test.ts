@@ -33,6 +33,7 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', token: 9n })) 
       return { kind: 'granted', grant: { name, attempt, token: token as bigint, since, ttlMs: 1_000 } }
     },
     refused: () => new Error('refused'),
+    notAsked: () => {},
     sinceOf: (sent) => sent,
   }
   const known = { name: 'n', isWaiting: true, isAsked: true }
@@ -43,7 +44,7 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', token: 9n })) 
     let queued = 0
     const call = { signal: controller.signal, onQueued: () => queued++ }
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
-    const facts = { key: 'k', who: `${attempt}|s`, known }
+    const facts = { key: 'k', who: `${attempt}|s`, known, isNew: true }
     const place = new Place(host, request, facts, sent, call, turn.resolve, turn.reject)
     room.ask(place)
     const token = async () => {

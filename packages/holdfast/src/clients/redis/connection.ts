@@ -92,6 +92,11 @@ export class RedisConnection {
     return nodes.map((node) => this.#nodeOf(node))
   }
 
+  /** Which primary has this key now, as far as the client knows: the same text for the same one. */
+  ownerOf(key: string): string {
+    return this.#raw.ownerOf(key)
+  }
+
   /** A connection of our own to the primary that has this key: for commands that block, such as WAIT. */
   async dedicated(key: string, signal?: AbortSignal): Promise<DedicatedConnection> {
     const stop = AbortSignal.any([this.#ending.signal, ...(signal === undefined ? [] : [signal])])

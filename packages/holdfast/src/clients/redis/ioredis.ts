@@ -44,11 +44,13 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
   const single = isCluster(redis) ? null : redis
   const keyPrefix = redis.options.keyPrefix ?? ''
 
+  const ownerOf = (key: string) => cluster?.slots[slotOf(keyPrefix + key)]?.[0]
+
   /** The connection of the client's own pool to copy for one of ours. */
   const template = async (key: string | null): Promise<IoRedis> => {
     if (single !== null) return single
     const nodes = await clusterNodes(redis as IoRedisCluster)
-    const owner = key === null ? undefined : cluster?.slots[slotOf(keyPrefix + key)]?.[0]
+    const owner = key === null ? undefined : ownerOf(key)
     const found = nodes.find((node) => owner === labelOf(node)) ?? nodes[0]
     if (found === undefined) throw new Error('the Cluster has no primary that is known yet')
     return found
@@ -72,6 +74,7 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
       const nodes = cluster === null ? [redis as IoRedis] : await clusterNodes(cluster)
       return nodes.map(nodeOf)
     },
+    ownerOf: (key) => ownerOf(key) ?? '',
     dedicated: async (key, stop) => connected((await template(key)).duplicate(ownOptions), stop),
     subscriber: async (stop) => {
       const nodes = cluster === null ? [] : await clusterNodes(cluster)

@@ -50,17 +50,10 @@ interface Sentinel {
   readonly _keyPrefix?: string
   sendCommand(isReadonly: boolean, args: readonly string[]): Promise<unknown>
   withTypeMapping(mapping: object): this
-  /** A client of its own for a while; on Sentinel there is no other way to a connection for one user. */
-  acquire(): Promise<{
-    sendCommand(isReadonly: boolean, args: readonly string[]): Promise<unknown>
-    release(): unknown
-  }>
-  duplicate(overrides: object): Sentinel
-  connect(): Promise<unknown>
-  destroy(): unknown
-  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
-  unsubscribe(channel: string): Promise<unknown>
+  /** Calls it with the client of its own that is connected to the primary; all commands go this way. */
+  _execute<T>(isReadonly: boolean, use: (primary: Single) => Promise<T>): Promise<T>
   on(event: string, listener: (...args: never[]) => void): unknown
+  off(event: string, listener: (...args: never[]) => void): unknown
 }
 
 export function adaptNodeRedis(client: NodeRedisClient): RawRedis {
@@ -85,6 +78,7 @@ function adaptSingle(client: Single): RawRedis {
     evaluate: (command, script, keys, args) =>
       plain.sendCommand(evaluation(command, script, keyPrefix, keys, args)),
     primaries: async () => [nodeOf(client)],
+    ownerOf: () => '',
     dedicated: async (_key, stop) => connected(copyOf(client), stop),
     subscriber: async (stop) => subscriberOn(copyOf(client), stop),
   }
@@ -116,6 +110,7 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
       ),
     primaries: () =>
       Promise.all(cluster.masters.map(async (node) => nodeOf(await nodeClient(node), node.address))),
+    ownerOf: (key) => cluster.slots[slotOf(keyPrefix + key)]?.master.address ?? '',
     dedicated: async (key, stop) =>
       connected(
         copyOf(await nodeClient(cluster.slots[slotOf(keyPrefix + key)]?.master ?? cluster.masters[0])),
@@ -155,34 +150,43 @@ function adaptSentinel(sentinel: Sentinel): RawRedis {
     evaluate: (command, script, keys, args) =>
       plain.sendCommand(false, evaluation(command, script, keyPrefix, keys, args)),
     primaries: async () => [{ label: 'the primary', send: (args) => plain.sendCommand(false, args) }],
-    async dedicated(_key, stop) {
-      const lease = await sentinel.acquire()
-      if (stop.aborted) {
-        lease.release()
-        throw stop.reason
-      }
-      return {
-        label: 'the primary',
-        send: (args) => lease.sendCommand(false, args),
-        close: () => void lease.release(),
-      }
-    },
+    ownerOf: () => '',
+    dedicated: async (_key, stop) =>
+      endingWithPrimary(sentinel, await connected(copyOf(await primaryOf(sentinel, stop)), stop)),
     async subscriber(stop) {
-      const own = sentinel.duplicate({})
-      own.on('error', () => {})
-      await opened(
-        stop,
-        () => own.connect(),
-        () => void own.destroy(),
-      )
-      return {
-        subscribe: async (channel, listener) =>
-          void (await own.subscribe(channel, (message) => listener(message))),
-        unsubscribe: async (channel) => void (await own.unsubscribe(channel)),
-        // It follows the primary by itself, and tells of every change; each may have cost messages.
-        onLost: (lost) => void own.on('topology-change', lost),
-        close: () => void own.destroy(),
-      }
+      const own = await subscriberOn(copyOf(await primaryOf(sentinel, stop)), stop)
+      return endingWithPrimary(sentinel, own)
+    },
+  }
+}
+
+/**
+ * The connection of the pool of a Sentinel client that is copied for one of ours. A client of its own from `acquire` would
+ * be taken from the user's pool, which may have no other; a copy of the whole would keep the process alive.
+ */
+function primaryOf(sentinel: Sentinel, stop: AbortSignal): Promise<Single> {
+  return new Promise((resolve, reject) => {
+    stop.throwIfAborted()
+    const onAbort = () => reject(stop.reason)
+    stop.addEventListener('abort', onAbort, { once: true })
+    sentinel
+      ._execute(false, async (primary) => primary)
+      .then(resolve, reject)
+      .finally(() => stop.removeEventListener('abort', onAbort))
+  })
+}
+
+/** Another primary may have taken over while the old one goes on: what is connected to the old one is of no use then. */
+function endingWithPrimary<C extends { close(): void }>(sentinel: Sentinel, own: C): C {
+  const end = ({ type }: { readonly type: string }) => {
+    if (type === 'MASTER_CHANGE') own.close()
+  }
+  sentinel.on('topology-change', end)
+  return {
+    ...own,
+    close() {
+      sentinel.off('topology-change', end)
+      own.close()
     },
   }
 }
@@ -222,7 +226,7 @@ function nodeOf(client: Single, label?: string): RawNode {
 
 async function connected(own: Single, stop: AbortSignal): Promise<RawConnection> {
   await open(own, stop)
-  return { ...nodeOf(own), close: () => own.destroy() }
+  return { ...nodeOf(own), close: () => destroy(own) }
 }
 
 async function subscriberOn(own: Single, stop: AbortSignal): Promise<RawSubscriber> {

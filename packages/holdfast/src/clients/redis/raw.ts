@@ -47,6 +47,8 @@ export interface RawRedis {
   ): Promise<unknown>
   /** All primaries: one, or those of the Cluster. */
   primaries(): Promise<readonly RawNode[]>
+  /** Which primary has this key (given without the prefix) now, as far as the client knows; the same text for the same one. */
+  ownerOf(key: string): string
   /** A connection to the primary that has this key (given without the prefix). If `stop` aborts before, there is none. */
   dedicated(key: string, stop: AbortSignal): Promise<RawConnection>
   subscriber(stop: AbortSignal): Promise<RawSubscriber>

@@ -72,8 +72,9 @@ export class Subscriber {
     this.#ending.abort(new Error('the subscriber is closed'))
     this.#listening.clear()
     this.#pause?.cancel()
-    this.#connection?.close()
+    const connection = this.#connection
     this.#connection = undefined
+    connection?.close()
   }
 
   #connected(): Promise<RawSubscriber> {
@@ -109,10 +110,13 @@ export class Subscriber {
   #comeBack(tries: number): void {
     if (this.#ending.signal.aborted || this.#listening.size === 0) return
     const ms = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** tries) * (0.5 + this.#random.fraction())
+    this.#pause?.cancel()
     this.#pause = this.#clock.setTimer(ms, () => {
       this.#resume().catch(() => {
-        this.#connection?.close()
+        // Let go of before it is closed: its end is ours, and no loss to come back from.
+        const failed = this.#connection
         this.#connection = undefined
+        failed?.close()
         this.#comeBack(Math.min(tries + 1, 10))
       })
     })

@@ -56,14 +56,14 @@ end
 `
 
 export const batchScript = redisScript(`${shortcut}${prelude}${library}
--- A lock that nobody holds, waits for or has left data in.
+-- A lock that nobody holds, waits for or has left data in. That it cannot be written is the answer to this request alone.
 local function take(lock, who, body, ms)
   if call('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) ~= 0 then return nil end
   look_at_clock()
   local token, unusable = draw_token(lock)
   if not token then return unusable end
-  call('SET', lock, 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now, 'PX', ms)
-  return 'g' .. token
+  local written = redis.pcall('SET', lock, 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now, 'PX', ms)
+  return written.err and { 'e', written.err } or 'g' .. token
 end
 
 -- What is rare. An error, say of a key that has another type, is the answer to this request, and none of the others'.

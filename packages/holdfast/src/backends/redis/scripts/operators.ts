@@ -48,6 +48,7 @@ return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, 
 
 /** KEYS lock; ARGV fencing, kind, wanted, how long marks last, what foreign clients are called. Answers with the number of those who were released. */
 export const forceReleaseScript = redisScript(`${start}
+lib.write_also_when_full(lock)
 local n = lib.open(lock)
 local meant = {}
 local function consider(who, token, body)

@@ -25,7 +25,7 @@ local function look_at_clock()
 end
 
 -- The first of those that come after everything that was drawn, and up to which they may be drawn. Nothing if the key
--- has another type: then it belongs to somebody else.
+-- has another type: then it belongs to somebody else. Nothing, and the answer that says so, if it cannot be written.
 local function reserve(key, count, ...)
   local mark = redis.pcall('GET', key)
   if type(mark) == 'table' then return nil end
@@ -35,24 +35,24 @@ local function reserve(key, count, ...)
     first = last + 1
     if last - nowUs > behindUs then behindUs = last - nowUs end
   end
-  call('SET', key, string.format('%.0f', first + count - 1), ...)
+  local written = redis.pcall('SET', key, string.format('%.0f', first + count - 1), ...)
+  if written.err then return nil, { 'e', written.err } end
   return first, first + count - 1
 end
 
 -- Nothing, and the answer that says so, if there can be none.
 local function draw_token(lock)
   if fencing == '0' then return '' end
-  local token
+  local token, last
   if fencing == '2' then
-    token = reserve(lock .. ':t', 1, 'PX', 86400000)
-    if not token then return nil, 'y:t' end
+    token, last = reserve(lock .. ':t', 1, 'PX', 86400000)
+    if not token then return nil, last or 'y:t' end
   elseif drawn < reserved then
     token = drawn + 1
     drawn = token
   else
-    local last
     token, last = reserve(KEYS[#KEYS], #KEYS - 1)
-    if not token then return nil, 'y' end
+    if not token then return nil, last or 'y' end
     drawn, reserved = token, last
   end
   return string.format('%.0f', token)

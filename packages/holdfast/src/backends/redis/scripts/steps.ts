@@ -53,8 +53,8 @@ export const steps = `
     return told
   end
 
-  -- A server whose memory is full lets a script go on once it has written. Giving up must be possible then as well, so a
-  -- write comes first that is never refused, and that does nothing: there is no such field.
+  -- A server whose memory is full lets a script go on once it has written. Giving up, and keeping what one has, must be
+  -- possible then as well, so a write comes first that is never refused, and that does nothing: there is no such field.
   function lib.write_also_when_full(lock)
     redis.pcall('HDEL', lock .. ':s', '-')
   end
@@ -82,6 +82,7 @@ export const steps = `
   end
 
   function lib.renew(lock, who, ttl_ms)
+    lib.write_also_when_full(lock)
     local n = lib.open(lock)
     if not lib.prolong(n, who, ttl_ms) then return lib.why_lost(n, who) end
     return 'k'
@@ -89,6 +90,7 @@ export const steps = `
 
   -- The heartbeat of a waiter; if its turn has come meanwhile, what it holds is prolonged as well.
   function lib.beat(lock, who, ttl_ms)
+    lib.write_also_when_full(lock)
     local n = lib.open(lock)
     local w = lib.waiter(n, who)
     if w then
