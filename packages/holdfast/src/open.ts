@@ -5,7 +5,7 @@ import type { RedisOptions } from './backends/redis/index.ts'
 import type { RedlockOptions } from './backends/redlock/index.ts'
 import { InvalidArgumentError, quote, UnsupportedError } from './core/errors.ts'
 import { createLocker, type LockerOptions } from './core/locker.ts'
-import { checkInteger, checkKnownOptions, checkOneOf } from './core/options.ts'
+import { checkIntegerText, checkKnownOptions, checkOneOf } from './core/options.ts'
 import type { AnyLocker, Locker } from './core/types.ts'
 import type { Backend, Fencing } from './spi.ts'
 
@@ -155,7 +155,7 @@ function commonOptions({ parameters }: LockerUrl, own: readonly string[]) {
     ...(namespace !== undefined && { namespace }),
     ...(issuer !== undefined && { issuer }),
     ...(epoch !== undefined && {
-      epoch: checkInteger('epoch', /^\d+$/.test(epoch) ? Number(epoch) : epoch, { min: 0 }),
+      epoch: checkIntegerText('epoch', epoch, { min: 0 }),
     }),
   }
 }
@@ -194,11 +194,20 @@ async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
   const { parameters } = url
   const fencing = parameters.get('fencing')
   const count = parameters.get('waitReplicas')
+  const waitTimeoutMs = parameters.get('waitTimeoutMs')
+  if (count === undefined && waitTimeoutMs !== undefined)
+    throw new InvalidArgumentError(
+      'url',
+      'has the parameter "waitTimeoutMs" without "waitReplicas": there is nothing to wait for.',
+    )
   const options: Omit<RedisOptions, 'client'> = {
     ...commonOptions(url, ['fencing', 'waitReplicas', 'waitTimeoutMs']),
     ...(fencing !== undefined && { fencing: checkOneOf('fencing', fencing, ['clock-backed']) }),
     ...(count !== undefined && {
-      waitReplicas: { count: Number(count), timeoutMs: Number(parameters.get('waitTimeoutMs') ?? 1_000) },
+      waitReplicas: {
+        count: checkIntegerText('waitReplicas', count, { min: 1 }),
+        timeoutMs: checkIntegerText('waitTimeoutMs', waitTimeoutMs ?? '1000', { min: 1 }),
+      },
     }),
   }
   const { client, close } = await redisClientFromUrl(url.scheme, url.location, {
@@ -261,14 +270,12 @@ async function openPostgres(url: LockerUrl): Promise<Backend<'fenced'>> {
   }
 }
 
-/** With postgres.js the connections for locks come out of the client's own, so it needs more of them. */
-const CONNECTIONS_FOR_LOCKS = 50
-
 async function openPostgresAdvisory(url: LockerUrl): Promise<Backend<'fenced'>> {
-  const [{ openPostgresAdvisory }, { connectionParameters, postgresClientFromUrl }] = await Promise.all([
-    import('./backends/postgres-advisory/assemble.ts'),
-    import('./clients/postgres/index.ts'),
-  ])
+  const [{ openPostgresAdvisory, USUAL_MAX_CONNECTIONS }, { connectionParameters, postgresClientFromUrl }] =
+    await Promise.all([
+      import('./backends/postgres-advisory/assemble.ts'),
+      import('./clients/postgres/index.ts'),
+    ])
   const { parameters } = url
   const schema = parameters.get('schema')
   const key = parameters.get('key')
@@ -278,11 +285,12 @@ async function openPostgresAdvisory(url: LockerUrl): Promise<Backend<'fenced'>> 
     ...(schema !== undefined && { schema }),
     ...(key !== undefined && { key: checkOneOf<'hashtext'>('key', key, ['hashtext']) }),
     ...(maxConnections !== undefined && {
-      maxConnections: checkInteger('maxConnections', Number(maxConnections), { min: 2 }),
+      maxConnections: checkIntegerText('maxConnections', maxConnections, { min: 1 }),
     }),
   }
   const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
-  const connections = (options.maxConnections ?? CONNECTIONS_FOR_LOCKS) + 1
+  // With postgres.js the connections for locks come out of the client's own, so it needs more of them.
+  const connections = (options.maxConnections ?? USUAL_MAX_CONNECTIONS) + 1
   const { client, end } = await postgresClientFromUrl(url.location, parameters, libraries, connections)
   try {
     return await openPostgresAdvisory({ ...options, client }, { end })

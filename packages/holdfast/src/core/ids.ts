@@ -39,7 +39,8 @@ function createSystemRandom(): Random {
 
 export const systemRandom: Random = createSystemRandom()
 
-const ID_LENGTH = 22
+/** How long the public half of an attempt is, with which it begins; stored attempts are cut there by statements and scripts. */
+export const ID_LENGTH = 22
 
 export function newAttempt(random: Random): string {
   return `${random.id()}.${random.id()}`

@@ -29,6 +29,11 @@ export function checkInteger(argument: string, value: unknown, range: Range): nu
   return number
 }
 
+/** The same of a parameter of a URL, which is text. */
+export function checkIntegerText(argument: string, text: string, range: Range): number {
+  return checkInteger(argument, /^\d+$/.test(text) ? Number(text) : text, range)
+}
+
 export function checkOneOf<T extends string>(argument: string, value: unknown, allowed: readonly T[]): T {
   if (!allowed.includes(value as T))
     throw new InvalidArgumentError(argument, `must be one of ${allowed.join(', ')}, not ${describe(value)}.`)

@@ -68,7 +68,7 @@ const knownOptions = [
   'epoch',
 ]
 
-const USUAL_MAX_CONNECTIONS = 50
+export const USUAL_MAX_CONNECTIONS = 50
 const OLDEST_SERVER = 14
 
 /** Clients that were found to reach the server without a transaction pooler in between. */

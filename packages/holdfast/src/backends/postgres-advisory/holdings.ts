@@ -25,7 +25,7 @@ export interface Holding extends Claim {
   token: bigint
   /** The connection that it waited on and that has the lock since; otherwise the session's own has it. */
   connection: LockConnection | undefined
-  /** Settles when the state is another one than asking, waiting or leaving; never rejects. */
+  /** Settles when the state is another one than asking, waiting or leaving. Whoever waited for it may have been refused. */
   settled: Promise<unknown>
 }
 
@@ -106,11 +106,9 @@ export class Holdings {
     return isShared
   }
 
-  clear(): readonly Holding[] {
-    const all = [...this.#byAttempt.values()]
+  clear(): void {
     this.#byAttempt.clear()
     this.#uses.clear()
-    return all
   }
 }
 

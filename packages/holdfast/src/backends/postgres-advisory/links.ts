@@ -42,7 +42,7 @@ export class Links {
   readonly ears: Ears
   readonly statistics: Statistics = { statements: 0, connections: 0 }
   /** Up to which token the server's log is known to be on its disk. */
-  known = 0n
+  loggedUpTo = 0n
   readonly #options: LinksOptions
   #open = 0
   #closed = false
@@ -81,7 +81,7 @@ export class Links {
   }
 
   /** Counts a connection that is about to be opened; a client without a limit of its own would take all of the server's. */
-  takeSlot(): void {
+  countConnection(): void {
     const { maxConnections } = this.#options
     if (this.#open >= maxConnections)
       throw new BackendUnavailableError(
@@ -98,9 +98,9 @@ export class Links {
     this.#open--
   }
 
-  noteKnown(known: string): void {
-    const logged = BigInt(known)
-    if (logged > this.known) this.known = logged
+  noteLogged(upTo: string): void {
+    const logged = BigInt(upTo)
+    if (logged > this.loggedUpTo) this.loggedUpTo = logged
   }
 
   /** From now on everything is refused. */

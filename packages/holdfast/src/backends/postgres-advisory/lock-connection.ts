@@ -52,7 +52,7 @@ export class LockConnection {
   }
 
   static async open(links: Links, { id, ttlMs, session, signal }: Opening): Promise<LockConnection> {
-    links.takeSlot()
+    links.countConnection()
     let dedicated: DedicatedConnection
     try {
       dedicated = await links.database.dedicated({ signal })
@@ -89,11 +89,11 @@ export class LockConnection {
 
   /** All of it is done in this order, or the connection ends. */
   async apply(items: readonly Item[]): Promise<readonly Answer[]> {
-    const { sql, namespace, known } = this.#links
+    const { sql, namespace, loggedUpTo } = this.#links
     const rows = await this.#run(sql.apply, [
       this.key,
       namespace,
-      String(known),
+      String(loggedUpTo),
       arrayLiteral(items.map(({ op }) => op)),
       arrayLiteral(items.map(({ slot }) => slot)),
       arrayLiteral(items.map(({ key }) => key)),
@@ -106,7 +106,7 @@ export class LockConnection {
 
   async applyOne(item: Item): Promise<Answer> {
     const { op, key, slot, id, name, note = null } = item
-    const { sql, namespace, known } = this.#links
+    const { sql, namespace, loggedUpTo } = this.#links
     if (isGivingUp(op)) {
       const [row] = await (op === operations.giveUpExclusive
         ? this.#run(sql.unlock, [this.key, key])
@@ -127,7 +127,7 @@ export class LockConnection {
         name,
         id,
         note,
-        String(known),
+        String(loggedUpTo),
       ])
       return this.#read(String(row?.[0]))
     } catch (error) {
@@ -137,9 +137,9 @@ export class LockConnection {
 
   /** A token counts when the server's log up to it is on disk (T68). */
   async #settled(token: string): Promise<Answer> {
-    if (BigInt(token) > this.#links.known) {
+    if (BigInt(token) > this.#links.loggedUpTo) {
       const [row] = await this.#send(this.#links.sql.settle, [])
-      this.#links.noteKnown(String(row?.[0]))
+      this.#links.noteLogged(String(row?.[0]))
     }
     return { kind: 'granted', detail: token }
   }
@@ -161,8 +161,8 @@ export class LockConnection {
     const [kind, ...rest] = text.split(' ') as [Answer['kind'], ...string[]]
     if (kind === 'gone') throw this.#replaced()
     if (kind !== 'granted') return { kind, detail: rest.join(' ') }
-    const [token = '0', known] = rest
-    if (known !== undefined) this.#links.noteKnown(known)
+    const [token = '0', logged] = rest
+    if (logged !== undefined) this.#links.noteLogged(logged)
     return { kind, detail: token }
   }
 
@@ -192,8 +192,16 @@ export class LockConnection {
 
   /** Waits in the server's own line. Null: the session that it waits for is over. */
   async take(session: string, item: Item, mode: string, ttlMs: number): Promise<string | null> {
-    const { sql, known } = this.#links
-    const taking = this.#send(sql.take, [this.key, session, item.key, item.id, mode, ttlMs, String(known)])
+    const { sql, loggedUpTo } = this.#links
+    const taking = this.#send(sql.take, [
+      this.key,
+      session,
+      item.key,
+      item.id,
+      mode,
+      ttlMs,
+      String(loggedUpTo),
+    ])
     this.#waiting = taking.catch(() => {})
     let row: Row | undefined
     try {
@@ -207,7 +215,7 @@ export class LockConnection {
     }
     const [kind, token, nowKnown] = (row ?? []) as [string, string, string]
     if (kind === 'granted') {
-      this.#links.noteKnown(nowKnown)
+      this.#links.noteLogged(nowKnown)
       return token
     }
     if (kind === 'gone') throw this.#replaced()

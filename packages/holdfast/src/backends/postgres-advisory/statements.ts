@@ -40,7 +40,7 @@ export function statementsFor(schema: string) {
       name: 'holdfast_try',
       text: `SELECT ${s}.advisory_try($1::bigint, $2::integer, $3, $4::bigint, $5, $6, $7, $8, $9::bigint)`,
     },
-    /** conn, key: what is given up most often, without a function */
+    /** conn, key: what is given up most often, without a function. Who does not hold it any more has given it up as well. */
     unlock: {
       name: 'holdfast_unlock',
       text: `SELECT CASE WHEN current_setting('holdfast.connection', true) = $1 THEN

@@ -74,7 +74,7 @@ export async function ensureSchema(
 }
 
 /**
- * One statement, because a transaction of several does not get through a pooler with every client. It has no
+ * One statement: what is half made is undone with it, whoever dies in between. It has no
  * parameters: a DO block takes none. The name of the schema has been checked, and has no dollar that could end a quotation.
  */
 function createOnce(schema: string, sql: string): string {

@@ -95,8 +95,8 @@ export class WaitingRoom {
   placed(entry: Entry, dueInMs: number | null): void {
     if (entry.isSettled) return
     entry.isPlaced = true
-    if (dueInMs !== null) this.#setDue(entry.waiter.name, dueInMs)
-    this.#arm()
+    if (dueInMs !== null) this.#arm(this.#setDue(entry.waiter.name, dueInMs))
+    else this.#arm()
   }
 
   leave(entry: Entry, settle?: () => void): void {
@@ -146,12 +146,16 @@ export class WaitingRoom {
     for (const entry of this.#all()) this.leave(entry, () => entry.waiter.reject(error))
   }
 
-  /** Sets the timer to the next time at which there may be something to see. */
-  #arm(): void {
+  /**
+   * Sets the timer to the next time at which there may be something to see: that of one name, if all others have been
+   * seen to already, and otherwise that of the first of all.
+   */
+  #arm(ofOneMs?: number): void {
     if (this.#entries.size === 0 || this.#isLooking || this.#closed) return
     const { clock, isTold } = this.#options
     if (this.#pollMs === undefined && !isTold()) this.#pollMs = this.#nowMs() + this.#pollInMs()
-    const dueMs = Math.min(this.#pollMs ?? Infinity, ...this.#dueMs.values())
+    const nextMs = this.#timer === undefined ? this.#firstDueMs() : (ofOneMs ?? Infinity)
+    const dueMs = Math.min(this.#pollMs ?? Infinity, nextMs)
     if (dueMs === Infinity || (this.#timer !== undefined && this.#timer.dueMs <= dueMs)) return
     this.#timer?.handle.cancel()
     const handle = clock.setTimer(Math.max(0, dueMs - this.#nowMs()), () => {
@@ -163,12 +167,10 @@ export class WaitingRoom {
 
   async #look(): Promise<void> {
     const nowMs = this.#nowMs()
-    const due = [...this.#dueMs].filter(([, atMs]) => atMs <= nowMs).map(([name]) => name)
+    const due = new Set([...this.#dueMs].filter(([, atMs]) => atMs <= nowMs).map(([name]) => name))
     const isPoll = this.#pollMs !== undefined && this.#pollMs <= nowMs
     if (isPoll) this.#pollMs = undefined
-    const asking = this.#all().filter(
-      ({ isPlaced, waiter }) => isPlaced && (isPoll || due.includes(waiter.name)),
-    )
+    const asking = this.#all().filter(({ isPlaced, waiter }) => isPlaced && (isPoll || due.has(waiter.name)))
     for (const name of due) this.#dueMs.delete(name)
     if (asking.length > 0) {
       this.#isLooking = true
@@ -177,7 +179,7 @@ export class WaitingRoom {
       const names = new Set(waiters.map(({ name }) => name))
       try {
         const rows = await this.#options.tend([
-          arrayLiteral(due.filter((name) => names.has(name))),
+          arrayLiteral([...due].filter((name) => names.has(name))),
           arrayLiteral(waiters.map(({ session }) => session)),
           arrayLiteral(waiters.map(({ name }) => name)),
           arrayLiteral(waiters.map(({ attempt }) => attempt)),
@@ -208,9 +210,17 @@ export class WaitingRoom {
     }
   }
 
-  #setDue(name: string, inMs: number): void {
+  #setDue(name: string, inMs: number): number {
     const pauseMs = Math.max(SHORTEST_PAUSE_MS, inMs) + this.#options.random.fraction() * SPREAD_MS
-    this.#dueMs.set(name, this.#nowMs() + pauseMs)
+    const dueMs = this.#nowMs() + pauseMs
+    this.#dueMs.set(name, dueMs)
+    return dueMs
+  }
+
+  #firstDueMs(): number {
+    let firstMs = Infinity
+    for (const dueMs of this.#dueMs.values()) firstMs = Math.min(firstMs, dueMs)
+    return firstMs
   }
 
   #pollInMs(): number {

@@ -180,6 +180,12 @@ function assumptionsOf({ fencing, isCluster, waitFor }: Described): string[] {
       'has not caught up, can give a name away while its holder believes.',
     'Nobody deletes or evicts lock keys: maxmemory-policy is noeviction.',
   ]
+  if (isCluster)
+    assumptions.push(
+      'Every session is one key on one primary of the Cluster: while that one is silent, no lease of the session is renewed. ' +
+        'Another that is silent costs the leases that it has, from half of the TTL on; and, if an acquire or release there ' +
+        'stays unknown for one TTL, those of the session that it was asked through.',
+    )
   if (waitFor !== null)
     assumptions.push(
       `A grant is confirmed by ${waitFor.aof ? 'the append-only file' : 'replicas'} before it is handed out; renewals are not.`,

@@ -116,16 +116,17 @@ export class Confirming {
         this.#within(async (signal) => {
           // All claims of the desk had one owner when they came; whose slot has moved since then is refused there.
           desk.connection ??= this.#connect(claims[0]?.key ?? '')
-          const own = await desk.connection.join({ signal })
+          let own: DedicatedConnection | undefined
           let isGood = false
           try {
+            own = await desk.connection.join({ signal })
             const reached = await this.#reachAll(own, claims, signal)
             isGood = reached.every(({ ok }) => ok)
             return reached
           } finally {
             if (!isGood) {
               desk.connection = undefined
-              own.close()
+              own?.close()
             }
           }
         }),
@@ -161,11 +162,12 @@ export class Confirming {
   ): Promise<readonly Settled<string | null>[]> {
     const { aof, replicas, timeoutMs } = this.#waitFor
     const { connection, tokens } = this.#engine
-    const rechecked = claims.map(({ key, who }): Promise<Settled<RedisReply>> =>
-      own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal).then(
-        (answer) => ({ ok: true, answer }),
-        (error: unknown) => ({ ok: false, error }),
-      ),
+    const rechecked = claims.map(
+      ({ key, who }): Promise<Settled<RedisReply>> =>
+        own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal).then(
+          (answer) => ({ ok: true, answer }),
+          (error: unknown) => ({ ok: false, error }),
+        ),
     )
     const waited = own.send(
       aof

@@ -43,27 +43,83 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     return { session, waitInLine }
   }
 
-  test('T16 renewals count while the memory of the server is full, and whoever waits keeps the place', async () => {
+  test('T16 while the memory of the server is full, what is held is renewed, and whoever waits keeps the place', async () => {
     await using rig = new Rig()
     const holder = (await sessionOn(rig)).session
     const held = request('x')
     await holder.tryAcquire(held, call())
     const { session, waitInLine } = await sessionOn(rig)
-    // So many that the heartbeats are a call of their own: one that has written already is refused nothing.
-    const ours = Array.from({ length: 500 }, (_, index) => request(`item ${index}`))
-    await Promise.all(ours.map((each) => session.tryAcquire(each, call())))
+    const shared = { ...request('shared'), mode: 'shared' as const, weight: 1 }
+    const delayed = { ...request('delayed'), lockDelayMs: 1_000 }
+    const ours = [shared, delayed, request('plain')]
+    for (const each of ours) await session.tryAcquire(each, call())
     const { asked, outcome } = await waitInLine()
     const before = await firstInLine()
     await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '1')
-    const kept = await session
-      .keepAlive({ held: ours, waiting: [asked] }, call())
-      .finally(() => redisCall(server, 'CONFIG', 'SET', 'maxmemory', '0'))
-    assert.equal(await firstInLine(), before, 'the heartbeat was refused')
-    assert(kept.kind === 'alive')
-    assert.deepEqual([kept.lost, kept.granted], [[], []])
+    try {
+      // One at a time: a call that has written already is refused nothing.
+      for (const each of ours) {
+        const kept = await session.keepAlive({ held: [each], waiting: [] }, call())
+        assert(kept.kind === 'alive')
+        assert.deepEqual(kept.lost, [])
+      }
+      const kept = await session.keepAlive({ held: [], waiting: [asked] }, call())
+      assert(kept.kind === 'alive')
+      assert.deepEqual([kept.lost, kept.granted], [[], []])
+      assert.notEqual(await firstInLine(), before, 'the heartbeat counts')
+    } finally {
+      await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '0')
+    }
     assert.deepEqual(outcome, {})
     await holder.release(held, { keepForMs: 0 }, call())
     await until('its turn has come', () => outcome.kind === 'granted')
+  })
+
+  test('a lock is released, and force-released, in the same call as an acquire that full memory refuses', async () => {
+    await using rig = new Rig()
+    const locker = await rig.locker(server.url)
+    const [first, second, third] = [
+      await locker.acquire('x'),
+      await locker.acquire('y'),
+      await locker.acquire('z'),
+    ]
+    await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '1')
+    try {
+      const [refused, released] = await Promise.allSettled([locker.tryAcquire('new'), first.release()])
+      assert(refused.status === 'rejected' && isHoldfastError(refused.reason, 'BACKEND_UNAVAILABLE'))
+      assert.equal(refused.reason.outcome, 'not-applied')
+      assert.deepEqual(released, { status: 'fulfilled', value: 'released' })
+      assert.equal(await locker.forceRelease('y', { all: true, reason: 'by hand' }), 1)
+    } finally {
+      await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '0')
+    }
+    assert.equal(await redisCall(server, 'EXISTS', 'holdfast:default:{y}'), 0)
+    assert.equal(third.state, 'held')
+    assert.equal(await second.release(), 'not-held')
+  })
+
+  test('T16 a renewal that the server refuses costs that lease alone, and that only when the others’ time gets short', async () => {
+    await using rig = new Rig()
+    const clock = createFakeClock()
+    const { session } = await sessionOn(rig, { backend: { clock } })
+    const [spoiled, good] = [{ ...request('x'), mode: 'shared' as const, weight: 1 }, request('y')]
+    await session.tryAcquire(spoiled, call())
+    await session.tryAcquire(good, call())
+    for (const field of (await redisCall(server, 'HKEYS', LINE)) as string[])
+      if (field.startsWith('h:')) await redisCall(server, 'HSET', LINE, field, 'not what was stored here')
+    const keepAlive = () => session.keepAlive({ held: [spoiled, good], waiting: [] }, call())
+    const isUnknown = (error: unknown) =>
+      isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown'
+    await clock.advance(ttlMs / 3)
+    await assert.rejects(keepAlive(), isUnknown)
+    await clock.advance(ttlMs / 3)
+    const kept = await keepAlive()
+    assert(kept.kind === 'alive')
+    assert.deepEqual(kept.lost, [{ attempt: spoiled.attempt, reason: 'unreachable' }])
+    assert.deepEqual(kept.unlisted, [])
+    await clock.advance((ttlMs * 2) / 3)
+    const alone = session.keepAlive({ held: [spoiled], waiting: [] }, call())
+    await assert.rejects(alone, isUnknown, 'it is nobody else’s loss')
   })
 
   test('G6 what is given up while the memory of the server is full is given up: held, kept closed, or waited for', async () => {

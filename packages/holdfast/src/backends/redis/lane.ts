@@ -55,7 +55,13 @@ class Entry {
 
   answer(answer: Answer): void {
     if (answer.kind === 'failed')
-      this.fail(new BackendUnavailableError('redis', answer.message, outcomeOfRefusal(answer.message)))
+      this.fail(
+        new BackendUnavailableError(
+          'redis',
+          answer.message.replace(/\.$/, ''),
+          outcomeOfRefusal(answer.message),
+        ),
+      )
     else if (this.#settle()) this.asker.answered(answer)
   }
 

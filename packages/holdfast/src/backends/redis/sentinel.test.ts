@@ -1,10 +1,12 @@
 /** A primary behind Sentinel: found, used, and followed when another takes over. */
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { startWatchedRedis, type WatchedRedis, wanted } from 'holdfast-lab/servers'
 import { Redis } from 'ioredis'
 import { createSentinel } from 'redis'
 import { describe, test } from 'vitest'
 import { until } from '../../../test/redis/rig.ts'
+import { startProgram } from '../../../test/start-program.ts'
 import type { RedisClient } from '../../clients/redis/index.ts'
 import { createLocker } from '../../core/locker.ts'
 import { redis } from './index.ts'
@@ -31,12 +33,45 @@ const openers: Record<string, (watched: WatchedRedis) => Promise<Opened>> = {
   },
 }
 
+/** A command of the user's own. */
+function ownGet(client: RedisClient): Promise<unknown> {
+  return (client as unknown as Pick<Redis, 'get'>).get('theirs')
+}
+
 describe.runIf(wanted('redis'))('redis behind Sentinel', () => {
   test('T43 G12 node-redis does not tell which group it is for: tokens need an issuer that does', () => {
     const client = createSentinel({ name: 'orders', sentinelRootNodes: [{ host: '127.0.0.1', port: 1 }] })
     assert.throws(() => redis({ client, fencing: 'clock-backed' }), /issuer.*createSentinel/)
     assert.equal(redis({ client, fencing: 'clock-backed', issuer: 'orders' }).info.issuer, 'orders')
   })
+
+  test.each(Object.keys(openers))(
+    'T52 %s: with waitReplicas the connections of the user’s client stay the user’s',
+    async (library) => {
+      await using watched = await startWatchedRedis()
+      const opened = await openers[library]?.(watched)
+      assert(opened !== undefined)
+      const waitReplicas = { count: 1, timeoutMs: 5_000 }
+      const locker = createLocker(redis({ client: opened.client, waitReplicas }))
+      const leases = [await locker.acquire('x'), await locker.acquire('y')]
+      assert.equal(await ownGet(opened.client), null)
+      for (const lease of leases) assert.equal(await lease.release(), 'released')
+      await locker.close({ graceMs: 0 })
+      assert.equal(await ownGet(opened.client), null)
+      await opened.close()
+    },
+  )
+
+  test.each(['ioredis', 'node-redis'])(
+    '%s: a locker that nobody closes does not keep the process alive',
+    async (library) => {
+      await using watched = await startWatchedRedis()
+      const { host, port } = watched.sentinel
+      const program = join(import.meta.dirname, '../../../test/redis/forgotten-sentinel.ts')
+      const { code, lines, errors } = await startProgram(program, library, host, port, watched.group).ended
+      assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['done'], errors: '' })
+    },
+  )
 
   test.each(Object.keys(openers))(
     'G2 G10 %s: leases, hand-over, and tokens that increase over a fail-over',

@@ -12,15 +12,7 @@
  */
 import { prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
 import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
-import {
-  BackendUnavailableError,
-  CapacityMismatchError,
-  InvalidArgumentError,
-  isHoldfastError,
-  outcomeOf,
-  quote,
-  UnsupportedError,
-} from '../../core/errors.ts'
+import { BackendUnavailableError, outcomeOf } from '../../core/errors.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -37,14 +29,15 @@ import type {
 import type { Answer } from './answers.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
-import { TOKEN_KEY } from './keys.ts'
 import { KnownClaims } from './known-claims.ts'
 import type { Request } from './lane.ts'
 import { Place, type PlaceHost } from './place.ts'
+import { failureOf, isOfAnotherType, unexpected } from './refusals.ts'
 import { Letter } from './scripts/letters.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, findSessionScript, keepSessionScript } from './scripts/sessions.ts'
 import type { WaitingRoom } from './waiting-room.ts'
+import { Wording } from './wording.ts'
 
 export interface SessionFacts {
   readonly id: string
@@ -64,13 +57,6 @@ export interface SessionTools {
   readonly confirming: Confirming | null
 }
 
-/** What ties an attempt to its session: long enough that nobody guesses it. */
-const SESSION_TAG_LENGTH = 16
-/** An abandoned attempt is remembered for at least that long. */
-const SHORTEST_MARK_MS = 60_000
-
-const NO_ARGS: readonly string[] = []
-
 export class RedisSession<F extends Fencing> implements BackendSession<F>, PlaceHost<F> {
   readonly id: string
   readonly ttlMs: number
@@ -78,12 +64,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   readonly handle: SessionHandle
   readonly room: WaitingRoom
   readonly #tools: SessionTools
-  readonly #tag: string
-  /** Label without a note, as it is stored with every claim. */
-  readonly #label: string
-  readonly #holder: string
-  /** What nearly all requests of the session say alike; one array, so that a batch says it once. */
-  readonly #usualTerms: readonly string[]
+  readonly #wording: Wording
   readonly #known = new KnownClaims()
   #provenAt: Instant
   /** What was listed last has been confirmed from then on. */
@@ -97,10 +78,8 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     this.ttlMs = ttlMs
     this.since = since
     this.handle = { id, ttlMs, holder }
-    this.#tag = id.slice(0, SESSION_TAG_LENGTH)
-    this.#holder = holder
-    this.#label = JSON.stringify([holder])
-    this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), tools.channel]
+    const { channel, engine } = tools
+    this.#wording = new Wording({ keys: engine.keys, channel, session: { id, ttlMs, holder } })
     this.#provenAt = since
     this.#confirmedAt = since
   }
@@ -112,7 +91,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const sent = instantOf(engine.clock)
     // First what may be refused: nothing is known of an attempt that was never asked for.
     const key = engine.keys.lock(request.name)
-    const asking = this.#asking(request, key, this.#who(request.attempt), false)
+    const asking = this.#wording.asking(request, key, this.#wording.who(request.attempt), false)
     const wasKnown = this.#known.has(request.attempt)
     const known = this.#known.note(request.attempt, request.name, false)
     let answer: Answer
@@ -156,13 +135,13 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const { engine, room } = this.#tools
     return new Promise<EnqueueResult<F>>((resolve, reject) => {
       const key = engine.keys.lock(request.name)
-      const who = this.#who(request.attempt)
+      const who = this.#wording.who(request.attempt)
       const isNew = !this.#known.has(request.attempt)
       const known = this.#known.note(request.attempt, request.name, true)
       known.isWaiting = known.isAsked = true
       const place = new Place<F>(this, request, { key, who, known, isNew }, sent, call, resolve, reject)
       room.ask(place)
-      engine.ask(this.#asking(request, key, who, true), call, place)
+      engine.ask(this.#wording.asking(request, key, who, true), call, place)
     })
   }
 
@@ -179,7 +158,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const args = [String(this.ttlMs)]
     const requests = listed.map(({ name, attempt }, index): Request => {
       const letter = index < claims.held.length ? Letter.renew : Letter.beat
-      return { key: engine.keys.lock(name), letter, who: this.#who(attempt), args }
+      return { key: engine.keys.lock(name), letter, who: this.#wording.who(attempt), args }
     })
     const [alive, answers] = await Promise.all([
       this.#isGone
@@ -252,7 +231,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
     const { engine, room } = this.#tools
-    const abandoning = this.#abandoningIfItCanBe(name, attempt)
+    const abandoning = this.#wording.abandoningIfAsked(name, attempt)
     if (abandoning !== null) await engine.send(abandoning, call)
     this.#known.delete(attempt)
     for (const waiter of room.find(this, attempt))
@@ -270,13 +249,18 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         this.#known.delete(attempt)
         resolve(kind === 'released' ? 'released' : 'not-held')
       }
-      this.#tools.engine.ask(this.#releasing(name, attempt, keepForMs), call, { answered, failed })
+      this.#tools.engine.ask(this.#wording.releasing(name, attempt, keepForMs), call, { answered, failed })
     })
   }
 
   async setData({ name, attempt }: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     const { engine } = this.#tools
-    const answer = await engine.run(setDataScript, engine.keys.lock(name), [this.#who(attempt), data], call)
+    const answer = await engine.run(
+      setDataScript,
+      engine.keys.lock(name),
+      [this.#wording.who(attempt), data],
+      call,
+    )
     return answer === 's' ? 'stored' : 'not-held'
   }
 
@@ -297,7 +281,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const known = [...this.#known]
     const answers = await engine.sendAll(
       known.map(([attempt, { name, isWaiting }]) =>
-        isWaiting ? this.#abandoning(name, attempt) : this.#releasing(name, attempt, 0),
+        isWaiting ? this.#wording.abandoning(name, attempt) : this.#wording.releasing(name, attempt, 0),
       ),
       call,
     )
@@ -368,7 +352,11 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     call: Call,
   ): Promise<{ readonly kind: 'granted'; readonly grant: Grant<F> }> {
     const { confirming, engine } = this.#tools
-    const claim = { key: engine.keys.lock(request.name), name: request.name, who: this.#who(request.attempt) }
+    const claim = {
+      key: engine.keys.lock(request.name),
+      name: request.name,
+      who: this.#wording.who(request.attempt),
+    }
     await confirming?.confirm(claim, () => this.abandon(request, call), call)
     return { kind: 'granted', grant }
   }
@@ -382,78 +370,10 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   sinceOf(sent: Instant, leftMs: number | undefined): Instant {
     return leftMs === undefined ? sent : prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
-
-  #asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
-    const { mode, weight, capacity, lockDelayMs, note } = request
-    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && note === undefined
-    if (isUsual) return { key, letter: inLine ? Letter.enqueue : Letter.tryTake, who, args: this.#usualTerms }
-    const { channel } = this.#tools
-    const args = [this.#body(request), String(this.ttlMs), channel, String(weight), String(capacity), mode]
-    return { key, letter: inLine ? Letter.enqueueAny : Letter.tryTakeAny, who, args }
-  }
-
-  #releasing(name: string, attempt: string, keepForMs: number): Request {
-    const claim = { key: this.#tools.engine.keys.lock(name), who: this.#who(attempt) }
-    return keepForMs === 0
-      ? { ...claim, letter: Letter.release, args: NO_ARGS }
-      : { ...claim, letter: Letter.releaseAndKeep, args: [String(Math.ceil(keepForMs))] }
-  }
-
-  #abandoning(name: string, attempt: string): Request {
-    const args = [String(Math.max(SHORTEST_MARK_MS, 2 * this.ttlMs))]
-    return { key: this.#tools.engine.keys.lock(name), letter: Letter.abandon, who: this.#who(attempt), args }
-  }
-
-  /** A name that has no key, or an attempt that cannot be written, was never asked for. */
-  #abandoningIfItCanBe(name: string, attempt: string): Request | null {
-    try {
-      return this.#abandoning(name, attempt)
-    } catch (error) {
-      if (isHoldfastError(error, 'INVALID_ARGUMENT')) return null
-      throw error
-    }
-  }
-
-  #body({ lockDelayMs, note }: AcquireRequest): string {
-    const shown = note === undefined ? this.#label : JSON.stringify([this.#holder, note])
-    return `${Math.ceil(lockDelayMs)}|${this.ttlMs}|${shown}`
-  }
-
-  #who(attempt: string): string {
-    if (attempt.includes('|')) throw new InvalidArgumentError('attempt', 'must not contain a |.')
-    return `${attempt}|${this.#tag}`
-  }
 }
 
 /** A claim that is held, or not: the server did not say. */
 interface Unknown {
   readonly claim: Claim
   readonly failure: Error
-}
-
-function failureOf({ message, cause }: Extract<Answer, { kind: 'failed' }>): Error {
-  return cause instanceof BackendUnavailableError
-    ? cause
-    : new BackendUnavailableError('redis', message.replace(/\.$/, ''), 'unknown', { cause })
-}
-
-/** Somebody else has put another key in the place of ours: what was there is gone. */
-function isOfAnotherType(message: string): boolean {
-  return message.includes('WRONGTYPE')
-}
-
-function unexpected(request: AcquireRequest, answer: Answer): Error {
-  if (answer.kind === 'mismatch')
-    return new CapacityMismatchError(request.name, request.capacity, answer.capacity)
-  if (answer.kind === 'unusable')
-    return new UnsupportedError(`redis: ${whatIsUnusable(request.name, answer.suffix)}`)
-  return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
-}
-
-function whatIsUnusable(name: string, suffix: string): string {
-  return suffix === ''
-    ? `the key ${quote(TOKEN_KEY)}, where the last fencing token is kept, is a key of another type, and not ours. Move ` +
-        'that key out of the way, or use another database.'
-    : `what Holdfast keeps beside the lock key of ${quote(name)} (the same key, followed by ${suffix}) is a key of another ` +
-        'type, and not ours. Choose other keys (the option `key`), or another namespace.'
 }

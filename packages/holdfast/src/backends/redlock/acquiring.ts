@@ -10,6 +10,8 @@
  *   this leaves also meets a request that is overtaken by it, because the client reconnected or sent it again (T73).
  * - Two who try at once split the votes, also evenly (T24): neither has a quorum, both give back, and both try again after
  *   a pause of random length.
+ * - It is released again before a node has been asked, because that one is just connecting again: the release may overtake
+ *   the request. So whoever votes for what is over is told once more.
  * - The votes come in later than the TTL: core counts from before the asking, and gives the lease back (T6).
  * - A node was restarted and has forgotten that another holds the name: its votes do not count for as long as a lock from
  *   before may be believed in.
@@ -69,6 +71,8 @@ export interface Tried {
   readonly nodes: readonly RedlockNode[]
   /** The nodes that do not know the session, although most may do. */
   readonly strangers: readonly RedlockNode[]
+  /** Of a grant: the votes, some of which may come in yet. */
+  readonly poll: Poll<Vote>
 }
 
 export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Call): Promise<Tried> {
@@ -97,10 +101,10 @@ export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Cal
     // Who was certainly not asked has nothing to be told of later.
     for (const { node } of poll.failed) if (!poll.uncertain.includes(node)) without.add(node)
     const nodes = ensemble.nodes.filter((node) => !without.has(node))
-    return { result: { kind: 'granted', grant }, nodes, strangers }
+    return { result: { kind: 'granted', grant }, nodes, strangers, poll }
   }
   const leftOver = await takeBack(ensemble, claim, poll)
-  return { result: refusal(ensemble, claim, poll, leftOver), nodes: [], strangers }
+  return { result: refusal(ensemble, claim, poll, leftOver), nodes: [], strangers, poll }
 }
 
 function voteOf({ runId, quarantinedForMs, reply }: ItemAnswer): Vote {
@@ -131,8 +135,8 @@ function nodesThat(poll: Poll<Vote>, ...kinds: readonly Vote['kind'][]): readonl
   return poll.answered.filter(({ value }) => kinds.includes(value.kind)).map(({ node }) => node)
 }
 
-/** Gives back what was won. Answers on how many nodes the attempt may be left, or land yet. */
-async function takeBack(ensemble: Ensemble, claim: NodeClaim, poll: Poll<Vote>): Promise<number> {
+/** Gives back what was won, once all votes are in. Answers on how many nodes the attempt may be left, or land yet. */
+export async function takeBack(ensemble: Ensemble, claim: NodeClaim, poll: Poll<Vote>): Promise<number> {
   await poll.allIn
   const abandon = abandonItem(ensemble, claim)
   for (const node of poll.uncertain)

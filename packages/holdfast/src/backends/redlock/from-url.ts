@@ -1,7 +1,7 @@
 /** What `redlock://…` says: which nodes, and which options. */
 import { partsOfLocation } from '../../clients/redis/index.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
-import { checkInteger, checkOneOf } from '../../core/options.ts'
+import { checkIntegerText, checkOneOf } from '../../core/options.ts'
 import type { RedlockOptions } from './assemble.ts'
 
 export const parameterNames = [
@@ -65,7 +65,7 @@ export function optionsFromParameters(
 function number(name: string, parameters: ReadonlyMap<string, string>): object {
   const text = parameters.get(name)
   if (text === undefined) return {}
-  return { [name]: checkInteger(name, /^\d+$/.test(text) ? Number(text) : text, { min: 1 }) }
+  return { [name]: checkIntegerText(name, text, { min: 1 }) }
 }
 
 function flag(name: string, parameters: ReadonlyMap<string, string>): boolean {

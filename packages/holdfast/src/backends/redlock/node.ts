@@ -154,6 +154,8 @@ export class RedlockNode {
   async tell(item: Item): Promise<RedisReply> {
     const [reply] = await this.#send([item], '')
     if (reply === undefined) throw this.#failure('gave an answer that is none', 'unknown')
+    const refused = this.#refusalIn(reply)
+    if (refused !== undefined) throw refused
     return reply
   }
 
@@ -220,9 +222,18 @@ export class RedlockNode {
   }
 
   #answered(reply: RedisReply): Settled<ItemAnswer> {
+    const error = this.#refusalIn(reply)
+    if (error !== undefined) return { ok: false, error }
     const runId = this.#runId ?? ''
     const quarantinedForMs = Math.max(0, this.#countsFromMs - this.#clock.monotonicMs())
     return { ok: true, answer: { runId, quarantinedForMs, reply } }
+  }
+
+  /** What the server said when it refused a command of one item; that its memory is full it says before anything is written. */
+  #refusalIn(reply: RedisReply): BackendUnavailableError | undefined {
+    if (!Array.isArray(reply) || reply[0] !== 'e') return undefined
+    const message = String(reply[1]).replace(/\.$/, '')
+    return this.#failure(message, message.includes('OOM command not allowed') ? 'not-applied' : 'unknown')
   }
 
   async #send(items: readonly Item[], runId: string): Promise<readonly RedisReply[]> {

@@ -62,6 +62,11 @@ export class Poll<V> {
     })
   }
 
+  /** Every node has answered or failed. */
+  get isAllIn(): boolean {
+    return this.#isAllIn
+  }
+
   count(matches: (value: V) => boolean): number {
     return this.answered.filter(({ value }) => matches(value)).length
   }

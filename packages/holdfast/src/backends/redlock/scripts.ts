@@ -77,52 +77,67 @@ return {standing(KEYS[1], tonumber(ARGV[1]))}
 
 /**
  * KEYS session and lock of each item; ARGV the run id (empty if nothing is asked for), then the items: a word, the owner,
- * and what else the word needs. Answers each item in its place; items never raise. If another process answers than the one
- * that is meant, it does nothing, and its answer is empty: it may have forgotten what the caller counts on.
+ * and what else the word needs. Answers each item in its place; items never raise: one that fails answers {e, message}. If
+ * another process answers than the one that is meant, it does nothing, and its answer is empty: it may have forgotten what
+ * the caller counts on.
+ *
+ * A server whose memory is full lets a script go on once it has written. Giving up must be possible then as well, so a write
+ * comes first that is never refused, and that does nothing: there is no such field.
  */
 export const claimsScript = redisScript(`${holding}${marking}
+local words = {}
+
+function words.release(session, lock, owner, keep_ms)
+  redis.pcall('HDEL', session, '-')
+  -- Who closed the session has given everything up; what is left of it is cleared away all the same.
+  local is_alive = redis.call('EXISTS', session) == 1
+  return drop(lock, owner, keep_ms) and is_alive and 'released' or 'not-held'
+end
+
+function words.abandon(session, lock, owner)
+  redis.pcall('HDEL', session, '-')
+  mark(session, owner, 'abandoned')
+  drop(lock, owner, '0')
+  return 'abandoned'
+end
+
+-- 'acquire'; or 'mend', which sets what a majority was just confirmed to have and this node has not.
+function words.acquire(session, lock, owner, ttl, delay, details)
+  local known = redis.call('HMGET', session, 'ttl', owner)
+  if not known[1] then return 'no-session' end
+  if known[2] then return 'abandoned' end
+  local life = delay == '0' and ttl or ttl + delay
+  local time = redis.call('TIME')
+  local value = owner .. delay .. '|' .. time[1] .. '.' .. time[2] .. '|' .. details
+  if redis.call('SET', lock, value, 'NX', 'PX', life) then return 'granted' end
+  local is_mine, _, there = held_by(lock, owner)
+  if is_mine then
+    redis.call('PEXPIRE', lock, life)
+    return 'granted'
+  end
+  return {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 27) or ''}
+end
+words.mend = words.acquire
+
 if ARGV[1] ~= '' then
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' or not string.find(info, ARGV[1], 1, true) then return {} end
 end
+-- What refuses every write, as on a replica, is raised in the server's own words; nothing has been written then.
+local function refuses_all(message)
+  return string.find(message, 'READONLY') or string.find(message, 'MISCONF') or string.find(message, 'NOREPLICAS')
+end
+
+local lengths = {release = 2, abandon = 1, acquire = 4, mend = 4}
 local answers, key, at = {}, 1, 2
 while at <= #ARGV do
-  local word, owner, session, lock = ARGV[at], ARGV[at + 1], KEYS[key], KEYS[key + 1]
-  local answer
-  if word == 'release' then
-    -- Who closed the session has given everything up; what is left of it is cleared away all the same.
-    local is_alive = redis.call('EXISTS', session) == 1
-    answer = drop(lock, owner, ARGV[at + 2]) and is_alive and 'released' or 'not-held'
-    at = at + 3
-  elseif word == 'abandon' then
-    mark(session, owner, 'abandoned')
-    drop(lock, owner, '0')
-    answer = 'abandoned'
-    at = at + 2
-  else
-    -- 'acquire'; or 'mend', which sets what a majority was just confirmed to have and this node has not.
-    local ttl, delay, details = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-    local known = redis.call('HMGET', session, 'ttl', owner)
-    if not known[1] then
-      answer = 'no-session'
-    elseif known[2] then
-      answer = 'abandoned'
-    else
-      local life = delay == '0' and ttl or ttl + delay
-      local time = redis.call('TIME')
-      local value = owner .. delay .. '|' .. time[1] .. '.' .. time[2] .. '|' .. details
-      local is_new = redis.call('SET', lock, value, 'NX', 'PX', life)
-      local is_mine, _, there = is_new, 0, nil
-      if not is_new then is_mine, _, there = held_by(lock, owner) end
-      if is_mine then
-        if not is_new then redis.call('PEXPIRE', lock, life) end
-        answer = 'granted'
-      else
-        answer = {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 27) or ''}
-      end
-    end
-    at = at + 5
+  local word, last = ARGV[at], at + lengths[ARGV[at]]
+  local is_done, answer = pcall(words[word], KEYS[key], KEYS[key + 1], unpack(ARGV, at + 1, last))
+  if not is_done then
+    answer = {'e', type(answer) == 'table' and answer.err or tostring(answer)}
+    if refuses_all(answer[2]) then redis.call('HDEL', KEYS[key], '-') end
   end
+  at = last + 1
   answers[#answers + 1] = answer
   key = key + 2
 end

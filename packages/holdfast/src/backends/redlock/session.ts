@@ -17,11 +17,14 @@ import {
   type Claimed,
   type NodeClaim,
   releaseItem,
+  takeBack,
   tryAcquire,
+  type Vote,
 } from './acquiring.ts'
 import type { Ensemble } from './ensemble.ts'
 import { bootKey, detailsText, ownerText } from './layout.ts'
 import type { RedlockNode } from './node.ts'
+import type { Poll } from './poll.ts'
 import { type Lack, renew } from './renewing.ts'
 import { closeScript, openScript } from './scripts.ts'
 
@@ -38,6 +41,8 @@ interface Held {
   /** The nodes that have it, or may have it. */
   readonly nodes: Set<RedlockNode>
   confirmedAt: Instant
+  /** It is being given up: whoever votes for it from now on is told so once more. */
+  isOver: boolean
 }
 
 /** How many claims a call of `closeScript` gives up. */
@@ -107,9 +112,12 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       lockDelayMs: Math.ceil(lockDelayMs),
       details: detailsText({ name, holder: this.#holder, ...(note !== undefined && { note }) }),
     }
-    const { result, nodes, strangers } = await tryAcquire(this.#ensemble, claim, call)
-    if (result.kind === 'granted')
-      this.#held.set(attempt, { claim, nodes: new Set(nodes), confirmedAt: result.grant.since })
+    const { result, nodes, strangers, poll } = await tryAcquire(this.#ensemble, claim, call)
+    if (result.kind === 'granted') {
+      const held = { claim, nodes: new Set(nodes), confirmedAt: result.grant.since, isOver: false }
+      this.#held.set(attempt, held)
+      if (!poll.isAllIn) poll.allIn.then(() => this.#meetLateVotes(held, poll))
+    }
     // It was restarted, or was away for a TTL: so that its next vote counts, it is told of the session again.
     if (result.kind !== 'session-gone')
       for (const node of strangers) this.#ensemble.inBackground(() => this.#openAt(node))
@@ -119,6 +127,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
   async abandon(claim: Claim, call: Call): Promise<void> {
     this.#ensemble.begin(call)
     const item = abandonItem(this.#ensemble, this.#nodeClaim(claim))
+    this.#giveUp(claim)
     const poll = this.#ensemble.poll((node) => node.tell(item))
     const { quorum } = this.#ensemble
     await poll.until(() => poll.answered.length >= quorum, call)
@@ -141,7 +150,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     this.#ensemble.begin(call)
     const { quorum, nodes } = this.#ensemble
     const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
-    const holding = this.#held.get(claim.attempt)?.nodes
+    const holding = this.#giveUp(claim)?.nodes
     // A node that owes an answer, or is not connected, is told as well if it may have the lock: then it lets go of it
     // when it is back, and does not keep it from others until the TTL is over. If it cannot have it, nothing is sent: its
     // client would keep one command for each lock that the others grant while it is away.
@@ -184,6 +193,25 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       throw this.#ensemble.unavailable('close of the session: done', poll.answered.length, poll, 'unknown')
   }
 
+  #giveUp({ attempt }: Claim): Held | undefined {
+    const held = this.#held.get(attempt)
+    if (held !== undefined) held.isOver = true
+    return held
+  }
+
+  /** An attempt that was asked for twice is over when the last of them is. */
+  #isOver({ claim }: Held): boolean {
+    return this.#held.get(claim.owner.attempt)?.isOver ?? true
+  }
+
+  /** A node that has just been asked may have been told of the end before: what it has now would stay until its TTL. */
+  #meetLateVotes(held: Held, poll: Poll<Vote>): void {
+    if (!this.#isOver(held)) return
+    this.#ensemble.inBackground(async () => {
+      await takeBack(this.#ensemble, held.claim, poll)
+    })
+  }
+
   #nodeClaim({ name, attempt }: Claim): Claimed {
     return { name, owner: { attempt, session: this.id } }
   }
@@ -207,7 +235,12 @@ export class RedlockSession implements BackendSession<'unfenced'> {
         const held = this.#held.get(attempt)
         if (held === undefined) return
         held.nodes.add(node)
-        await node.ask(acquireItem(this.#ensemble, held.claim, 'mend'))
+        try {
+          await node.ask(acquireItem(this.#ensemble, held.claim, 'mend'))
+        } finally {
+          // Its release may have overtaken the mending.
+          if (this.#isOver(held)) await node.tell(releaseItem(this.#ensemble, held.claim, 0))
+        }
       }),
     )
   }

@@ -1,4 +1,5 @@
 /** Every statement, prepared once. Parameters are numbered, so that one value can stand in several places. */
+import { ID_LENGTH } from '../../core/ids.ts'
 import type { Mode } from '../../spi.ts'
 import type { Database } from './database.ts'
 
@@ -227,12 +228,12 @@ export function prepareStatements(database: Database) {
 
     // --- operators ------------------------------------------------------------------------------------------
     holders: bigQuery<HolderRow>(`
-      SELECT holders.namespace, name, substr(attempt, 1, 22) AS id, holder, mode, weight, capacity, token, note,
+      SELECT holders.namespace, name, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, mode, weight, capacity, token, note,
         held_since, lock_delay_ms, expires_at
       FROM holders JOIN sessions ON sessions.no = holders.session
       WHERE holders.namespace = ?1 AND name >= ?2 AND name < ?3 ORDER BY name, token`),
     waiters: query<WaiterRow>(`
-      SELECT waiters.namespace, name, substr(attempt, 1, 22) AS id, holder, mode, weight, capacity, note, waiting_since
+      SELECT waiters.namespace, name, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, mode, weight, capacity, note, waiting_since
       FROM waiters JOIN sessions ON sessions.no = waiters.session
       WHERE waiters.namespace = ?1 AND name >= ?2 AND name < ?3 AND expires_at > ?4 ORDER BY name, place`),
     names: query<NameRow>(
@@ -240,7 +241,7 @@ export function prepareStatements(database: Database) {
     ),
     check: query(`
       SELECT 1 FROM holders JOIN sessions ON sessions.no = holders.session
-      WHERE holders.namespace = ?1 AND name = ?2 AND token = ?3 AND substr(attempt, 1, 22) = ?4 AND expires_at > ?5`),
+      WHERE holders.namespace = ?1 AND name = ?2 AND token = ?3 AND substr(attempt, 1, ${ID_LENGTH}) = ?4 AND expires_at > ?5`),
     matching: bigQuery<{ attempt: string; session: bigint }>(`
       SELECT attempt, session FROM holders JOIN sessions ON sessions.no = holders.session
       WHERE holders.namespace = ?1 AND name = ?2

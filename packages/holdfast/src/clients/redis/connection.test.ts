@@ -137,6 +137,46 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
       })
     })
 
+    test('a subscription that the server refuses is asked for again after pauses, by one connection at a time', async () => {
+      const user = `${library.name.replace(' ', '-')}-reader`
+      await redisCall(server, 'ACL', 'SETUSER', user, 'on', '>p', '~*', '+@all', '&*')
+      const clock = createFakeClock()
+      const opened = await library.open(server.url.replace('redis://', `redis://${user}:p@`))
+      await using(
+        opened,
+        async (connection) => {
+          let resumed = 0
+          await connection.subscribe(
+            'news',
+            () => {},
+            () => resumed++,
+          )
+          await redisCall(server, 'ACL', 'SETUSER', user, '-subscribe')
+          await redisCall(server, 'ACL', 'LOG', 'RESET')
+          const refusals = async () => {
+            const log = (await redisCall(server, 'ACL', 'LOG', '100')) as unknown[][]
+            const ours = log.filter((entry) => entry.includes(user))
+            return ours.reduce((sum, [, count]) => sum + Number(count), 0)
+          }
+          await redisCall(server, 'CLIENT', 'KILL', 'TYPE', 'pubsub')
+          await until(async () => {
+            // Either a pause, or a connection that is being opened.
+            assert(clock.pendingTimers <= 1, `${clock.pendingTimers} at once`)
+            await clock.advance(1_000)
+            return (await refusals()) >= 5
+          })
+          await redisCall(server, 'ACL', 'SETUSER', user, '+subscribe')
+          await until(async () => {
+            assert(clock.pendingTimers <= 1, `${clock.pendingTimers} at once`)
+            await clock.advance(1_000)
+            return resumed > 0
+          })
+          assert.equal(resumed, 1)
+        },
+        clock,
+      )
+    })
+
     test('a connection of our own waits without holding up the client’s', async () => {
       await using(await library.open(server.url), async (connection) => {
         const own = await connection.dedicated('a')

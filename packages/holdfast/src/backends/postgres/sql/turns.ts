@@ -16,6 +16,8 @@
  * added ends with the session.
  */
 import { quoteText } from '../../../clients/postgres/index.ts'
+import { ID_LENGTH } from '../../../core/ids.ts'
+
 /** Keeps our keys apart from those that others make of the same text. */
 export const LOCK_SEED = '7305804402384072037'
 
@@ -170,7 +172,7 @@ BEGIN
   IF v_first.channel = p_channel THEN
     RETURN QUERY SELECT v_first.session, v_first.attempt;
   ELSIF v_first.channel IS NOT NULL THEN
-    PERFORM pg_notify(v_first.channel, json_build_array(v_first.session, left(v_first.attempt, 22))::text);
+    PERFORM pg_notify(v_first.channel, json_build_array(v_first.session, left(v_first.attempt, ${ID_LENGTH}))::text);
   END IF;
 END $$;
 
@@ -178,10 +180,10 @@ END $$;
 CREATE FUNCTION ${s}.tell(p_channel text, p_session bigint, p_attempt text, p_token bigint, p_data text)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_message text := json_build_array(p_session, left(p_attempt, 22), p_token::text, p_data)::text;
+  v_message text := json_build_array(p_session, left(p_attempt, ${ID_LENGTH}), p_token::text, p_data)::text;
 BEGIN
   IF octet_length(v_message) > 7900 THEN
-    v_message := json_build_array(p_session, left(p_attempt, 22))::text;
+    v_message := json_build_array(p_session, left(p_attempt, ${ID_LENGTH}))::text;
   END IF;
   PERFORM pg_notify(p_channel, v_message);
 END $$;

@@ -63,15 +63,15 @@ local function take(lock, who, body, ms)
   local token, unusable = draw_token(lock)
   if not token then return unusable end
   local written = redis.pcall('SET', lock, 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now, 'PX', ms)
-  return written.err and { 'e', written.err } or 'g' .. token
+  return written.err and refusal(lock, written.err) or 'g' .. token
 end
 
 -- What is rare. An error, say of a key that has another type, is the answer to this request, and none of the others'.
-local function step(name, ...)
+local function step(name, lock, ...)
   lib = lib or library()
-  local is_done, answer = pcall(lib[name], ...)
+  local is_done, answer = pcall(lib[name], lock, ...)
   if is_done then return answer end
-  return { 'e', type(answer) == 'table' and answer.err or tostring(answer) }
+  return refusal(lock, type(answer) == 'table' and answer.err or tostring(answer))
 end
 
 local answers, are_text = {}, true

@@ -24,6 +24,15 @@ local function look_at_clock()
   nowMs = floor(nowUs / 1000)
 end
 
+-- That the memory is full, say, is the answer to one request alone. What refuses every write, as on a replica, is raised in
+-- the server's own words, which the clients act upon; nothing has been written then.
+local function refusal(lock, message)
+  if match(message, 'READONLY') or match(message, 'MISCONF') or match(message, 'NOREPLICAS') then
+    call('HDEL', lock .. ':s', '-')
+  end
+  return { 'e', message }
+end
+
 -- The first of those that come after everything that was drawn, and up to which they may be drawn. Nothing if the key
 -- has another type: then it belongs to somebody else. Nothing, and the answer that says so, if it cannot be written.
 local function reserve(key, count, ...)
@@ -36,7 +45,7 @@ local function reserve(key, count, ...)
     if last - nowUs > behindUs then behindUs = last - nowUs end
   end
   local written = redis.pcall('SET', key, string.format('%.0f', first + count - 1), ...)
-  if written.err then return nil, { 'e', written.err } end
+  if written.err then return nil, refusal(key, written.err) end
   return first, first + count - 1
 end
 

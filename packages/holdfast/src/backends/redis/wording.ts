@@ -1,0 +1,83 @@
+/** What a session asks for, in the words of the scripts. */
+import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import type { AcquireRequest } from '../../spi.ts'
+import type { Keys } from './keys.ts'
+import type { Request } from './lane.ts'
+import { Letter } from './scripts/letters.ts'
+
+export interface WordingOptions {
+  readonly keys: Keys
+  /** The channel of this process. */
+  readonly channel: string
+  readonly session: { readonly id: string; readonly ttlMs: number; readonly holder: string }
+}
+
+/** What ties an attempt to its session: long enough that nobody guesses it. */
+const SESSION_TAG_LENGTH = 16
+/** An abandoned attempt is remembered for at least that long. */
+const SHORTEST_MARK_MS = 60_000
+
+const NO_ARGS: readonly string[] = []
+
+export class Wording {
+  readonly #keys: Keys
+  readonly #channel: string
+  readonly #ttlMs: number
+  readonly #tag: string
+  /** Label without a note, as it is stored with every claim. */
+  readonly #label: string
+  readonly #holder: string
+  /** What nearly all requests of the session say alike; one array, so that a batch says it once. */
+  readonly #usualTerms: readonly string[]
+
+  constructor({ keys, channel, session: { id, ttlMs, holder } }: WordingOptions) {
+    this.#keys = keys
+    this.#channel = channel
+    this.#ttlMs = ttlMs
+    this.#tag = id.slice(0, SESSION_TAG_LENGTH)
+    this.#holder = holder
+    this.#label = JSON.stringify([holder])
+    this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), channel]
+  }
+
+  who(attempt: string): string {
+    if (attempt.includes('|')) throw new InvalidArgumentError('attempt', 'must not contain a |.')
+    return `${attempt}|${this.#tag}`
+  }
+
+  asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
+    const { mode, weight, capacity, lockDelayMs, note } = request
+    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && note === undefined
+    if (isUsual) return { key, letter: inLine ? Letter.enqueue : Letter.tryTake, who, args: this.#usualTerms }
+    const terms = [this.#body(request), String(this.#ttlMs), this.#channel]
+    const args = [...terms, String(weight), String(capacity), mode]
+    return { key, letter: inLine ? Letter.enqueueAny : Letter.tryTakeAny, who, args }
+  }
+
+  releasing(name: string, attempt: string, keepForMs: number): Request {
+    const claim = { key: this.#keys.lock(name), who: this.who(attempt) }
+    return keepForMs === 0
+      ? { ...claim, letter: Letter.release, args: NO_ARGS }
+      : { ...claim, letter: Letter.releaseAndKeep, args: [String(Math.ceil(keepForMs))] }
+  }
+
+  abandoning(name: string, attempt: string): Request {
+    const args = [String(Math.max(SHORTEST_MARK_MS, 2 * this.#ttlMs))]
+    return { key: this.#keys.lock(name), letter: Letter.abandon, who: this.who(attempt), args }
+  }
+
+  /** Null for a name that has no key, or an attempt that cannot be written: it was never asked for. */
+  abandoningIfAsked(name: string, attempt: string): Request | null {
+    try {
+      return this.abandoning(name, attempt)
+    } catch (error) {
+      if (isHoldfastError(error, 'INVALID_ARGUMENT')) return null
+      throw error
+    }
+  }
+
+  #body({ lockDelayMs, note }: AcquireRequest): string {
+    const shown = note === undefined ? this.#label : JSON.stringify([this.#holder, note])
+    return `${Math.ceil(lockDelayMs)}|${this.#ttlMs}|${shown}`
+  }
+}

@@ -1,0 +1,85 @@
+/** Nodes that are asked later than the others, or refuse a part of what they are asked. */
+import assert from 'node:assert/strict'
+import { wanted } from 'holdfast-lab/servers'
+import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
+import { libraries } from '../../../test/redis/clients.ts'
+import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
+import { call, eventually, hold, RedlockStage, request } from '../../../test/redlock/stage.ts'
+import { isHoldfastError } from '../../core/errors.ts'
+import { newSessionId } from '../../testing/conformance/stage.ts'
+
+const nobody = [null, null, null, null, null]
+
+describe.runIf(wanted('redis'))('redlock: out of step', () => {
+  let nodes: Nodes
+  beforeAll(async () => {
+    nodes = await startNodes()
+  })
+  afterEach(() => nodes.endClients())
+  afterAll(() => nodes?.stop())
+
+  test.each(libraries)(
+    'T15 a release that overtakes the request at a node that is just connecting again leaves nothing there ($name)',
+    async (library) => {
+      const stage = new RedlockStage(nodes)
+      const backend = await stage.backend({ library })
+      // Far longer than the test waits for anything.
+      const session = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+      await hold(session, 'warm')
+      await eventually('all have voted', async () => !(await stage.values('warm')).includes(null))
+      const proxy = stage.proxy(4)
+      proxy.hold('up')
+      proxy.reset()
+      await eventually('it is cut off', () => proxy.connections === 0)
+      await eventually('it is in its handshake', () => proxy.connections > 0)
+      const held = await hold(session, 'x')
+      assert.equal(await session.release(held, { keepForMs: 0 }, call()), 'released')
+      proxy.heal()
+      await hold(session, 'y')
+      await eventually('it votes again', async () => (await stage.values('y', [4]))[0] !== null)
+      await eventually('nothing is left', async () => (await stage.values('x', [4]))[0] === null)
+      assert.deepEqual(await stage.values('x'), nobody)
+    },
+  )
+
+  test('G6 what is given up while the memory of the nodes is full is given up, also beside an acquire that they refuse', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await stage.session()
+    const [kept, released, closed, abandoned] = [
+      await hold(session, 'kept'),
+      await hold(session, 'released'),
+      await hold(session, 'closed'),
+      await hold(session, 'abandoned'),
+    ]
+    await nodes.call('CONFIG', 'SET', 'maxmemory', '1')
+    try {
+      const [refused, outcome] = await Promise.allSettled([
+        session.tryAcquire(request('new'), call()),
+        session.release(released, { keepForMs: 0 }, call()),
+      ])
+      assert(refused.status === 'rejected' && isHoldfastError(refused.reason, 'BACKEND_UNAVAILABLE'))
+      assert.equal(refused.reason.outcome, 'not-applied')
+      assert.match(refused.reason.message, /OOM/)
+      assert.deepEqual(outcome, { status: 'fulfilled', value: 'released' })
+      assert.equal(await session.release(closed, { keepForMs: 60_000 }, call()), 'released')
+      await session.abandon(abandoned, call())
+      const alive = await session.keepAlive({ held: [kept], waiting: [] }, call())
+      assert(alive.kind === 'alive')
+      assert.deepEqual(alive.lost, [])
+    } finally {
+      await nodes.call('CONFIG', 'SET', 'maxmemory', '0')
+    }
+    for (const name of ['released', 'abandoned'])
+      await eventually(`${name} is free`, async () =>
+        (await stage.values(name)).every((each) => each === null),
+      )
+    assert.deepEqual(await stage.values('new'), nobody)
+    const again = await session
+      .tryAcquire({ ...request('abandoned'), attempt: abandoned.attempt }, call())
+      .then(
+        ({ kind }) => kind,
+        (error: Error) => error.message,
+      )
+    assert.match(again, /the attempt was abandoned/)
+  })
+})

@@ -1,0 +1,79 @@
+/** What a store of idempotency keys promises, step by step, on whatever database it is. */
+import assert from 'node:assert/strict'
+import { test } from 'vitest'
+import type { Claimed, KeyStore } from '../src/lockfree/key-store.ts'
+
+export interface KeyStoreWorld {
+  readonly store: KeyStore<never>
+  /** As if the time of this key's claim had run out. */
+  expire(claimed: Claimed): Promise<void>
+}
+
+let keys = 0
+
+export function keyStoreCases(world: () => KeyStoreWorld): void {
+  const keepMs = 60_000
+  const fresh = (attempt = 'one') => ({
+    scope: 'steps',
+    key: `key ${++keys}`,
+    attempt,
+    payload: null,
+    ttlMs: 60_000,
+    keepMs,
+  })
+  const takeoverOf = async (request: ReturnType<typeof fresh>) => {
+    const answer = await world().store.claim(request)
+    assert.equal(answer.kind, 'claimed')
+    return answer.kind === 'claimed' && answer.isTakeover
+  }
+
+  test('a takeover is one for the same attempt that asks again, and for all after it until there is an outcome', async () => {
+    const { store, expire } = world()
+    const one = fresh()
+    const [two, three] = [
+      { ...one, attempt: 'two' },
+      { ...one, attempt: 'three' },
+    ]
+    assert.equal(await takeoverOf(one), false)
+    await expire(one)
+    assert.equal(await takeoverOf(two), true)
+    assert.equal(await takeoverOf(two), true, 'its first answer was lost')
+    await store.abandon(two, { begun: false, keepMs })
+    assert.equal(await takeoverOf(three), true, 'the one before it has not begun, but the first one has')
+    assert.equal(await store.settle(three, { kind: 'done', body: '1', keepMs }), true)
+    assert.deepEqual(await store.claim(one), { kind: 'done', body: '1' })
+  })
+
+  test('a claim that is given back is forgotten if no work was begun under it, and only ended if some was', async () => {
+    const { store } = world()
+    const one = fresh()
+    const two = { ...one, attempt: 'two' }
+    assert.equal(await takeoverOf(one), false)
+    assert.equal(await takeoverOf(one), false, 'its first answer was lost')
+    await store.abandon(one, { begun: false, keepMs })
+    assert.equal(await takeoverOf(two), false)
+    await store.abandon(two, { begun: true, keepMs })
+    assert.equal(await store.extend(two, 60_000), false)
+    assert.equal(await takeoverOf(one), true)
+    await store.abandon(two, { begun: true, keepMs })
+    assert.equal((await store.claim(two)).kind, 'busy', 'it was not its claim any more')
+  })
+
+  test('an outcome stays what it is, and who has stored it need not fear for the claim', async () => {
+    const { store } = world()
+    for (const [kind, other] of [
+      ['done', 'failed'],
+      ['failed', 'done'],
+    ] as const) {
+      const one = fresh()
+      assert.equal(await takeoverOf(one), false)
+      assert.equal(await store.settle(one, { kind, body: '1', keepMs }), true)
+      assert.equal(await store.settle(one, { kind, body: '1', keepMs }), true, 'its first answer was lost')
+      assert.equal(await store.settle(one, { kind: other, body: '2', keepMs }), false)
+      await store.abandon(one, { begun: true, keepMs })
+      assert.equal(await store.extend(one, 60_000), kind === 'done')
+      assert.equal(await store.extend({ ...one, attempt: 'two' }, 60_000), false)
+      assert.deepEqual(await store.claim({ ...one, attempt: 'two' }), { kind, body: '1' })
+    }
+  })
+}
