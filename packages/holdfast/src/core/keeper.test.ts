@@ -2,7 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { createRig, eventsDuring, peek } from '../../test/rig.ts'
 import type { Backend, BackendSession } from '../spi.ts'
 import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
-import type { LeaseLostError } from './errors.ts'
+import { instantOf } from './clock.ts'
+import { BackendUnavailableError, type LeaseLostError } from './errors.ts'
 import type { LockerOptions } from './locker.ts'
 
 const ttlMs = 9_000
@@ -143,6 +144,34 @@ describe('keep-alives', () => {
     faults.freeze()
     await clock.advance(ttlMs * 2)
     expect(lostMs).toBeCloseTo(acquiredMs + ttlMs - driftMs)
+    expect((lease.signal.reason as LeaseLostError).reason).toBe('unreachable')
+  })
+
+  test('T33 a lease that is younger than its session, and lost with it, is told that the engine was not reached', async () => {
+    const { clock, locker } = createRig()
+    // As with engines where every claim has a time of its own.
+    const client = locker({
+      wrap(backend) {
+        const openSession = backend.openSession.bind(backend)
+        backend.openSession = async (request, call) => {
+          const session = await openSession(request, call)
+          const enqueue = session.enqueue?.bind(session)
+          session.enqueue = async (asked, each) => {
+            await clock.advance(10)
+            const result = await enqueue?.(asked, each)
+            if (result?.kind !== 'granted') throw new Error('it is free')
+            return { kind: 'granted', grant: { ...result.grant, since: instantOf(clock) } }
+          }
+          session.keepAlive = async () => {
+            throw new BackendUnavailableError('memory', 'nobody answers', 'unknown')
+          }
+          return session
+        }
+        return backend
+      },
+    })
+    const lease = await client.acquire('a', { ttlMs })
+    await clock.advance(ttlMs * 2)
     expect((lease.signal.reason as LeaseLostError).reason).toBe('unreachable')
   })
 

@@ -273,7 +273,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     this.#onEnd(this)
     for (const lease of [...this.#leases.values()]) {
       lease.judge()
-      lease.lose(reason)
+      if (reason === 'expired') lease.expire()
+      else lease.lose(reason)
     }
     this.#leases.clear()
     const places = [...this.#places.values()]

@@ -142,7 +142,12 @@ export class LeaseRecord {
     if (this.#isOver()) return
     if (this.#timeLeftMs() > 0) return
     if (this.heldForMs >= this.terms.maxHoldMs) this.lose('max-hold')
-    else this.lose(this.#state === 'jeopardy' ? 'unreachable' : 'expired')
+    else this.expire()
+  }
+
+  /** Its time is up, or that of its session. If renewals have failed before, that is why. */
+  expire(): void {
+    this.lose(this.#state === 'jeopardy' ? 'unreachable' : 'expired')
   }
 
   confirm(since: Instant, ttlMs: number): void {

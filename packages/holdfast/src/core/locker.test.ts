@@ -404,6 +404,7 @@ describe('closing', () => {
 
 test('nothing that is not a backend becomes a locker', () => {
   expect(() => createLocker({} as never)).toThrow(/must be a backend/)
+  expect(() => createLocker(Promise.resolve({}) as never)).toThrow(/an `await` is missing/)
   expect(() => createLocker(memory(), { ttl: 5 } as never)).toThrow(/no option "ttl"/)
 })
 

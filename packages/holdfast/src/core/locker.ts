@@ -59,7 +59,9 @@ export function createLocker<F extends Fencing>(backend: Backend<F>, options: Lo
   if (typeof backend?.openSession !== 'function')
     throw new InvalidArgumentError(
       'backend',
-      'must be a backend, for example sqlite({ path }) of holdfast/sqlite.',
+      backend instanceof Promise
+        ? 'must be a backend; it is a promise: an `await` is missing, as in createLocker(await postgres({ client })).'
+        : 'must be a backend, for example sqlite({ path }) of holdfast/sqlite.',
     )
   return new BackendLocker(backend, options)
 }

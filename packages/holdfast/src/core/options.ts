@@ -91,7 +91,7 @@ function describe(value: unknown): string {
 }
 
 function hint(argument: string, value: number): string {
-  return argument === 'ttlMs' && value >= 1
+  return (argument === 'ttlMs' || argument === 'visibilityMs') && value >= 1
     ? ` It is in milliseconds: ${value} s would be ${value * 1_000}.`
     : ''
 }

@@ -14,11 +14,11 @@
 
 import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
 import { calledOff } from '../../core/backend-kit.ts'
+import { onCalledOff } from '../../core/calling-off.ts'
 import { Coalescer, type Settled } from '../../core/coalescer.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
-import { onCalledOff } from './calling-off.ts'
 import type { Engine } from './engine.ts'
 import { library } from './scripts/library.ts'
 import { prelude } from './scripts/prelude.ts'

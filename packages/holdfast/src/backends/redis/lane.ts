@@ -10,11 +10,11 @@
  * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
  */
 import { calledOff } from '../../core/backend-kit.ts'
+import { isCalledOff, onCalledOff } from '../../core/calling-off.ts'
 import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
-import { isCalledOff, onCalledOff } from './calling-off.ts'
 import type { Letter } from './scripts/letters.ts'
 
 export interface Request {

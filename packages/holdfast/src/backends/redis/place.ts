@@ -9,10 +9,10 @@
  * has asked, and who is over stays over); the answer is lost (the lane says so, and core abandons the attempt).
  */
 import { calledOff } from '../../core/backend-kit.ts'
+import { onCalledOff } from '../../core/calling-off.ts'
 import type { Instant } from '../../core/clock.ts'
 import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../spi.ts'
 import type { Answer, Told } from './answers.ts'
-import { onCalledOff } from './calling-off.ts'
 import type { Known } from './known-claims.ts'
 import type { Asker } from './lane.ts'
 import type { Waiter, WaitingRoom } from './waiting-room.ts'

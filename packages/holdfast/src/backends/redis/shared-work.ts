@@ -3,8 +3,8 @@
  * them waits for it; what has failed, or was called off by the last of them, is started anew by the next.
  */
 import { calledOff } from '../../core/backend-kit.ts'
+import { isCalledOff, onCalledOff } from '../../core/calling-off.ts'
 import type { Call } from '../../spi.ts'
-import { isCalledOff, onCalledOff } from './calling-off.ts'
 
 interface Running<T> {
   readonly promise: Promise<T>

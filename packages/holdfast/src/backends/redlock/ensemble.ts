@@ -1,6 +1,5 @@
 /** The nodes together: how many of them it takes, and what is said when they are not to be had. */
 import { throwIfCalledOff } from '../../core/backend-kit.ts'
-import { Cancellation } from '../../core/cancellation.ts'
 import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
 import {
   BackendUnavailableError,
@@ -67,7 +66,7 @@ export class Ensemble {
   /** The first line of every call; when the request is sent, its time starts. */
   begin(call: Call): Instant {
     if (this.#isClosed) throw new ClosedError('The redlock backend')
-    if (!(call instanceof Cancellation) || call.cancelled) throwIfCalledOff('redlock', call)
+    throwIfCalledOff('redlock', call)
     return instantOf(this.clock)
   }
 

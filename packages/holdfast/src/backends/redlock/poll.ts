@@ -1,6 +1,6 @@
 /** One question to all nodes at once, and the votes as they come in. */
 import { calledOff } from '../../core/backend-kit.ts'
-import { Cancellation } from '../../core/cancellation.ts'
+import { onCalledOff } from '../../core/calling-off.ts'
 import { outcomeOf } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { RedlockNode } from './node.ts'
@@ -50,7 +50,7 @@ export class Poll<V> {
   /** Resolves as soon as `isDecided` says so, at the latest when all votes are in; rejects when the call is called off. */
   until(isDecided: () => boolean, call: Call): Promise<void> {
     return new Promise((resolve, reject) => {
-      const untie = whenCalledOff(call, () => reject(calledOff('redlock', call.signal, 'unknown')))
+      const untie = onCalledOff(call, () => reject(calledOff('redlock', call.signal, 'unknown')))
       this.#decided = {
         isDecided,
         resolve: () => {
@@ -95,11 +95,4 @@ export function reasonOf(node: RedlockNode, error: unknown): string {
     .replace(/^script: /, '')
     .replace(/\.? script: [0-9a-f]{40}, on @?user_script:\d+/, '')
   return text.startsWith(`${node.label}: `) ? text.slice(node.label.length + 2) : text
-}
-
-/** Core's own calls can be followed without the listener of a signal, which costs more than the rest of a vote. */
-function whenCalledOff(call: Call, callback: () => void): () => void {
-  if (call instanceof Cancellation) return call.onCancel(callback)
-  call.signal.addEventListener('abort', callback, { once: true })
-  return () => call.signal.removeEventListener('abort', callback)
 }

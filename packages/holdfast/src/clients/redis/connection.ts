@@ -6,6 +6,8 @@
  * signal aborts settles at once with `unknown`: the client may send the command later all the same, from its offline
  * queue or after reconnecting. Time limits are the caller's.
  */
+
+import { unlessAborted } from '../../core/calling-off.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { BackendUnavailableError, ClosedError, InvalidArgumentError } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
@@ -151,7 +153,8 @@ export class RedisConnection {
       throw error instanceof BackendUnavailableError ? error : redisFailure(this.#backend, what, error)
     }
     try {
-      return (signal === undefined ? work() : this.#untilAborted(what, signal, work())).catch(failed)
+      const calledOffFor = () => calledOff(this.#backend, what, 'unknown', signal as AbortSignal)
+      return unlessAborted(work(), signal, calledOffFor).catch(failed)
     } catch (error) {
       // A client that throws instead of rejecting is treated alike.
       return Promise.reject(error).catch(failed)
@@ -168,14 +171,6 @@ export class RedisConnection {
       `the ${this.#raw.library} client is not connected, or has been closed; connect it before, and close it after Holdfast`,
       'not-applied',
     )
-  }
-
-  #untilAborted<T>(what: string, signal: AbortSignal, work: Promise<T>): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      const onAbort = () => reject(calledOff(this.#backend, what, 'unknown', signal))
-      signal.addEventListener('abort', onAbort, { once: true })
-      work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
-    })
   }
 }
 
