@@ -18,14 +18,19 @@ interface WithStream {
 export function endWithin(end: () => Promise<unknown>, connections: () => Iterable<unknown>): Promise<void> {
   return new Promise((resolve, reject) => {
     const after = (fire: () => void) => systemClock.setTimer(FAREWELL_MS, fire, { keepsProcessAlive: true })
-    let timer = after(() => {
+    const cutOff = () => {
       for (const each of connections()) (each as WithStream).connection?.stream?.destroy?.()
+    }
+    let timer = after(() => {
+      cutOff()
       timer = after(resolve)
     })
     const done = () => timer.cancel()
     end().then(
       () => {
         done()
+        // A pool does not know of a connection that failed while it was being opened.
+        cutOff()
         resolve()
       },
       (error: unknown) => {

@@ -48,6 +48,11 @@ function isRefusedConnection(error: unknown): boolean {
   return typeof code === 'string' && REFUSED.includes(code)
 }
 
+/** `pg` finds out by itself that the server wants a password that it does not have, and says so in these words. */
+function stateOfMissingPassword(error: unknown): string | null {
+  return error instanceof Error && /^SASL: .*client password must be a/.test(error.message) ? '28P01' : null
+}
+
 /**
  * What to do about a mistake that stays until somebody corrects it; null if it is something else. What is there already
  * (duplicates, among them prepared statements behind a pooler) is no mistake of that kind: others came at the same time.
@@ -85,7 +90,7 @@ export function asUnavailable(
   const state = sqlStateOf(error)
   const detail = error instanceof Error && error.message !== '' ? `: ${error.message}` : ''
   const message = `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`
-  const remedy = outcome === 'not-applied' ? remedyOf(state) : null
+  const remedy = outcome === 'not-applied' ? remedyOf(state ?? stateOfMissingPassword(error)) : null
   if (remedy !== null) return new UnsupportedError(`${backend}: ${message}. ${remedy}`, { cause: error })
   return new BackendUnavailableError(backend, message, outcome, { cause: error })
 }

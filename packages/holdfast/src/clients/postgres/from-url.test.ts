@@ -1,7 +1,9 @@
 // Servers that take a connection and never say a word.
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { startProxy } from 'holdfast-lab/faults'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { until } from '../../../test/postgres/stage.ts'
 import { openLocker } from '../../open.ts'
@@ -66,6 +68,36 @@ test.each(['', '0', '-1', '1.5', 'soon', '601'])('G12 connect_timeout=%s is refu
   })
   await expect(opening).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
 })
+
+test.runIf(wanted('postgres'))(
+  'a password that is missing is told with what to do, and no connection is left',
+  async () => {
+    await using server = await startPostgres()
+    const operator = new pg.Client(server.url)
+    await operator.connect()
+    await operator.query("CREATE ROLE careful LOGIN PASSWORD 'not told'")
+    const [file] = (await operator.query('SHOW hba_file')).rows
+    const rules = readFileSync(file.hba_file, 'utf8')
+    writeFileSync(file.hba_file, `host all careful all scram-sha-256\n${rules}`)
+    await operator.query('SELECT pg_reload_conf()')
+    const address = new URL(server.url)
+    address.username = 'careful'
+    for (const { load } of libraries) {
+      const { client, end } = await postgresClientFromUrl(
+        address.href.replace('postgres:', ''),
+        new Map(),
+        load,
+      )
+      await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
+        code: 'UNSUPPORTED',
+        message: /Correct the user or the password/,
+      })
+      await end()
+      await until('nothing is left', () => openSockets() === before)
+    }
+    await operator.end()
+  },
+)
 
 const ignored = { onNotification: () => {}, onListening: () => {}, onEnd: () => {} }
 
