@@ -82,6 +82,9 @@ test.runIf(wanted('postgres'))(
     await operator.query('SELECT pg_reload_conf()')
     const address = new URL(server.url)
     address.username = 'careful'
+    const openSockets = () =>
+      process.getActiveResourcesInfo().filter((kind) => /^TCPSocket/.test(kind)).length
+    const before = openSockets()
     for (const { load } of libraries) {
       const { client, end } = await postgresClientFromUrl(
         address.href.replace('postgres:', ''),
