@@ -13,7 +13,8 @@ await runExample({
   name: 'payment-retries',
   about: `A payment is sent ten times at once, to two processes of a web server. Without protection it is charged ten times;
 with an idempotency key once, and everybody gets the same receipt. A process that dies when the money has moved is
-taken over from, and the money moves once. The same key with another amount is refused.`,
+taken over from, and the money moves once; so it does when our own books fail after the charge, and the client tries
+again. The same key with another amount is refused.`,
   async play({ url, pool, say, check, mustLose }) {
     await pool.query(Provider.tables)
     await pool.query('CREATE TABLE payments (order_id text, cents int, charge text)')
@@ -29,6 +30,14 @@ taken over from, and the money moves once. The same key with another amount is r
       using third = await WebServer.start(url)
       await third.sendAndCrash(payment)
       return first.send(payment)
+    }
+
+    /** The money moves, and then our own database fails. */
+    async function failAndSendAgain(payment: Payment): Promise<Answer[]> {
+      await pool.query('ALTER TABLE payments RENAME TO payments_out_of_order')
+      const failed = await first.send(payment)
+      await pool.query('ALTER TABLE payments_out_of_order RENAME TO payments')
+      return [failed, await second.send(payment)]
     }
 
     /** How often the provider has charged for a key, and how often it is in our books. */
@@ -87,6 +96,22 @@ taken over from, and the money moves once. The same key with another amount is r
     check(
       `a takeover that looks first charges ${chargedOnce} time, and books it ${booked} time`,
       recovered.kind === 'paid' && chargedOnce === 1 && booked === 1,
+    )
+
+    say(
+      '\nThe money has moved, and then our own books fail. The client hears of it, and sends the payment again.',
+    )
+    const rash = { how: 'without looking', key: 'key-5', order: { id: 'order-5', cents: 4200 } } as const
+    await failAndSendAgain(rash)
+    const again = await count(rash)
+    mustLose(`a second try that does not look charges ${again.charged} times`, again.charged > 1)
+
+    const unbooked = { how: 'once', key: 'key-6', order: { id: 'order-6', cents: 4200 } } as const
+    const [failed, retried] = await failAndSendAgain(unbooked)
+    const settled = await count(unbooked)
+    check(
+      `a second try that looks first charges ${settled.charged} time, and books it ${settled.booked} time`,
+      failed?.kind === 'failed' && retried?.kind === 'paid' && settled.charged === 1 && settled.booked === 1,
     )
   },
 })

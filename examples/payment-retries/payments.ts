@@ -25,8 +25,9 @@ export function payOnce(pool: pg.Pool, provider: Provider, options: IdempotentOp
     idempotent(
       { scope: 'payments', key, payload: order },
       async ({ isTakeover, store }) => {
-        // Somebody began this and did not finish: the money may have moved. (A provider that takes idempotency keys
-        // makes this simpler, and covers the case that the other one is not dead but slow: hand the key on.)
+        // Somebody has begun this before, and died, or was too slow, or could not write it into our books: the money may
+        // have moved. (A provider that takes idempotency keys makes this simpler, and covers the case that the other one
+        // is still at it: hand the key on.)
         const begun = isTakeover ? await provider.find(key) : undefined
         const charge = begun ?? (await provider.charge(key, order.cents))
 

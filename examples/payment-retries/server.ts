@@ -18,6 +18,8 @@ export type Reply =
   | { readonly kind: 'ready' }
   | { readonly kind: 'paid'; readonly id: number; readonly receipt: Receipt }
   | { readonly kind: 'refused'; readonly id: number; readonly code: string }
+  /** Something else went wrong, and the client may try again. */
+  | { readonly kind: 'failed'; readonly id: number }
 
 const pool = new pg.Pool({ connectionString: process.argv[2] ?? '' })
 
@@ -43,8 +45,7 @@ async function serve({ id, how, key, order, crash }: Request): Promise<Reply> {
   try {
     return { kind: 'paid', id, receipt: await pay(key, order) }
   } catch (error) {
-    if (!isHoldfastError(error)) throw error
-    return { kind: 'refused', id, code: error.code }
+    return isHoldfastError(error) ? { kind: 'refused', id, code: error.code } : { kind: 'failed', id }
   }
 }
 

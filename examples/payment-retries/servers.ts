@@ -6,7 +6,7 @@ import type { Reply, Request } from './server.ts'
 
 /** Without what only the wire needs. */
 export type Payment = Omit<Request, 'id' | 'crash'>
-export type Answer = Extract<Reply, { kind: 'paid' | 'refused' }>
+export type Answer = Extract<Reply, { kind: 'paid' | 'refused' | 'failed' }>
 
 export class WebServer implements Disposable {
   readonly #process: ChildProcess

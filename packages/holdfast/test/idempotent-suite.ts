@@ -95,7 +95,38 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
       first()(request, () => Promise.reject(planted)),
       planted,
     )
-    assert.equal(await first()(request, ({ isTakeover }) => (isTakeover ? 'taken over' : 'fresh')), 'fresh')
+    const seen: boolean[] = []
+    for (const failing of [true, false]) {
+      const call = first()(request, ({ isTakeover }) => {
+        seen.push(isTakeover)
+        if (failing) throw planted
+        return 'done'
+      })
+      await (failing ? assert.rejects(call, planted) : call)
+    }
+    assert.deepEqual(
+      seen,
+      [true, true],
+      'the work may have done a part of it, and whoever comes next must look',
+    )
+    assert.equal(await first()(request, () => assert.fail('done already')), 'done')
+  })
+
+  test('work that throws after its result is committed has been done: the result stays, also if the error is to be stored', async () => {
+    for (const storeError of [undefined, () => 'failed']) {
+      const request = fresh()
+      const planted = new Error('the mail server is down')
+      const call = first()(
+        request,
+        async ({ store }) => {
+          await world().transaction((tx) => store(tx, 'paid'))
+          throw planted
+        },
+        storeError === undefined ? {} : { storeError },
+      )
+      await assert.rejects(call, planted)
+      assert.equal(await first()(request, () => assert.fail('done already')), 'paid')
+    }
   })
 
   test('an error that is to be stored comes out as it is once, and as STORED_FAILURE from then on', async () => {

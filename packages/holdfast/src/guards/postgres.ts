@@ -204,7 +204,7 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     lanes.assertOutside()
     signal?.throwIfAborted()
     const keys = proofs.map(({ fence }) => JSON.stringify([schema, this.name, fence.name]))
-    const result = await lanes.take(
+    const result = await lanes.run(
       keys,
       async () => {
         await this.#ready()

@@ -3,24 +3,30 @@
  *
  *   (no row) ──claim──▶ working ──settle──▶ done | failed ──keepMs──▶ (no row)
  *                       working ──its time is over: claim by another attempt, with a higher token──▶ working
- *                       working ──abandon: the work threw, and errors are not stored──▶ (no row)
+ *                       working ──the work threw, and errors are not stored──▶ working, with its time over
+ *                       working ──given back before any work was begun──▶ (no row)
  *
  * What may go wrong between its steps: claim · work (renewed meanwhile) · settle
  *   the answer to the claim is lost: the same attempt asks again, and gets its own claim.
+ *   the answer to the claim comes when its time is over already: the same attempt claims again before it begins.
  *   a crash after the claim: when its time is over, the next caller takes over. It is told so (`isTakeover`), because
- *     what the work does outside of this database may have been done or not.
+ *     what the work does outside of this database may have been done or not. So is everybody after it until there is an
+ *     outcome, and who comes after work that threw: it may have done a part.
  *   a pause past the end of the claim: somebody takes over. The paused one is told by `signal` when it wakes, every guard
  *     that its successor has been at refuses its fence, and its outcome is not stored (LEASE_LOST).
  *   a crash after the work and before the settling: the work is done again by whoever takes over. For work within this
  *     database there is no such moment: `store(tx, result)` settles in the transaction that does the work.
  *   the answer to the settling is lost: it is settled again; that is the same outcome, by the same attempt.
+ *   the settling hangs: the caller hears after a while that the outcome is unknown. It goes on behind.
+ *   the work throws after it has stored its result and committed: the result stays.
  *   a second caller meanwhile: it waits, and looks again and again until there is an outcome or its patience is over.
  *   a look that hangs, behind a transaction that has the key's row or because the database does not answer: the caller is
- *     told when its patience is over. What the look claims after that is given back.
+ *     told when its patience is over. What the look claims after that is given back. Callers for one key look one after
+ *     the other, so that those who hang do not use up the connections of all the others.
  *   another payload: refused, as long as the key is remembered.
  */
-import { type Clock, instantOf, systemClock } from '../core/clock.ts'
-import { defaults, limits } from '../core/defaults.ts'
+import { type Clock, elapsedMs, type Instant, instantOf, systemClock } from '../core/clock.ts'
+import { defaultDriftMs, defaults, limits } from '../core/defaults.ts'
 import {
   AcquireTimeoutError,
   InvalidArgumentError,
@@ -33,7 +39,8 @@ import type { Fence } from '../core/fence.ts'
 import { newAttempt, type Random, systemRandom } from '../core/ids.ts'
 import { checkName, checkText } from '../core/names.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
-import type { ClaimAnswer, KeyStore } from './key-store.ts'
+import type { ClaimAnswer, Claimed, KeyStore } from './key-store.ts'
+import { Looks } from './looks.ts'
 import { OutOfPatience, Patience } from './patience.ts'
 import { fromJson, payloadDigest, resourceName } from './payload.ts'
 import { Performance, type Terms } from './performance.ts'
@@ -76,7 +83,11 @@ export interface IdempotentContext<Tx> {
   readonly fence: Fence
   /** Aborts when the claim is lost, or when the caller's own signal does. */
   readonly signal: AbortSignal
-  /** Somebody has begun this work before, and did not finish. Find out what it has done outside of this database. */
+  /**
+   * Somebody may have begun this work before: it has thrown, died or was overtaken, and there is no outcome. Find out what
+   * it has done outside of this database. It stays so for everybody until there is an outcome, or nobody has asked for
+   * `keepMs`.
+   */
   readonly isTakeover: boolean
   /**
    * Stores the result in a transaction of yours, so that the work in it and its result are one step. It is then the
@@ -137,6 +148,7 @@ class Desk<Tx> {
   readonly #store: KeyStore<Tx>
   readonly #clock: Clock
   readonly #random: Random
+  readonly #looks = new Looks()
   #prunedMs = Number.NEGATIVE_INFINITY
 
   constructor(store: KeyStore<Tx>, clock: Clock, random: Random) {
@@ -157,9 +169,9 @@ class Desk<Tx> {
     checked.signal?.throwIfAborted()
     const attempt = newAttempt(this.#random)
     let last: NoOutcome = { kind: 'blocked' }
+    let lateClaims = 0
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
-      const since = instantOf(this.#clock)
-      const answer = await this.#claim(checked, attempt, patience)
+      const { answer, since } = await this.#claim(checked, attempt, patience)
       switch (answer.kind) {
         case 'done':
           return fromJson(answer.body) as T
@@ -169,8 +181,15 @@ class Desk<Tx> {
           throw new KeyReusedError(checked.scope, checked.key)
         case 'claimed': {
           const claimed = { scope: checked.scope, key: checked.key, attempt }
-          const performance = new Performance(this.#store, this.#clock, this.#random, checked, claimed)
-          return performance.perform(work, answer, since)
+          const issuer = await this.#store.issuer()
+          if (!this.#isOver(since, checked)) {
+            const performance = new Performance(this.#store, this.#clock, this.#random, checked, claimed)
+            return performance.perform(work, answer, issuer, since)
+          }
+          // It was so long in coming that somebody else may have the work by now.
+          if (++lateClaims === 1 || !patience.isOver) continue
+          this.#giveBack(claimed, checked)
+          throw giveUp(checked, patience, last)
         }
       }
       // A look that was cut short does not change what the one before has seen.
@@ -185,25 +204,40 @@ class Desk<Tx> {
     checked: Checked,
     attempt: string,
     patience: Patience,
-  ): Promise<ClaimAnswer | Unanswered | { readonly kind: 'cut-short' }> {
+  ): Promise<{ readonly answer: LookAnswer; readonly since: Instant }> {
     const { scope, key, payload, ttlMs, keepMs, signal } = checked
-    const claiming = this.#store.claim({ scope, key, payload, attempt, ttlMs, keepMs })
+    let since = instantOf(this.#clock)
+    const look = this.#looks.take(resourceName(scope, key), () => {
+      since = instantOf(this.#clock)
+      return this.#store.claim({ scope, key, payload, attempt, ttlMs, keepMs })
+    })
     try {
-      return await patience.limit(claiming)
+      return { answer: await patience.limit(look.answer), since }
     } catch (error) {
       if (signal?.aborted || error instanceof OutOfPatience) {
+        look.leave()
         // It may be waiting behind another's transaction. What it claims when it gets there is given back.
-        const giveBack = ({ kind }: ClaimAnswer) =>
-          kind === 'claimed' ? this.#store.abandon({ scope, key, attempt }) : undefined
-        claiming.then(giveBack).catch(() => {})
+        const giveBack = ({ kind }: ClaimAnswer) => {
+          if (kind === 'claimed') this.#giveBack({ scope, key, attempt }, checked)
+        }
+        look.answer.then(giveBack).catch(() => {})
         if (signal?.aborted) throw signal.reason
-        return { kind: 'cut-short' }
+        return { answer: { kind: 'cut-short' }, since }
       }
       // If it was applied, the next claim of the same attempt finds it.
       const isOpen = outcomeOf(error) === 'unknown' || isHoldfastError(error, 'CONFLICT')
-      if (isOpen) return { kind: 'unanswered', error }
+      if (isOpen) return { answer: { kind: 'unanswered', error }, since }
       throw error
     }
+  }
+
+  /** Nobody waits for it: a claim that could not be given back ends with its time. */
+  #giveBack(claimed: Claimed, { keepMs }: Checked): void {
+    this.#store.abandon(claimed, { begun: false, keepMs }).catch(() => {})
+  }
+
+  #isOver(since: Instant, { ttlMs }: Checked): boolean {
+    return elapsedMs(this.#clock, since) >= ttlMs - defaultDriftMs(ttlMs)
   }
 
   async #pruneIfDue(patience: Patience): Promise<void> {
@@ -220,6 +254,8 @@ interface Unanswered {
   readonly kind: 'unanswered'
   readonly error: unknown
 }
+
+type LookAnswer = ClaimAnswer | Unanswered | { readonly kind: 'cut-short' }
 
 type NoOutcome = { readonly kind: 'busy' | 'blocked' } | Unanswered
 

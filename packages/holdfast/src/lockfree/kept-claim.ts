@@ -87,7 +87,11 @@ export class KeptClaim {
   #arm(delayMs?: number): void {
     this.#timer?.cancel()
     const { clock, renew } = this.#terms
-    const usual = renew === undefined ? this.remainingMs : this.#ttlMs / defaults.renewalsPerTtl
+    // Also of a claim whose answer took most of its time there is something left when it is renewed.
+    const usual =
+      renew === undefined
+        ? this.remainingMs
+        : Math.min(this.#ttlMs / defaults.renewalsPerTtl, this.remainingMs / 2)
     this.#timer = clock.setTimer(Math.min(delayMs ?? usual, this.remainingMs), () => {
       this.#judge()
       if (renew !== undefined && !this.#controller.signal.aborted) void this.#renew(renew)

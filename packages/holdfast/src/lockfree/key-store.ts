@@ -12,7 +12,10 @@ export interface ClaimRequest {
 }
 
 export type ClaimAnswer =
-  /** The work is the caller's. `isTakeover`: somebody has begun it before, and did not finish. */
+  /**
+   * The work is the caller's. `isTakeover`: somebody may have begun it before, and there is no outcome. The same attempt is
+   * told the same again, and so is everybody after it until there is an outcome.
+   */
   | { readonly kind: 'claimed'; readonly token: bigint; readonly isTakeover: boolean }
   | { readonly kind: 'done' | 'failed'; readonly body: string }
   /** Somebody is at it, for so long at most unless it is renewed. */
@@ -34,16 +37,29 @@ export interface Outcome {
   readonly keepMs: number
 }
 
+export interface Abandoned {
+  /** Whether the work may have done anything under this claim. */
+  readonly begun: boolean
+  /** For how long it is to be remembered that it was begun. */
+  readonly keepMs: number
+}
+
 export interface KeyStore<Tx> {
   /** Whose tokens the claims have; after the first contact. */
   issuer(): Promise<string>
   claim(request: ClaimRequest): Promise<ClaimAnswer>
-  /** False: another has it, or its time is over. */
+  /** False: another has it, or its time is over. One that has its result already is nobody else's, and true. */
   extend(claimed: Claimed, ttlMs: number): Promise<boolean>
-  /** Stores the outcome, also a second time; in the user's transaction if there is one. False: another has the claim. */
+  /**
+   * Stores the outcome, also a second time; in the user's transaction if there is one. False: another has the claim, or
+   * there is an outcome of the other kind, which stays.
+   */
   settle(claimed: Claimed, outcome: Outcome, tx?: Tx): Promise<boolean>
-  /** Gives the claim back without an outcome, if it is still this attempt's. */
-  abandon(claimed: Claimed): Promise<void>
+  /**
+   * Gives the claim back without an outcome, if it is still this attempt's. Work that was begun, now or before, stays known
+   * as that, with a claim that is over; any other claim is forgotten.
+   */
+  abandon(claimed: Claimed, how: Abandoned): Promise<void>
   /** Removes some of what has expired; how many. */
   prune(): Promise<number>
   close(): Promise<void>

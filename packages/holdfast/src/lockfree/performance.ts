@@ -1,11 +1,13 @@
 /** The work under a claim, from the claim to its outcome: see `idempotent.ts` for what may go wrong in between. */
 import { type Clock, type Instant, sleep } from '../core/clock.ts'
-import { isHoldfastError, LeaseLostError } from '../core/errors.ts'
+import { defaults } from '../core/defaults.ts'
+import { BackendUnavailableError, isHoldfastError, LeaseLostError, quote } from '../core/errors.ts'
 import { makeFence } from '../core/fence.ts'
 import { publicIdOf, type Random } from '../core/ids.ts'
 import type { IdempotentContext } from './idempotent.ts'
 import { KeptClaim } from './kept-claim.ts'
 import type { Claimed, KeyStore, Outcome } from './key-store.ts'
+import { OutOfPatience, Patience } from './patience.ts'
 import { fromJson, resourceName, toJson } from './payload.ts'
 
 /** What the work was asked for with. */
@@ -40,10 +42,10 @@ export class Performance<Tx> {
   async perform<T>(
     work: (context: IdempotentContext<Tx>) => Promise<T> | T,
     { token, isTakeover }: { readonly token: bigint; readonly isTakeover: boolean },
+    issuer: string,
     since: Instant,
   ): Promise<T> {
     const { ttlMs, signal } = this.#terms
-    const issuer = await this.#store.issuer()
     const kept = new KeptClaim({
       clock: this.#clock,
       resource: this.#resource,
@@ -100,12 +102,16 @@ export class Performance<Tx> {
     this.#stored = body
   }
 
-  /** Never replaces the error of the work: what fails here ends by itself when the claim's time is over. */
+  /**
+   * Never replaces the error of the work: what fails here ends by itself when the claim's time is over, and what takes too
+   * long goes on behind. A result that the work has stored and committed stays.
+   */
   async #fail(error: unknown): Promise<void> {
-    const { storeError } = this.#terms
+    const { storeError, keepMs } = this.#terms
     try {
       const failure = storeError?.(error)
-      if (failure === undefined) await this.#store.abandon(this.#claimed)
+      if (failure === undefined)
+        await this.#patience().limit(this.#store.abandon(this.#claimed, { begun: true, keepMs }))
       else await this.#settle({ kind: 'failed', body: toJson('failure', failure) })
     } catch {
       // See above.
@@ -119,11 +125,13 @@ export class Performance<Tx> {
 
   async #settle(outcome: Omit<Outcome, 'keepMs'>): Promise<void> {
     const { keepMs } = this.#terms
+    const patience = this.#patience()
     for (let settlings = 1; ; settlings++) {
       try {
-        if (await this.#store.settle(this.#claimed, { ...outcome, keepMs })) return
+        if (await patience.limit(this.#store.settle(this.#claimed, { ...outcome, keepMs }))) return
         throw this.#takenOver()
       } catch (error) {
+        if (error instanceof OutOfPatience) throw unanswered(this.#resource)
         if (!isHoldfastError(error) || !error.retryable || settlings === MOST_SETTLINGS) throw error
       }
       await sleep(this.#clock, (0.5 + this.#random.fraction()) * FIRST_PAUSE_MS * 2 ** settlings, {
@@ -132,9 +140,23 @@ export class Performance<Tx> {
     }
   }
 
+  /** The work is over, and somebody waits to hear of it. */
+  #patience(): Patience {
+    return new Patience(this.#clock, defaults.callTimeoutMs, undefined)
+  }
+
   #takenOver(): LeaseLostError {
     return new LeaseLostError(this.#resource, 'taken-over')
   }
+}
+
+function unanswered(resource: string): BackendUnavailableError {
+  return new BackendUnavailableError(
+    'idempotent',
+    `the work for ${quote(resource)} is done, and the database has not answered whether its outcome is stored: ` +
+      'another transaction keeps the key locked, or the database hangs. Ask again with the same key',
+    'unknown',
+  )
 }
 
 function messageOf(error: unknown): { readonly message: string } {

@@ -3,6 +3,7 @@ import { type PooledPostgres, startPooledPostgres, wanted } from 'holdfast-lab/s
 import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { type IdempotentWorld, idempotentCases } from '../../test/idempotent-suite.ts'
+import { keyStoreCases } from '../../test/key-store-suite.ts'
 import { libraries, type OpenedClient } from '../../test/postgres/clients.ts'
 import { inTransaction } from '../../test/postgres/guard-world.ts'
 import { until } from '../../test/postgres/stage.ts'
@@ -47,6 +48,56 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     assert.deepEqual(await keys.settle(request, { kind: 'done', body: '{}', keepMs: 1 }), true)
   })
 
+  describe('its keys', () => {
+    keyStoreCases(() => ({
+      store: new PostgresKeys(sharedDatabase(operator), 'holdfast', true),
+      async expire({ scope, key }) {
+        await operator.query(
+          "UPDATE holdfast.idempotency SET lease_until = now() - interval '1 s' WHERE scope = $1 AND key = $2",
+          [scope, key],
+        )
+      },
+    }))
+  })
+
+  test.each(libraries)(
+    'T21 with $name, callers who wait behind one key do not use up the pool of the others',
+    async (library) => {
+      await using opened = library.open(server.postgres.url, { max: 2 })
+      const idempotent = postgresIdempotent({ client: opened.client })
+      const request = { scope: 's', key: `in line, ${library.name}` }
+      await idempotent({ ...request, key: 'first contact' }, () => 1)
+      const own = new pg.Client(server.postgres.url)
+      await own.connect()
+      const gate = Promise.withResolvers<void>()
+      const begun = Promise.withResolvers<void>()
+      const first = idempotent(request, async ({ store }) => {
+        await own.query('BEGIN')
+        await store(own, 'first')
+        begun.resolve()
+        await gate.promise
+        await own.query('COMMIT')
+      })
+      await begun.promise
+      const others = Array.from({ length: 8 }, () =>
+        idempotent(request, () => assert.fail('done already'), { waitMs: 60_000 }),
+      )
+      let most = 0
+      for (let looks = 0; looks < 5; looks++) {
+        const { rows } = await operator.query(
+          "SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%idempotency%'",
+        )
+        most = Math.max(most, rows[0].n)
+        assert.equal(await idempotent({ ...request, key: `${request.key} ${looks}` }, () => looks), looks)
+      }
+      assert.ok(most <= 1, `${most} connections waited for one key`)
+      gate.resolve()
+      assert.deepEqual(new Set(await Promise.all([first, ...others])), new Set(['first']))
+      await own.end()
+    },
+    60_000,
+  )
+
   test('T67 tokens are in the order of claims, through claims that are given back', async () => {
     const keys = new PostgresKeys(sharedDatabase(operator), 'holdfast', true)
     const seen: bigint[] = []
@@ -57,7 +108,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
         if (answer.kind !== 'claimed') continue
         round++
         seen.push(answer.token)
-        await keys.abandon(request)
+        await keys.abandon(request, { begun: false, keepMs: 1 })
       }
     }
     await Promise.all(['a', 'b', 'c'].map(claimAndGiveBack))

@@ -76,7 +76,7 @@ export interface PostgresLockfreeOptions {
  */
 export function postgresIdempotent(options: PostgresLockfreeOptions): Idempotent<SqlTransaction> {
   const { database, schema, create, clock, random } = check('postgresIdempotent options', options, [])
-  return createIdempotent(new PostgresKeys(database, schema, create), { clock, random })
+  return createIdempotent(new PostgresKeys(database, schema, create, clock), { clock, random })
 }
 
 export interface PostgresJobsOptions extends PostgresLockfreeOptions {

@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { afterAll, describe, test } from 'vitest'
 import { idempotentCases } from '../../test/idempotent-suite.ts'
-import { systemClock } from '../core/clock.ts'
+import { keyStoreCases } from '../../test/key-store-suite.ts'
+import { sleep, systemClock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { BackendUnavailableError } from '../core/errors.ts'
 import { systemRandom } from '../core/ids.ts'
@@ -47,6 +48,24 @@ describe('idempotent on SQLite', () => {
     program: `
       const { sqliteIdempotent } = await load('src/lockfree/sqlite.ts')
       const idempotent = sqliteIdempotent({ path: ${JSON.stringify(path)} })`,
+  }))
+})
+
+describe('idempotency keys in SQLite', () => {
+  const path = join(folder, 'steps.db')
+  const store = new SqliteKeys(new DatabaseSync(path), systemClock, systemRandom)
+  const operator = new DatabaseSync(path)
+  afterAll(async () => {
+    operator.close()
+    await store.close()
+  })
+  keyStoreCases(() => ({
+    store: store as unknown as KeyStore<never>,
+    async expire({ scope, key }) {
+      operator
+        .prepare('UPDATE holdfast_idempotency SET lease_until_ms = 0 WHERE scope = ? AND key = ?')
+        .run(scope, key)
+    },
   }))
 })
 
@@ -204,7 +223,7 @@ describe('answers that get lost', () => {
         claim: (asked) => gate.promise.then(() => store.claim(asked)),
         extend: (claimed, ttlMs) => store.extend(claimed, ttlMs),
         settle: (claimed, outcome, tx) => store.settle(claimed, outcome, tx),
-        abandon: (claimed) => store.abandon(claimed).then(givenBack.resolve),
+        abandon: (claimed, how) => store.abandon(claimed, how).then(givenBack.resolve),
         prune: () => store.prune(),
         close: () => store.close(),
       }
@@ -225,6 +244,70 @@ describe('answers that get lost', () => {
         await createIdempotent(store, { clock })(request, () => 'another', { waitMs: 0 }),
         'another',
       )
+      await store.close()
+    },
+  )
+
+  test('of the claim, which comes when its time is over: it is claimed again before the work begins', async () => {
+    const clock = createFakeClock()
+    const store = new SqliteKeys(new DatabaseSync(join(folder, `over ${++files}.db`)), clock, systemRandom)
+    let claims = 0
+    const slow = new Proxy(store, {
+      get(target, name: keyof KeyStore<SqliteDatabase>) {
+        const method = target[name].bind(target) as (...args: unknown[]) => Promise<unknown>
+        if (name !== 'claim') return method
+        return async (...args: unknown[]) => {
+          const answer = await method(...args)
+          if (++claims === 1) await sleep(clock, 1_000)
+          return answer
+        }
+      },
+    })
+    const seen: unknown[] = []
+    const call = createIdempotent<SqliteDatabase>(slow, { clock })(
+      request,
+      ({ signal, isTakeover }) => seen.push(claims, signal.aborted, isTakeover),
+      { ttlMs: 1_000 },
+    )
+    await clock.advance(1_000)
+    await call
+    assert.deepEqual(seen, [2, false, false])
+    await store.close()
+  })
+
+  test.each(['settle', 'abandon'] as const)(
+    'G11 of %s, which hangs: the caller is told within the time of a call, and it goes on behind',
+    async (hanging) => {
+      const clock = createFakeClock()
+      const store = new SqliteKeys(new DatabaseSync(join(folder, `hangs ${++files}.db`)), clock, systemRandom)
+      const gate = Promise.withResolvers<void>()
+      const wrapped = new Proxy(store, {
+        get(target, name: keyof KeyStore<SqliteDatabase>) {
+          const method = target[name].bind(target) as (...args: unknown[]) => Promise<unknown>
+          return name === hanging ? (...args: unknown[]) => gate.promise.then(() => method(...args)) : method
+        },
+      })
+      const planted = new Error('planted')
+      let answer: unknown
+      createIdempotent<SqliteDatabase>(wrapped, { clock })(request, () => {
+        if (hanging === 'abandon') throw planted
+        return 'done'
+      }).catch((error: unknown) => {
+        answer = error
+      })
+      await clock.advance(defaults.callTimeoutMs - 1)
+      assert.equal(answer, undefined)
+      await clock.advance(1)
+      if (hanging === 'abandon') assert.equal(answer, planted)
+      else {
+        const { code, outcome } = answer as unknown as BackendUnavailableError
+        assert.deepEqual([code, outcome], ['BACKEND_UNAVAILABLE', 'unknown'])
+      }
+      assert.equal(clock.pendingTimers, 0)
+      gate.resolve()
+      await clock.advance(0)
+      const next = createIdempotent(store, { clock })(request, () => 'again', { waitMs: 0 })
+      assert.equal(await next, hanging === 'settle' ? 'done' : 'again')
       await store.close()
     },
   )

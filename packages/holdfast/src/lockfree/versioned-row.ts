@@ -1,5 +1,5 @@
 /** A row of a table of the user's that has a version column, as statements that both databases understand. */
-import { InvalidArgumentError } from '../core/errors.ts'
+import { InvalidArgumentError, quote } from '../core/errors.ts'
 
 export interface RowShape<Column extends string, Value> {
   readonly table: string
@@ -72,5 +72,9 @@ export function rowStatements<Column extends string, Value>(
 function namesOf(argument: string, values: unknown, dialect: Dialect): string[] {
   if (typeof values !== 'object' || values === null || Array.isArray(values))
     throw new InvalidArgumentError(argument, 'must be an object: column names and their values.')
-  return Object.keys(values).map((name) => dialect.column(argument, name))
+  return Object.entries(values).map(([name, value]) => {
+    if (value === undefined)
+      throw new InvalidArgumentError(argument, `must have a value for ${quote(name)}: null for none.`)
+    return dialect.column(argument, name)
+  })
 }

@@ -3,6 +3,7 @@ import { reach, startPooledPostgres, wanted } from 'holdfast-lab/servers'
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
 import { postgresDatabase } from './database.ts'
+import { inOneRoundTrip } from './one-round-trip.ts'
 import type { PostgresClient } from './types.ts'
 
 const values = ['text', 'quote \' " \\', '', null, true, false, 12, -1.5, '9007199254740993']
@@ -68,6 +69,28 @@ describe.runIf(wanted('postgres'))('postgres.js', () => {
     await sql.end({ timeout: 1 })
   }, 60_000)
 })
+
+test.each([
+  { severity: 'FATAL', routine: 'exec_bind_message' },
+  { severity: 'ERROR', routine: undefined },
+  { severity: 'ERROR', routine: 'exec_bind_message' },
+])(
+  '08P01 with $severity of $routine is sent again only if the server has refused to bind it',
+  async (said) => {
+    let sent = 0
+    const unsafe = () => ({
+      values: async () => {
+        if (++sent === 1) throw Object.assign(new Error('08P01'), { code: '08P01', ...said })
+        return [['again']]
+      },
+    })
+    const isRefusal = said.severity === 'ERROR' && said.routine !== undefined
+    const asked = inOneRoundTrip({}, { unsafe } as never, 'INSERT', ['x'])
+    if (isRefusal) await asked
+    else await expect(asked).rejects.toMatchObject({ code: '08P01' })
+    expect(sent).toBe(isRefusal ? 2 : 1)
+  },
+)
 
 describe.runIf(wanted('postgres') && wanted('pgbouncer'))(
   'postgres.js behind a pooler in transaction mode',

@@ -11,9 +11,14 @@
  * `onexecute` says that the connection is full.
  *
  * If another release of postgres.js does not look for parameters there, the server refuses the statement before it does
- * anything (08P01), and it is sent in the usual way from then on.
+ * anything (08P01, when it binds the parameters), and it is sent in the usual way from then on. A pooler says 08P01 too,
+ * when a server has gone in the middle of a statement: that one may have been applied, and is not sent again.
+ *
+ * Only what both clients send as the same text goes in one piece: of bytes, dates, lists and objects postgres.js has to
+ * know the type before it can write them.
  */
 import { sqlStateOf } from './failures.ts'
+import { asPlainText, isPlain } from './plain-text.ts'
 import type { Parameter, PostgresJsQuery, PostgresJsRunner } from './types.ts'
 
 const PROTOCOL_VIOLATION = '08P01'
@@ -38,7 +43,7 @@ export async function inOneRoundTrip(
   text: string,
   parameters: readonly Parameter[],
 ): Promise<readonly unknown[]> {
-  if (!halving.has(client)) {
+  if (!halving.has(client) && parameters.every(isPlain)) {
     const options = { prepare: false, simple: false, onexecute: (): false => false } as const
     const statement = (sql as unknown as RunsWhole).unsafe(text, [], options)
     // As text: postgres.js, not knowing the type, may leave a number as it is, and cannot write it then.
@@ -46,9 +51,14 @@ export async function inOneRoundTrip(
     try {
       return await statement.values()
     } catch (error) {
-      if (sqlStateOf(error) !== PROTOCOL_VIOLATION) throw error
+      if (!isRefusedBinding(error)) throw error
       halving.add(client)
     }
   }
-  return sql.unsafe(text, [...parameters], { prepare: false }).values()
+  return sql.unsafe(text, asPlainText(sql, parameters), { prepare: false }).values()
+}
+
+function isRefusedBinding(error: unknown): boolean {
+  const { severity, routine } = error as { readonly severity?: unknown; readonly routine?: unknown }
+  return sqlStateOf(error) === PROTOCOL_VIOLATION && severity === 'ERROR' && routine === 'exec_bind_message'
 }

@@ -67,8 +67,10 @@ export class PgDatabase implements PostgresDatabase {
       try {
         result = await work(connection, connection.native)
       } catch (error) {
-        // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself.
-        await connection.query('ROLLBACK').catch((failure: Error) => connection.giveUp(failure))
+        // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
+        // does with one that is broken or still at work for somebody who has gone: there ROLLBACK would wait in line.
+        if (!connection.isBroken)
+          await connection.query('ROLLBACK').catch((failure: Error) => connection.giveUp(failure))
         throw error
       }
       await connection.query('COMMIT', [], rest)
@@ -226,6 +228,10 @@ class Borrowed implements SqlRunner {
 
   get native(): PgPoolClient {
     return this.#client
+  }
+
+  get isBroken(): boolean {
+    return this.#broken !== undefined
   }
 
   giveUp(error: Error): void {

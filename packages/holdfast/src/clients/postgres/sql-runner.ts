@@ -4,6 +4,7 @@
  */
 import { InvalidArgumentError } from '../../core/errors.ts'
 import type { SqlRunner } from './database.ts'
+import { asPlainText } from './plain-text.ts'
 import type { Parameter, PostgresJsRunner, Row } from './types.ts'
 
 /** A client of `pg` on which the user has said BEGIN. */
@@ -73,7 +74,7 @@ async function withPostgresJs(
   text: string,
   parameters: readonly Parameter[],
 ): Promise<readonly Row[]> {
-  return (await tx.unsafe(text, [...parameters], { prepare: false }).values()) as readonly Row[]
+  return (await tx.unsafe(text, asPlainText(tx, parameters), { prepare: false }).values()) as readonly Row[]
 }
 
 /** What Kysely makes of `CompiledQuery.raw`. Rows have the columns in order, whatever a plugin calls them. */

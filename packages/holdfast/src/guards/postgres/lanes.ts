@@ -40,8 +40,26 @@ export class Lanes {
       )
   }
 
-  /** `keys` in an order that is the same for everybody. */
-  async take<T>(
+  /**
+   * `keys` in an order that is the same for everybody. Settles as `told` does, and keeps the lanes until it is over; until
+   * then the signal only ends the wait for them.
+   */
+  run<T>(
+    keys: readonly string[],
+    body: () => Promise<{ readonly told: Promise<T>; readonly isOver: Promise<void> }>,
+    signal: AbortSignal | undefined,
+  ): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const turn = async () => {
+        const { told, isOver } = await body()
+        told.then(resolve, reject)
+        await isOver
+      }
+      this.#take(keys, turn, signal).catch(reject)
+    })
+  }
+
+  async #take<T>(
     keys: readonly string[],
     body: () => Promise<T>,
     signal: AbortSignal | undefined,
@@ -55,7 +73,7 @@ export class Lanes {
     }
     lane.users++
     try {
-      return await lane.turns.take(() => this.take(rest, body, signal), signal)
+      return await lane.turns.take(() => this.#take(rest, body, signal), signal)
     } finally {
       lane.users--
       if (lane.users === 0) this.#lanes.delete(key)

@@ -21,7 +21,7 @@ import {
   sqlRunnerOf,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { FenceStaleError, InvalidArgumentError } from '../../core/errors.ts'
+import { FenceStaleError, InvalidArgumentError, quote } from '../../core/errors.ts'
 import type { Fence } from '../../core/fence.ts'
 import { checkKnownOptions } from '../../core/options.ts'
 import type { Proof } from '../guard.ts'
@@ -167,7 +167,11 @@ function checkColumns(
 ): { names: readonly string[]; values: readonly Parameter[] } {
   if (typeof columns !== 'object' || columns === null || Array.isArray(columns))
     throw new InvalidArgumentError(argument, 'must be an object: column names and their values.')
-  const names = Object.keys(columns).map((name) => quoteIdentifier(checkIdentifier(argument, name)))
+  const names = Object.entries(columns).map(([name, value]) => {
+    if (value === undefined)
+      throw new InvalidArgumentError(argument, `must have a value for ${quote(name)}: null for none.`)
+    return quoteIdentifier(checkIdentifier(argument, name))
+  })
   if (names.includes(token))
     throw new InvalidArgumentError(argument, 'must not name the column of the token.')
   return { names, values: Object.values(columns) }

@@ -6,7 +6,8 @@
  *
  * What may go wrong between its steps:
  *   called off before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken
- *     back, so the connection is given up, or rolls back as soon as it has its answer; the effect does not begin.
+ *     back, so the connection is given up, or rolls back as soon as it has its answer; the effect does not begin. Until
+ *     then the transaction is not over (`isOver`): others for the name must not take one connection after the other.
  *   called off later: the effect is awaited, and then rolled back.
  *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
  *     So the transaction is asked who it is before it is committed.
@@ -31,11 +32,21 @@ export interface TransactionTerms {
   readonly sameTransaction: string
 }
 
-export async function transact<T>(
+export interface Transaction<T> {
+  /** What the caller is told. */
+  readonly told: Promise<T>
+  /**
+   * When its connection is free again. Never rejects. A commit that is called off before it is answered is left to itself:
+   * nobody can tell how long its answer takes.
+   */
+  readonly isOver: Promise<void>
+}
+
+export function transact<T>(
   terms: TransactionTerms,
   pass: (runner: SqlRunner) => Promise<Passed>,
   effect: (runner: SqlRunner, native: NativeTransaction) => Promise<T>,
-): Promise<T> {
+): Transaction<T> {
   const { database, isolation, signal } = terms
   let failedEffect: { readonly error: unknown } | undefined
   let begun = false
@@ -66,14 +77,22 @@ export async function transact<T>(
     })
   }
   const done = database.transaction(work, isolation === undefined ? {} : { isolation })
-  try {
-    return await unlessCalledOff(done, signal, whenCalledOff)
-  } catch (error) {
-    if (signal?.aborted && !begun) throw signal.reason
-    // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
-    if (failedEffect !== undefined) throw conflictOf(failedEffect.error) ?? failedEffect.error
-    throw conflictOf(error) ?? constraintIn(error) ?? error
+  const tell = async (): Promise<T> => {
+    try {
+      return await unlessCalledOff(done, signal, whenCalledOff)
+    } catch (error) {
+      if (signal?.aborted && !begun) throw signal.reason
+      // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
+      if (failedEffect !== undefined) throw conflictOf(failedEffect.error) ?? failedEffect.error
+      throw conflictOf(error) ?? constraintIn(error) ?? error
+    }
   }
+  const told = tell()
+  const end = async (): Promise<void> => {
+    await Promise.allSettled([told])
+    if (!committing) await Promise.allSettled([done])
+  }
+  return { told, isOver: end() }
 }
 
 async function assertSameTransaction(runner: SqlRunner, sql: string, transaction: string): Promise<void> {

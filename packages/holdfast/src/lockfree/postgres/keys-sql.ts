@@ -2,13 +2,16 @@
 import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
-/** A look at a key is given up after this, and is repeated if anybody still waits. */
-const LONGEST_LOCK_WAIT_MS = 5_000
+/** A look at a key has a connection meanwhile. It is given up after this, and repeated if anybody still waits. */
+const LONGEST_LOCK_WAIT_MS = 1_000
 
 /**
  * `idempotency_claim` locks the key's row, also one that did not exist, and judges it only then: a renewal and a takeover
  * meet at the row. The token is drawn after that, so tokens are in the order of claims (T67). In PL/pgSQL every statement
  * sees what was committed while the one before waited, under READ COMMITTED; under other levels the server says 40001.
+ *
+ * `begun_before`: somebody else may have begun the work under an earlier claim. It stays until there is an outcome,
+ * through every claim and every giving back. An outcome is never replaced by one of another kind.
  */
 export const keyTables: TablePart = {
   part: 'idempotency',
@@ -16,15 +19,16 @@ export const keyTables: TablePart = {
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.idempotency (
-  scope       text COLLATE "C" NOT NULL,
-  key         text COLLATE "C" NOT NULL,
-  state       text NOT NULL CHECK (state IN ('new', 'working', 'done', 'failed')),
-  attempt     text COLLATE "C" NOT NULL,
-  token       bigint,
-  payload     text COLLATE "C",
-  body        text,
-  lease_until timestamptz,
-  expires_at  timestamptz NOT NULL,
+  scope        text COLLATE "C" NOT NULL,
+  key          text COLLATE "C" NOT NULL,
+  state        text NOT NULL CHECK (state IN ('new', 'working', 'done', 'failed')),
+  attempt      text COLLATE "C" NOT NULL,
+  token        bigint,
+  payload      text COLLATE "C",
+  body         text,
+  lease_until  timestamptz,
+  expires_at   timestamptz NOT NULL,
+  begun_before boolean NOT NULL DEFAULT false,
   PRIMARY KEY (scope, key)
 );
 CREATE INDEX IF NOT EXISTS idempotency_by_expiry ON ${s}.idempotency (expires_at);
@@ -35,6 +39,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   found_row record;
   at timestamptz;
+  is_takeover boolean;
 BEGIN
   -- A claim that a crash or a fail-over could take back would let its token be drawn twice (T68).
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
@@ -65,10 +70,12 @@ BEGIN
     left_ms := extract(epoch FROM found_row.lease_until - at) * 1000;
     RETURN;
   END IF;
-  kind := CASE WHEN found_row.state = 'working' AND found_row.attempt <> the_attempt THEN 'taken-over' ELSE 'claimed' END;
+  is_takeover := found_row.state = 'working' AND (found_row.attempt <> the_attempt OR found_row.begun_before);
+  kind := CASE WHEN is_takeover THEN 'taken-over' ELSE 'claimed' END;
   claim_token := nextval(${quoteText(`${s}.idempotency_tokens`)});
   UPDATE ${s}.idempotency i SET state = 'working', attempt = the_attempt, token = claim_token, payload = the_payload,
-    body = NULL, lease_until = clock_timestamp() + ttl, expires_at = clock_timestamp() + ttl + keep
+    body = NULL, lease_until = clock_timestamp() + ttl, expires_at = clock_timestamp() + ttl + keep,
+    begun_before = is_takeover
   WHERE i.scope = the_scope AND i.key = the_key;
 END
 $$;
@@ -83,13 +90,18 @@ export function keyStatements(s: string) {
       SELECT kind, claim_token::text, answer, left_ms::text FROM ${s}.idempotency_claim($1::text, $2::text, $3::text, $4::text,
         ${ms('$5')}, ${ms('$6')})`,
     extend: `
-      UPDATE ${s}.idempotency SET lease_until = clock_timestamp() + ${ms('$4')}
-      WHERE ${own} AND state = 'working' AND lease_until > clock_timestamp() RETURNING 1, ${ON_DISK}`,
+      UPDATE ${s}.idempotency SET lease_until = CASE WHEN state = 'working' THEN clock_timestamp() + ${ms('$4')} END
+      WHERE ${own} AND (state = 'done' OR state = 'working' AND lease_until > clock_timestamp()) RETURNING 1, ${ON_DISK}`,
     settle: `
       UPDATE ${s}.idempotency SET state = $4::text, body = $5::text, lease_until = NULL,
         expires_at = clock_timestamp() + ${ms('$6')}
-      WHERE ${own} RETURNING 1, ${ON_DISK}`,
-    abandon: `DELETE FROM ${s}.idempotency WHERE ${own} AND state = 'working'`,
+      WHERE ${own} AND state IN ('working', $4::text) RETURNING 1, ${ON_DISK}`,
+    abandon: `
+      WITH forgotten AS (
+        DELETE FROM ${s}.idempotency WHERE ${own} AND state = 'working' AND NOT ($4::text::boolean OR begun_before))
+      UPDATE ${s}.idempotency SET lease_until = clock_timestamp(),
+        expires_at = greatest(expires_at, clock_timestamp() + ${ms('$5')})
+      WHERE ${own} AND state = 'working' AND ($4::text::boolean OR begun_before) RETURNING 1, ${ON_DISK}`,
     prune: `
       WITH old AS (
         SELECT scope, key FROM ${s}.idempotency

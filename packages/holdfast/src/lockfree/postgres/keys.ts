@@ -7,7 +7,10 @@ import {
   serverStateOf,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
-import type { ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
+import { outcomeOf } from '../../core/errors.ts'
+import type { Abandoned, ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
 import { keyStatements, keyTables } from './keys-sql.ts'
 import { Part } from './part.ts'
 
@@ -17,8 +20,10 @@ const LOCK_NOT_AVAILABLE = '55P03'
 export class PostgresKeys implements KeyStore<SqlTransaction> {
   readonly #part: Part
   readonly #sql: ReturnType<typeof keyStatements>
+  readonly #clock: Clock
 
-  constructor(database: PostgresDatabase, schema: string, create: boolean) {
+  constructor(database: PostgresDatabase, schema: string, create: boolean, clock = systemClock) {
+    this.#clock = clock
     this.#part = new Part(database, keyTables, schema, create)
     this.#sql = keyStatements(quoteIdentifier(schema))
   }
@@ -30,12 +35,20 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
   async claim(request: ClaimRequest): Promise<ClaimAnswer> {
     const { scope, key, payload, attempt, ttlMs, keepMs } = request
     const parameters = [scope, key, payload, attempt, String(ttlMs), String(keepMs)]
+    // A lock is not waited for that long: no connection is free, or the server does not answer. Whoever asks again does so
+    // over another connection, and this one is given up where the client can do that.
+    await this.#part.origin()
+    const tooLong = new AbortController()
+    const timer = this.#clock.setTimer(defaults.callTimeoutMs, () => tooLong.abort())
     let rows: readonly Row[]
     try {
-      rows = await this.#part.query(this.#sql.claim, parameters)
+      rows = await this.#part.query(this.#sql.claim, parameters, undefined, { signal: tooLong.signal })
     } catch (error) {
       if (serverStateOf(error) === LOCK_NOT_AVAILABLE) return { kind: 'blocked' }
+      if (tooLong.signal.aborted && outcomeOf(error) === 'not-applied') return { kind: 'blocked' }
       throw error
+    } finally {
+      timer.cancel()
     }
     const [row = []] = rows
     const [kind, token, body, leftMs] = row
@@ -67,8 +80,8 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
     return (await this.#part.query(this.#sql.settle, parameters, runner)).length === 1
   }
 
-  async abandon({ scope, key, attempt }: Claimed): Promise<void> {
-    await this.#part.query(this.#sql.abandon, [scope, key, attempt])
+  async abandon({ scope, key, attempt }: Claimed, { begun, keepMs }: Abandoned): Promise<void> {
+    await this.#part.query(this.#sql.abandon, [scope, key, attempt, String(begun), String(keepMs)])
   }
 
   async prune(): Promise<number> {

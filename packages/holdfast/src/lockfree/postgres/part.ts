@@ -3,6 +3,7 @@ import {
   ensureTables,
   type Parameter,
   type PostgresDatabase,
+  type QueryOptions,
   type Row,
   type SqlRunner,
   serverStateOf,
@@ -38,10 +39,15 @@ export class Part {
   }
 
   /** In a transaction of the user's, if there is one; the tables must be there then. */
-  async query(text: string, parameters: readonly Parameter[], runner?: SqlRunner): Promise<readonly Row[]> {
+  async query(
+    text: string,
+    parameters: readonly Parameter[],
+    runner?: SqlRunner,
+    options: QueryOptions = {},
+  ): Promise<readonly Row[]> {
     if (runner === undefined) {
       await this.origin()
-      return typedStep(() => this.#database.query(text, parameters))
+      return typedStep(() => this.#database.query(text, parameters, options))
     }
     try {
       return await typedStep(() => runner.query(text, parameters))

@@ -19,7 +19,7 @@ import type { Clock } from '../../core/clock.ts'
 import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import { Turns } from '../../core/turns.ts'
-import type { ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
+import type { Abandoned, ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
 
 const LAYOUT_VERSION = 1n
 const WHO = 'store of idempotency keys'
@@ -42,6 +42,7 @@ const tables = `
     lease_from_ms  INTEGER,
     lease_until_ms INTEGER,
     expires_ms     INTEGER NOT NULL,
+    begun_before   INTEGER NOT NULL,
     PRIMARY KEY (scope, key)
   ) STRICT, WITHOUT ROWID;
 
@@ -54,24 +55,30 @@ const statements = {
     'INSERT OR IGNORE INTO holdfast_idempotency_layout (only_row, version, origin, last_token) VALUES (1, ?, ?, 0)',
   draw: 'UPDATE holdfast_idempotency_layout SET last_token = last_token + 1 RETURNING last_token AS token',
   find: `
-    SELECT state, attempt, payload, body, lease_from_ms AS fromMs, lease_until_ms AS untilMs, expires_ms AS expiresMs
+    SELECT state, attempt, payload, body, lease_from_ms AS fromMs, lease_until_ms AS untilMs, expires_ms AS expiresMs,
+      begun_before AS begunBefore
     FROM holdfast_idempotency WHERE scope = ? AND key = ?`,
   claim: `
     INSERT INTO holdfast_idempotency
-      (scope, key, state, attempt, payload, body, lease_from_ms, lease_until_ms, expires_ms)
-    VALUES (?, ?, 'working', ?, ?, NULL, ?, ?, ?)
+      (scope, key, state, attempt, payload, body, lease_from_ms, lease_until_ms, expires_ms, begun_before)
+    VALUES (?, ?, 'working', ?, ?, NULL, ?, ?, ?, ?)
     ON CONFLICT (scope, key) DO UPDATE SET state = 'working', attempt = excluded.attempt, payload = excluded.payload,
       body = NULL, lease_from_ms = excluded.lease_from_ms, lease_until_ms = excluded.lease_until_ms,
-      expires_ms = excluded.expires_ms`,
+      expires_ms = excluded.expires_ms, begun_before = excluded.begun_before`,
   extend: `
     UPDATE holdfast_idempotency SET lease_from_ms = ?1, lease_until_ms = ?2
     WHERE scope = ?3 AND key = ?4 AND attempt = ?5 AND state = 'working'
       AND lease_from_ms <= ?1 AND lease_until_ms > ?1`,
+  isDone: `SELECT 1 FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ? AND state = 'done'`,
   settle: `
-    UPDATE holdfast_idempotency SET state = ?, body = ?, lease_from_ms = NULL, lease_until_ms = NULL, expires_ms = ?
-    WHERE scope = ? AND key = ? AND attempt = ?`,
-  abandon: `
-    DELETE FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working'`,
+    UPDATE holdfast_idempotency SET state = ?1, body = ?2, lease_from_ms = NULL, lease_until_ms = NULL, expires_ms = ?3
+    WHERE scope = ?4 AND key = ?5 AND attempt = ?6 AND state IN ('working', ?1)`,
+  forget: `
+    DELETE FROM holdfast_idempotency
+    WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working' AND begun_before = 0`,
+  endLease: `
+    UPDATE holdfast_idempotency SET lease_until_ms = lease_from_ms, expires_ms = max(expires_ms, ?)
+    WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working'`,
   prune: `
     DELETE FROM holdfast_idempotency WHERE (scope, key) IN (
       SELECT scope, key FROM holdfast_idempotency
@@ -87,6 +94,8 @@ interface FoundRow {
   readonly fromMs: bigint | null
   readonly untilMs: bigint | null
   readonly expiresMs: bigint
+  /** Whether somebody else may have begun the work under an earlier claim. */
+  readonly begunBefore: bigint
 }
 
 export class SqliteKeys implements KeyStore<SqliteDatabase> {
@@ -127,8 +136,17 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
       const { token } = prepare(database, statements.draw).get() as { token: bigint }
       const ttl = BigInt(Math.round(ttlMs))
       const expiresMs = wallMs + ttl + BigInt(Math.round(keepMs))
-      prepare(database, statements.claim).run(scope, key, attempt, payload, nowMs, nowMs + ttl, expiresMs)
-      const isTakeover = found?.state === 'working' && found.attempt !== attempt
+      const isTakeover = found?.state === 'working' && (found.attempt !== attempt || found.begunBefore === 1n)
+      prepare(database, statements.claim).run(
+        scope,
+        key,
+        attempt,
+        payload,
+        nowMs,
+        nowMs + ttl,
+        expiresMs,
+        isTakeover ? 1n : 0n,
+      )
       return { kind: 'claimed', token, isTakeover }
     })
   }
@@ -137,7 +155,8 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     return this.#step((database) => {
       const nowMs = this.#monotonicMs()
       const untilMs = nowMs + BigInt(Math.round(ttlMs))
-      return isOne(prepare(database, statements.extend).run(nowMs, untilMs, scope, key, attempt))
+      if (isOne(prepare(database, statements.extend).run(nowMs, untilMs, scope, key, attempt))) return true
+      return prepare(database, statements.isDone).get(scope, key, attempt) !== undefined
     })
   }
 
@@ -150,8 +169,13 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     return ownStep(tx, () => this.#settle(tx, claimed, outcome), WHO)
   }
 
-  async abandon({ scope, key, attempt }: Claimed): Promise<void> {
-    await this.#step((database) => prepare(database, statements.abandon).run(scope, key, attempt))
+  async abandon({ scope, key, attempt }: Claimed, { begun, keepMs }: Abandoned): Promise<void> {
+    await this.#step((database) => {
+      if (!begun) prepare(database, statements.forget).run(scope, key, attempt)
+      // What is still there was begun, now or before.
+      const expiresMs = this.#wallMs() + BigInt(Math.round(keepMs))
+      prepare(database, statements.endLease).run(expiresMs, scope, key, attempt)
+    })
   }
 
   prune(): Promise<number> {
