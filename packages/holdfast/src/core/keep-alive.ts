@@ -185,11 +185,9 @@ export class KeepAlives<F extends Fencing> {
       // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.
       terms.leases.get(grant.attempt)?.confirm(grant.since, grant.ttlMs)
     }
-    if (hasListeners('renewed')) {
-      const tookMs = this.#context.clock.monotonicMs() - sentMs
-      emit('renewed', { ...this.#about, leases: held.length, tookMs })
-    }
-    this.#schedule.next()
+    const tookMs = this.#context.clock.monotonicMs() - sentMs
+    if (hasListeners('renewed')) emit('renewed', { ...this.#about, leases: held.length, tookMs })
+    this.#schedule.next(tookMs)
     terms.judgeAll()
   }
 

@@ -134,6 +134,17 @@ describe('keep-alives', () => {
     expect(unhandled).toEqual([])
   })
 
+  test('T16 T39 an engine that takes as long as a call may take for every answer costs no lease', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty({ callTimeoutMs: ttlMs })
+    const lease = await client.acquire('a', { ttlMs })
+    // The limit of a keep-alive is a third of the TTL, and what it confirms counts from when it was sent.
+    for (let round = 0; round < 40; round++)
+      faults.next('keepAlive', { kind: 'late-reply', ms: intervalMs * 0.98 })
+    await clock.advance(ttlMs * 8)
+    expect(lease.state).toBe('held')
+  })
+
   test('G3 T2 T16 T33 a frozen engine: the lease is lost at its deadline, not later', async () => {
     const { clock, faulty } = createFaultyRig()
     const { client, faults } = faulty()

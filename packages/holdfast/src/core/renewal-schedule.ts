@@ -27,9 +27,10 @@ export class RenewalSchedule {
     return Math.max(SHORTEST_MS, this.#ttlMs() / defaults.renewalsPerTtl)
   }
 
-  next(): void {
+  /** `tookMs`: how long ago the last one was sent. What it confirmed counts from then, so the interval does as well. */
+  next(tookMs = 0): void {
     const jitter = (this.#context.random.fraction() * 2 - 1) * defaults.renewalJitter
-    this.#set(this.intervalMs * (1 + jitter))
+    this.#set(Math.max(SHORTEST_MS, this.intervalMs * (1 + jitter) - tookMs))
   }
 
   /** After a failure, while there is still time. */

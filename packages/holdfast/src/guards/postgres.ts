@@ -33,6 +33,7 @@ import {
   tablesSql,
   typedStep,
 } from '../clients/postgres/index.ts'
+import { unlessAborted } from '../core/calling-off.ts'
 import type { Clock } from '../core/clock.ts'
 import { InvalidArgumentError } from '../core/errors.ts'
 import type { Fence } from '../core/fence.ts'
@@ -207,8 +208,9 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     const result = await lanes.run(
       keys,
       async () => {
-        await this.#ready()
-        await this.#forgetIfDue()
+        // Nobody who has called it off waits for these, which go to the database as well.
+        const prepared = this.#ready().then(() => this.#forgetIfDue())
+        await unlessAborted(prepared, signal, () => signal?.reason)
         return transact(
           { database, isolation, signal, sameTransaction: this.#sameTransaction },
           (runner) => this.#store.pass(runner, proofs, once, signal),

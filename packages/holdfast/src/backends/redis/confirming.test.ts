@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { startProxy } from 'holdfast-lab/faults'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'
+import { libraryNamed } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { defaults } from '../../core/defaults.ts'
 import { isHoldfastError } from '../../core/errors.ts'
@@ -36,6 +37,21 @@ describe.runIf(wanted('redis'))('waitReplicas', () => {
     assert.equal(await redisCall(replica, 'EXISTS', 'holdfast:default:{y}'), 1)
     await shared.release()
   })
+
+  test.each(['ioredis 6', 'node-redis 6'])(
+    'a connection for WAIT that has ended unused costs no grant: %s',
+    async (library) => {
+      await using primary = await startRedis()
+      await using _ = await startReplica(primary)
+      await using rig = new Rig()
+      const locker = await rig.locker(primary.url, { ...waits, library: libraryNamed(library) })
+      await (await locker.acquire('x')).release()
+      const [, id = ''] =
+        /id=(\d+) .* cmd=wait /m.exec(String(await redisCall(primary, 'CLIENT', 'LIST'))) ?? []
+      assert.equal(await redisCall(primary, 'CLIENT', 'KILL', 'ID', id), 1)
+      assert.equal((await locker.tryAcquire('x'))?.state, 'held')
+    },
+  )
 
   test('G11 a grant that no replica confirms in time is undone, told as not applied, and leaves nothing held', async () => {
     await using primary = await startRedis()

@@ -111,29 +111,46 @@ export class Confirming {
   }
 
   #openDesk(): Desk {
-    const queue = new Coalescer<ConfirmedClaim, string | null>(
-      (claims) =>
-        this.#within(async (signal) => {
-          // All claims of the desk had one owner when they came; whose slot has moved since then is refused there.
-          desk.connection ??= this.#connect(claims[0]?.key ?? '')
-          let own: DedicatedConnection | undefined
-          let isGood = false
-          try {
-            own = await desk.connection.join({ signal })
-            const reached = await this.#reachAll(own, claims, signal)
-            isGood = reached.every(({ ok }) => ok)
-            return reached
-          } finally {
-            if (!isGood) {
-              desk.connection = undefined
-              own?.close()
+    const desk: Desk = {
+      connection: undefined,
+      queue: new Coalescer<ConfirmedClaim, string | null>(
+        (claims) =>
+          this.#within(async (signal) => {
+            const wasOpen = desk.connection !== undefined
+            try {
+              return await this.#reachThrough(desk, claims, signal)
+            } catch (error) {
+              // One that was open may have ended while nobody used it. Both steps can be done again.
+              if (!wasOpen || signal.aborted) throw error
+              return this.#reachThrough(desk, claims, signal)
             }
-          }
-        }),
-      { maxBatch: MOST_AT_ONCE },
-    )
-    const desk: Desk = { connection: undefined, queue }
+          }),
+        { maxBatch: MOST_AT_ONCE },
+      ),
+    }
     return desk
+  }
+
+  async #reachThrough(
+    desk: Desk,
+    claims: readonly ConfirmedClaim[],
+    signal: AbortSignal,
+  ): Promise<readonly Settled<string | null>[]> {
+    // All claims of the desk had one owner when they came; whose slot has moved since then is refused there.
+    desk.connection ??= this.#connect(claims[0]?.key ?? '')
+    let own: DedicatedConnection | undefined
+    let isGood = false
+    try {
+      own = await desk.connection.join({ signal })
+      const reached = await this.#reachAll(own, claims, signal)
+      isGood = reached.every(({ ok }) => ok)
+      return reached
+    } finally {
+      if (!isGood) {
+        desk.connection = undefined
+        own?.close()
+      }
+    }
   }
 
   #connect(key: string): SharedWork<DedicatedConnection> {

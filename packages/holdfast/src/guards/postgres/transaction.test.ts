@@ -417,6 +417,30 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
   })
 
   test.each(libraries)(
+    'G11 with $name, the first run of a guard is called off while it waits for a connection',
+    async (library) => {
+      await using opened = library.open(server.postgres.url, { max: 1 })
+      const { client, end } = await begin()
+      await client.query('LOCK TABLE pg_namespace IN ACCESS EXCLUSIVE MODE')
+      // It takes the only connection, and waits for the other transaction.
+      const taken = postgresGuard({ client: opened.client, schema }).highest('anything')
+      taken.catch(() => {})
+      await somebodyWaits()
+      const controller = new AbortController()
+      const run = postgresGuard({ client: opened.client, schema }).run(
+        fence(1n, `first ${library.name}`),
+        () => assert.fail('nobody waits for it'),
+        { signal: controller.signal },
+      )
+      const reason = new Error('called off')
+      controller.abort(reason)
+      await assert.rejects(run, reason)
+      await end('ROLLBACK')
+      await taken
+    },
+  )
+
+  test.each(libraries)(
     'G11 T21 with $name, runs that are called off behind another’s transaction do not use up the pool',
     async (library) => {
       await using opened = library.open(server.postgres.url, { max: 2 })

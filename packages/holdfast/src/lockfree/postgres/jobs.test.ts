@@ -95,6 +95,35 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.ok(await jobs.add('invoices', { key: '2026-12' }))
   })
 
+  test.each(libraries)(
+    'G12 with $name, what is in no transaction is refused as one, and nothing is done',
+    async (library) => {
+      await using opened = library.open(server.postgres.url, { max: 2 })
+      const connection = await pool.connect()
+      const isRefused = { code: 'INVALID_ARGUMENT', message: /must be inside a transaction/ }
+      try {
+        await jobs.add('undone')
+        const job = await claimOne()
+        const idempotent = postgresIdempotent({ client: pool })
+        for (const tx of [opened.client as never, pool, connection]) {
+          await assert.rejects(jobs.add('never', { tx }), isRefused)
+          await assert.rejects(job.complete({ tx }), isRefused)
+          const work = idempotent({ scope: 'tx', key: `${library.name} ${queues}` }, ({ store }) =>
+            store(tx, 'never'),
+          )
+          await assert.rejects(work, isRefused)
+        }
+        assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 0 })
+        await connection.query('BEGIN')
+        await job.complete({ tx: connection })
+        await connection.query('COMMIT')
+        assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, dead: 0, done: 1 })
+      } finally {
+        connection.release()
+      }
+    },
+  )
+
   test('G7 a slow worker cannot complete, fail or prolong a job that was given to another', async () => {
     const guard = memoryGuard<string>()
     await jobs.add('job')

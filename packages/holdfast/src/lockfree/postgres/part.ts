@@ -10,7 +10,7 @@ import {
   type TablePart,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { quote, UnsupportedError } from '../../core/errors.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 
 /** No such table, or no such schema. */
 const MISSING = ['42P01', '3F000']
@@ -49,6 +49,7 @@ export class Part {
       await this.origin()
       return typedStep(() => this.#database.query(text, parameters, options))
     }
+    await typedStep(() => insistOnTransaction(runner))
     try {
       return await typedStep(() => runner.query(text, parameters))
     } catch (error) {
@@ -69,4 +70,18 @@ export class Part {
     )
     return origin
   }
+}
+
+/**
+ * What is stored must be stored with the user's own writes, or not at all; given a pool, or a connection on which nothing
+ * was begun, it would be stored by itself. Two statements have the same transaction only if there is one around them.
+ */
+async function insistOnTransaction(runner: SqlRunner): Promise<void> {
+  const ask = async () => (await runner.query('SELECT pg_current_xact_id()::text, $1::text', ['']))[0]?.[0]
+  const first = await ask()
+  if (first !== (await ask()))
+    throw new InvalidArgumentError(
+      'tx',
+      'must be inside a transaction: begin one first, on a connection of its own, so that this and your own writes are one step.',
+    )
 }
