@@ -2,9 +2,11 @@
 import { type Link, startProxy } from 'holdfast-lab/faults'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
+import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { createLocker } from '../../core/locker.ts'
 import { openLocker } from '../../open.ts'
+import { openPostgres } from './assemble.ts'
 
 describe.runIf(wanted('postgres'))('postgres', () => {
   test('G11 a look that hangs keeps nobody from closing, and others from looking, for ever', async () => {
@@ -35,6 +37,23 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     await locker.close()
     expect(old.size).toBeGreaterThan(0)
   }, 60_000)
+
+  test.each(libraries)(
+    'with $name, a client that was closed before the locker is told at once',
+    async (library) => {
+      await using server = await startPostgres()
+      const opened = library.open(server.url, { max: 2 })
+      const locker = createLocker(await openPostgres({ client: opened.client }))
+      await opened[Symbol.asyncDispose]()
+      // Who waited for it to come back would be told that the time is over.
+      const acquiring = locker.acquire('x', { waitMs: 10_000 })
+      await expect(acquiring).rejects.toMatchObject({
+        code: 'CLOSED',
+        message: /client that it was given is closed/,
+      })
+      await locker.close({ graceMs: 0 }).catch(() => {})
+    },
+  )
 
   test('G11 thousands of names that were left closed are tidied away a few at a time, also on a small server', async () => {
     await using server = await startPostgres({ settings: { max_connections: '25' } })

@@ -2,6 +2,7 @@
 import {
   BackendUnavailableError,
   type CallOutcome,
+  ClosedError,
   HoldfastError,
   UnsupportedError,
 } from '../../core/errors.ts'
@@ -48,6 +49,12 @@ function isRefusedConnection(error: unknown): boolean {
   return typeof code === 'string' && REFUSED.includes(code)
 }
 
+/** Whoever has closed the client before the locker cannot be helped by trying again. */
+function isOfClosedClient(error: unknown): boolean {
+  if ((error as { code?: unknown } | null)?.code === 'CONNECTION_ENDED') return true
+  return error instanceof Error && /^Cannot use a pool after calling end on the pool/.test(error.message)
+}
+
 /** `pg` finds out by itself that the server wants a password that it does not have, and says so in these words. */
 function stateOfMissingPassword(error: unknown): string | null {
   return error instanceof Error && /^SASL: .*client password must be a/.test(error.message) ? '28P01' : null
@@ -87,6 +94,7 @@ export function asUnavailable(
   outcome = outcomeOf(error),
 ): HoldfastError {
   if (error instanceof HoldfastError) return error
+  if (isOfClosedClient(error)) return new ClosedError(`${backend}: the client that it was given`)
   const state = sqlStateOf(error)
   const detail = error instanceof Error && error.message !== '' ? `: ${error.message}` : ''
   const message = `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`
