@@ -9,6 +9,7 @@ export {
   prolongedSince,
   throwIfCalledOff,
 } from './core/backend-kit.ts'
+export { isCalledOff, onCalledOff, unlessAborted } from './core/calling-off.ts'
 export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './core/clock.ts'
 export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
 export { defaultDriftMs } from './core/defaults.ts'

@@ -39,11 +39,11 @@ import type { Fence } from '../core/fence.ts'
 import { newAttempt, type Random, systemRandom } from '../core/ids.ts'
 import { checkName, checkText } from '../core/names.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
+import { ClaimedWork, type Terms } from './claimed-work.ts'
 import type { ClaimAnswer, Claimed, KeyStore } from './key-store.ts'
 import { Looks } from './looks.ts'
 import { OutOfPatience, Patience } from './patience.ts'
 import { fromJson, payloadDigest, resourceName } from './payload.ts'
-import { Performance, type Terms } from './performance.ts'
 
 export interface IdempotentRequest {
   /** What kind of work it is: keys of different scopes have nothing to do with each other. */
@@ -183,7 +183,7 @@ class Desk<Tx> {
           const claimed = { scope: checked.scope, key: checked.key, attempt }
           const issuer = await this.#store.issuer()
           if (!this.#isOver(since, checked)) {
-            const performance = new Performance(this.#store, this.#clock, this.#random, checked, claimed)
+            const performance = new ClaimedWork(this.#store, this.#clock, this.#random, checked, claimed)
             return performance.perform(work, answer, issuer, since)
           }
           // It was so long in coming that somebody else may have the work by now.

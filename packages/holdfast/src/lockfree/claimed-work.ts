@@ -21,7 +21,7 @@ export interface Terms {
 const FIRST_PAUSE_MS = 10
 const MOST_SETTLINGS = 6
 
-export class Performance<Tx> {
+export class ClaimedWork<Tx> {
   readonly #store: KeyStore<Tx>
   readonly #clock: Clock
   readonly #random: Random
