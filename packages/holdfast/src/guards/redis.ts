@@ -21,7 +21,12 @@
  *
  * On a Cluster everything that one guard protects lies in one slot: keys must have the hash tag of the guard.
  */
-import { type RedisClient, RedisConnection, type RedisReply } from '../clients/redis/index.ts'
+import {
+  checkClientOptions,
+  type RedisClient,
+  RedisConnection,
+  type RedisReply,
+} from '../clients/redis/index.ts'
 import type { Clock } from '../core/clock.ts'
 import { defaults, limits } from '../core/defaults.ts'
 import { InvalidArgumentError } from '../core/errors.ts'
@@ -94,6 +99,7 @@ export interface RedisGuard extends Guard<RedisTx> {
 }
 
 export function redisGuard(options: RedisGuardOptions): RedisGuard {
+  checkClientOptions('guard options', options)
   const settings = checkGuardOptions(options, ['client', 'tag', 'callTimeoutMs'])
   const tag = checkText('tag', options.tag ?? settings.name, limits.nameBytes)
   if (/[{}]/.test(tag)) throw new InvalidArgumentError('tag', 'must not contain braces.')

@@ -48,8 +48,8 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       // Who waited for it to come back would be told that the time is over.
       const acquiring = locker.acquire('x', { waitMs: 10_000 })
       await expect(acquiring).rejects.toMatchObject({
-        code: 'CLOSED',
-        message: /client that it was given is closed/,
+        code: 'UNSUPPORTED',
+        message: /the client has been closed\. Close it after Holdfast/,
       })
       await locker.close({ graceMs: 0 }).catch(() => {})
     },

@@ -1,6 +1,11 @@
 /** Puts a backend together: checks its options, and describes what it promises. */
 
-import { type RedisClient, RedisConnection, UNKNOWN_GROUP } from '../../clients/redis/index.ts'
+import {
+  checkClientOptions,
+  type RedisClient,
+  RedisConnection,
+  UNKNOWN_GROUP,
+} from '../../clients/redis/index.ts'
 import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs, defaults } from '../../core/defaults.ts'
@@ -70,8 +75,7 @@ export interface Surroundings {
 }
 
 export function openRedis(options: RedisOptions, { closeClient }: Surroundings = {}): RedisBackend<Fencing> {
-  if (options === undefined)
-    throw new InvalidArgumentError('redis options', 'must be an object with a client.')
+  checkClientOptions('redis options', options)
   checkKnownOptions('redis options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)

@@ -1,11 +1,17 @@
 /** What the answers of the scripts that nobody hopes for become for the caller. */
-import { BackendUnavailableError, CapacityMismatchError, quote, UnsupportedError } from '../../core/errors.ts'
+import {
+  BackendUnavailableError,
+  CapacityMismatchError,
+  isHoldfastError,
+  quote,
+  UnsupportedError,
+} from '../../core/errors.ts'
 import type { AcquireRequest } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import { TOKEN_KEY } from './keys.ts'
 
 export function failureOf({ message, cause }: Extract<Answer, { kind: 'failed' }>): Error {
-  return cause instanceof BackendUnavailableError
+  return isHoldfastError(cause)
     ? cause
     : new BackendUnavailableError('redis', message.replace(/\.$/, ''), 'unknown', { cause })
 }

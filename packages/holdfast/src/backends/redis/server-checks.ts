@@ -29,6 +29,8 @@ export async function checkServer(
   demands: ServerDemands,
   call: Call,
 ): Promise<void> {
+  await connection.reach(call.signal)
+  await connection.checkDatabase(call.signal)
   for (const node of await connection.nodes(call.signal)) await checkNode(node, demands, call)
 }
 

@@ -1,5 +1,5 @@
 /** Puts a backend together: checks its options and describes what it promises. */
-import { type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
+import { isRedisClient, type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
 import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
@@ -71,7 +71,11 @@ export interface Surroundings {
 }
 
 export function openRedlock(options: RedlockOptions, { closeClients }: Surroundings = {}): RedlockBackend {
-  if (options === undefined) throw new InvalidArgumentError('redlock options', 'must be given.')
+  if (options === undefined || Array.isArray(options) || isRedisClient(options))
+    throw new InvalidArgumentError(
+      'redlock options',
+      'must be an object with clients: pass { clients: [ … ] }, with one client for each node.',
+    )
   checkKnownOptions('redlock options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
   const nodeTimeoutMs = checkInteger('nodeTimeoutMs', options.nodeTimeoutMs ?? defaults.nodeTimeoutMs, {

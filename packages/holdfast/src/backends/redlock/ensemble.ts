@@ -5,6 +5,7 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   ClosedError,
+  type HoldfastError,
   isHoldfastError,
   UnsupportedError,
 } from '../../core/errors.ts'
@@ -90,19 +91,22 @@ export class Ensemble {
     poll: Poll<unknown>,
     outcome: CallOutcome,
     { note = '' }: { readonly note?: string } = {},
-  ): BackendUnavailableError {
+  ): HoldfastError {
     const failures = poll.describeFailures()
     const hint = poll.failed.some(({ node }) => node.isSlow)
       ? `. If they are well and only take longer to answer, raise nodeTimeoutMs, which is ${this.nodeTimeoutMs}`
       : ''
-    return new BackendUnavailableError(
-      'redlock',
+    const message =
       `${what} on ${reached} of ${this.nodes.length} nodes, and ${this.quorum} are needed` +
-        (failures === '' ? '' : ` (${failures})`) +
-        (note === '' ? '' : `. ${note}`) +
-        hint,
-      outcome,
-    )
+      (failures === '' ? '' : ` (${failures})`) +
+      (note === '' ? '' : `. ${note}`) +
+      hint
+    // So many that are closed, or let nobody in, leave no quorum until somebody sees to them: that is not waited for.
+    const isFinal =
+      poll.failed.filter(({ error }) => isHoldfastError(error, 'UNSUPPORTED')).length >= this.blocking
+    return isFinal && outcome === 'not-applied'
+      ? new UnsupportedError(`redlock: ${message}. It has not taken effect.`)
+      : new BackendUnavailableError('redlock', message, outcome)
   }
 
   /** Work that nobody waits for; it never rejects. */
@@ -132,8 +136,11 @@ export class Ensemble {
 
   /** Silence may pass. Whoever cannot be reached, or refuses, has no vote until somebody sees to it: so that is told. */
   #hear(node: RedlockNode, error: unknown): void {
-    if (this.#isClosed || node.isSilent || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) return
-    if (error.outcome === 'not-applied') this.#warn(node, `it has no vote now: ${reasonOf(node, error)}`)
+    if (this.#isClosed || node.isSilent) return
+    const isRefused =
+      isHoldfastError(error, 'UNSUPPORTED') ||
+      (isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied')
+    if (isRefused) this.#warn(node, `it has no vote now: ${reasonOf(node, error)}`)
   }
 
   /** Once for each node and reason. */

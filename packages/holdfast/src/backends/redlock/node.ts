@@ -17,10 +17,11 @@ import {
   type RedisConnection,
   type RedisReply,
   type RedisScript,
+  remedyOf,
 } from '../../clients/redis/index.ts'
 import type { Clock } from '../../core/clock.ts'
 import { Coalescer, type Settled } from '../../core/coalescer.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { BackendUnavailableError, type HoldfastError, UnsupportedError } from '../../core/errors.ts'
 import { Contact } from './contact.ts'
 import { Deadlines } from './deadlines.ts'
 import { bootKey } from './layout.ts'
@@ -98,7 +99,7 @@ export class RedlockNode {
       nodeTimeoutMs: timeoutMs,
       greet: () => this.#greet(),
       onOpen: () => this.#observer?.onOpen(),
-      failure: (reason) => this.#failure(reason, 'not-applied'),
+      failure: (reason) => this.#unreachable(reason),
     })
   }
 
@@ -307,6 +308,13 @@ export class RedlockNode {
 
   #notAsked(): BackendUnavailableError {
     return this.#failure('not asked, because it owes an answer', 'not-applied')
+  }
+
+  #unreachable(reason: string): HoldfastError {
+    const remedy = remedyOf(reason)
+    return remedy === null
+      ? this.#failure(reason, 'not-applied')
+      : new UnsupportedError(`redlock: ${this.label}: ${reason}. ${remedy}`)
   }
 
   #failure(what: string, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {

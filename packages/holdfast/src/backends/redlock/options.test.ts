@@ -65,7 +65,7 @@ describe('redlock: options', () => {
     refused({ clients: clients(3), nodeTimeoutMs: 1_000, maxTtlMs: 1_000 }, /maxTtlMs must be at least 2000/)
     refused({ clients: clients(3), persistence: 'disk' }, /persistence must be one of/)
     refused({ clients: clients(3), nodeTimeOutMs: 5 }, /no option "nodeTimeOutMs"/)
-    refused(undefined, /must be given/)
+    refused(undefined, /must be an object with clients/)
     const { info } = redlock({ clients: clients(3), maxTtlMs: 30_000, namespace: 'shop' })
     assert.deepEqual(info.ttlMs, { min: 100, max: 30_000, step: 1 })
     assert.equal(info.fencing, 'unfenced')

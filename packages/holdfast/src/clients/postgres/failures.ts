@@ -2,7 +2,6 @@
 import {
   BackendUnavailableError,
   type CallOutcome,
-  ClosedError,
   HoldfastError,
   UnsupportedError,
 } from '../../core/errors.ts'
@@ -94,7 +93,10 @@ export function asUnavailable(
   outcome = outcomeOf(error),
 ): HoldfastError {
   if (error instanceof HoldfastError) return error
-  if (isOfClosedClient(error)) return new ClosedError(`${backend}: the client that it was given`)
+  if (isOfClosedClient(error))
+    return new UnsupportedError(`${backend}: the client has been closed. Close it after Holdfast.`, {
+      cause: error,
+    })
   const state = sqlStateOf(error)
   const detail = error instanceof Error && error.message !== '' ? `: ${error.message}` : ''
   const message = `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`

@@ -229,8 +229,9 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
       await connection.run(remember, ['a'], ['1'])
       opened.close()
       await until(() => 'isOpen' in opened.client || opened.client.status === 'end')
-      await assert.rejects(connection.run(remember, ['a'], ['1']), (error) =>
-        isUnavailable(error, 'not-applied'),
+      await assert.rejects(
+        connection.run(remember, ['a'], ['1']),
+        (error) => isHoldfastError(error, 'UNSUPPORTED') && /has been closed/.test(error.message),
       )
       connection.close()
     })

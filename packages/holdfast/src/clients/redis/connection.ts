@@ -2,22 +2,36 @@
  * What the Redis backends and the Redis guard know of the user's client: scripts by SHA, plain commands to the
  * primaries, messages, and connections of our own. One interface for every supported library and topology.
  *
- * Every failure is a `BackendUnavailableError` that says whether the command may have been applied. A call whose
+ * Every failure is a `BackendUnavailableError` that says whether the command may have been applied, or an
+ * `UnsupportedError` if trying again cannot help: a wrong password, a right that is missing, a closed client. A call whose
  * signal aborts settles at once with `unknown`: the client may send the command later all the same, from its offline
  * queue or after reconnecting. Time limits are the caller's.
  */
 
 import { unlessAborted } from '../../core/calling-off.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { BackendUnavailableError, ClosedError, InvalidArgumentError } from '../../core/errors.ts'
+import {
+  BackendUnavailableError,
+  type CallOutcome,
+  ClosedError,
+  isHoldfastError,
+  UnsupportedError,
+} from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
-import type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
-import { redisFailure, serverCodeOf } from './failures.ts'
-import { adaptIoRedis } from './ioredis.ts'
-import { adaptNodeRedis } from './node-redis.ts'
+import type { RedisClient } from './client.ts'
+import {
+  isServerError,
+  notConnected,
+  redisFailure,
+  remedyOf,
+  serverCodeOf,
+  withoutSecrets,
+} from './failures.ts'
 import type { RawConnection, RawNode, RawRedis, RedisReply, RedisTopology } from './raw.ts'
+import { adapt } from './recognizing.ts'
 import type { RedisScript } from './script.ts'
 import { Subscriber, type Subscription } from './subscriber.ts'
+import { isConnected, reasonOf, type Trouble, troubleOf } from './trouble.ts'
 
 export interface RedisConnectionOptions {
   /** Who speaks, in errors: `redis`, `redlock`. */
@@ -43,9 +57,13 @@ export class RedisConnection {
   readonly address: string
   /** What the client puts in front of every key; keys are given to `run` without it. */
   readonly keyPrefix: string
+  readonly #client: RedisClient
+  readonly #trouble: Trouble
   readonly #raw: RawRedis
   readonly #backend: string
   readonly #subscriber: Subscriber
+  /** What ends our listening to the client's troubles. */
+  readonly #watches = new Set<() => void>()
   readonly #dedicated = new Set<RawConnection>()
   /** Whatever is being opened when it aborts is not opened. */
   readonly #ending = new AbortController()
@@ -53,6 +71,8 @@ export class RedisConnection {
   constructor(client: RedisClient, options: RedisConnectionOptions) {
     const { backend, clock = systemClock, random = systemRandom } = options
     this.#raw = adapt(client)
+    this.#client = client
+    this.#trouble = troubleOf(client)
     this.#backend = backend
     this.topology = this.#raw.topology
     this.address = this.#raw.address
@@ -86,6 +106,54 @@ export class RedisConnection {
       if (serverCodeOf(error) !== 'NOSCRIPT') throw error
       return this.#raw.evaluate('EVAL', script.source, keys, args)
     }) as Promise<RedisReply>
+  }
+
+  /**
+   * Resolves when the client is connected, and rejects as soon as one of its tries to connect fails. What is sent for that
+   * leaves no trace, so nothing has been applied then.
+   */
+  async reach(signal?: AbortSignal): Promise<void> {
+    const refusal = this.#refusal('connecting', signal)
+    if (refusal !== undefined) throw refusal
+    if (isConnected(this.#client) || this.#raw.ping === undefined) return
+    const failed = new AbortController()
+    const stopWatching = this.#watch((error) =>
+      failed.abort(notConnected(this.#backend, 'the client is not connected', error)),
+    )
+    try {
+      await unlessAborted(
+        this.#guarded('connecting', signal, () => this.#answered()),
+        failed.signal,
+        () => failed.signal.reason,
+      )
+    } finally {
+      stopWatching()
+    }
+  }
+
+  /** An error of the server is an answer as well, unless it does not let us in. */
+  async #answered(): Promise<void> {
+    await this.#raw.ping?.().catch((error: unknown) => {
+      const isAnswer = error instanceof Error && isServerError(error)
+      if (!isAnswer || (serverCodeOf(error) !== 'NOPERM' && remedyOf(error.message) !== null)) throw error
+    })
+  }
+
+  /**
+   * The library goes on in another database if the server has none of the number that it was told, and says so at most to
+   * who listens to its errors: that is found out here. A server that does not tell is believed.
+   */
+  async checkDatabase(signal?: AbortSignal): Promise<void> {
+    const believed = this.#raw.believedDatabase?.() ?? 0
+    if (believed === 0) return
+    const [node] = await this.nodes(signal)
+    const told = await node?.send(['CLIENT', 'INFO'], signal).catch(() => null)
+    const [, actual] = /\bdb=(\d+)/.exec(String(told)) ?? []
+    if (actual === undefined || Number(actual) === believed) return
+    throw new UnsupportedError(
+      `${this.#backend}: the client was told to use database ${believed}, and is in database ${actual}. ` +
+        (remedyOf('ERR DB index is out of range') ?? ''),
+    )
   }
 
   /** All primaries: one, or those of the Cluster. */
@@ -135,6 +203,18 @@ export class RedisConnection {
     this.#subscriber.close()
     for (const connection of this.#dedicated) connection.close()
     this.#dedicated.clear()
+    // The client may keep what it could not send for long, and nobody is told any more.
+    for (const stop of this.#watches) stop()
+    this.#watches.clear()
+  }
+
+  #watch(onFailed?: (error: unknown) => void): () => void {
+    const stop = this.#trouble.watch(onFailed)
+    this.#watches.add(stop)
+    return () => {
+      this.#watches.delete(stop)
+      stop()
+    }
   }
 
   #nodeOf(node: RawNode): RedisNode {
@@ -149,14 +229,18 @@ export class RedisConnection {
   #guarded<T>(what: string, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
     const refusal = this.#refusal(what, signal)
     if (refusal !== undefined) return Promise.reject(refusal)
+    // Only so is it known later why there was no answer.
+    const stopWatching = isConnected(this.#client) ? undefined : this.#watch()
     const failed = (error: unknown): never => {
-      throw error instanceof BackendUnavailableError ? error : redisFailure(this.#backend, what, error)
+      throw isHoldfastError(error) ? error : redisFailure(this.#backend, what, error)
     }
     try {
-      const calledOffFor = () => calledOff(this.#backend, what, 'unknown', signal as AbortSignal)
-      return unlessAborted(work(), signal, calledOffFor).catch(failed)
+      const calledOffFor = () => this.#calledOff(what, 'unknown', signal as AbortSignal)
+      const settling = unlessAborted(work(), signal, calledOffFor).catch(failed)
+      return stopWatching === undefined ? settling : settling.finally(stopWatching)
     } catch (error) {
       // A client that throws instead of rejecting is treated alike.
+      stopWatching?.()
       return Promise.reject(error).catch(failed)
     }
   }
@@ -164,31 +248,24 @@ export class RedisConnection {
   /** Why nothing can be sent now. */
   #refusal(what: string, signal: AbortSignal | undefined): Error | undefined {
     if (this.#ending.signal.aborted) return new ClosedError(`The ${this.#backend} backend`)
-    if (signal?.aborted) return calledOff(this.#backend, what, 'not-applied', signal)
+    if (signal?.aborted) return this.#calledOff(what, 'not-applied', signal)
     if (this.#raw.isUsable) return undefined
-    return new BackendUnavailableError(
-      this.#backend,
-      `the ${this.#raw.library} client is not connected, or has been closed; connect it before, and close it after Holdfast`,
-      'not-applied',
+    // Nobody but the user can connect it, so there is nothing to wait for.
+    return new UnsupportedError(
+      `${this.#backend}: the ${this.#raw.library} client is not connected, or has been closed. Connect it before, and ` +
+        'close it after Holdfast.',
     )
   }
-}
 
-function calledOff(backend: string, what: string, outcome: 'not-applied' | 'unknown', signal: AbortSignal) {
-  return new BackendUnavailableError(backend, `${what}: called off`, outcome, { cause: signal.reason })
-}
-
-function adapt(client: unknown): RawRedis {
-  if (typeof client === 'object' && client !== null) {
-    const has = (method: string) => typeof (client as Record<string, unknown>)[method] === 'function'
-    if (has('evalsha') && has('call') && has('duplicate')) return adaptIoRedis(client as IoRedisClient)
-    // A pool has no connection of its own whose order of commands could be relied on.
-    if (has('evalSha') && has('sendCommand') && has('duplicate') && has('withTypeMapping') && !has('execute'))
-      return adaptNodeRedis(client as NodeRedisClient)
+  #calledOff(what: string, outcome: CallOutcome, signal: AbortSignal): BackendUnavailableError {
+    const { reason } = signal
+    // An error of Holdfast's own is told by whoever has called it off.
+    const why = reason instanceof Error && !isHoldfastError(reason) ? ` (${reason.message})` : ''
+    const last = isConnected(this.#client) ? undefined : this.#trouble.last
+    const said = last === undefined ? '' : ` (${reasonOf(last)})`
+    const state = isConnected(this.#client) ? '' : `; the client is not connected${said}`
+    return new BackendUnavailableError(this.#backend, `${what}: called off${why}${state}`, outcome, {
+      cause: last === undefined ? reason : withoutSecrets(last),
+    })
   }
-  throw new InvalidArgumentError(
-    'client',
-    'must be a Redis or Cluster of ioredis (5 or 6), or what createClient, createCluster or createSentinel of ' +
-      'node-redis (redis 5 or 6) returned.',
-  )
 }

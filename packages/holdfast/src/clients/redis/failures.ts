@@ -3,7 +3,13 @@
  * may have been applied, or may be yet: clients queue commands while they are offline, and send again what was not
  * answered when the connection broke.
  */
-import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
+import {
+  BackendUnavailableError,
+  type CallOutcome,
+  type HoldfastError,
+  UnsupportedError,
+} from '../../core/errors.ts'
+import { reasonOf, withoutArguments } from './trouble.ts'
 
 /** Refusals of the server that come before a script has written anything. */
 const refusals = new Set([
@@ -52,18 +58,52 @@ export function outcomeOfFailure(error: unknown): CallOutcome {
   return sentNothing ? 'not-applied' : 'unknown'
 }
 
-/** The error to throw. Its cause says what the library said, without the arguments of the command: they hold secrets. */
-export function redisFailure(backend: string, what: string, error: unknown): BackendUnavailableError {
-  const message = (error instanceof Error ? error.message : String(error)).replace(/\.$/, '')
-  return new BackendUnavailableError(backend, `${what}: ${message}`, outcomeOfFailure(error), {
-    cause: withoutSecrets(error),
-  })
+/** What to do about a mistake that stays until somebody corrects it, by what the server said; null if it is something else. */
+export function remedyOf(said: string): string | null {
+  if (/\b(WRONGPASS|NOAUTH)\b|\bERR invalid password/.test(said))
+    return 'Give the right user and password, in the URL (redis://user:password@host:port) or to the client.'
+  if (/\bERR (DB index is out of range|invalid DB index)/.test(said))
+    return 'Choose a database that the server has (its setting databases), in the URL or in the options of the client.'
+  if (!/\bNOPERM\b/.test(said)) return null
+  const [, command] = /run the '([^']+)' command/.exec(said) ?? []
+  if (command !== undefined) return `Grant it to the user of the client: ACL SETUSER <user> +${command}.`
+  const [, what] = /access (?:a|one of the) (key|channel)/.exec(said) ?? []
+  if (what === 'key')
+    return 'Grant the keys to the user of the client: ACL SETUSER <user> ~<pattern>; those of locks begin with holdfast:.'
+  if (what === 'channel')
+    return 'Grant the channels to the user of the client: ACL SETUSER <user> &<pattern>; those of locks begin with holdfast:.'
+  return 'Grant the right to the user of the client (ACL SETUSER).'
 }
 
-function withoutSecrets(error: unknown): unknown {
+/**
+ * The error to throw: `UNSUPPORTED` if trying again cannot help. Its cause says what the library said, without the
+ * arguments of the command: they hold secrets.
+ */
+export function redisFailure(backend: string, what: string, error: unknown): HoldfastError {
+  const said = reasonOf(error)
+  const outcome = outcomeOfFailure(error)
+  const remedy = error instanceof Error && isServerError(error) ? remedyOf(said) : null
+  const options = { cause: withoutSecrets(error) }
+  return remedy === null
+    ? new BackendUnavailableError(backend, `${what}: ${said}`, outcome, options)
+    : new UnsupportedError(`${backend}: ${what}: ${said}. ${remedy}`, options)
+}
+
+/** For a client that could not connect, so that certainly nothing was applied. `error`: what it said, if anything. */
+export function notConnected(backend: string, what: string, error: unknown, note = ''): HoldfastError {
+  if (error === undefined) return new BackendUnavailableError(backend, what + note, 'not-applied')
+  const said = reasonOf(error)
+  const remedy = remedyOf(said)
+  const options = { cause: withoutSecrets(error) }
+  return remedy === null
+    ? new BackendUnavailableError(backend, `${what} (${said})${note}`, 'not-applied', options)
+    : new UnsupportedError(`${backend}: ${what} (${said}). ${remedy}`, options)
+}
+
+export function withoutSecrets(error: unknown): unknown {
   if (!(error instanceof Error)) return error
-  const clean = new Error(error.message)
+  const clean = new Error(withoutArguments(error.message))
   clean.name = error.name
-  if (error.stack !== undefined) clean.stack = error.stack
+  if (error.stack !== undefined) clean.stack = withoutArguments(error.stack)
   return clean
 }

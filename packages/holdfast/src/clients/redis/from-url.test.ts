@@ -1,5 +1,6 @@
 /** `redis://`: which client is made of it, and what is said when it cannot be. */
 import assert from 'node:assert/strict'
+import { inspect } from 'node:util'
 import { startProxy } from 'holdfast-lab/faults'
 import {
   type Cluster,
@@ -102,8 +103,21 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
     for (const libraries of [both, onlyNodeRedis])
       await assert.rejects(
         redisClientFromUrl('redis', location, libraries),
-        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && /out of range/.test(error.message),
+        (error) =>
+          isHoldfastError(error, 'UNSUPPORTED') &&
+          /out of range.*Choose a database that the server has/.test(error.message),
       )
+  })
+
+  test('G11 G12 a password that is wrong is told as such, and shown nowhere, with either library', async () => {
+    const location = `//nobody:wrong-password@${server.host}:${server.port}`
+    for (const libraries of [both, onlyNodeRedis])
+      await assert.rejects(redisClientFromUrl('redis', location, libraries), (error) => {
+        assert(isHoldfastError(error, 'UNSUPPORTED'), String(error))
+        assert.match(error.message, /WRONGPASS.*Give the right user and password/)
+        assert(!inspect(error, { depth: 10, showHidden: true }).includes('wrong-password'))
+        return true
+      })
   })
 
   test('independent servers are not a Cluster, and it is said what they are', async () => {

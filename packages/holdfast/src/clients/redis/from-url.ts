@@ -3,9 +3,15 @@
  * over how.
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import {
+  type HoldfastError,
+  InvalidArgumentError,
+  isHoldfastError,
+  UnsupportedError,
+} from '../../core/errors.ts'
 import type { RedisClient } from './client.ts'
-import { redisFailure } from './failures.ts'
+import { notConnected, redisFailure } from './failures.ts'
+import { reasonOf } from './trouble.ts'
 
 export interface RedisLibraries {
   ioredis(): Promise<unknown>
@@ -159,21 +165,22 @@ async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<
     return opened
   } catch (error) {
     made.close()
-    throw error instanceof BackendUnavailableError ? error : couldNotConnect(lastError ?? error)
+    throw isHoldfastError(error) ? error : couldNotConnect(lastError ?? error)
   } finally {
     timer.cancel()
   }
 }
 
 /** Nothing was asked for yet, so nothing can have taken effect. */
-function couldNotConnect(error: unknown): BackendUnavailableError {
-  const said = error instanceof Error ? error.message.replace(/\.$/, '') : String(error)
-  const isNoCluster = /slots cache|cluster support disabled/i.test(said)
-  return new BackendUnavailableError(
+function couldNotConnect(error: unknown): HoldfastError {
+  const isNoCluster = /slots cache|cluster support disabled/i.test(reasonOf(error))
+  return notConnected(
     'redis',
-    `connecting: ${said}${isNoCluster ? '. Several hosts are the nodes of one Cluster; for independent servers write redlock://' : ''}`,
-    'not-applied',
-    { cause: error },
+    'the server could not be connected to',
+    error,
+    isNoCluster
+      ? '. Several hosts are the nodes of one Cluster; for independent servers write redlock://'
+      : '',
   )
 }
 

@@ -6,7 +6,7 @@ export {
   type RedisNode,
 } from './connection.ts'
 export { evictionConcern, evictionWarning, ifPermitted, isDenied } from './eviction.ts'
-export { redisFailure, serverCodeOf } from './failures.ts'
+export { redisFailure, remedyOf, serverCodeOf } from './failures.ts'
 export {
   type OpenedRedisClient,
   partsOfLocation,
@@ -17,6 +17,7 @@ export { escapeBraces, escapeGlob, unescapeBraces } from './key-text.ts'
 export { UNKNOWN_GROUP } from './node-redis.ts'
 export type { RedisReply, RedisTopology } from './raw.ts'
 export { type Readiness, readinessOf } from './readiness.ts'
+export { checkClientOptions, isRedisClient } from './recognizing.ts'
 export { type RedisScript, redisScript } from './script.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'

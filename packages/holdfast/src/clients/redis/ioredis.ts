@@ -8,6 +8,8 @@ import { slotOf } from './slots.ts'
 interface IoRedis {
   readonly status: string
   readonly stream?: { unref?(): void }
+  /** What was selected last, whether or not the server had it. */
+  readonly condition?: { readonly select?: number } | null
   readonly options: {
     readonly keyPrefix?: string
     readonly host?: string
@@ -62,6 +64,9 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
     address: cluster === null ? addressOf(redis as IoRedis) : clusterAddress(cluster),
     topology: cluster !== null ? 'cluster' : single?.options.sentinels ? 'sentinel' : 'single',
     keyPrefix,
+    ...(single !== null && {
+      believedDatabase: () => single.condition?.select ?? single.options.db ?? 0,
+    }),
     get isUsable() {
       return redis.status !== 'end'
     },
@@ -70,6 +75,7 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
         ? redis.evalsha(script, keys.length, ...keys, ...args)
         : redis.eval(script, keys.length, ...keys, ...args)
     },
+    ping: () => redis.call('PING'),
     async primaries() {
       const nodes = cluster === null ? [redis as IoRedis] : await clusterNodes(cluster)
       return nodes.map(nodeOf)

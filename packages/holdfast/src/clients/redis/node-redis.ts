@@ -77,6 +77,7 @@ function adaptSingle(client: Single): RawRedis {
     },
     evaluate: (command, script, keys, args) =>
       plain.sendCommand(evaluation(command, script, keyPrefix, keys, args)),
+    ping: () => plain.sendCommand(['PING']),
     primaries: async () => [nodeOf(client)],
     ownerOf: () => '',
     dedicated: async (_key, stop) => connected(copyOf(client), stop),

@@ -36,6 +36,8 @@ export interface RawRedis {
   readonly keyPrefix: string
   /** What is sent in one turn of the event loop leaves in one write, at the end of the turn. */
   readonly writesOncePerTurn: boolean
+  /** The database that the client believes to be in, where it goes on in another if there is none of that number. */
+  believedDatabase?(): number
   /** False when the client would refuse every command at once: it was closed, or never connected. */
   readonly isUsable: boolean
   /** `EVALSHA` or `EVAL`, sent to the server that has the keys (given without the prefix). */
@@ -45,6 +47,11 @@ export interface RawRedis {
     keys: readonly string[],
     args: readonly string[],
   ): Promise<unknown>
+  /**
+   * Answered as soon as the client is connected. Missing where an error of the client does not mean that it could not
+   * connect: it may be about one of several addresses.
+   */
+  ping?(): Promise<unknown>
   /** All primaries: one, or those of the Cluster. */
   primaries(): Promise<readonly RawNode[]>
   /** Which primary has this key (given without the prefix) now, as far as the client knows; the same text for the same one. */

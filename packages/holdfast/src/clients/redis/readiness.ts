@@ -6,6 +6,7 @@
  * listens, a server that cannot be reached no longer ends the process (T51).
  */
 import type { RedisClient } from './client.ts'
+import { isConnected, reasonOf } from './trouble.ts'
 
 /** What both libraries have in common as emitters of events. */
 interface Emitter {
@@ -51,8 +52,7 @@ export class Readiness {
 
   /** What is sent now leaves now. */
   get isReady(): boolean {
-    const { status, isReady, isOpen } = this.#client
-    return status === undefined ? (isReady ?? isOpen ?? true) : status === 'ready'
+    return isConnected(this.#client as RedisClient)
   }
 
   /** Not ready, and it makes no sense to wait: the client was closed, or nobody has told it to connect. */
@@ -72,14 +72,4 @@ export class Readiness {
     this.#watchers.add(watcher)
     return () => void this.#watchers.delete(watcher)
   }
-}
-
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  // An address that leads to several gives an error of errors, without a text of its own.
-  const inner = error instanceof AggregateError ? error.errors.map(reasonOf).join(', ') : ''
-  return (error.message || inner || String((error as NodeJS.ErrnoException).code ?? error.name)).replace(
-    /\.$/,
-    '',
-  )
 }
