@@ -11,8 +11,9 @@ export default defineConfig({
     include: ['packages', 'scripts', 'examples', 'bench', 'lab'].map((folder) => `${folder}/**/*.test.ts`),
     exclude: ['**/node_modules/**', ...others.flatMap((name) => [`**/${name}/**`, `**/${name}*.test.ts`])],
     pool: 'forks',
-    // Several tests start processes of their own; more workers than this only make them wait for each other.
-    maxWorkers: 2,
+    // One more than the cores of a small machine: tests wait for servers and for time about a third of theirs. More only
+    // make the processes that they start wait for each other.
+    maxWorkers: 3,
     testTimeout: 30_000,
     execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
   },
