@@ -141,8 +141,8 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         file: `${core}/lease.ts`,
         find: `    this.judge()
     if (this.#isOver()) return
-    this.#since = laterOf(this.#since, since)`,
-        replaceBy: '    this.#since = laterOf(this.#since, since)',
+    this.#since = fresherOf(this.host.clock, this.#since, since)`,
+        replaceBy: '    this.#since = fresherOf(this.host.clock, this.#since, since)',
       },
     ],
     caughtBy: 'simulation',

@@ -164,7 +164,7 @@ export const timeBugs: readonly PlantedBug[] = [
         file: `${core}/keeper.ts`,
         find: '    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
         replaceBy:
-          '    this.#since = laterOf(this.#since, grant.since)\n    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
+          '    this.#since = fresherOf(this.clock, this.#since, grant.since)\n    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
       },
     ],
     note: 'T65 as well: a push counts from its receipt. A backend’s mistake alone does no harm: the session’s own deadline ends its leases',

@@ -67,7 +67,7 @@ function judge(file: string, from: string, typeOnly: boolean): string | null {
     return layer === 'core' && outsideWorld.has(from) ? `core may not import ${from}` : null
   }
   if (!from.startsWith('.'))
-    return `the library has no dependencies, so it may not import ${from}; an optional peer is loaded by open.ts, and named in peers here`
+    return `the library has no dependencies, so it may not import ${from} (open.ts loads optional peers, those of the table here)`
 
   const target = posix.join(dirname(file), from)
   if (target.startsWith('../')) return `${from} lies outside the library's sources`

@@ -129,6 +129,20 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     }
   })
 
+  test('a promise is awaited before it is stored, or refused', async () => {
+    const request = fresh()
+    const storeError = async () => undefined
+    await assert.rejects(
+      first()(request, () => Promise.reject(new Error('reset')), { storeError }),
+      /reset/,
+    )
+    assert.equal(await first()(request, () => 'done after all'), 'done after all')
+    const storing = first()(fresh(), ({ store }) =>
+      world().transaction((tx) => store(tx, Promise.resolve('paid'))),
+    )
+    await assert.rejects(storing, { code: 'INVALID_ARGUMENT', message: /an `await` is missing/ })
+  })
+
   test('an error that is to be stored comes out as it is once, and as STORED_FAILURE from then on', async () => {
     const request = fresh()
     const planted = Object.assign(new Error('card declined'), { reason: 'declined' })

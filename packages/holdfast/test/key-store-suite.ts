@@ -1,5 +1,6 @@
 /** What a store of idempotency keys promises, step by step, on whatever database it is. */
 import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { test } from 'vitest'
 import type { Claimed, KeyStore } from '../src/lockfree/key-store.ts'
 
@@ -53,10 +54,21 @@ export function keyStoreCases(world: () => KeyStoreWorld): void {
     await store.abandon(one, { begun: false, keepMs })
     assert.equal(await takeoverOf(two), false)
     await store.abandon(two, { begun: true, keepMs })
-    assert.equal(await store.extend(two, 60_000), false)
+    assert.equal(await store.extend(two, 60_000, 60_000), false)
     assert.equal(await takeoverOf(one), true)
     await store.abandon(two, { begun: true, keepMs })
     assert.equal((await store.claim(two)).kind, 'busy', 'it was not its claim any more')
+  })
+
+  test('that work was begun is remembered beyond its claim, however often that was prolonged', async () => {
+    const { store, expire } = world()
+    const one = { ...fresh(), ttlMs: 2_000, keepMs: 1 }
+    assert.equal(await takeoverOf(one), false)
+    assert.equal(await store.extend(one, 60_000, 60_000), true)
+    await sleep(2_100)
+    await expire(one)
+    await store.prune()
+    assert.equal(await takeoverOf({ ...one, attempt: 'two' }), true)
   })
 
   test('an outcome stays what it is, and who has stored it need not fear for the claim', async () => {
@@ -71,8 +83,8 @@ export function keyStoreCases(world: () => KeyStoreWorld): void {
       assert.equal(await store.settle(one, { kind, body: '1', keepMs }), true, 'its first answer was lost')
       assert.equal(await store.settle(one, { kind: other, body: '2', keepMs }), false)
       await store.abandon(one, { begun: true, keepMs })
-      assert.equal(await store.extend(one, 60_000), kind === 'done')
-      assert.equal(await store.extend({ ...one, attempt: 'two' }, 60_000), false)
+      assert.equal(await store.extend(one, 60_000, 60_000), kind === 'done')
+      assert.equal(await store.extend({ ...one, attempt: 'two' }, 60_000, 60_000), false)
       assert.deepEqual(await store.claim({ ...one, attempt: 'two' }), { kind, body: '1' })
     }
   })

@@ -3,7 +3,7 @@ import { getEventListeners } from 'node:events'
 import fc from 'fast-check'
 import { afterEach, describe, onTestFinished, test, vi } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { elapsedMs, instantOf, laterOf, sleep, systemClock } from './clock.ts'
+import { elapsedMs, fresherOf, instantOf, laterOf, sleep, systemClock } from './clock.ts'
 
 describe('elapsed time', () => {
   test('G3 T3 it is the larger of what the two clocks say', () => {
@@ -42,6 +42,20 @@ describe('elapsed time', () => {
     const second = instantOf(clock)
     assert.equal(laterOf(first, second), second)
     assert.equal(laterOf(second, first), second)
+  })
+
+  test('T3 of two confirmations the one counts that leaves more time, also after steps of the wall clock', () => {
+    const clock = createFakeClock()
+    const first = instantOf(clock)
+    clock.block(10)
+    const second = instantOf(clock)
+    assert.equal(fresherOf(clock, first, second), second)
+    assert.equal(fresherOf(clock, second, first), second)
+    clock.stepWall(-3_600_000)
+    const inBetween = instantOf(clock)
+    clock.stepWall(3_600_000)
+    assert.equal(fresherOf(clock, second, inBetween), second)
+    assert.equal(fresherOf(clock, inBetween, second), second)
   })
 
   test('T3 of two instants between which the machine slept, the one after it is later', () => {

@@ -53,6 +53,14 @@ export function laterOf(a: Instant, b: Instant): Instant {
   return b.monotonicMs > a.monotonicMs ? b : a
 }
 
+/**
+ * Which of two is less long ago. Of two confirmations both may be believed, and usually the later one gives more time; after
+ * a step of the wall clock it may be the earlier one.
+ */
+export function fresherOf(clock: Clock, a: Instant, b: Instant): Instant {
+  return elapsedMs(clock, b) <= elapsedMs(clock, a) ? b : a
+}
+
 /** Resolves after `delayMs`, or rejects with the signal's reason as soon as it aborts. */
 export function sleep(
   clock: Clock,

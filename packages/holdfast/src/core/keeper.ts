@@ -14,7 +14,15 @@
 import type { BackendSession, Call, Claim, Fencing, Grant } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation } from './cancellation.ts'
-import { type Clock, elapsedMs, elapsedUntil, type Instant, instantOf, laterOf, type Timer } from './clock.ts'
+import {
+  type Clock,
+  elapsedMs,
+  elapsedUntil,
+  fresherOf,
+  type Instant,
+  instantOf,
+  type Timer,
+} from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
 import { watchForDrop } from './dropped.ts'
@@ -203,7 +211,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   #prolonged(since: Instant, ttlMs: number): void {
-    this.#since = laterOf(this.#since, since)
+    this.#since = fresherOf(this.clock, this.#since, since)
     this.#ttlMs = ttlMs
   }
 
@@ -252,7 +260,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     if (this.#ended.cancelled) return
     // The engine's own end brings the lock-delay, a close would not.
     const isDelayed = [...this.#leases.values()].some((lease) => lease.terms.lockDelayMs > 0)
-    const isOurWord = reason !== 'session-gone' && !isDelayed
+    const isOurWord = reason !== 'session-gone' && !isDelayed && !this.#unresolved.keepsClosed
     this.#finish(reason)
     if (isOurWord) this.#context.background.run(() => this.#closeAtEngine())
   }

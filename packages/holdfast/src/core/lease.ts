@@ -13,7 +13,7 @@
  */
 import type { Claim, Fencing, Grant, Mode } from '../spi.ts'
 import { callSafely } from './call-safely.ts'
-import { type Clock, elapsedMs, type Instant, instantOf, laterOf } from './clock.ts'
+import { type Clock, elapsedMs, fresherOf, type Instant, instantOf } from './clock.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import { type AboutLease, emit, hasListeners } from './events.ts'
 import { publicIdOf } from './ids.ts'
@@ -153,7 +153,7 @@ export class LeaseRecord {
   confirm(since: Instant, ttlMs: number): void {
     this.judge()
     if (this.#isOver()) return
-    this.#since = laterOf(this.#since, since)
+    this.#since = fresherOf(this.host.clock, this.#since, since)
     this.#ttlMs = ttlMs
     this.#state = 'held'
     this.judge()

@@ -29,7 +29,8 @@ const FIRST_PAUSE_MS = 20
 export class Unresolved {
   readonly #context: LockerContext
   readonly #terms: UnresolvedTerms
-  readonly #attempts = new Set<string>()
+  /** Until when the name is to stay closed, on the monotonic clock. */
+  readonly #attempts = new Map<string, number>()
   #abandoned = 0
 
   constructor(context: LockerContext, terms: UnresolvedTerms) {
@@ -46,6 +47,12 @@ export class Unresolved {
     return this.#abandoned
   }
 
+  /** Whether a name is to stay closed for longer than the session. */
+  get keepsClosed(): boolean {
+    const nowMs = this.#context.clock.monotonicMs()
+    return [...this.#attempts.values()].some((untilMs) => untilMs > nowMs)
+  }
+
   has(attempt: string): boolean {
     return this.#attempts.has(attempt)
   }
@@ -54,7 +61,7 @@ export class Unresolved {
   add(claim: Claim, keepForMs = 0): void {
     if (this.#attempts.has(claim.attempt)) return
     this.#abandoned++
-    this.#attempts.add(claim.attempt)
+    this.#attempts.set(claim.attempt, this.#context.clock.monotonicMs() + keepForMs)
     this.#context.background.run(() => this.#abandonUntilAnswered(claim, keepForMs))
   }
 

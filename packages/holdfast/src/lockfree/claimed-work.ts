@@ -45,13 +45,17 @@ export class ClaimedWork<Tx> {
     issuer: string,
     since: Instant,
   ): Promise<T> {
-    const { ttlMs, signal } = this.#terms
+    const { ttlMs, keepMs, signal } = this.#terms
     const kept = new KeptClaim({
       clock: this.#clock,
       resource: this.#resource,
       since,
       ttlMs,
-      renew: () => this.#store.extend(this.#claimed, ttlMs),
+      // One that is not answered is asked again, over another connection, while there is time.
+      renew: () =>
+        new Patience(this.#clock, ttlMs / defaults.renewalsPerTtl, undefined).limit(
+          this.#store.extend(this.#claimed, ttlMs, keepMs),
+        ),
     })
     const context: IdempotentContext<Tx> = {
       fence: makeFence({
@@ -109,7 +113,7 @@ export class ClaimedWork<Tx> {
   async #fail(error: unknown): Promise<void> {
     const { storeError, keepMs } = this.#terms
     try {
-      const failure = storeError?.(error)
+      const failure = await storeError?.(error)
       if (failure === undefined)
         await this.#patience().limit(this.#store.abandon(this.#claimed, { begun: true, keepMs }))
       else await this.#settle({ kind: 'failed', body: toJson('failure', failure) })

@@ -48,8 +48,11 @@ export interface KeyStore<Tx> {
   /** Whose tokens the claims have; after the first contact. */
   issuer(): Promise<string>
   claim(request: ClaimRequest): Promise<ClaimAnswer>
-  /** False: another has it, or its time is over. One that has its result already is nobody else's, and true. */
-  extend(claimed: Claimed, ttlMs: number): Promise<boolean>
+  /**
+   * False: another has it, or its time is over. One that has its result already is nobody else's, and true. That it was
+   * begun is remembered for `keepMs` beyond the claim, however often that is prolonged.
+   */
+  extend(claimed: Claimed, ttlMs: number, keepMs: number): Promise<boolean>
   /**
    * Stores the outcome, also a second time; in the user's transaction if there is one. False: another has the claim, or
    * there is an outcome of the other kind, which stays.

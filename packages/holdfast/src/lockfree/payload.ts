@@ -54,6 +54,8 @@ const REFUSED = 'must be what JSON can express, or bytes; a list must have a val
 
 /** JSON escapes what a database could not store in a text. */
 export function toJson(argument: string, value: unknown): string {
+  if (typeof (value as { then?: unknown } | null | undefined)?.then === 'function')
+    throw new InvalidArgumentError(argument, 'must not be a promise: an `await` is missing.')
   let text: string | undefined
   try {
     text = JSON.stringify({ value })

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { startProxy } from 'holdfast-lab/faults'
 import { type PooledPostgres, startPooledPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
@@ -9,7 +10,7 @@ import { inTransaction } from '../../test/postgres/guard-world.ts'
 import { until } from '../../test/postgres/stage.ts'
 import { sharedDatabase } from '../clients/postgres/index.ts'
 import { PostgresKeys } from './postgres/keys.ts'
-import { postgresIdempotent, type SqlTransaction } from './postgres.ts'
+import { postgresIdempotent, postgresJobs, type SqlTransaction } from './postgres.ts'
 
 describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on PostgreSQL', () => {
   let server: PooledPostgres
@@ -40,13 +41,44 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     assert.equal((await keys.claim(request)).kind, 'claimed')
     assert.equal((await keys.claim(request)).kind, 'claimed', 'idempotent in the attempt')
     assert.ok((await left()) <= 60_000)
-    assert.equal(await keys.extend(request, 600_000), true)
+    assert.equal(await keys.extend(request, 600_000, 60_000), true)
     assert.ok((await left()) > 60_000)
-    assert.equal(await keys.extend({ ...request, attempt: 'b' }, 600_000), false)
+    assert.equal(await keys.extend({ ...request, attempt: 'b' }, 600_000, 60_000), false)
     await operator.query("UPDATE holdfast.idempotency SET lease_until = now() - interval '1 ms'")
-    assert.equal(await keys.extend(request, 600_000), false)
+    assert.equal(await keys.extend(request, 600_000, 60_000), false)
     assert.deepEqual(await keys.settle(request, { kind: 'done', body: '{}', keepMs: 1 }), true)
   })
+
+  test.each(libraries)(
+    'G11 with $name, a connection that is dead at the first use costs the first callers a while, and nobody for ever',
+    async (library) => {
+      await using proxy = await startProxy(server.postgres)
+      const dead = new WeakSet<object>()
+      let isDying = false
+      const address = new URL(server.postgres.url)
+      address.port = String(proxy.port)
+      await using opened = library.open(address.href, { max: 5 })
+      const idempotent = postgresIdempotent({ client: opened.client })
+      const jobs = postgresJobs({ client: opened.client, queue: `dead ${library.name}` })
+      isDying = true
+      proxy.drop('down', (link) => {
+        if (isDying) dead.add(link)
+        return dead.has(link)
+      })
+      const [counted, called] = await Promise.allSettled([
+        jobs.count(),
+        idempotent({ scope: 'dead', key: library.name }, () => 'never', { waitMs: 1_000 }),
+      ])
+      assert.equal(counted.status, 'rejected')
+      assert.equal(called.status, 'rejected')
+      isDying = false
+      assert.equal((await jobs.count()).ready, 0)
+      assert.equal(await idempotent({ scope: 'dead', key: library.name }, () => 'done'), 'done')
+      // What is dead would keep the client from ending.
+      proxy.reset()
+    },
+    60_000,
+  )
 
   describe('its keys', () => {
     keyStoreCases(() => ({

@@ -221,7 +221,7 @@ describe('answers that get lost', () => {
       const late: KeyStore<SqliteDatabase> = {
         issuer: () => store.issuer(),
         claim: (asked) => gate.promise.then(() => store.claim(asked)),
-        extend: (claimed, ttlMs) => store.extend(claimed, ttlMs),
+        extend: (claimed, ttlMs, keepMs) => store.extend(claimed, ttlMs, keepMs),
         settle: (claimed, outcome, tx) => store.settle(claimed, outcome, tx),
         abandon: (claimed, how) => store.abandon(claimed, how).then(givenBack.resolve),
         prune: () => store.prune(),

@@ -66,8 +66,8 @@ export const breaks: readonly PlantedBreak[] = [
     file: 'core/lease.ts',
     find: `    this.judge()
     if (this.#isOver()) return
-    this.#since = laterOf(this.#since, since)`,
-    replaceBy: '    this.#since = laterOf(this.#since, since)',
+    this.#since = fresherOf(this.host.clock, this.#since, since)`,
+    replaceBy: '    this.#since = fresherOf(this.host.clock, this.#since, since)',
     caughtBy: 'src/core/lease-states.test.ts',
   },
   {

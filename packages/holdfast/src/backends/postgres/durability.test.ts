@@ -236,6 +236,22 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       const { rows } = await operator.query("SELECT current_setting('synchronous_standby_names') AS names")
       return rows[0].names === 'nobody'
     })
+    // Another process of the server decides whether commits wait, and it may read the setting later.
+    const prober = await stage.operator()
+    await operator.query('CREATE TABLE probe (n integer)')
+    await until('commits wait for the standby', async () => {
+      let isWritten = false
+      const writing = prober.query('INSERT INTO probe VALUES (1)').then(() => (isWritten = true))
+      for (;;) {
+        if (isWritten) return false
+        const { rows } = await operator.query(
+          "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%probe%'",
+        )
+        if (rows.length === 0) continue
+        await writing
+        return true
+      }
+    })
     for (const [index, session] of sessions.entries()) {
       const request = exclusive(`standby/${index}`)
       const taking = session.tryAcquire(request, call())

@@ -149,7 +149,7 @@ describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has',
         'claiming jobs': (tx) => tx.query(onJobs.claim, [queue, '9', 'b', '60000']),
         'extending one': (tx) => tx.query(onJobs.extend, [job.id, attempt, '60000']),
         'claiming a key': (tx) => tx.query(onKeys.claim, [queue, 'new', null, 'a', '60000', '1']),
-        'extending it': (tx) => tx.query(onKeys.extend, [queue, 'k', 'a', '60000']),
+        'extending it': (tx) => tx.query(onKeys.extend, [queue, 'k', 'a', '60000', '1']),
       }
       for (const [name, step] of Object.entries(steps)) {
         const tx = await pool.connect()

@@ -135,7 +135,7 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
     const { database, schema, create } = parts
     this.queue = parts.queue
     this.#parts = parts
-    this.#part = new Part(database, jobTables, schema, create)
+    this.#part = new Part(database, jobTables, schema, create, parts.clock)
     this.#sql = jobStatements(quoteIdentifier(schema))
   }
 

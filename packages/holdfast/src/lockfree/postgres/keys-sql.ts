@@ -90,7 +90,9 @@ export function keyStatements(s: string) {
       SELECT kind, claim_token::text, answer, left_ms::text FROM ${s}.idempotency_claim($1::text, $2::text, $3::text, $4::text,
         ${ms('$5')}, ${ms('$6')})`,
     extend: `
-      UPDATE ${s}.idempotency SET lease_until = CASE WHEN state = 'working' THEN clock_timestamp() + ${ms('$4')} END
+      UPDATE ${s}.idempotency SET lease_until = CASE WHEN state = 'working' THEN clock_timestamp() + ${ms('$4')} END,
+        expires_at = CASE WHEN state = 'working'
+          THEN greatest(expires_at, clock_timestamp() + ${ms('$4')} + ${ms('$5')}) ELSE expires_at END
       WHERE ${own} AND (state = 'done' OR state = 'working' AND lease_until > clock_timestamp()) RETURNING 1, ${ON_DISK}`,
     settle: `
       UPDATE ${s}.idempotency SET state = $4::text, body = $5::text, lease_until = NULL,

@@ -24,7 +24,7 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
 
   constructor(database: PostgresDatabase, schema: string, create: boolean, clock = systemClock) {
     this.#clock = clock
-    this.#part = new Part(database, keyTables, schema, create)
+    this.#part = new Part(database, keyTables, schema, create, clock)
     this.#sql = keyStatements(quoteIdentifier(schema))
   }
 
@@ -66,8 +66,9 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
     }
   }
 
-  async extend({ scope, key, attempt }: Claimed, ttlMs: number): Promise<boolean> {
-    return (await this.#part.query(this.#sql.extend, [scope, key, attempt, String(ttlMs)])).length === 1
+  async extend({ scope, key, attempt }: Claimed, ttlMs: number, keepMs: number): Promise<boolean> {
+    const parameters = [scope, key, attempt, String(ttlMs), String(keepMs)]
+    return (await this.#part.query(this.#sql.extend, parameters)).length === 1
   }
 
   async settle(

@@ -10,7 +10,10 @@ import {
   type TablePart,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
+import { unlessAborted } from '../../core/calling-off.ts'
+import type { Clock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 
 /** No such table, or no such schema. */
 const MISSING = ['42P01', '3F000']
@@ -20,9 +23,11 @@ export class Part {
   readonly #part: TablePart
   readonly #schema: string
   readonly #create: boolean
+  readonly #clock: Clock
   #origin: Promise<string> | undefined
 
-  constructor(database: PostgresDatabase, part: TablePart, schema: string, create: boolean) {
+  constructor(database: PostgresDatabase, part: TablePart, schema: string, create: boolean, clock: Clock) {
+    this.#clock = clock
     this.#database = database
     this.#part = part
     this.#schema = schema
@@ -62,13 +67,28 @@ export class Part {
     }
   }
 
+  /** Everybody waits for the first who asks, so that one must not wait for ever: the next has another connection. */
   async #ensure(): Promise<string> {
-    const { origin } = await typedStep(() =>
-      this.#database.transaction((tx) =>
-        ensureTables(tx, this.#part, this.#schema, { create: this.#create }),
-      ),
-    )
-    return origin
+    const limitMs = defaults.callTimeoutMs
+    const tooLong = new AbortController()
+    const timer = this.#clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
+    const { signal } = tooLong
+    try {
+      const ensuring = typedStep(() =>
+        this.#database.transaction(
+          (tx) => ensureTables(tx, this.#part, this.#schema, { create: this.#create }),
+          { signal },
+        ),
+      )
+      const { origin } = await unlessAborted(
+        ensuring,
+        signal,
+        () => new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'unknown'),
+      )
+      return origin
+    } finally {
+      timer.cancel()
+    }
   }
 }
 
@@ -79,7 +99,7 @@ export class Part {
 async function insistOnTransaction(runner: SqlRunner): Promise<void> {
   const ask = async () => (await runner.query('SELECT pg_current_xact_id()::text, $1::text', ['']))[0]?.[0]
   const first = await ask()
-  if (first !== (await ask()))
+  if (typeof first !== 'string' || first !== (await ask()))
     throw new InvalidArgumentError(
       'tx',
       'must be inside a transaction: begin one first, on a connection of its own, so that this and your own writes are one step.',

@@ -66,7 +66,7 @@ const statements = {
       body = NULL, lease_from_ms = excluded.lease_from_ms, lease_until_ms = excluded.lease_until_ms,
       expires_ms = excluded.expires_ms, begun_before = excluded.begun_before`,
   extend: `
-    UPDATE holdfast_idempotency SET lease_from_ms = ?1, lease_until_ms = ?2
+    UPDATE holdfast_idempotency SET lease_from_ms = ?1, lease_until_ms = ?2, expires_ms = max(expires_ms, ?6)
     WHERE scope = ?3 AND key = ?4 AND attempt = ?5 AND state = 'working'
       AND lease_from_ms <= ?1 AND lease_until_ms > ?1`,
   isDone: `SELECT 1 FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ? AND state = 'done'`,
@@ -151,11 +151,13 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     })
   }
 
-  extend({ scope, key, attempt }: Claimed, ttlMs: number): Promise<boolean> {
+  extend({ scope, key, attempt }: Claimed, ttlMs: number, keepMs: number): Promise<boolean> {
     return this.#step((database) => {
       const nowMs = this.#monotonicMs()
       const untilMs = nowMs + BigInt(Math.round(ttlMs))
-      if (isOne(prepare(database, statements.extend).run(nowMs, untilMs, scope, key, attempt))) return true
+      const keptUntilMs = this.#wallMs() + BigInt(Math.round(ttlMs)) + BigInt(Math.round(keepMs))
+      const parameters = [nowMs, untilMs, scope, key, attempt, keptUntilMs]
+      if (isOne(prepare(database, statements.extend).run(...parameters))) return true
       return prepare(database, statements.isDone).get(scope, key, attempt) !== undefined
     })
   }
