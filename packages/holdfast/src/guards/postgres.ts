@@ -35,7 +35,8 @@ import {
 } from '../clients/postgres/index.ts'
 import { unlessAborted } from '../core/calling-off.ts'
 import type { Clock } from '../core/clock.ts'
-import { InvalidArgumentError } from '../core/errors.ts'
+import { defaults } from '../core/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError } from '../core/errors.ts'
 import type { Fence } from '../core/fence.ts'
 import { checkName } from '../core/names.ts'
 import { checkKnownOptions, checkOneOf } from '../core/options.ts'
@@ -179,6 +180,7 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
   readonly #sameTransaction: string
   readonly #forgetting: Forgetting
   #hasTables = false
+  #preparing: Promise<void> | undefined
 
   constructor(parts: Parts) {
     const sql = guardStatements(quoteIdentifier(parts.schema))
@@ -201,7 +203,8 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     const proofs = checkProofs(proof, once)
     checkEffect(effect)
     assertHeld(proofs)
-    const { database, lanes, schema, isolation } = this.#parts
+    const { database, lanes, schema, isolation, settings } = this.#parts
+    const { clock } = settings
     lanes.assertOutside()
     signal?.throwIfAborted()
     const keys = proofs.map(({ fence }) => JSON.stringify([schema, this.name, fence.name]))
@@ -212,8 +215,8 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
         const prepared = this.#ready().then(() => this.#forgetIfDue())
         await unlessAborted(prepared, signal, () => signal?.reason)
         return transact(
-          { database, isolation, signal, sameTransaction: this.#sameTransaction },
-          (runner) => this.#store.pass(runner, proofs, once, signal),
+          { database, isolation, signal, sameTransaction: this.#sameTransaction, clock },
+          (runner) => this.#store.pass(runner, proofs, once),
           (runner, native) => lanes.runEffect(runner, () => effect(native)),
         )
       },
@@ -263,10 +266,36 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     )
   }
 
+  /** All who come first wait for one look at the tables: one each, left behind by those who call off, would use up the pool. */
   async #ready(): Promise<void> {
     if (this.#hasTables) return
-    await typedStep(() => this.#parts.database.transaction((runner) => this.#ensureTables(runner)))
-    this.#hasTables = true
+    this.#preparing ??= this.#prepare().finally(() => {
+      this.#preparing = undefined
+    })
+    await this.#preparing
+  }
+
+  /** Everybody waits for it, so it must not wait for ever: the next has another connection. */
+  async #prepare(): Promise<void> {
+    const { database, settings } = this.#parts
+    const limitMs = defaults.callTimeoutMs
+    const tooLong = new AbortController()
+    const timer = settings.clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
+    const { signal } = tooLong
+    // Of what the caller asked for, nothing has been begun.
+    const noAnswer = () =>
+      new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
+    try {
+      const preparing = typedStep(() =>
+        database.transaction((runner) => this.#ensureTables(runner), { signal }),
+      )
+      await unlessAborted(preparing, signal, noAnswer)
+      this.#hasTables = true
+    } catch (error) {
+      throw signal.aborted ? noAnswer() : error
+    } finally {
+      timer.cancel()
+    }
   }
 
   #ensureTables(runner: SqlRunner): Promise<{ readonly found: boolean }> {

@@ -10,7 +10,8 @@
  *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
-import { afterThisTurn } from '../../core/clock.ts'
+import { afterThisTurn, systemClock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
@@ -57,7 +58,10 @@ export class PgDatabase implements PostgresDatabase {
 
   transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
     const { isolation, ...rest } = options
+    const { signal } = rest
     return this.#borrow(rest, async (connection) => {
+      const query: SqlRunner['query'] = (text, parameters, each) =>
+        connection.query(text, parameters, { ...rest, ...each })
       await connection.query(
         isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`,
         [],
@@ -65,12 +69,13 @@ export class PgDatabase implements PostgresDatabase {
       )
       let result: T
       try {
-        result = await work(connection, connection.native)
+        result = await work(signal === undefined ? connection : { query }, connection.native)
+        // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
+        if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
       } catch (error) {
         // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
         // does with one that is broken or still at work for somebody who has gone: there ROLLBACK would wait in line.
-        if (!connection.isBroken)
-          await connection.query('ROLLBACK').catch((failure: Error) => connection.giveUp(failure))
+        if (!connection.isBroken) await rollBack(connection)
         throw error
       }
       await connection.query('COMMIT', [], rest)
@@ -159,6 +164,21 @@ export class PgDatabase implements PostgresDatabase {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
     }
     return { connection: client, end }
+  }
+}
+
+/** A connection that does not answer within the limit is given up as well: it would be missing from the pool for ever. */
+async function rollBack(connection: Borrowed): Promise<void> {
+  const tooLong = new AbortController()
+  const timer = systemClock.setTimer(defaults.callTimeoutMs, () => tooLong.abort(), {
+    keepsProcessAlive: true,
+  })
+  try {
+    await connection.query('ROLLBACK', [], { signal: tooLong.signal })
+  } catch (failure) {
+    connection.giveUp(failure as Error)
+  } finally {
+    timer.cancel()
   }
 }
 

@@ -44,13 +44,8 @@ export class PostgresStore {
   }
 
   /** Throws if one of the proofs must not pass; nothing is remembered then. */
-  async pass(
-    runner: SqlRunner,
-    proofs: readonly CheckedProof[],
-    once: boolean,
-    signal?: AbortSignal,
-  ): Promise<Passed> {
-    const known = await this.#lock(runner, proofs, signal)
+  async pass(runner: SqlRunner, proofs: readonly CheckedProof[], once: boolean): Promise<Passed> {
+    const known = await this.#lock(runner, proofs)
     try {
       const decision = await this.#decide(runner, known, proofs, once)
       await this.#remember(runner, known.transaction, decision, proofs)
@@ -92,13 +87,9 @@ export class PostgresStore {
     return this.#settings.name
   }
 
-  async #lock(runner: SqlRunner, proofs: readonly CheckedProof[], signal?: AbortSignal): Promise<Known> {
+  async #lock(runner: SqlRunner, proofs: readonly CheckedProof[]): Promise<Known> {
     const touchedMs = String(Math.round(this.#settings.clock.wallMs()))
-    const rows = await runner.query(
-      this.#sql.lock,
-      [this.#guard, namesOf(proofs), touchedMs],
-      signal === undefined ? {} : { signal },
-    )
+    const rows = await runner.query(this.#sql.lock, [this.#guard, namesOf(proofs), touchedMs])
     const known = new Known(String(rows[0]?.[7]))
     for (const row of rows) {
       known.pinned ??= row[6] as string | null

@@ -7,8 +7,9 @@
  * What may go wrong between its steps:
  *   called off before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken
  *     back, so the connection is given up, or rolls back as soon as it has its answer; the effect does not begin. Until
- *     then the transaction is not over (`isOver`): others for the name must not take one connection after the other.
- *   called off later: the effect is awaited, and then rolled back.
+ *     then the transaction is not over (`isOver`): others for the name must not take one connection after the other. But
+ *     a connection that is dead may never answer, and looks the same; so they wait for a limited time only.
+ *   called off later: the effect is awaited, and then rolled back. The answer to that is awaited for a limited time.
  *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
  *     So the transaction is asked who it is before it is committed.
  *   the connection ends after COMMIT was sent, or the run is called off before it is answered: unknown, and said so.
@@ -22,6 +23,9 @@ import {
   type TransactionOptions,
   typedStep,
 } from '../../clients/postgres/index.ts'
+import { onAborted } from '../../core/calling-off.ts'
+import type { Clock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
 import type { Passed } from './store.ts'
 
@@ -30,14 +34,15 @@ export interface TransactionTerms {
   readonly isolation: TransactionOptions['isolation'] | undefined
   readonly signal: AbortSignal | undefined
   readonly sameTransaction: string
+  readonly clock: Clock
 }
 
 export interface Transaction<T> {
   /** What the caller is told. */
   readonly told: Promise<T>
   /**
-   * When its connection is free again. Never rejects. A commit that is called off before it is answered is left to itself:
-   * nobody can tell how long its answer takes.
+   * When its connection is free again, or was not for `callTimeoutMs` after the caller was told. Never rejects. A commit
+   * that is called off before it is answered is left to itself: nobody can tell how long its answer takes.
    */
   readonly isOver: Promise<void>
 }
@@ -47,59 +52,94 @@ export function transact<T>(
   pass: (runner: SqlRunner) => Promise<Passed>,
   effect: (runner: SqlRunner, native: NativeTransaction) => Promise<T>,
 ): Transaction<T> {
-  const { database, isolation, signal } = terms
+  const { database, isolation, signal, clock } = terms
   let failedEffect: { readonly error: unknown } | undefined
-  let begun = false
-  let committing = false
+  let phase: 'opening' | 'effect' | 'ending' | 'committing' = 'opening'
+  /** Rejects when the caller need not wait for the transaction any more. */
+  const left = Promise.withResolvers<never>()
+  left.promise.catch(() => {})
+  /** For the statements before the effect. Those after it must not be cut off by it. */
+  const opening = signal === undefined ? undefined : new AbortController()
+  const callOff = () => {
+    if (phase === 'opening') {
+      opening?.abort(signal?.reason)
+      left.reject(signal?.reason)
+    } else if (phase === 'ending') {
+      void settledWithin(clock, done).then(() => left.reject(signal?.reason))
+    } else if (phase === 'committing') {
+      const cause = signal?.reason
+      const what = 'called off before the commit was answered'
+      left.reject(new BackendUnavailableError('postgres', what, 'unknown', { cause }))
+    }
+  }
   const work = async (runner: SqlRunner, native: NativeTransaction): Promise<T> => {
     const { transaction } = await typedStep(() => pass(runner))
     signal?.throwIfAborted()
-    begun = true
+    phase = 'effect'
     let result: T
     try {
       result = await effect(runner, native)
     } catch (error) {
       failedEffect = { error }
       throw error
+    } finally {
+      phase = 'ending'
+      if (signal?.aborted) callOff()
     }
     signal?.throwIfAborted()
-    await assertSameTransaction(runner, terms.sameTransaction, transaction)
+    await assertSameTransaction(runner, terms, transaction)
     signal?.throwIfAborted()
-    committing = true
+    phase = 'committing'
     return result
   }
-  const whenCalledOff = (): unknown => {
-    if (!begun) return signal?.reason
-    if (!committing) return undefined
-    const cause = signal?.reason
-    return new BackendUnavailableError('postgres', 'called off before the commit was answered', 'unknown', {
-      cause,
-    })
-  }
-  const done = database.transaction(work, isolation === undefined ? {} : { isolation })
+  const done = database.transaction(work, {
+    ...(isolation !== undefined && { isolation }),
+    ...(opening !== undefined && { signal: opening.signal }),
+  })
+  const stopListening = signal === undefined ? () => {} : onAborted(signal, callOff)
   const tell = async (): Promise<T> => {
     try {
-      return await unlessCalledOff(done, signal, whenCalledOff)
+      return await (signal === undefined ? done : Promise.race([done, left.promise]))
     } catch (error) {
-      if (signal?.aborted && !begun) throw signal.reason
+      if (signal?.aborted && phase === 'opening') throw signal.reason
       // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
       if (failedEffect !== undefined) throw conflictOf(failedEffect.error) ?? failedEffect.error
       throw conflictOf(error) ?? constraintIn(error) ?? error
+    } finally {
+      stopListening()
     }
   }
   const told = tell()
   const end = async (): Promise<void> => {
     await Promise.allSettled([told])
-    if (!committing) await Promise.allSettled([done])
+    if (phase !== 'committing') await settledWithin(clock, done)
   }
   return { told, isOver: end() }
 }
 
-async function assertSameTransaction(runner: SqlRunner, sql: string, transaction: string): Promise<void> {
+/** Resolves when `work` has settled, or has not for as long as one waits for an answer. */
+function settledWithin(clock: Clock, work: Promise<unknown>): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = clock.setTimer(defaults.callTimeoutMs, resolve, { keepsProcessAlive: true })
+    const settled = () => {
+      timer.cancel()
+      resolve()
+    }
+    work.then(settled, settled)
+  })
+}
+
+async function assertSameTransaction(
+  runner: SqlRunner,
+  { sameTransaction, signal }: TransactionTerms,
+  transaction: string,
+): Promise<void> {
   try {
-    const [row] = await runner.query(sql, [transaction])
+    const [row] = await runner.query(sameTransaction, [transaction], signal === undefined ? {} : { signal })
     if (row?.[0] === 'true') return
   } catch (error) {
+    // Nothing has been committed.
+    signal?.throwIfAborted()
     if (serverStateOf(error) !== IN_FAILED_TRANSACTION) throw error
     throw new InvalidArgumentError(
       'effect',
@@ -121,21 +161,4 @@ function constraintIn(error: unknown): unknown {
   return isHoldfastError(error, 'BACKEND_UNAVAILABLE') && serverStateOf(error)?.startsWith('23')
     ? error.cause
     : undefined
-}
-
-/** Settles with `work`, or rejects as soon as the signal aborts, if there is an error for that; `work` is left to itself then. */
-function unlessCalledOff<T>(
-  work: Promise<T>,
-  signal: AbortSignal | undefined,
-  errorFor: () => unknown,
-): Promise<T> {
-  if (signal === undefined) return work
-  return new Promise<T>((resolve, reject) => {
-    const onAbort = () => {
-      const error = errorFor()
-      if (error !== undefined) reject(error)
-    }
-    signal.addEventListener('abort', onAbort, { once: true })
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
-  })
 }
