@@ -88,7 +88,8 @@ export const claimsScript = redisScript(`${holding}${marking}
 local words = {}
 
 function words.release(session, lock, owner, keep_ms)
-  redis.pcall('HDEL', session, '-')
+  -- To delete is never refused.
+  if keep_ms ~= '0' then redis.pcall('HDEL', session, '-') end
   -- Who closed the session has given everything up; what is left of it is cleared away all the same.
   local is_alive = redis.call('EXISTS', session) == 1
   return drop(lock, owner, keep_ms) and is_alive and 'released' or 'not-held'

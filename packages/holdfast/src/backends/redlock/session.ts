@@ -43,6 +43,8 @@ interface Held {
   confirmedAt: Instant
   /** It is being given up: whoever votes for it from now on is told so once more. */
   isOver: boolean
+  /** Every node hears of its end behind whatever it was asked before. */
+  isInOrder: boolean
 }
 
 /** How many claims a call of `closeScript` gives up. */
@@ -114,7 +116,13 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     }
     const { result, nodes, strangers, poll } = await tryAcquire(this.#ensemble, claim, call)
     if (result.kind === 'granted') {
-      const held = { claim, nodes: new Set(nodes), confirmedAt: result.grant.since, isOver: false }
+      const held = {
+        claim,
+        nodes: new Set(nodes),
+        confirmedAt: result.grant.since,
+        isOver: false,
+        isInOrder: false,
+      }
       this.#held.set(attempt, held)
       if (!poll.isAllIn) poll.allIn.then(() => this.#meetLateVotes(held, poll))
     }
@@ -150,13 +158,16 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     this.#ensemble.begin(call)
     const { quorum, nodes } = this.#ensemble
     const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
-    const holding = this.#giveUp(claim)?.nodes
+    const held = this.#giveUp(claim)
+    if (held !== undefined) held.isInOrder = true
     // A node that owes an answer, or is not connected, is told as well if it may have the lock: then it lets go of it
     // when it is back, and does not keep it from others until the TTL is over. If it cannot have it, nothing is sent: its
     // client would keep one command for each lock that the others grant while it is away.
     const poll = this.#ensemble.poll(async (node) => {
-      if (node.isAnswering || holding === undefined) return (await node.ask(item)).reply
-      return holding.has(node) ? node.tell(item) : 'not-held'
+      if (node.isAnswering || held === undefined) return (await node.ask(item)).reply
+      if (!held.nodes.has(node)) return 'not-held'
+      held.isInOrder = false
+      return node.tell(item)
     })
     const released = () => poll.count((reply) => reply === 'released')
     const notHeld = () => poll.count((reply) => reply === 'not-held')
@@ -206,7 +217,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
 
   /** A node that has just been asked may have been told of the end before: what it has now would stay until its TTL. */
   #meetLateVotes(held: Held, poll: Poll<Vote>): void {
-    if (!this.#isOver(held)) return
+    if (!this.#isOver(held) || held.isInOrder) return
     this.#ensemble.inBackground(async () => {
       await takeBack(this.#ensemble, held.claim, poll)
     })
