@@ -31,6 +31,12 @@ export const line = `
     w.has_left = true
   end
 
+  function lib.stay_in_line(n, w)
+    lib.store(n, w, 'w:' .. w.who, w.place)
+    n.seen[w.place] = w
+    w.has_left = nil
+  end
+
   -- The first in line who is alive; the dead before it leave. Each place is passed once, so this costs O(1) a waiter.
   function lib.head(n)
     while n.first < n.tail do
@@ -52,12 +58,14 @@ export const line = `
     while n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs) do
       local w = lib.head(n)
       if not w or n.held + w.weight > n.capacity then return end
+      -- First, because it is never refused, and then a server whose memory is full refuses nothing else.
+      lib.leave_line(n, w)
       local token, unusable = draw_token(n.lock)
       if not token then
+        lib.stay_in_line(n, w)
         n.unusable = unusable
         return
       end
-      lib.leave_line(n, w)
       n.first = n.first + 1
       n.moved = true
       lib.grant(n, token, w.who, w.body, w.weight, w.mode, w.dead_from - nowMs)

@@ -60,7 +60,7 @@ export const steps = `
   end
 
   function lib.release(lock, who, keep_ms)
-    lib.write_also_when_full(lock)
+    if keep_ms > 0 then lib.write_also_when_full(lock) end
     local n = lib.open(lock)
     local released = lib.let_go(n, who, keep_ms)
     lib.settle(n)
