@@ -42,6 +42,10 @@ async function replay({ seed, mode, keep, trace }: Of<'replay'>): Promise<void> 
 async function runMany({ seeds, from, workers, mode }: Of<'batch'>): Promise<void> {
   const startedMs = Date.now()
   let saidAtMs = startedMs
+  const modeOption = mode === undefined ? '' : ` --mode ${mode}`
+  console.log(
+    `Seeds ${from} to ${from + seeds - 1}: npm run sim -- --from ${from} --seeds ${seeds}${modeOption}`,
+  )
   const result = await runBatch({
     from,
     seeds,

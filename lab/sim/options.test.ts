@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { tmpdir } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { describe, test } from 'vitest'
 import { runBatch } from './batch.ts'
 import { readSimOptions } from './options.ts'
+import { seedsOfCommit, seedsOfCommitId, withoutCommit } from './seeds.ts'
 
 const read = (line: string) => readSimOptions(line.split(' ').filter((word) => word !== ''))
 
@@ -18,6 +20,14 @@ describe('what the simulation can be asked for', () => {
       workers: 1,
       mode: 'guard',
     })
+  })
+
+  test('fresh seeds: others each time, far from the fixed ones', () => {
+    const [one, other] = [read('--fresh --seeds 5'), read('--fresh')]
+    assert.ok(one.kind === 'batch' && other.kind === 'batch')
+    assert.equal(one.seeds, 5)
+    assert.notEqual(one.from, other.from)
+    for (const { from } of [one, other]) assert.ok(from >= 2 ** 32 && Number.isSafeInteger(from + 1e9))
   })
 
   test('one seed', () => {
@@ -47,6 +57,8 @@ describe('what the simulation can be asked for', () => {
     ['--seed 1 --seeds 5', /--seed replays one seed, so --seeds means nothing with it/],
     ['--seed 1 --from 5', /--from means nothing with it/],
     ['--seed 1 --workers 2', /--workers means nothing with it/],
+    ['--seed 1 --fresh', /--fresh means nothing with it/],
+    ['--fresh --from 5', /--fresh chooses the first seed, so --from means nothing with it/],
     ['--keep 1', /--keep and --trace need --seed/],
     ['--trace', /--keep and --trace need --seed/],
     ['--mode slow', /no mode slow, there are safety, guard, liveness/],
@@ -67,7 +79,30 @@ describe('what the simulation can be asked for', () => {
   })
 })
 
+describe('seeds of a commit', () => {
+  test('follow from its id, and differ between commits', () => {
+    const id = '2481cee7b5a55d18847519eb41bd2032d22e0b29'
+    assert.deepEqual(seedsOfCommitId(id), { from: 2 ** 32 + 0x2481cee7b5a, origin: 'commit 2481cee7b5a5' })
+    assert.notEqual(seedsOfCommitId(id).from, seedsOfCommitId(`3${id.slice(1)}`).from)
+  })
+
+  test('are a stated constant where there is no commit', () => {
+    assert.equal(seedsOfCommit(tmpdir()), withoutCommit)
+    assert.equal(seedsOfCommitId('HEAD'), withoutCommit)
+    assert.equal(withoutCommit.from, 500_000_001)
+  })
+})
+
 describe('a batch', () => {
+  test('says which seeds it runs, as a command that runs them again', () => {
+    const script = fileURLToPath(new URL('../../scripts/sim.ts', import.meta.url))
+    const args = ['--disable-warning=ExperimentalWarning', script, '--fresh', '--seeds', '2']
+    const { stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' })
+    const from = Number(/^Seeds (\d+) to \d+: npm run sim -- --from \1 --seeds 2$/m.exec(stdout)?.[1])
+    assert.ok(from >= 2 ** 32, stdout)
+    assert.match(stdout, /^2 runs of 120 simulated seconds/m)
+  })
+
   test('fails if a worker ends before it has run its share, however contentedly', async () => {
     const nodeArgs = ['--import', 'data:text/javascript,process.exit(0)']
     await assert.rejects(

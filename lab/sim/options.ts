@@ -1,5 +1,6 @@
 /** What `npm run sim` is asked for, checked: a batch that quietly ran other seeds than those asked for shows nothing. */
 import { parseArgs } from 'node:util'
+import { freshSeed } from './seeds.ts'
 import type { Mode } from './settings.ts'
 
 export const usage = `npm run sim [-- options]
@@ -8,6 +9,7 @@ Runs the core over a simulated engine, each seed for 120 simulated seconds, and 
 
   --seeds N      how many seeds (default 2000)
   --from S       the first of them (default 1)
+  --fresh        seeds that were never tried, instead of --from; the first line says which, to run them again
   --workers N    processes to spread them over (default 2)
   --mode M       safety, guard or liveness only; by default each seed chooses
   --seed S       replays one seed
@@ -41,6 +43,7 @@ export function readSimOptions(args: readonly string[]): SimOptions {
     options: {
       seeds: { type: 'string' },
       from: { type: 'string' },
+      fresh: { type: 'boolean' },
       workers: { type: 'string' },
       mode: { type: 'string' },
       seed: { type: 'string' },
@@ -52,7 +55,7 @@ export function readSimOptions(args: readonly string[]): SimOptions {
   if (values.help) return { kind: 'help' }
   const mode = readMode(values.mode)
   if (values.seed !== undefined) {
-    for (const name of ['seeds', 'from', 'workers'] as const)
+    for (const name of ['seeds', 'from', 'fresh', 'workers'] as const)
       if (values[name] !== undefined)
         throw new Error(
           `--seed replays one seed, so --${name} means nothing with it; leave out one of the two`,
@@ -63,7 +66,11 @@ export function readSimOptions(args: readonly string[]): SimOptions {
   if (values.keep !== undefined || values.trace !== undefined)
     throw new Error('--keep and --trace need --seed, which says what to replay')
   const seeds = readNumber('seeds', values.seeds ?? '2000', 1)
-  const from = readNumber('from', values.from ?? '1', 1)
+  if (values.fresh && values.from !== undefined)
+    throw new Error(
+      '--fresh chooses the first seed, so --from means nothing with it; leave out one of the two',
+    )
+  const from = values.fresh ? freshSeed() : readNumber('from', values.from ?? '1', 1)
   if (!Number.isSafeInteger(from + seeds)) throw new Error('seeds must stay below 2^53')
   return { kind: 'batch', seeds, from, workers: readNumber('workers', values.workers ?? '2', 1), mode }
 }

@@ -7,10 +7,13 @@ import { describeTotals, notCovered } from './coverage.ts'
 import { planFor } from './faults.ts'
 import { explain } from './report.ts'
 import { runSeed } from './run.ts'
+import { seedsOfCommit } from './seeds.ts'
 import { settingsFor } from './settings.ts'
 import { planText, readPlanText } from './shrink.ts'
 
 const SEEDS = 2_000
+/** As many again as a quarter of them, others with every commit. */
+const SEEDS_OF_COMMIT = 500
 
 /** Every rule that a run can break, with what it says when it is kept. */
 const rules: readonly (readonly [rules: readonly string[], title: string])[] = [
@@ -76,6 +79,37 @@ describe(`${SEEDS} seeds`, () => {
   test('every kind of fault has struck, every path was taken, and the unguarded control lost updates', () => {
     expect(notCovered(batch)).toEqual([])
   })
+})
+
+test(`${SEEDS_OF_COMMIT} seeds that follow from the commit break no rule`, { timeout: 600_000 }, async () => {
+  const { from, origin } = seedsOfCommit()
+  const command = `npm run sim -- --from ${from} --seeds ${SEEDS_OF_COMMIT}`
+  console.log(`Seeds of ${origin}: ${command}`)
+  const { failed } = await runBatch({ from, seeds: SEEDS_OF_COMMIT, historyEvery: 8 })
+  const seeds = failed.map(({ seed, violation }) => `${seed} breaks ${violation?.rule}`)
+  const [first] = failed
+  expect(first === undefined ? '' : `${command}\n${seeds.join('\n')}\n\n${await explain(first, 40)}`).toBe('')
+})
+
+/** What is in use when nothing can be collected any more. */
+async function heapBytes(): Promise<number> {
+  for (let round = 0; round < 5; round++) {
+    globalThis.gc?.()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  return process.memoryUsage().heapUsed
+}
+
+test('many seeds need no more memory than a few', { timeout: 120_000 }, async () => {
+  const growth: number[] = []
+  let seed = 1
+  for (const seeds of [20, 40]) {
+    const beforeBytes = await heapBytes()
+    for (const until = seed + seeds; seed < until; seed++) await runSeed(seed)
+    growth.push(((await heapBytes()) - beforeBytes) / seeds)
+  }
+  // The first ones also load and compile code. A world that is kept has several hundred kilobytes.
+  expect(growth[1]).toBeLessThan(100_000)
 })
 
 describe('a seed', () => {

@@ -10,15 +10,21 @@
 import { emit, hasListeners } from './events.ts'
 import type { LeaseRecord } from './lease.ts'
 
-const dropped = new FinalizationRegistry<LeaseRecord>((record) => {
-  if (!record.isLive) return
+/**
+ * The registry refers to records weakly. A record reaches the listeners of its own signal, and `onJeopardy`, and those
+ * often reach the handle: a registry that kept the record would keep both for ever, with the session and the locker.
+ * The session keeps the record for as long as the lease is live.
+ */
+const dropped = new FinalizationRegistry<WeakRef<LeaseRecord>>((reference) => {
+  const record = reference.deref()
+  if (record === undefined || !record.isLive) return
   if (hasListeners('dropped')) emit('dropped', record.about)
   record.lose('dropped')
 })
 
 export function watchForDrop(record: LeaseRecord): void {
   if (record.handle === undefined) return
-  dropped.register(record.handle, record, record)
+  dropped.register(record.handle, new WeakRef(record), record)
   record.handle = undefined
 }
 

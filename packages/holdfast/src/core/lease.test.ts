@@ -3,6 +3,7 @@ import { createRig, eventsDuring, peek } from '../../test/rig.ts'
 import type { FaultPlan } from '../testing/faults.ts'
 import { faultyBackend } from '../testing/faulty-backend.ts'
 import { LeaseLostError } from './errors.ts'
+import type { Lease } from './types.ts'
 
 const ttlMs = 9_000
 const driftMs = ttlMs * 0.01 + 2
@@ -276,5 +277,27 @@ describe('dropped leases', () => {
     await clock.advance(ttlMs)
     expect(signal.aborted).toBe(true)
     expect(await locker().tryAcquire('never-renewed')).not.toBeNull()
+  })
+
+  test('one that is over can be collected, also if a listener of its own signal refers to it', async () => {
+    const { clock, locker } = createRig()
+    const noted: number[] = []
+    const takeAndLose = async () => {
+      const client = locker({ dropsLeases: true })
+      const lease: Lease<'fenced'> = await client.acquire('over', {
+        ttlMs,
+        onJeopardy: () => noted.push(lease.remainingMs),
+      })
+      lease.signal.addEventListener('abort', () => noted.push(lease.remainingMs))
+      // It is watched from its first renewal on.
+      await clock.advance(ttlMs / 2)
+      await client.close()
+      expect(lease.state).toBe('lost')
+      return new WeakRef(lease)
+    }
+    const reference = await takeAndLose()
+    // Asking a reference keeps what it refers to until the end of the turn, so it is asked once, at the end.
+    await collect(() => false, 10)
+    expect(reference.deref()).toBeUndefined()
   })
 })
