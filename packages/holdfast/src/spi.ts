@@ -57,6 +57,11 @@ export interface Call {
   readonly signal: AbortSignal
   /** `enqueue` calls it once it knows that it has to wait for its turn. */
   readonly onQueued?: () => void
+  /**
+   * `close` calls it after each part that the engine has confirmed: so many claims are still to be given up. Core limits
+   * the time between two parts, not the whole, and reports what is left if no more parts come.
+   */
+  readonly onProgress?: (left: number) => void
 }
 
 export interface SessionRequest {

@@ -15,6 +15,7 @@ export interface CallLimits {
   /** A caller waits for the answer, so the process must not end before it is there. */
   readonly keepsProcessAlive?: boolean
   readonly onQueued?: () => void
+  readonly onProgress?: (left: number) => void
 }
 
 export interface Engine {
@@ -65,13 +66,8 @@ export class EngineCall<T> extends Cancellation implements Call {
   }
 
   start(run: (call: EngineCall<T>) => Promise<T>): void {
-    const { timeoutMs, stop, keepsProcessAlive = false } = this.#limits
-    if (timeoutMs !== Number.POSITIVE_INFINITY)
-      this.#timer = this.#engine.clock.setTimer(
-        timeoutMs,
-        () => this.giveUp(noAnswer(this.#engine, this.#limits)),
-        { keepsProcessAlive },
-      )
+    const { stop } = this.#limits
+    this.#armTimer()
     this.#untie = stop?.onCancel(() => this.giveUp(stop.reason))
     if (this.#settled) {
       this.#timer?.cancel()
@@ -88,6 +84,14 @@ export class EngineCall<T> extends Cancellation implements Call {
     }
   }
 
+  /** Part of the work is done: the limit counts anew. */
+  onProgress(left: number): void {
+    if (this.#settled) return
+    this.#timer?.cancel()
+    this.#armTimer()
+    this.#limits.onProgress?.(left)
+  }
+
   answer(answer: T): void {
     if (this.#settle()) this.#resolve(answer)
   }
@@ -97,6 +101,13 @@ export class EngineCall<T> extends Cancellation implements Call {
     // The caller first: whatever the backend does when it is told must not keep them waiting.
     this.#reject(reason)
     this.cancel(reason)
+  }
+
+  #armTimer(): void {
+    const { timeoutMs, keepsProcessAlive = false } = this.#limits
+    if (timeoutMs === Number.POSITIVE_INFINITY) return
+    const onTimeout = () => this.giveUp(noAnswer(this.#engine, this.#limits))
+    this.#timer = this.#engine.clock.setTimer(timeoutMs, onTimeout, { keepsProcessAlive })
   }
 
   #fail(error: unknown): void {

@@ -223,6 +223,22 @@ describe('events of ending', () => {
     assert.equal(one('released').outcome, 'unknown')
   })
 
+  test('close-failed says what is left, and for how long', async () => {
+    const { ours, failing, one } = setStage()
+    await ours.acquire('n')
+    failing.add('close')
+    await ours.close()
+    const { error, ...rest } = one('close-failed')
+    const { expirySlackMs } = ours.info
+    assert.deepEqual(rest, {
+      backend: 'memory',
+      namespace: 'default',
+      left: 1,
+      expireWithinMs: 15_000 + expirySlackMs,
+    })
+    assert.match(String(error), /close failed/)
+  })
+
   test('force-released says who did it and why, and the holder learns it', async () => {
     const { ours, clock, one, about } = setStage()
     const lease = await ours.acquire('n')

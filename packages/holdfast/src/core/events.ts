@@ -46,6 +46,15 @@ export interface HoldfastEvents {
   lost: AboutLease & { readonly reason: LossReason; readonly heldForMs: number }
   released: AboutLease & { readonly heldForMs: number; readonly outcome: 'released' | 'not-held' | 'unknown' }
   'release-failed': AboutLease & { readonly error: unknown }
+  /** Closing a session gave up only a part: the engine keeps the claims that are left until their TTL is over. */
+  'close-failed': {
+    readonly backend: string
+    readonly namespace: string
+    /** Leases and places in the queue; at most, where an answer is missing. */
+    readonly left: number
+    readonly expireWithinMs: number
+    readonly error: unknown
+  }
   'held-long': AboutLease & { readonly heldForMs: number }
   /** A lease was garbage collected without having been released; it is released now. */
   dropped: AboutLease
@@ -84,6 +93,7 @@ const kinds: Readonly<Record<EventKind, 'caller' | 'neutral'>> = {
   lost: 'neutral',
   released: 'caller',
   'release-failed': 'caller',
+  'close-failed': 'neutral',
   'held-long': 'neutral',
   dropped: 'neutral',
   paused: 'neutral',

@@ -262,14 +262,20 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const isDelayed = [...this.#leases.values()].some((lease) => lease.terms.lockDelayMs > 0)
     const isOurWord = reason !== 'session-gone' && !isDelayed && !this.#unresolved.keepsClosed
     this.#finish(reason)
-    if (isOurWord) this.#context.background.run(() => this.#closeAtEngine())
+    if (isOurWord) this.#context.background.run(() => this.#closeAtEngine(0))
   }
 
   async close(): Promise<void> {
     if (this.#ended.cancelled) return
+    const claims = this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size
     this.#finish('closed')
-    await Promise.all([...this.#lingering.values()].map((lease) => this.#keepClosed(lease)))
-    await this.#closeAtEngine({ keepsProcessAlive: true })
+    const endedAtMs = this.clock.monotonicMs()
+    await this.#keepClosed()
+    const { left, error } = await this.#closeAtEngine(claims, { keepsProcessAlive: true })
+    const expireWithinMs = this.#mostMsAtEngine - (this.clock.monotonicMs() - endedAtMs)
+    if (left === 0 || expireWithinMs <= 0 || !hasListeners('close-failed')) return
+    const { backend, namespace } = this.about
+    emit('close-failed', { backend, namespace, left, expireWithinMs, error })
   }
 
   #finish(reason: LossReason): void {
@@ -290,26 +296,70 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     for (const place of places) place.onLost(reason)
   }
 
-  async #keepClosed(lease: LeaseRecord): Promise<void> {
+  /** A part at a time: each lease has its own limit, which the wait for thousands of others must not use up. */
+  async #keepClosed(): Promise<void> {
+    const kept = [...this.#lingering.values()].filter((lease) => lease.holdAtLeastLeftMs > 0)
+    while (kept.length > 0) {
+      const outcomes = await Promise.all(
+        kept.splice(0, RELEASED_AT_ONCE).map((lease) => this.#keepOne(lease)),
+      )
+      if (outcomes.includes('failed')) return
+    }
+  }
+
+  async #keepOne(lease: LeaseRecord): Promise<'kept' | 'failed'> {
     const keepForMs = lease.holdAtLeastLeftMs
-    if (keepForMs === 0) return
     const limits = {
       what: `release of "${lease.claim.name}"`,
       timeoutMs: this.#keepAlives.callLimitMs,
       keepsProcessAlive: true,
     }
     const release = (call: Call) => this.engineSession.release(lease.claim, { keepForMs }, call)
-    // What fails here is the rest of the hold-at-least: the name becomes free with the session, as if the holder had died.
-    await callEngine(this.#context, limits, release).catch(() => {})
+    try {
+      await callEngine(this.#context, limits, release)
+      return 'kept'
+    } catch (error) {
+      // What fails here is the rest of the hold-at-least: the name becomes free with the session, as if the holder had died.
+      if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
+      return 'failed'
+    }
   }
 
-  /** Once, as a courtesy to whoever waits: without an answer the session ends by its TTL. */
-  async #closeAtEngine({ keepsProcessAlive = false } = {}): Promise<void> {
+  /** For so long at most the engine keeps what a session has that is not renewed any more. */
+  get #mostMsAtEngine(): number {
+    return this.#ttlMs + this.#context.info.expirySlackMs
+  }
+
+  /**
+   * Once, for the sake of waiters: without an answer the session ends by its TTL. It may take as long as the engine makes
+   * progress, until that TTL has done the rest. Answers what is left of `claims`, and why.
+   */
+  async #closeAtEngine(
+    claims: number,
+    { keepsProcessAlive = false } = {},
+  ): Promise<{ readonly left: number; readonly error?: unknown }> {
+    let left = claims
+    const expired = new Cancellation()
+    const timer = this.clock.setTimer(this.#mostMsAtEngine, () => expired.cancel(undefined))
     const limits = {
       what: 'close of the session',
       timeoutMs: this.#keepAlives.callLimitMs,
       keepsProcessAlive,
+      stop: expired,
+      onProgress: (stillLeft: number) => {
+        left = stillLeft
+      },
     }
-    await callEngine(this.#context, limits, (call) => this.engineSession.close(call)).catch(() => {})
+    try {
+      await callEngine(this.#context, limits, (call) => this.engineSession.close(call))
+      return { left: 0 }
+    } catch (error) {
+      return { left, error }
+    } finally {
+      timer.cancel()
+    }
   }
 }
+
+/** As many as the lane of an engine sends in a call or two. */
+const RELEASED_AT_ONCE = 500

@@ -208,8 +208,11 @@ class Transmission<T> {
     const queued = () => {
       if (this.#entry.outcome === 'pending' && this.#wire.state === 'up') onQueued()
     }
+    const progressed = (left: number) => {
+      if (this.#entry.outcome === 'pending' && this.#wire.state === 'up') this.#call.onProgress?.(left)
+    }
     try {
-      return await this.#make({ signal: controller.signal, onQueued: queued })
+      return await this.#make({ signal: controller.signal, onQueued: queued, onProgress: progressed })
     } finally {
       this.#listening.delete(controller)
     }

@@ -146,7 +146,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
     return answer.kind === 'released' ? 'released' : 'not-held'
   }
 
-  /** The first call ends the session; the others, if it has many claims, only tidy up. */
+  /** The first query ends the session with all that it has; the others, if it has many claims, only tidy up. */
   async close(call: Call): Promise<void> {
     const { sql, namespace, channel, room } = this.#connection
     for (let isMore = true; isMore; ) {
@@ -157,6 +157,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
         else room.granted(Number(session), attempt, BigInt(token), data)
       }
       room.sessionEnded(this.#no)
+      call.onProgress?.(0)
     }
   }
 

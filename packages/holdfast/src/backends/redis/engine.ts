@@ -80,9 +80,14 @@ export class Engine {
 
   /**
    * Many requests of one caller, in as few calls as may be; the answers come in the same order. A call that fails, say in
-   * a part of a Cluster that is silent, is the answer to what was in it, and to nothing else.
+   * a part of a Cluster that is silent, is the answer to what was in it, and to nothing else. `onAnswered` is told of each
+   * call that was answered: the places of its requests.
    */
-  async sendAll(requests: readonly Request[], call: Call): Promise<Answer[]> {
+  async sendAll(
+    requests: readonly Request[],
+    call: Call,
+    onAnswered?: (indexes: readonly number[]) => void,
+  ): Promise<Answer[]> {
     throwIfCalledOff('redis', call)
     const answers: Answer[] = new Array(requests.length)
     const bySlot = new Map<number, number[]>()
@@ -101,6 +106,7 @@ export class Engine {
           this.#sendBatch(batch, call.signal).then(
             (settled) => {
               for (const [at, index] of part.entries()) answers[index] = settled[at] as Answer
+              onAnswered?.(part)
             },
             (cause: unknown) => {
               const message = cause instanceof Error ? cause.message : String(cause)

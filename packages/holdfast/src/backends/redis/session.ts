@@ -284,10 +284,13 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         isWaiting ? this.#wording.abandoning(name, attempt) : this.#wording.releasing(name, attempt, 0),
       ),
       call,
+      (indexes) => {
+        for (const index of indexes) this.#known.delete((known[index] as (typeof known)[number])[0])
+        call.onProgress?.(this.#known.size)
+      },
     )
     for (const answer of answers)
       if (answer.kind === 'failed' && answer.cause !== undefined) throw answer.cause
-    for (const [attempt] of known) this.#known.delete(attempt)
   }
 
   #isProvenAlive(now: Instant): boolean {

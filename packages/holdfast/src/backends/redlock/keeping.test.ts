@@ -173,4 +173,23 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     const backend = await stage.backend()
     assert.deepEqual(await backend.list('', call()), [])
   })
+
+  test('closing says after each part how many are left at a majority', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await stage.session()
+    const names = Array.from({ length: 1_200 }, (_, index) => `many-${index}`)
+    for (let from = 0; from < names.length; from += 100)
+      await Promise.all(names.slice(from, from + 100).map((name) => hold(session, name)))
+    await nodes.flush()
+    const progress: number[] = []
+    await session.close({ ...call(), onProgress: (left) => progress.push(left) })
+    assert.deepEqual([...new Set(progress)], [1_200, 700, 200, 0])
+    assert.deepEqual(
+      progress,
+      progress.toSorted((a, b) => b - a),
+    )
+    await eventually('all are free', async () =>
+      (await stage.values('many-1199')).every((value) => value === null),
+    )
+  })
 })

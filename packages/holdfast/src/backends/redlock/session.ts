@@ -189,12 +189,16 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     this.#ensemble.begin(call)
     const { layout, quorum } = this.#ensemble
     const held = [...this.#held.values()].map(({ claim }) => claim)
+    const givenUpAt = new Map<RedlockNode, number>()
     const closeAt = async (node: RedlockNode) => {
       for (let from = 0; from === 0 || from < held.length; from += CLOSED_AT_ONCE) {
         const part = held.slice(from, from + CLOSED_AT_ONCE)
         const keys = [layout.session(this.id), ...part.map(({ name }) => layout.lock(name))]
         const owners = part.map(({ owner }) => ownerText(owner))
         await node.insist(closeScript, keys, owners)
+        givenUpAt.set(node, from + part.length)
+        const byQuorum = [...givenUpAt.values()].sort((a, b) => b - a)[quorum - 1] ?? 0
+        call.onProgress?.(held.length - byQuorum)
       }
     }
     const poll = this.#ensemble.poll(closeAt)
