@@ -441,6 +441,26 @@ describe('acquiring from an engine that is not well', () => {
     expect((await client.acquire('a')).state).toBe('held')
   })
 
+  test('a further session that cannot be opened is tried again until the wait is over', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    await (await client.acquire('other', { ttlMs })).release()
+    const refused = new Error('too many connections')
+    faults.next('openSession', { kind: 'error-before', error: refused })
+    const acquiring = peek(client.acquire('a', { ttlMs: 2 * ttlMs, waitMs: 5_000 }))
+    await clock.advance(100)
+    expect(acquiring).toMatchObject({ status: 'fulfilled', value: { state: 'held' } })
+    for (let count = 0; count < 500; count++)
+      faults.next('openSession', { kind: 'error-before', error: refused })
+    const failing = peek(client.acquire('b', { ttlMs: 3 * ttlMs, waitMs: 5_000 }))
+    await clock.advance(4_990)
+    expect(failing.status).toBe('pending')
+    await clock.advance(20)
+    expect(failing).toMatchObject({ status: 'rejected', reason: { code: 'BACKEND_UNAVAILABLE' } })
+    expect(String((failing as { reason?: unknown }).reason)).toMatch(/too many connections/)
+    await expect(client.acquire('b', { ttlMs: 3 * ttlMs, waitMs: 0 })).rejects.toThrow(/too many connections/)
+  })
+
   test('a failure after that is tried again until the wait is over, and is then what is reported', async () => {
     const { clock, faulty } = createFaultyRig()
     const { client, faults } = faulty()

@@ -19,6 +19,7 @@ export class Sessions<F extends Fencing> {
   readonly #requested = new Set<Promise<KeptSession<F>>>()
   readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
   #closed = false
+  #hasReached = false
 
   constructor(backend: Backend<F>, context: LockerContext) {
     this.#backend = backend
@@ -39,6 +40,11 @@ export class Sessions<F extends Fencing> {
     const opening = this.#makeRoomFor(ttlMs).finally(() => this.#opening.delete(ttlMs))
     this.#opening.set(ttlMs, opening)
     return opening
+  }
+
+  /** The engine has opened a session before: it is there, and a failure need not be a wrong address. */
+  get hasReached(): boolean {
+    return this.#hasReached
   }
 
   get all(): KeptSession<F>[] {
@@ -101,6 +107,7 @@ export class Sessions<F extends Fencing> {
       { what: 'opening a session', timeoutMs: callTimeoutMs, keepsProcessAlive: true },
       (call) => this.#backend.openSession(request, call),
     )
+    this.#hasReached = true
     const session = new KeptSession(this.#context, engineSession, (ended) => this.#forget(ttlMs, ended))
     const unusable = this.#closed ? new ClosedError() : missingMethod(this.#context.info, engineSession)
     if (unusable !== undefined) {

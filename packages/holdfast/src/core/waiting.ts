@@ -8,7 +8,7 @@
  *   poll     try ─busy─▶ wait for the next poll ─▶ try …
  *
  * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
- * until `stop`, once it has been reached at all; before that the failure is reported at once.
+ * until `stop`, once this locker has had a session of it; before that the failure is reported at once.
  */
 import type { AcquireRequest, AcquireResult, BackendSession, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
@@ -71,15 +71,14 @@ export class Waiting<F extends Fencing> {
   /** Waits until granted; rejects with the reason of `stop` when that comes first. */
   async wait(wanted: Wanted, stop: Cancellation, observer: WaitObserver): Promise<LeaseRecord> {
     const takeTurn = this.#context.info.waiting === 'queue' ? this.#waitInLine : this.#waitByTrying
-    let reached = false
     for (let rounds = 0; ; rounds++) {
       try {
         const session = this.#sessions.ready(wanted.ttlMs) ?? (await this.#sessionFor(wanted, stop))
-        reached = true
         const lease = await takeTurn.call(this, session, wanted, stop, observer)
         if (lease !== null) return lease
       } catch (error) {
-        if (stop.cancelled || !reached || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+        const isFirstContact = !this.#sessions.hasReached
+        if (stop.cancelled || isFirstContact || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
         observer.onFailure(error)
       }
       await backOff(this.#context, rounds, stop)

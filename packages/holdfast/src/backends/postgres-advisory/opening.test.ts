@@ -2,6 +2,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries, withPostgresJs } from '../../../test/postgres/clients.ts'
+import { onEvent } from '../../core/events.ts'
 import { createLocker } from '../../core/locker.ts'
 import { openLocker } from '../../open.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
@@ -188,5 +189,31 @@ describe.runIf(wanted('postgres'))('opening', () => {
     expect((await Promise.race(waiting))?.kind).toBe('granted')
     await backend[Symbol.asyncDispose]()
     await Promise.allSettled(waiting)
+  })
+
+  test('T21 an acquire that needs a session of its own waits for a connection, and says which limit it met', async () => {
+    await using client = poolFor(await ownDatabase())
+    const locker = createLocker(await postgresAdvisory({ client, maxConnections: 2 }))
+    const held = await locker.acquire('x', { ttlMs: 30_000 })
+    const giveUp = new AbortController()
+    const waiting = locker.acquire('x', { ttlMs: 30_000, signal: giveUp.signal })
+    await expect.poll(async () => (await locker.inspect('x'))?.waiters.length).toBe(1)
+    const tries: boolean[] = []
+    const stop = onEvent('failed', ({ name, final }) => void (name === 'y' && tries.push(final)))
+    await expect(locker.acquire('y', { ttlMs: 20_000, waitMs: 300 })).rejects.toMatchObject({
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+      message: expect.stringMatching(/all 2 connections that it may open are in use.*maxConnections/),
+    })
+    expect(tries.length).toBeGreaterThan(1)
+    tries.length = 0
+    const acquiring = locker.acquire('y', { ttlMs: 20_000 })
+    await expect.poll(() => tries.length).toBeGreaterThan(0)
+    giveUp.abort(new Error('had enough'))
+    await expect(waiting).rejects.toThrow('had enough')
+    expect((await acquiring).state).toBe('held')
+    expect(held.state).toBe('held')
+    stop()
+    await locker.close()
   })
 })
