@@ -38,4 +38,31 @@ describe.runIf(wanted('postgres'))('pg', () => {
       await operator.end()
     }
   })
+
+  test('a connection that many cancelled calls pass on at once gets one listener for all of them', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const database = postgresDatabase(pool)
+    const warnings: Error[] = []
+    const onWarning = (warning: Error) => void warnings.push(warning)
+    process.on('warning', onWarning)
+    try {
+      const own = await pool.connect()
+      const cancelled = new AbortController()
+      const calls = Array.from({ length: 20 }, () =>
+        database.query('SELECT 1', [], { signal: cancelled.signal }),
+      )
+      const last = database.query('SELECT 1')
+      cancelled.abort()
+      await Promise.allSettled(calls)
+      own.release()
+      expect(await last).toEqual([[1]])
+      expect(warnings.map(String)).toEqual([])
+      expect(own.listenerCount('error')).toBeLessThan(3)
+    } finally {
+      process.removeListener('warning', onWarning)
+      await database.close()
+      await pool.end()
+    }
+  })
 })

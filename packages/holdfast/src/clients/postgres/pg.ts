@@ -194,10 +194,21 @@ function listenForErrors(pool: PgPool): void {
   pool.on('acquire', listenUntilTold)
 }
 
-/** For whoever checks it out: until they had the time to listen themselves. */
+/** Connections that have our listener until the end of this turn. */
+const listenedTo = new WeakSet<PgConnection>()
+
+/**
+ * For the caller that checks it out: until it had the time to listen itself. Calls that were cancelled while they waited
+ * for a connection pass it on at once, any number of them in one turn, and one listener serves them all.
+ */
 function listenUntilTold(connection: PgConnection): void {
+  if (listenedTo.has(connection)) return
+  listenedTo.add(connection)
   connection.on('error', ignore)
-  afterThisTurn(() => connection.removeListener('error', ignore))
+  afterThisTurn(() => {
+    listenedTo.delete(connection)
+    connection.removeListener('error', ignore)
+  })
 }
 
 function stopListening(pool: PgPool): void {
