@@ -21,6 +21,7 @@ export {
   KeyReusedError,
   LeaseLostError,
   type LossReason,
+  NotCommittedError,
   StoredFailureError,
   UnsupportedError,
 } from './core/errors.ts'

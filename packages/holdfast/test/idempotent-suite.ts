@@ -13,6 +13,8 @@ export interface IdempotentWorld<Tx> {
   expire(scope: string, key: string, what: 'claim' | 'outcome'): Promise<void>
   /** Runs `body` in a transaction of the user's. */
   transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T>
+  /** Breaks a deferred constraint, so that the COMMIT of this transaction fails. */
+  spoil(tx: Tx): Promise<void>
   /** Code that makes `idempotent`, for a process of its own; `load` imports a file of the package. */
   readonly program: string
 }
@@ -253,6 +255,132 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     })
     assert.equal(result, 'in the transaction')
     assert.equal(await first()(request, () => 'again'), 'in the transaction')
+  })
+
+  test('T79 a result whose COMMIT failed is reported to no caller, also if the work catches the failure', async () => {
+    const request = fresh()
+    const seen: boolean[] = []
+    const failing = () =>
+      first()(request, async ({ store, isTakeover }) => {
+        seen.push(isTakeover)
+        const committing = world().transaction(async (tx) => {
+          await world().spoil(tx)
+          await store(tx, 'never committed')
+        })
+        await assert.rejects(committing)
+        return 'something else'
+      })
+    for (let time = 0; time < 2; time++)
+      await assert.rejects(failing(), { code: 'NOT_COMMITTED', key: request.key, retryable: true })
+    assert.deepEqual(seen, [false, true])
+    const result = await first()(request, ({ isTakeover }) => `done, takeover: ${isTakeover}`)
+    assert.equal(result, 'done, takeover: true')
+  })
+
+  test('T79 after a COMMIT that failed, a result that is stored in another transaction counts', async () => {
+    const request = fresh()
+    const result = await first()(request, async ({ store }) => {
+      const committing = world().transaction(async (tx) => {
+        await world().spoil(tx)
+        await store(tx, 'never committed')
+      })
+      await assert.rejects(committing)
+      await world().transaction((tx) => store(tx, 'declined'))
+      return 'not looked at'
+    })
+    assert.equal(result, 'declined')
+    assert.equal(await first()(request, () => assert.fail('done already')), 'declined')
+  })
+
+  test.each(['COMMIT', 'ROLLBACK'])(
+    'T79 work that returns before the %s of its transaction is answered after it, with what was committed',
+    async (end) => {
+      const request = fresh()
+      const order: string[] = []
+      const gate = Promise.withResolvers<void>()
+      const stored = Promise.withResolvers<void>()
+      const ended = Promise.withResolvers<unknown>()
+      const call = first()(request, async ({ store }) => {
+        const transaction = world().transaction(async (tx) => {
+          await store(tx, 'stored')
+          stored.resolve()
+          await gate.promise
+          order.push(end)
+          if (end === 'ROLLBACK') throw new Error('planted')
+        })
+        ended.resolve(transaction.catch(() => {}))
+        await stored.promise
+        return 'returned'
+      }).finally(() => order.push('answered'))
+      const answered = end === 'COMMIT' ? call : assert.rejects(call, { code: 'NOT_COMMITTED' })
+      await stored.promise
+      // Long enough for an answer that does not wait for the transaction.
+      await sleep(100)
+      gate.resolve()
+      assert.equal(await answered, end === 'COMMIT' ? 'stored' : undefined)
+      assert.deepEqual(order, [end, 'answered'])
+      await ended.promise
+      const next = await first()(request, () => 'again')
+      assert.equal(next, end === 'COMMIT' ? 'stored' : 'again')
+    },
+  )
+
+  test('T79 G11 work whose transaction stays open is told that its outcome is unknown, and the later COMMIT counts', async () => {
+    const request = fresh()
+    const gate = Promise.withResolvers<void>()
+    const stored = Promise.withResolvers<void>()
+    let transaction: Promise<void> | undefined
+    const call = first()(request, async ({ store }) => {
+      transaction = world().transaction(async (tx) => {
+        await store(tx, 'stored')
+        stored.resolve()
+        await gate.promise
+      })
+      await stored.promise
+      return 'returned'
+    })
+    await assert.rejects(call, {
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'unknown',
+      message: /transaction of `store` is still open/,
+    })
+    gate.resolve()
+    await transaction
+    assert.equal(await first()(request, () => assert.fail('done already')), 'stored')
+  })
+
+  test('T79 a `store` that is kept is refused after the end, and replaces no outcome', async () => {
+    for (const [work, outcome] of [
+      [() => 'done', 'done'],
+      [() => Promise.reject(new Error('planted')), undefined],
+    ] as const) {
+      const request = fresh()
+      let kept: ((tx: Tx, result: unknown) => Promise<void>) | undefined
+      const call = first()(request, ({ store }) => {
+        kept = store
+        return work()
+      })
+      await (outcome === undefined ? assert.rejects(call, /planted/) : call)
+      await assert.rejects(
+        world().transaction(async (tx) => kept?.(tx, 'late')),
+        { code: 'LEASE_LOST', reason: 'released' },
+      )
+      assert.equal(await first()(request, () => 'again'), outcome ?? 'again')
+    }
+  })
+
+  test('T79 a result that is committed is not replaced by another one of the same work', async () => {
+    const request = fresh()
+    const result = await first()(request, async ({ store }) => {
+      for (let time = 0; time < 2; time++) await world().transaction((tx) => store(tx, { at: 1 }))
+      assert.deepEqual(await first()(request, () => assert.fail('done already')), { at: 1 })
+      await assert.rejects(
+        world().transaction((tx) => store(tx, { at: 2 })),
+        { code: 'INVALID_ARGUMENT', argument: 'result' },
+      )
+    })
+    assert.deepEqual(result, { at: 1 })
+    assert.deepEqual(await first()(request, () => assert.fail('done already')), { at: 1 })
   })
 
   test('a result that cannot be stored is an error, and the work is not done again', async () => {

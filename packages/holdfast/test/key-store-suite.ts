@@ -41,7 +41,10 @@ export function keyStoreCases(world: () => KeyStoreWorld): void {
     assert.equal(await takeoverOf(two), true, 'its first answer was lost')
     await store.abandon(two, { begun: false, keepMs })
     assert.equal(await takeoverOf(three), true, 'the one before it has not begun, but the first one has')
-    assert.equal(await store.settle(three, { kind: 'done', body: '1', keepMs }), true)
+    const stored = { kind: 'done', body: '1' } as const
+    assert.deepEqual(await store.settle(three, { ...stored, keepMs }), stored)
+    assert.deepEqual(await store.settle(two, { ...stored, keepMs }), { kind: 'lost' })
+    assert.deepEqual(await store.abandon(two, { begun: true, keepMs }), { kind: 'lost' })
     assert.deepEqual(await store.claim(one), { kind: 'done', body: '1' })
   })
 
@@ -53,7 +56,7 @@ export function keyStoreCases(world: () => KeyStoreWorld): void {
     assert.equal(await takeoverOf(one), false, 'its first answer was lost')
     await store.abandon(one, { begun: false, keepMs })
     assert.equal(await takeoverOf(two), false)
-    await store.abandon(two, { begun: true, keepMs })
+    assert.deepEqual(await store.abandon(two, { begun: true, keepMs }), { kind: 'none' })
     assert.equal(await store.extend(two, 60_000, 60_000), false)
     assert.equal(await takeoverOf(one), true)
     await store.abandon(two, { begun: true, keepMs })
@@ -79,10 +82,16 @@ export function keyStoreCases(world: () => KeyStoreWorld): void {
     ] as const) {
       const one = fresh()
       assert.equal(await takeoverOf(one), false)
-      assert.equal(await store.settle(one, { kind, body: '1', keepMs }), true)
-      assert.equal(await store.settle(one, { kind, body: '1', keepMs }), true, 'its first answer was lost')
-      assert.equal(await store.settle(one, { kind: other, body: '2', keepMs }), false)
-      await store.abandon(one, { begun: true, keepMs })
+      const stored = { kind, body: '1' }
+      assert.deepEqual(await store.settle(one, { kind, body: '1', keepMs }), stored)
+      assert.deepEqual(
+        await store.settle(one, { kind, body: '1', keepMs }),
+        stored,
+        'its first answer was lost',
+      )
+      assert.deepEqual(await store.settle(one, { kind: other, body: '2', keepMs }), stored)
+      assert.deepEqual(await store.settle(one, { kind, body: '2', keepMs }), stored)
+      assert.deepEqual(await store.abandon(one, { begun: true, keepMs }), stored)
       assert.equal(await store.extend(one, 60_000, 60_000), kind === 'done')
       assert.equal(await store.extend({ ...one, attempt: 'two' }, 60_000, 60_000), false)
       assert.deepEqual(await store.claim({ ...one, attempt: 'two' }), { kind, body: '1' })

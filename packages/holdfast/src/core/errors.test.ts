@@ -21,6 +21,7 @@ import {
   KeyReusedError,
   LeaseLostError,
   type LossReason,
+  NotCommittedError,
   outcomeOf,
   quote,
   StoredFailureError,
@@ -46,6 +47,7 @@ const samples: { [C in ErrorCode]: (name: string) => ErrorByCode[C] } = {
   CONFLICT: () => new ConflictError('Others changed it.'),
   KEY_REUSED: (name) => new KeyReusedError('payments', name),
   STORED_FAILURE: (name) => new StoredFailureError('payments', name, { message: 'declined' }),
+  NOT_COMMITTED: (name) => new NotCommittedError('payments', name),
 }
 const codes = Object.keys(samples) as ErrorCode[]
 

@@ -19,6 +19,7 @@ export type ErrorCode =
   | 'CONFLICT'
   | 'KEY_REUSED'
   | 'STORED_FAILURE'
+  | 'NOT_COMMITTED'
 
 /** Shared by all copies of Holdfast in a process, so that `isHoldfastError` works across duplicate installs. */
 const brand = Symbol.for('holdfast.error')
@@ -284,6 +285,24 @@ export class StoredFailureError extends HoldfastError {
   }
 }
 
+/** The work of an idempotency key called `store`, but no transaction with a result was committed before it returned. */
+export class NotCommittedError extends HoldfastError {
+  readonly code = 'NOT_COMMITTED'
+  readonly retryable = true
+  readonly scope: string
+  readonly key: string
+
+  constructor(scope: string, key: string) {
+    super(
+      `The work for the key ${quote(key)} of ${quote(scope)} called store and returned, but no transaction with its ` +
+        'result was committed. There is no result, and the next call does the work again. Let the work throw when its ' +
+        'transaction fails, or store another result in a new transaction.',
+    )
+    this.scope = scope
+    this.key = key
+  }
+}
+
 export interface ErrorByCode {
   ACQUIRE_TIMEOUT: AcquireTimeoutError
   LEASE_LOST: LeaseLostError
@@ -298,6 +317,7 @@ export interface ErrorByCode {
   CONFLICT: ConflictError
   KEY_REUSED: KeyReusedError
   STORED_FAILURE: StoredFailureError
+  NOT_COMMITTED: NotCommittedError
 }
 
 /** Tells Holdfast's errors from others, and one from another, also when two copies of the package are loaded. */

@@ -1,12 +1,19 @@
 /** The work under a claim, from the claim to its outcome: see `idempotent.ts` for what may go wrong in between. */
 import { type Clock, type Instant, sleep } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
-import { BackendUnavailableError, isHoldfastError, LeaseLostError, quote } from '../core/errors.ts'
+import {
+  BackendUnavailableError,
+  InvalidArgumentError,
+  isHoldfastError,
+  LeaseLostError,
+  NotCommittedError,
+  quote,
+} from '../core/errors.ts'
 import { makeFence } from '../core/fence.ts'
 import { publicIdOf, type Random } from '../core/ids.ts'
 import type { IdempotentContext } from './idempotent.ts'
 import { KeptClaim } from './kept-claim.ts'
-import type { Claimed, KeyStore, Outcome } from './key-store.ts'
+import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'
 import { OutOfPatience, Patience } from './patience.ts'
 import { fromJson, resourceName, toJson } from './payload.ts'
 
@@ -28,7 +35,9 @@ export class ClaimedWork<Tx> {
   readonly #terms: Terms
   readonly #claimed: Claimed
   readonly #resource: string
-  #stored: string | undefined
+  /** Whether the work has called `store`: from then on only a transaction that was committed gives the result. */
+  #usesStore = false
+  #hasEnded = false
 
   constructor(store: KeyStore<Tx>, clock: Clock, random: Random, terms: Terms, claimed: Claimed) {
     this.#store = store
@@ -72,7 +81,7 @@ export class ClaimedWork<Tx> {
       store: (tx, result) => this.#storeIn(tx, result),
     }
     try {
-      return (await this.#settled(await this.#outcomeOf(work, context))) as T
+      return fromJson(await this.#outcomeOf(work, context)) as T
     } finally {
       kept.stop()
     }
@@ -86,24 +95,54 @@ export class ClaimedWork<Tx> {
     try {
       result = await work(context)
     } catch (error) {
+      this.#hasEnded = true
       await this.#fail(error)
       throw error
     }
+    this.#hasEnded = true
+    if (this.#usesStore) return this.#committed()
+    let body: string
     try {
-      return this.#stored ?? toJson('result', result)
+      body = toJson('result', result)
     } catch (error) {
-      // The work is done and must not be done again, although nobody can be told what came of it.
+      // The work is done and must not be done again, although no caller can be told its result.
       await this.#settle({ kind: 'failed', body: toJson('failure', messageOf(error)) })
       throw error
     }
+    await this.#settle({ kind: 'done', body })
+    return body
   }
 
   async #storeIn(tx: Tx, result: unknown): Promise<void> {
+    if (this.#hasEnded)
+      throw new LeaseLostError(this.#resource, 'released', {
+        advice: 'The work has ended, and nothing was stored: roll the transaction back.',
+      })
+    this.#usesStore = true
     const body = toJson('result', result)
     const { keepMs } = this.#terms
-    if (!(await this.#store.settle(this.#claimed, { kind: 'done', body, keepMs }, tx)))
-      throw this.#takenOver()
-    this.#stored = body
+    const standing = await this.#store.settle(this.#claimed, { kind: 'done', body, keepMs }, tx)
+    if (standing.kind === 'lost') throw this.#takenOver()
+    if (standing.kind !== 'done' || standing.body !== body)
+      throw new InvalidArgumentError(
+        'result',
+        'must be the one that was stored before: other callers may have it already. Roll this transaction back.',
+      )
+  }
+
+  /**
+   * The transaction of `store` is the user's, and may have been rolled back, also without an error: PostgreSQL answers
+   * COMMIT in a failed transaction with ROLLBACK. So the result is read back; without one, the claim is given back.
+   */
+  async #committed(): Promise<string> {
+    const { keepMs } = this.#terms
+    const standing = await this.#persist(
+      () => this.#store.abandon(this.#claimed, { begun: true, keepMs }),
+      'the transaction of `store` is still open, or the database hangs. Commit before the work returns',
+    )
+    if (standing.kind === 'done') return standing.body
+    if (standing.kind === 'none') throw new NotCommittedError(this.#claimed.scope, this.#claimed.key)
+    throw this.#takenOver()
   }
 
   /**
@@ -122,20 +161,23 @@ export class ClaimedWork<Tx> {
     }
   }
 
-  async #settled(body: string): Promise<unknown> {
-    await this.#settle({ kind: 'done', body })
-    return fromJson(body)
-  }
-
   async #settle(outcome: Omit<Outcome, 'keepMs'>): Promise<void> {
     const { keepMs } = this.#terms
+    const standing = await this.#persist(
+      () => this.#store.settle(this.#claimed, { ...outcome, keepMs }),
+      'another transaction keeps the key locked, or the database hangs',
+    )
+    if (standing.kind === 'lost') throw this.#takenOver()
+  }
+
+  /** Repeats a step of the store whose answer was lost. `why`: what may be wrong if there is no answer in time. */
+  async #persist(step: () => Promise<Standing>, why: string): Promise<Standing> {
     const patience = this.#patience()
     for (let settlings = 1; ; settlings++) {
       try {
-        if (await patience.limit(this.#store.settle(this.#claimed, { ...outcome, keepMs }))) return
-        throw this.#takenOver()
+        return await patience.limit(step())
       } catch (error) {
-        if (error instanceof OutOfPatience) throw unanswered(this.#resource)
+        if (error instanceof OutOfPatience) throw unanswered(this.#resource, why)
         if (!isHoldfastError(error) || !error.retryable || settlings === MOST_SETTLINGS) throw error
       }
       await sleep(this.#clock, (0.5 + this.#random.fraction()) * FIRST_PAUSE_MS * 2 ** settlings, {
@@ -154,11 +196,11 @@ export class ClaimedWork<Tx> {
   }
 }
 
-function unanswered(resource: string): BackendUnavailableError {
+function unanswered(resource: string, why: string): BackendUnavailableError {
   return new BackendUnavailableError(
     'idempotent',
     `the work for ${quote(resource)} is done, and the database has not answered whether its outcome is stored: ` +
-      'another transaction keeps the key locked, or the database hangs. Ask again with the same key',
+      `${why}. Ask again with the same key`,
     'unknown',
   )
 }

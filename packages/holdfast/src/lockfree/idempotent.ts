@@ -19,6 +19,9 @@
  *   the answer to the settling is lost: it is settled again; that is the same outcome, by the same attempt.
  *   the settling hangs: the caller hears after a while that the outcome is unknown. It goes on behind.
  *   the work throws after it has stored its result and committed: the result stays.
+ *   the work returns although the transaction of `store` was rolled back, or is still open: the result is read back from
+ *     the store, after the end of that transaction. Without one the call ends with NOT_COMMITTED, and the claim is given
+ *     back. An outcome is never replaced, and `store` is refused once the work has ended.
  *   a second caller meanwhile: it waits, and looks again and again until there is an outcome or its patience is over.
  *   a look that hangs, behind a transaction that has the key's row or because the database does not answer: the caller is
  *     told when its patience is over. What the look claims after that is given back. Callers for one key look one after
@@ -90,10 +93,12 @@ export interface IdempotentContext<Tx> {
    */
   readonly isTakeover: boolean
   /**
-   * Stores the result in a transaction of yours, so that the work in it and its result are one step. It is then the
-   * result of the call. Commit the transaction before the work returns.
+   * Stores the result in a transaction of yours, so that the work in it and its result are one step. If it is committed
+   * it is the result of the call, whatever the work returns; if it is not, the call has none. Commit before the work
+   * returns.
    *
-   * @throws LeaseLostError   somebody has taken over; roll back
+   * @throws LeaseLostError         another caller has taken over, or the work has ended; roll back
+   * @throws InvalidArgumentError   another result was committed before, and stays; roll back
    */
   store(tx: Tx, result: unknown): Promise<void>
 }
@@ -107,6 +112,7 @@ export interface Idempotent<Tx> extends AsyncDisposable {
    * @throws StoredFailureError    the work has failed before, and its failure was stored
    * @throws AcquireTimeoutError   somebody else was still at it after `waitMs`, or the database had not answered
    * @throws LeaseLostError        somebody has taken over: this call's outcome does not count
+   * @throws NotCommittedError     the work called `store`, and no transaction with its result was committed
    */
   <T>(
     request: IdempotentRequest,

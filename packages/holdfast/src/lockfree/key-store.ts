@@ -37,6 +37,11 @@ export interface Outcome {
   readonly keepMs: number
 }
 
+/** What there is for an attempt: its stored outcome, a claim without one, or nothing because another has the claim. */
+export type Standing =
+  | { readonly kind: 'done' | 'failed'; readonly body: string }
+  | { readonly kind: 'none' | 'lost' }
+
 export interface Abandoned {
   /** Whether the work may have done anything under this claim. */
   readonly begun: boolean
@@ -54,15 +59,16 @@ export interface KeyStore<Tx> {
    */
   extend(claimed: Claimed, ttlMs: number, keepMs: number): Promise<boolean>
   /**
-   * Stores the outcome, also a second time; in the user's transaction if there is one. False: another has the claim, or
-   * there is an outcome of the other kind, which stays.
+   * Stores the outcome, in the user's transaction if there is one, and answers with the outcome that there is now: one
+   * that was stored before is never replaced.
    */
-  settle(claimed: Claimed, outcome: Outcome, tx?: Tx): Promise<boolean>
+  settle(claimed: Claimed, outcome: Outcome, tx?: Tx): Promise<Standing>
   /**
    * Gives the claim back without an outcome, if it is still this attempt's. Work that was begun, now or before, stays known
-   * as that, with a claim that is over; any other claim is forgotten.
+   * as that, with a claim that is over; any other claim is forgotten. An outcome stays, and is the answer. It waits for a
+   * transaction of `settle` that is still open, so the answer is what was committed.
    */
-  abandon(claimed: Claimed, how: Abandoned): Promise<void>
+  abandon(claimed: Claimed, how: Abandoned): Promise<Standing>
   /** Removes some of what has expired; how many. */
   prune(): Promise<number>
   close(): Promise<void>

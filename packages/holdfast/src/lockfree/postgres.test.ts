@@ -8,7 +8,7 @@ import { keyStoreCases } from '../../test/key-store-suite.ts'
 import { libraries, type OpenedClient } from '../../test/postgres/clients.ts'
 import { inTransaction } from '../../test/postgres/guard-world.ts'
 import { until } from '../../test/postgres/stage.ts'
-import { sharedDatabase } from '../clients/postgres/index.ts'
+import { sharedDatabase, sqlRunnerOf } from '../clients/postgres/index.ts'
 import { PostgresKeys } from './postgres/keys.ts'
 import { postgresIdempotent, postgresJobs, type SqlTransaction } from './postgres.ts'
 
@@ -18,6 +18,8 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
   beforeAll(async () => {
     server = await startPooledPostgres()
     operator = new pg.Pool({ connectionString: server.postgres.url, max: 2 })
+    await operator.query(`CREATE TABLE parents (id int PRIMARY KEY);
+      CREATE TABLE children (parent int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)`)
   }, 60_000)
   afterAll(async () => {
     await operator.end()
@@ -46,7 +48,8 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     assert.equal(await keys.extend({ ...request, attempt: 'b' }, 600_000, 60_000), false)
     await operator.query("UPDATE holdfast.idempotency SET lease_until = now() - interval '1 ms'")
     assert.equal(await keys.extend(request, 600_000, 60_000), false)
-    assert.deepEqual(await keys.settle(request, { kind: 'done', body: '{}', keepMs: 1 }), true)
+    const stored = { kind: 'done', body: '{}' } as const
+    assert.deepEqual(await keys.settle(request, { ...stored, keepMs: 1 }), stored)
   })
 
   test.each(libraries)(
@@ -79,6 +82,23 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     },
     60_000,
   )
+
+  test('T79 a COMMIT that silently rolls back gives no result', async () => {
+    const idempotent = postgresIdempotent({ client: operator })
+    const request = { scope: 's', key: 'silent rollback' }
+    const call = idempotent(request, async ({ store }) => {
+      const tx = await operator.connect()
+      await tx.query('BEGIN')
+      await store(tx, 'never committed')
+      await assert.rejects(tx.query('SELECT 1 / 0'))
+      const { command } = await tx.query('COMMIT')
+      assert.equal(command, 'ROLLBACK')
+      tx.release()
+      return 'returned'
+    })
+    await assert.rejects(call, { code: 'NOT_COMMITTED' })
+    assert.equal(await idempotent(request, () => 'again'), 'again')
+  })
 
   describe('its keys', () => {
     keyStoreCases(() => ({
@@ -246,6 +266,9 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
             )
           },
           transaction: (body) => inTransaction(direct.client, body),
+          async spoil(tx) {
+            await sqlRunnerOf(tx).query('INSERT INTO children VALUES (1)')
+          },
           program: `
             import pg from 'pg'
             const { postgresIdempotent } = await load('src/lockfree/postgres.ts')

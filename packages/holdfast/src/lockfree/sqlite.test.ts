@@ -24,6 +24,8 @@ describe('idempotent on SQLite', () => {
   const clients = [1, 2, 3].map(() => sqliteIdempotent({ path }))
   const operator = new DatabaseSync(path)
   operator.exec('PRAGMA busy_timeout = 5000')
+  operator.exec(`CREATE TABLE parents (id INTEGER PRIMARY KEY) STRICT;
+    CREATE TABLE children (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED) STRICT`)
   afterAll(async () => {
     for (const client of clients) await client.close()
     operator.close()
@@ -45,6 +47,7 @@ describe('idempotent on SQLite', () => {
         if (operator.isTransaction) operator.exec('ROLLBACK')
       }
     },
+    spoil: async (tx) => tx.exec('INSERT INTO children VALUES (1)'),
     program: `
       const { sqliteIdempotent } = await load('src/lockfree/sqlite.ts')
       const idempotent = sqliteIdempotent({ path: ${JSON.stringify(path)} })`,
@@ -154,7 +157,7 @@ describe('what is specific to SQLite', () => {
     const idempotent = sqliteIdempotent({ path: join(folder, 'here.db') })
     const elsewhere = new DatabaseSync(join(folder, 'elsewhere.db'))
     const outside = new DatabaseSync(join(folder, 'here.db'))
-    await idempotent({ scope: 's', key: 'k' }, async ({ store }) => {
+    const call = idempotent({ scope: 's', key: 'k' }, async ({ store }) => {
       await assert.rejects(store(outside, 1), { code: 'INVALID_ARGUMENT', message: /inside a transaction/ })
       elsewhere.exec('BEGIN')
       await assert.rejects(store(elsewhere, 1), {
@@ -162,6 +165,7 @@ describe('what is specific to SQLite', () => {
         message: /file in which the keys are/,
       })
     })
+    await assert.rejects(call, { code: 'NOT_COMMITTED' })
     await idempotent.close()
   })
 })
@@ -171,11 +175,8 @@ describe('answers that get lost', () => {
 
   /** A real store whose answers to some calls are lost after they were applied, or before. */
   function lossy(lose: (call: string, count: number) => 'after' | 'before' | 'never') {
-    const store = new SqliteKeys(
-      new DatabaseSync(join(folder, `lossy ${++files}.db`)),
-      systemClock,
-      systemRandom,
-    )
+    const path = join(folder, `lossy ${++files}.db`)
+    const store = new SqliteKeys(new DatabaseSync(path), systemClock, systemRandom)
     const counts = new Map<string, number>()
     const wrapped = new Proxy(store, {
       get(target, name: keyof KeyStore<SqliteDatabase>) {
@@ -191,7 +192,7 @@ describe('answers that get lost', () => {
         }
       },
     })
-    return { idempotent: createIdempotent<SqliteDatabase>(wrapped), counts }
+    return { idempotent: createIdempotent<SqliteDatabase>(wrapped), counts, path }
   }
   let files = 0
   const request = { scope: 's', key: 'k' }
@@ -223,7 +224,7 @@ describe('answers that get lost', () => {
         claim: (asked) => gate.promise.then(() => store.claim(asked)),
         extend: (claimed, ttlMs, keepMs) => store.extend(claimed, ttlMs, keepMs),
         settle: (claimed, outcome, tx) => store.settle(claimed, outcome, tx),
-        abandon: (claimed, how) => store.abandon(claimed, how).then(givenBack.resolve),
+        abandon: (claimed, how) => store.abandon(claimed, how).finally(givenBack.resolve),
         prune: () => store.prune(),
         close: () => store.close(),
       }
@@ -319,6 +320,22 @@ describe('answers that get lost', () => {
       let works = 0
       assert.equal(await idempotent(request, () => ++works), 1)
       assert.equal(await idempotent(request, () => ++works), 1)
+    },
+  )
+
+  test.each(['before', 'after'] as const)(
+    'T79 of the reading back (lost %s it was applied): the committed result is read again',
+    async (when) => {
+      const { idempotent, path } = lossy((call, count) => (call === 'abandon' && count < 3 ? when : 'never'))
+      const database = new DatabaseSync(path)
+      const result = await idempotent(request, async ({ store }) => {
+        database.exec('BEGIN IMMEDIATE')
+        await store(database, 'committed')
+        database.exec('COMMIT')
+        return 'returned'
+      })
+      assert.equal(result, 'committed')
+      database.close()
     },
   )
 

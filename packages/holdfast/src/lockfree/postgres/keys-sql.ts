@@ -11,7 +11,7 @@ const LONGEST_LOCK_WAIT_MS = 1_000
  * sees what was committed while the one before waited, under READ COMMITTED; under other levels the server says 40001.
  *
  * `begun_before`: somebody else may have begun the work under an earlier claim. It stays until there is an outcome,
- * through every claim and every giving back. An outcome is never replaced by one of another kind.
+ * through every claim and every giving back. An outcome is never replaced.
  */
 export const keyTables: TablePart = {
   part: 'idempotency',
@@ -95,15 +95,18 @@ export function keyStatements(s: string) {
           THEN greatest(expires_at, clock_timestamp() + ${ms('$4')} + ${ms('$5')}) ELSE expires_at END
       WHERE ${own} AND (state = 'done' OR state = 'working' AND lease_until > clock_timestamp()) RETURNING 1, ${ON_DISK}`,
     settle: `
-      UPDATE ${s}.idempotency SET state = $4::text, body = $5::text, lease_until = NULL,
-        expires_at = clock_timestamp() + ${ms('$6')}
-      WHERE ${own} AND state IN ('working', $4::text) RETURNING 1, ${ON_DISK}`,
+      UPDATE ${s}.idempotency SET lease_until = NULL,
+        state = CASE WHEN state = 'working' THEN $4::text ELSE state END,
+        body = CASE WHEN state = 'working' THEN $5::text ELSE body END,
+        expires_at = CASE WHEN state = 'working' THEN clock_timestamp() + ${ms('$6')} ELSE expires_at END
+      WHERE ${own} RETURNING state, body, ${ON_DISK}`,
     abandon: `
       WITH forgotten AS (
         DELETE FROM ${s}.idempotency WHERE ${own} AND state = 'working' AND NOT ($4::text::boolean OR begun_before))
-      UPDATE ${s}.idempotency SET lease_until = clock_timestamp(),
-        expires_at = greatest(expires_at, clock_timestamp() + ${ms('$5')})
-      WHERE ${own} AND state = 'working' AND ($4::text::boolean OR begun_before) RETURNING 1, ${ON_DISK}`,
+      UPDATE ${s}.idempotency SET lease_until = CASE WHEN state = 'working' THEN clock_timestamp() END,
+        expires_at = CASE WHEN state = 'working'
+          THEN greatest(expires_at, clock_timestamp() + ${ms('$5')}) ELSE expires_at END
+      WHERE ${own} AND (state <> 'working' OR $4::text::boolean OR begun_before) RETURNING state, body, ${ON_DISK}`,
     prune: `
       WITH old AS (
         SELECT scope, key FROM ${s}.idempotency

@@ -10,7 +10,15 @@ import {
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { outcomeOf } from '../../core/errors.ts'
-import type { Abandoned, ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
+import type {
+  Abandoned,
+  ClaimAnswer,
+  Claimed,
+  ClaimRequest,
+  KeyStore,
+  Outcome,
+  Standing,
+} from '../key-store.ts'
 import { keyStatements, keyTables } from './keys-sql.ts'
 import { Part } from './part.ts'
 
@@ -75,14 +83,15 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
     { scope, key, attempt }: Claimed,
     { kind, body, keepMs }: Outcome,
     tx?: SqlTransaction,
-  ): Promise<boolean> {
+  ): Promise<Standing> {
     const runner = tx === undefined ? undefined : sqlRunnerOf(tx)
     const parameters = [scope, key, attempt, kind, body, String(keepMs)]
-    return (await this.#part.query(this.#sql.settle, parameters, runner)).length === 1
+    return standingOf(await this.#part.query(this.#sql.settle, parameters, runner))
   }
 
-  async abandon({ scope, key, attempt }: Claimed, { begun, keepMs }: Abandoned): Promise<void> {
-    await this.#part.query(this.#sql.abandon, [scope, key, attempt, String(begun), String(keepMs)])
+  async abandon({ scope, key, attempt }: Claimed, { begun, keepMs }: Abandoned): Promise<Standing> {
+    const parameters = [scope, key, attempt, String(begun), String(keepMs)]
+    return standingOf(await this.#part.query(this.#sql.abandon, parameters))
   }
 
   async prune(): Promise<number> {
@@ -93,4 +102,11 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
   async close(): Promise<void> {
     // The client is the user's.
   }
+}
+
+/** The attempt's row after a statement, as its state and body; no row if another has the claim. */
+function standingOf([row]: readonly Row[]): Standing {
+  if (row === undefined) return { kind: 'lost' }
+  const [state, body] = row
+  return state === 'done' || state === 'failed' ? { kind: state, body: String(body) } : { kind: 'none' }
 }

@@ -19,7 +19,15 @@ import type { Clock } from '../../core/clock.ts'
 import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import { Turns } from '../../core/turns.ts'
-import type { Abandoned, ClaimAnswer, Claimed, ClaimRequest, KeyStore, Outcome } from '../key-store.ts'
+import type {
+  Abandoned,
+  ClaimAnswer,
+  Claimed,
+  ClaimRequest,
+  KeyStore,
+  Outcome,
+  Standing,
+} from '../key-store.ts'
 
 const LAYOUT_VERSION = 1n
 const WHO = 'store of idempotency keys'
@@ -69,10 +77,10 @@ const statements = {
     UPDATE holdfast_idempotency SET lease_from_ms = ?1, lease_until_ms = ?2, expires_ms = max(expires_ms, ?6)
     WHERE scope = ?3 AND key = ?4 AND attempt = ?5 AND state = 'working'
       AND lease_from_ms <= ?1 AND lease_until_ms > ?1`,
-  isDone: `SELECT 1 FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ? AND state = 'done'`,
+  own: `SELECT state, body FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ?`,
   settle: `
     UPDATE holdfast_idempotency SET state = ?1, body = ?2, lease_from_ms = NULL, lease_until_ms = NULL, expires_ms = ?3
-    WHERE scope = ?4 AND key = ?5 AND attempt = ?6 AND state IN ('working', ?1)`,
+    WHERE scope = ?4 AND key = ?5 AND attempt = ?6 AND state = 'working'`,
   forget: `
     DELETE FROM holdfast_idempotency
     WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working' AND begun_before = 0`,
@@ -151,18 +159,19 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     })
   }
 
-  extend({ scope, key, attempt }: Claimed, ttlMs: number, keepMs: number): Promise<boolean> {
+  extend(claimed: Claimed, ttlMs: number, keepMs: number): Promise<boolean> {
+    const { scope, key, attempt } = claimed
     return this.#step((database) => {
       const nowMs = this.#monotonicMs()
       const untilMs = nowMs + BigInt(Math.round(ttlMs))
       const keptUntilMs = this.#wallMs() + BigInt(Math.round(ttlMs)) + BigInt(Math.round(keepMs))
       const parameters = [nowMs, untilMs, scope, key, attempt, keptUntilMs]
       if (isOne(prepare(database, statements.extend).run(...parameters))) return true
-      return prepare(database, statements.isDone).get(scope, key, attempt) !== undefined
+      return standingOf(database, claimed).kind === 'done'
     })
   }
 
-  async settle(claimed: Claimed, outcome: Outcome, tx?: SqliteDatabase): Promise<boolean> {
+  async settle(claimed: Claimed, outcome: Outcome, tx?: SqliteDatabase): Promise<Standing> {
     if (tx === undefined) return this.#step((database) => this.#settle(database, claimed, outcome))
     if (!isSqliteDatabase(tx) || !isInTransaction(tx))
       throw new InvalidArgumentError('tx', 'must be a connection of node:sqlite inside a transaction.')
@@ -171,12 +180,14 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     return ownStep(tx, () => this.#settle(tx, claimed, outcome), WHO)
   }
 
-  async abandon({ scope, key, attempt }: Claimed, { begun, keepMs }: Abandoned): Promise<void> {
-    await this.#step((database) => {
+  async abandon(claimed: Claimed, { begun, keepMs }: Abandoned): Promise<Standing> {
+    const { scope, key, attempt } = claimed
+    return this.#step((database) => {
       if (!begun) prepare(database, statements.forget).run(scope, key, attempt)
       // What is still there was begun, now or before.
       const expiresMs = this.#wallMs() + BigInt(Math.round(keepMs))
       prepare(database, statements.endLease).run(expiresMs, scope, key, attempt)
+      return standingOf(database, claimed)
     })
   }
 
@@ -192,10 +203,12 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     await this.#turns.take(async () => this.#database.close())
   }
 
-  #settle(database: SqliteDatabase, { scope, key, attempt }: Claimed, outcome: Outcome): boolean {
+  #settle(database: SqliteDatabase, claimed: Claimed, outcome: Outcome): Standing {
+    const { scope, key, attempt } = claimed
     const { kind, body, keepMs } = outcome
     const expiresMs = this.#wallMs() + BigInt(Math.round(keepMs))
-    return isOne(prepare(database, statements.settle).run(kind, body, expiresMs, scope, key, attempt))
+    prepare(database, statements.settle).run(kind, body, expiresMs, scope, key, attempt)
+    return standingOf(database, claimed)
   }
 
   async #step<T>(body: (database: SqliteDatabase) => T): Promise<T> {
@@ -237,6 +250,14 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   #wallMs(): bigint {
     return BigInt(Math.round(this.#clock.wallMs()))
   }
+}
+
+function standingOf(database: SqliteDatabase, { scope, key, attempt }: Claimed): Standing {
+  const row = prepare(database, statements.own).get(scope, key, attempt) as
+    | Pick<FoundRow, 'state' | 'body'>
+    | undefined
+  if (row === undefined) return { kind: 'lost' }
+  return row.state === 'working' ? { kind: 'none' } : { kind: row.state, body: String(row.body) }
 }
 
 function isOne({ changes }: { readonly changes: number | bigint }): boolean {
