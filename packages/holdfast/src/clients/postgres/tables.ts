@@ -5,7 +5,8 @@
  * What may go wrong between its steps: look · lock · create · look again.
  *   Many start at once: one creates while the others wait for the lock, and then find everything there; every statement
  *   is IF NOT EXISTS. It is the lock that the backend takes for the same schema. A crash before the commit leaves
- *   nothing. Another release finds the version and refuses.
+ *   nothing. A later release brings an older layout up to date in the same way, if it can. Otherwise a release that finds
+ *   another version refuses.
  */
 import { type HoldfastError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 import type { SqlRunner } from './database.ts'
@@ -31,6 +32,8 @@ export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
 export interface TablePart {
   readonly part: string
   readonly version: number
+  /** The oldest layout that `sql` brings up to date; by default it changes none. */
+  readonly upgradesFrom?: number
   /** `schema` is quoted. Every statement can be run again. */
   readonly sql: (schema: string) => string
   /** Which function prints the SQL, for messages. */
@@ -38,13 +41,13 @@ export interface TablePart {
 }
 
 /** All statements that make the part, for those who apply them by themselves. */
-export function tablesSql({ part, version, sql }: TablePart, schema: string): string {
+export function tablesSql({ part, version, upgradesFrom = version, sql }: TablePart, schema: string): string {
   const s = quoteIdentifier(schema)
   return `CREATE SCHEMA IF NOT EXISTS ${s};
 CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);
 ${sql(s).trim()}
 INSERT INTO ${s}.parts (part, version, origin) VALUES ('${part}', ${version}, gen_random_uuid()::text)
-ON CONFLICT (part) DO NOTHING;
+ON CONFLICT (part) DO UPDATE SET version = ${version} WHERE parts.version BETWEEN ${upgradesFrom} AND ${version - 1};
 `
 }
 
@@ -58,12 +61,12 @@ export async function ensureTables(
   schema: string,
   { create }: { readonly create: boolean },
 ): Promise<{ readonly origin: string; readonly found: boolean }> {
-  const before = await originOf(runner, part, schema)
-  if (before !== null) return { origin: before, found: true }
+  const before = await find(runner, part, schema)
+  if (before?.isCurrent) return { origin: before.origin, found: true }
   if (!create)
     throw new UnsupportedError(
-      `postgres: the schema ${quote(schema)} has no tables for ${part.part}, and createSchema is off. ` +
-        `Apply what ${part.printedBy} returns first.`,
+      `postgres: the schema ${quote(schema)} has ${before === null ? 'no tables' : 'tables of an older release'} for ` +
+        `${part.part}, and createSchema is off. Apply what ${part.printedBy} returns first.`,
     )
   try {
     await runner.query(`SELECT pg_advisory_xact_lock(hashtextextended('holdfast schema ' || $1, 0))`, [
@@ -78,21 +81,23 @@ export async function ensureTables(
   } catch (error) {
     throw refusedCreation(error, part, schema) ?? error
   }
-  return { origin: (await originOf(runner, part, schema)) ?? '', found: false }
+  return { origin: (await find(runner, part, schema))?.origin ?? '', found: false }
 }
 
-/** Null: the part is not there. */
-async function originOf(
+/** Null: the part is not there. `isCurrent` is false if its layout can and must be brought up to date. */
+async function find(
   runner: SqlRunner,
-  { part, version }: TablePart,
+  { part, version, upgradesFrom = version }: TablePart,
   schema: string,
-): Promise<string | null> {
+): Promise<{ readonly origin: string; readonly isCurrent: boolean } | null> {
   const parts = `${quoteIdentifier(schema)}.parts`
   const [exists] = await runner.query('SELECT to_regclass($1)::text', [parts])
   if (exists?.[0] === null) return null
   const [row] = await runner.query(`SELECT version::text, origin FROM ${parts} WHERE part = $1`, [part])
   if (row === undefined) return null
-  if (Number(row[0]) === version) return String(row[1])
+  const found = Number(row[0])
+  if (found >= upgradesFrom && found <= version)
+    return { origin: String(row[1]), isCurrent: found === version }
   throw new UnsupportedError(
     `postgres: the tables for ${part} in the schema ${quote(schema)} have layout ${row[0]}, and this release of ` +
       `Holdfast knows ${version}. Update Holdfast in every process that uses the database.`,
@@ -103,7 +108,7 @@ function refusedCreation(error: unknown, part: TablePart, schema: string): Holdf
   const cause = sqlStateOf(error) === null && error instanceof Error ? error.cause : error
   if (sqlStateOf(cause) !== '42501') return null
   return new UnsupportedError(
-    `postgres: this user may not create the tables for ${part.part} in the schema ${quote(schema)}. Let somebody who ` +
+    `postgres: this user may not create or update the tables for ${part.part} in the schema ${quote(schema)}. Let somebody who ` +
       `may apply what ${part.printedBy} returns, and grant this user the use of them.`,
     { cause },
   )

@@ -16,7 +16,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
   beforeAll(async () => {
     server = await reach('postgres')
     pool = new pg.Pool({ connectionString: server.url, max: 4 })
-    for (const schema of ['many', 'by_hand', 'nobody', 'newer', 'Odd "one"', "o'clock", 'read_only'])
+    for (const schema of ['many', 'by_hand', 'nobody', 'newer', 'older', 'Odd "one"', "o'clock", 'read_only'])
       await pool.query(`DROP SCHEMA IF EXISTS "${schema.replaceAll('"', '""')}" CASCADE`)
   }, 60_000)
   afterAll(async () => {
@@ -55,17 +55,56 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
     const statements = statementsOf(sql)
     assert.ok(statements.length > 8)
     assert.equal(statements.join('\n').replaceAll(/\s+/g, ''), sql.replaceAll(/\s+/g, ''))
-    for (const each of statements) assert.match(each.trim(), /^(CREATE|INSERT)[\s\S]*;$/)
+    for (const each of statements) assert.match(each.trim(), /^(CREATE|INSERT|REVOKE)[\s\S]*;$/)
   })
 
   test('tables of a later release are refused, and left alone', async () => {
     await postgresGuard({ client: pool, schema: 'newer' }).highest('n')
-    await pool.query("UPDATE newer.parts SET version = 2 WHERE part = 'guards'")
-    const refused = { code: 'UNSUPPORTED', message: /layout 2.*knows 1/ }
+    await pool.query("UPDATE newer.parts SET version = 3 WHERE part = 'guards'")
+    const refused = { code: 'UNSUPPORTED', message: /layout 3.*knows 2/ }
     await assert.rejects(postgresGuard({ client: pool, schema: 'newer' }).highest('n'), refused)
     await assert.rejects(
       postgresGuard({ client: pool, schema: 'newer' }).run(fence(1n), () => {}),
       refused,
+    )
+  })
+
+  test('T80 tables of layout 1 are brought up to date, by the guard or by the printed SQL, and keep their memory', async () => {
+    const client = pool
+    const old = async () => {
+      await pool.query(`
+        UPDATE older.parts SET version = 1 WHERE part = 'guards';
+        GRANT EXECUTE ON FUNCTION older.fence_row TO PUBLIC`)
+    }
+    const isOpen = async () => {
+      const { rows } = await pool.query(`
+        SELECT has_function_privilege('public', 'older.fence_row()', 'EXECUTE') AS open, version
+        FROM older.parts WHERE part = 'guards'`)
+      return rows[0]
+    }
+    const repaired = { open: false, version: 2 }
+    await postgresGuard({ client, schema: 'older' }).run(fence(5n), () => {})
+    const by: Record<string, () => Promise<unknown>> = {
+      guard: () => postgresGuard({ client, schema: 'older' }).highest('n'),
+      'printed SQL': () => pool.query(postgresGuardSchema({ schema: 'older' })),
+      'installed fence': async () => {
+        await pool.query('CREATE TABLE older.fenced (id int)')
+        await tableFence({ table: 'older.fenced', name: 'n', schema: 'older' }).install(pool)
+      },
+    }
+    for (const [way, repair] of Object.entries(by)) {
+      await old()
+      assert.deepEqual(await isOpen(), { open: true, version: 1 })
+      await assert.rejects(postgresGuard({ client, schema: 'older', createSchema: false }).highest('n'), {
+        code: 'UNSUPPORTED',
+        message: /older release.*postgresGuardSchema\(\)/,
+      })
+      await repair()
+      assert.deepEqual(await isOpen(), repaired, way)
+    }
+    await assert.rejects(
+      postgresGuard({ client, schema: 'older' }).run(fence(4n), () => {}),
+      { code: 'FENCE_STALE' },
     )
   })
 
@@ -76,7 +115,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
     url.username = 'guest'
     const guest = new pg.Pool({ connectionString: url.href, max: 1 })
     const refused = postgresGuard({ client: guest, schema: 'nobody' }).highest('n')
-    await assert.rejects(refused, { code: 'UNSUPPORTED', message: /may not create.*grant/ })
+    await assert.rejects(refused, { code: 'UNSUPPORTED', message: /may not create or update.*grant/ })
     await guest.end()
     await pool.query('DROP ROLE guest')
   })

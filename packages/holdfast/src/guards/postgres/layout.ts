@@ -15,7 +15,9 @@ import { triggerSql } from './trigger-sql.ts'
  */
 export const guardTables: TablePart = {
   part: 'guards',
-  version: 1,
+  version: 2,
+  // In layout 1 everybody might execute `fence_row`; its tables are the same.
+  upgradesFrom: 1,
   printedBy: 'postgresGuardSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.guards (

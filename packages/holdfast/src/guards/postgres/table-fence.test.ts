@@ -56,6 +56,12 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     }
   }
 
+  const connected = async (user: string) => {
+    const client = new pg.Client({ connectionString: server.url.replace('postgres@', `${user}@`) })
+    await client.connect()
+    return Object.assign(client, { [Symbol.asyncDispose]: () => client.end() })
+  }
+
   test('psql writes with a current fence, and neither without one nor with a stale one', async () => {
     const update = 'UPDATE accounts SET balance = balance - 10 WHERE id = 7'
     const withFence = (each: Fence) =>
@@ -178,17 +184,62 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     )
   })
 
+  test('T80 a role with USAGE alone cannot raise a mark of the guard through a table of its own', async () => {
+    await pool.query('DROP ROLE IF EXISTS stranger')
+    await pool.query('CREATE ROLE stranger LOGIN; GRANT USAGE ON SCHEMA holdfast TO stranger')
+    await using stranger = await connected('stranger')
+    const trap = (table: string) => `
+      CREATE TRIGGER trap BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION
+        holdfast.fence_row('default', '', 'accounts')`
+    await stranger.query('CREATE TEMPORARY TABLE mine (id int)')
+    await assert.rejects(stranger.query(trap('mine')), /permission denied for function holdfast.fence_row/)
+
+    // An installation of layout 1, in which a trigger of the stranger was left behind.
+    await pool.query(`
+      UPDATE holdfast.parts SET version = 1 WHERE part = 'guards';
+      GRANT EXECUTE ON FUNCTION holdfast.fence_row TO PUBLIC;
+      CREATE SCHEMA strangers AUTHORIZATION stranger`)
+    await stranger.query(`CREATE TABLE strangers.theirs (id int); ${trap('strangers.theirs')}`)
+    await postgresGuard({ client: pool }).highest('accounts')
+    await assert.rejects(stranger.query(trap('mine')), /permission denied for function holdfast.fence_row/)
+    const raise = `
+      SET holdfast.fence = '${formatFence(accounts(2n ** 63n - 1n))}';
+      INSERT INTO strangers.theirs VALUES (1)`
+    await assert.rejects(stranger.query(raise), /owner of the table strangers.theirs may not use/)
+    assert.equal(await write(formatFence(accounts(5n))), 'written')
+    await pool.query('DROP SCHEMA strangers CASCADE; DROP OWNED BY stranger; DROP ROLE stranger')
+  })
+
+  test('T80 an owner of tables who was granted the function may install a fence', async () => {
+    await pool.query('DROP ROLE IF EXISTS tenant')
+    await pool.query(`
+      CREATE ROLE tenant LOGIN; GRANT USAGE ON SCHEMA holdfast TO tenant; CREATE SCHEMA tenants AUTHORIZATION tenant;
+      GRANT SELECT ON holdfast.parts TO tenant`)
+    const tenant = new pg.Pool({ connectionString: server.url.replace('postgres@', 'tenant@'), max: 1 })
+    await tenant.query('CREATE TABLE tenants.flats (id int)')
+    const flats = tableFence({ table: 'tenants.flats', name: 'flats' })
+    await assert.rejects(flats.install(tenant), {
+      code: 'UNSUPPORTED',
+      message: /function holdfast.fence_row/,
+    })
+    await pool.query('GRANT EXECUTE ON FUNCTION holdfast.fence_row TO tenant')
+    await flats.install(tenant)
+    const insert = 'INSERT INTO tenants.flats VALUES (1)'
+    assert.equal(await write(null, insert), 'missing')
+    assert.equal(await write(formatFence(fence(5n, 'flats')), insert), 'written')
+    await tenant.end()
+    await pool.query('DROP SCHEMA tenants CASCADE; DROP OWNED BY tenant; DROP ROLE tenant')
+  })
+
   test('who writes the table needs no rights on the guard’s tables', async () => {
     await pool.query('DROP ROLE IF EXISTS clerk')
     await pool.query('CREATE ROLE clerk LOGIN; GRANT SELECT, UPDATE ON accounts TO clerk')
-    const clerk = new pg.Client({ connectionString: server.url.replace('postgres@', 'clerk@') })
-    await clerk.connect()
+    await using clerk = await connected('clerk')
     await clerk.query('BEGIN')
     await clerk.query(`SET LOCAL holdfast.fence = '${formatFence(accounts(5n))}'`)
     await clerk.query('UPDATE accounts SET balance = 1 WHERE id = 7')
     await clerk.query('COMMIT')
     await assert.rejects(clerk.query('SELECT * FROM holdfast.guard_names'), /permission denied/)
-    await clerk.end()
     assert.equal(await balance(), 1)
   })
 

@@ -6,8 +6,12 @@
  * Between any two of their steps the same can go wrong as in `store.ts`, with the same answers; in PL/pgSQL every
  * statement is one of its own. A write that is refused is undone with all that the function did. It sees no reads.
  *
- * `fence_row` runs with the rights of who installed it, so that those who write the table need none on the guard's rows.
+ * `fence_row` runs with the rights of its owner, so that those who write the table need none on the guard's rows. It can
+ * raise the mark of every name, so only its owner may put it on a table, and roles that were granted EXECUTE (T80). It
+ * asks again at each write, because the server looks at that right only when a trigger is created.
  */
+import { quoteText } from '../../clients/postgres/index.ts'
+
 export function triggerSql(s: string): string {
   return `
 CREATE OR REPLACE FUNCTION ${s}.fence_part(encoded text) RETURNS text
@@ -110,6 +114,12 @@ DECLARE
   before_name text := TG_ARGV[2];
   after_name text := TG_ARGV[2];
 BEGIN
+  IF NOT has_function_privilege((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID),
+    ${quoteText(`${s}.fence_row()`)}::regprocedure, 'EXECUTE') THEN
+    RAISE EXCEPTION 'the owner of the table % may not use the function %.fence_row()', TG_RELID::regclass,
+      ${quoteText(s)} USING ERRCODE = '42501',
+      HINT = 'Grant EXECUTE on it to the owner, who then decides about every name of every guard in that schema.';
+  END IF;
   IF TG_OP = 'TRUNCATE' THEN
     IF TG_NARGS > 3 THEN
       RAISE EXCEPTION 'the table is fenced row by row, and cannot be truncated'
@@ -130,5 +140,6 @@ BEGIN
   END IF;
   RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 END
-$$;`
+$$;
+REVOKE ALL ON FUNCTION ${s}.fence_row() FROM PUBLIC;`
 }
