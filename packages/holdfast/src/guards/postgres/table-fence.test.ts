@@ -184,6 +184,79 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     )
   })
 
+  test('TRUNCATE of a partition needs the fence, too', async () => {
+    await pool.query(`
+      CREATE TABLE logs (id int, at int) PARTITION BY RANGE (at);
+      CREATE TABLE "logs'1" PARTITION OF logs FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (at);
+      CREATE TABLE logs_1_1 PARTITION OF "logs'1" FOR VALUES FROM (0) TO (5)`)
+    const partitioned = tableFence({ table: 'logs', name: "100%'s logs" })
+    for (let time = 0; time < 2; time++) await partitioned.install(pool)
+    const shown = formatFence(fence(5n, "100%'s logs"))
+    for (const table of ['logs', '"logs\'1"', 'logs_1_1']) {
+      assert.equal(await write(null, `TRUNCATE ${table}`), 'missing', table)
+      assert.equal(await write(shown, `TRUNCATE ${table}`), 'written', table)
+    }
+    assert.equal(await write(null, 'INSERT INTO logs_1_1 VALUES (1, 1)'), 'missing')
+    await partitioned.remove(pool)
+    assert.equal(await write(null, 'TRUNCATE logs_1_1'), 'written')
+    assert.equal(await write(null, 'INSERT INTO logs VALUES (1, 1)'), 'written')
+  })
+
+  test('rows of tables that inherit from it are fenced, through the parent and directly', async () => {
+    await pool.query(`
+      CREATE TABLE parents (id int, balance int);
+      CREATE TABLE children () INHERITS (parents);
+      INSERT INTO children VALUES (7, 100)`)
+    const inherited = tableFence({ table: 'parents', name: 'parents' })
+    await inherited.install(pool)
+    const shown = formatFence(fence(5n, 'parents'))
+    for (const statement of [
+      'UPDATE parents SET balance = 0',
+      'DELETE FROM parents',
+      'UPDATE children SET balance = 0',
+      'TRUNCATE children',
+    ])
+      assert.equal(await write(null, statement), 'missing', statement)
+    assert.equal(await write(shown, 'UPDATE parents SET balance = 0'), 'written')
+    await inherited.remove(pool)
+    assert.equal(await write(null, 'UPDATE children SET balance = 1'), 'written')
+  })
+
+  test('row by row: a trigger that changes the key after the check does not redirect the row', async () => {
+    await fenced.remove(pool)
+    await byRow.install(pool)
+    await pool.query(`
+      CREATE FUNCTION redirect() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := NEW.id + 3; RETURN NEW; END';
+      CREATE TRIGGER z_redirect BEFORE INSERT OR UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION redirect()`)
+    for (const [from, statement] of [
+      [7, 'UPDATE accounts SET balance = 5 WHERE id = 7'],
+      [17, 'INSERT INTO accounts VALUES (17, 1)'],
+    ] as const) {
+      const shown = [from, from + 3].map((id) => formatFence(fence(5n, `account/${id}`)))
+      assert.equal(await write(shown[0] as string, statement), 'missing', statement)
+      assert.equal(await write(shown.join(' '), statement), 'written', statement)
+    }
+    await byRow.remove(pool)
+    await pool.query('DROP FUNCTION redirect CASCADE')
+  })
+
+  test('row by row: a column in which equal values can have two texts is refused', async () => {
+    await pool.query(`
+      CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+      CREATE DOMAIN account_id AS bigint;
+      CREATE TABLE keyed (a numeric, b numeric(10, 0), c text COLLATE nocase, d text, e timestamptz, f uuid, g float8,
+        h account_id, i int GENERATED ALWAYS AS (1) STORED)`)
+    for (const column of ['b', 'd', 'f', 'h']) {
+      const keyed = tableFence({ table: 'keyed', name: 'key/', column })
+      await keyed.install(pool)
+      await keyed.remove(pool)
+    }
+    for (const column of ['a', 'c', 'e', 'g', 'i', 'none']) {
+      const refused = tableFence({ table: 'keyed', name: 'key/', column }).install(pool)
+      await assert.rejects(refused, { code: 'UNSUPPORTED', message: /cannot be the key of a fence/ }, column)
+    }
+  })
+
   test('T80 a role with USAGE alone cannot raise a mark of the guard through a table of its own', async () => {
     await pool.query('DROP ROLE IF EXISTS stranger')
     await pool.query('CREATE ROLE stranger LOGIN; GRANT USAGE ON SCHEMA holdfast TO stranger')

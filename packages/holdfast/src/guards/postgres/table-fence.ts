@@ -20,6 +20,7 @@ import {
   type PostgresClient,
   quoteIdentifier,
   quoteTable,
+  type SqlRunner,
   type SqlTransaction,
   serverStateOf,
   sharedDatabase,
@@ -43,7 +44,10 @@ export interface TableFenceOptions {
   readonly table: string
   /** The name that is locked to write the table; or, with `column`, the beginning of the names of its rows. */
   readonly name: string
-  /** Each row has a name of its own: `name` and then what stands in this column, for example `account/` and `id`. */
+  /**
+   * Each row has a name of its own: `name` and then what stands in this column, for example `account/` and `id`. Equal
+   * values must have one text: an integer, a text, a uuid, a numeric with a scale. `install` refuses others.
+   */
   readonly column?: string
   /** The name of the guard whose memory it shares. Default `default`, as of `postgresGuard`. */
   readonly guard?: string
@@ -59,52 +63,131 @@ export interface TableFence {
   /** What `install` runs, for those who apply migrations by themselves. It can be run again. */
   readonly installSql: string
   readonly removeSql: string
-  /** In one transaction. It waits for those who are writing to the table. */
+  /** In one transaction. It waits for those who are writing to the table. Run it again for new children of the table. */
   install(client: PostgresClient): Promise<void>
   /** Takes the trigger away. What the guard remembers stays. */
   remove(client: PostgresClient): Promise<void>
 }
-
-const TRIGGERS = ['holdfast_fence', 'holdfast_fence_truncate'] as const
 
 export function tableFence(options: TableFenceOptions): TableFence {
   if (options === undefined) throw new InvalidArgumentError('tableFence options', 'must be given.')
   checkKnownOptions('tableFence options', options, ['table', 'name', 'column', 'guard', 'issuers', 'schema'])
   const table = quoteTable('table', options.table)
   const schema = checkSchema(options.schema)
-  const statements = createTriggers(table, schema, options)
-  const drop = TRIGGERS.map((trigger) => `DROP TRIGGER IF EXISTS ${trigger} ON ${table};`)
+  const { column } = options
+  const call = callOf(schema, options)
+  const install = [
+    ...(column === undefined ? [] : [checkColumn(table, column)]),
+    forEachTable(table, [...drop, ...create(call, column !== undefined)]),
+  ]
+  const remove = forEachTable(table, drop)
   return {
     guards: 'writes',
-    installSql: [tablesSql(guardTables, schema).trim(), ...drop, ...statements, ''].join('\n'),
-    removeSql: [...drop, ''].join('\n'),
+    installSql: [tablesSql(guardTables, schema).trim(), ...install, ''].join('\n'),
+    removeSql: `${remove}\n`,
     install: (client) =>
-      inTransaction(client, async (query, runner) => {
-        await ensureTables(runner, guardTables, schema, { create: true })
-        for (const statement of [...drop, ...statements]) await query(statement)
+      inTransaction(client, async (tx) => {
+        await ensureTables(tx, guardTables, schema, { create: true })
+        for (const statement of install) await tx.query(statement)
       }),
-    remove: (client) =>
-      inTransaction(client, async (query) => {
-        for (const statement of drop) await query(statement)
-      }),
+    remove: (client) => inTransaction(client, (tx) => tx.query(remove)),
   }
 }
 
-type Query = (statement: string) => Promise<unknown>
-
-function inTransaction(
-  client: PostgresClient,
-  body: (query: Query, runner: Parameters<typeof ensureTables>[0]) => Promise<void>,
-): Promise<void> {
+function inTransaction(client: PostgresClient, body: (tx: SqlRunner) => Promise<unknown>): Promise<void> {
   return typedStep(() =>
     sharedDatabase(client).transaction(async (tx) => {
       await tx.query("SELECT set_config('client_min_messages', 'warning', true)")
-      await body((statement) => tx.query(statement), tx)
+      await body(tx)
     }),
   )
 }
 
-function createTriggers(table: string, schema: string, options: TableFenceOptions): readonly string[] {
+/** A statement about a trigger of each table; `%s` is the table. */
+interface ForTable {
+  readonly text: string
+  /** Whether the server makes and drops it at the partitions of a table by itself: triggers for each row. */
+  readonly goesAlong: boolean
+}
+
+const drop: readonly ForTable[] = [
+  { text: 'DROP TRIGGER IF EXISTS holdfast_fence ON %s', goesAlong: true },
+  { text: 'DROP TRIGGER IF EXISTS holdfast_fence_result ON %s', goesAlong: true },
+  { text: 'DROP TRIGGER IF EXISTS holdfast_fence_truncate ON %s', goesAlong: false },
+]
+
+function create(call: string, byRow: boolean): readonly ForTable[] {
+  const onTable = (name: string, when: string, level: string) =>
+    `CREATE TRIGGER ${name} ${when} ON %s FOR EACH ${level} ${call.replaceAll('%', '%%')}`
+  return [
+    // Row by row, also where the table has one name: only such a trigger goes along to the partitions of a table.
+    { text: onTable('holdfast_fence', 'BEFORE INSERT OR UPDATE OR DELETE', 'ROW'), goesAlong: true },
+    ...(byRow
+      ? [{ text: onTable('holdfast_fence_result', 'AFTER INSERT OR UPDATE', 'ROW'), goesAlong: true }]
+      : []),
+    { text: onTable('holdfast_fence_truncate', 'BEFORE TRUNCATE', 'STATEMENT'), goesAlong: false },
+  ]
+}
+
+/**
+ * For the table and all that inherit from it now: a write to a parent changes the rows of its children without asking the
+ * triggers of the parent, and TRUNCATE of a partition asks only those of the partition. A foreign table has no TRUNCATE
+ * triggers before PostgreSQL 14, and is left out there.
+ */
+function forEachTable(table: string, statements: readonly ForTable[]): string {
+  const execute = statements.map(({ text, goesAlong }) => {
+    const condition = goesAlong ? 'NOT is_partition' : "kind <> 'f'"
+    return `    IF ${condition} THEN EXECUTE pg_catalog.format(${literal(text)}, fenced::regclass); END IF;`
+  })
+  return `DO ${literal(`DECLARE
+  fenced oid;
+  is_partition boolean;
+  kind "char";
+BEGIN
+  FOR fenced, is_partition, kind IN
+    WITH RECURSIVE tree (relid, depth) AS (
+      SELECT pg_catalog.to_regclass(${literal(table)})::oid, 0
+      UNION SELECT i.inhrelid, depth + 1 FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.relid)
+    SELECT c.oid, bool_or(c.relispartition AND depth > 0), c.relkind FROM tree JOIN pg_catalog.pg_class c ON c.oid = relid
+    GROUP BY c.oid, c.relkind ORDER BY min(depth)
+  LOOP
+${execute.join('\n')}
+  END LOOP;
+END`)};`
+}
+
+/** In these types, values that are equal have one text, in every session: a row has one name. */
+const KEY_TYPES = [
+  'smallint',
+  'integer',
+  'bigint',
+  'uuid',
+  'text',
+  'character varying',
+  'character',
+  'date',
+  'boolean',
+]
+
+function checkColumn(table: string, column: string): string {
+  const types = KEY_TYPES.map((type) => `'${type}'::regtype`).join(', ')
+  const name = literal(column)
+  return `DO ${literal(`BEGIN
+  PERFORM FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+  WHERE a.attrelid = ${literal(table)}::regclass AND a.attname = ${name} AND NOT a.attisdropped AND a.attgenerated = ''
+    AND coalesce(c.collisdeterministic, true)
+    AND (coalesce(nullif(t.typbasetype, 0), t.oid) IN (${types}) OR t.typtype = 'e'
+      OR (t.oid = 'numeric'::regtype AND a.atttypmod >= 0));
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the column % cannot be the key of a fence', ${name} USING ERRCODE = '42804',
+      DETAIL = 'It must exist and not be generated, and values that are equal must have one text: an integer, a text, a uuid, a numeric with a scale.';
+  END IF;
+END`)};`
+}
+
+/** What the triggers execute. */
+function callOf(schema: string, options: TableFenceOptions): string {
   const { column, guard, issuers } = options
   const settings = checkGuardOptions({
     ...(guard !== undefined && { name: guard }),
@@ -122,12 +205,7 @@ function createTriggers(table: string, schema: string, options: TableFenceOption
     name,
     ...(column === undefined ? [] : [checkIdentifier('column', column)]),
   ]
-  const call = `EXECUTE FUNCTION ${quoteIdentifier(schema)}.fence_row(${parameters.map(literal).join(', ')})`
-  return [
-    // Row by row, also where the table has one name: only such a trigger goes along to the partitions of a table.
-    `CREATE TRIGGER ${TRIGGERS[0]} BEFORE INSERT OR UPDATE OR DELETE ON ${table} FOR EACH ROW ${call};`,
-    `CREATE TRIGGER ${TRIGGERS[1]} BEFORE TRUNCATE ON ${table} FOR EACH STATEMENT ${call};`,
-  ]
+  return `EXECUTE FUNCTION ${quoteIdentifier(schema)}.fence_row(${parameters.map(literal).join(', ')})`
 }
 
 /** A string constant; statements that create something take no parameters. */

@@ -132,6 +132,13 @@ BEGIN
     before_name := TG_ARGV[2] || CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) ->> TG_ARGV[3] END;
     after_name := TG_ARGV[2] || CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) ->> TG_ARGV[3] END;
   END IF;
+  IF TG_WHEN = 'AFTER' THEN
+    -- Another BEFORE trigger may have changed the key since it was checked.
+    IF TG_OP = 'INSERT' OR after_name IS DISTINCT FROM before_name THEN
+      PERFORM ${s}.fence_pass(TG_ARGV[0], after_name, issuers);
+    END IF;
+    RETURN NULL;
+  END IF;
   IF TG_OP <> 'INSERT' THEN
     PERFORM ${s}.fence_pass(TG_ARGV[0], before_name, issuers);
   END IF;
