@@ -171,6 +171,20 @@ describe('a row of SQLite with a version', () => {
     assert.equal((await stocks[0]?.read())?.version, 9_007_199_254_740_994n, 'T42')
     for (const database of databases) database.close()
   })
+
+  test('G11 a version that cannot be raised any more, or is not an integer, is said as such', async () => {
+    const database = new DatabaseSync(':memory:')
+    database.exec('CREATE TABLE stock (sku INTEGER PRIMARY KEY, units INTEGER, version)')
+    database.exec(
+      "INSERT INTO stock VALUES (1, 1, 9223372036854775807), (2, 1, NULL), (3, 1, 'a'), (4, 1, 1.5)",
+    )
+    const row = (sku: number) => sqliteRow({ database, table: 'stock', key: { sku }, columns: ['units'] })
+    await assert.rejects(buy(row(1)), { code: 'UNSUPPORTED', retryable: false, message: /largest value/ })
+    assert.equal((await row(1).read())?.version, 9_223_372_036_854_775_807n)
+    for (const sku of [2, 3, 4])
+      await assert.rejects(row(sku).read(), { code: 'UNSUPPORTED', message: /must hold an integer/ })
+    database.close()
+  })
 })
 
 describe.runIf(wanted('postgres')).each(libraries)(
@@ -199,6 +213,24 @@ describe.runIf(wanted('postgres')).each(libraries)(
       const absent = postgresRow({ tx, table: 'versioned_stock', key: { sku: 1 }, columns: ['units'] })
       assert.equal((await buy(absent)).kind, 'absent')
       for (const each of opened) await each[Symbol.asyncDispose]()
+    })
+
+    test('G11 a version that cannot be raised any more, and values that the table refuses, are said as such', async () => {
+      await using opened = library.open(server.url, { max: 1 })
+      const { query } = sqlRunnerOf(opened.client as unknown as SqlTransaction)
+      await query('DROP TABLE IF EXISTS used_up')
+      await query('CREATE TABLE used_up (id int PRIMARY KEY, units int CHECK (units < 10), version bigint)')
+      await query('INSERT INTO used_up VALUES (1, 1, 9223372036854775807), (2, 1, 0)')
+      const row = (id: number) =>
+        postgresRow({ client: opened.client, table: 'used_up', key: { id }, columns: ['units'] })
+      const usedUp = { code: 'UNSUPPORTED', retryable: false, message: /largest value.*bigint/s }
+      await assert.rejects(row(1).write(2n ** 63n - 1n, { units: 5 }), usedUp)
+      for (const units of [10, 'ten'])
+        await assert.rejects(row(2).write(0n, { units }), { code: 'INVALID_ARGUMENT', argument: 'changes' })
+      // A column of a smaller type ends earlier, and only the server knows where.
+      await query('ALTER TABLE used_up ALTER version TYPE int USING 2147483647')
+      await assert.rejects(row(1).write(2_147_483_647n, { units: 5 }), usedUp)
+      await query('DROP TABLE used_up')
     })
   },
 )

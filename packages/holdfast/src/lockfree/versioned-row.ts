@@ -1,5 +1,5 @@
 /** A row of a table of the user's that has a version column, as statements that both databases understand. */
-import { InvalidArgumentError, quote } from '../core/errors.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../core/errors.ts'
 
 export interface RowShape<Column extends string, Value> {
   readonly table: string
@@ -52,6 +52,7 @@ export function rowStatements<Column extends string, Value>(
     keyValues,
     read: `SELECT ${[dialect.version(version), ...listed].join(', ')} FROM ${table} WHERE ${where(1)}`,
     write(from: bigint, changes: Readonly<Record<string, Value>>) {
+      if (from >= LARGEST_VERSION) throw versionUsedUp()
       const names = namesOf('changes', changes, dialect)
       if (names.includes(version))
         throw new InvalidArgumentError('changes', 'must not name the version column.')
@@ -63,10 +64,25 @@ export function rowStatements<Column extends string, Value>(
     },
     toRow(row: readonly unknown[]): ReadRow<Column> {
       const [from, ...values] = row
+      if (!/^-?\d+$/.test(String(from)))
+        throw new UnsupportedError(
+          `The version column must hold an integer, and holds ${quote(String(from))}. Correct the row, and let it count up.`,
+        )
       const entries = columns.map((name, at) => [name, values[at]] as const)
       return { version: BigInt(String(from)), values: Object.fromEntries(entries) as Record<Column, unknown> }
     },
   }
+}
+
+const LARGEST_VERSION = 2n ** 63n - 1n
+
+/** Nothing has been written. */
+export function versionUsedUp(options?: ErrorOptions): UnsupportedError {
+  return new UnsupportedError(
+    'The row cannot be written: its version, or a number among the changes, is beyond the largest value of its column. ' +
+      'Let the version column be a bigint that counts up from 0; then it is not used up.',
+    options,
+  )
 }
 
 function namesOf(argument: string, values: unknown, dialect: Dialect): string[] {

@@ -6,13 +6,14 @@ import {
   quoteIdentifier,
   quoteTable,
   type SqlTransaction,
+  serverStateOf,
   sharedDatabase,
   sqlRunnerOf,
   typedStep,
 } from '../../clients/postgres/index.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
 import { checkKnownOptions } from '../../core/options.ts'
-import { type RowShape, rowStatements, type VersionedRow } from '../versioned-row.ts'
+import { type RowShape, rowStatements, type VersionedRow, versionUsedUp } from '../versioned-row.ts'
 
 export interface PostgresRowOptions<Column extends string> extends RowShape<Column, Parameter> {
   /** Where the table is: a client, or a transaction of yours. */
@@ -49,7 +50,23 @@ export function postgresRow<Column extends string>(
     },
     async write(version, changes) {
       const { text, values } = statements.write(version, changes)
-      return (await typedStep(() => runner.query(text, values))).length
+      try {
+        return (await typedStep(() => runner.query(text, values))).length
+      } catch (error) {
+        throw refusedValue(error) ?? error
+      }
     },
   }
 }
+
+/** Values that the table does not take, now or later; null if it is something else. */
+function refusedValue(error: unknown): Error | null {
+  const state = serverStateOf(error)
+  if (state === OUT_OF_RANGE) return versionUsedUp({ cause: (error as Error).cause })
+  if (!state?.startsWith('22') && !state?.startsWith('23')) return null
+  return new InvalidArgumentError('changes', `are refused by the table: ${(error as Error).message}`, {
+    cause: error,
+  })
+}
+
+const OUT_OF_RANGE = '22003'
