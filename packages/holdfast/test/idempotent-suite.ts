@@ -90,6 +90,31 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     assert.equal(await first()(reordered, () => assert.fail('the same request')), 'paid')
   })
 
+  test('another payload is refused also after the work threw or its claim has ended, as long as the key is remembered', async () => {
+    for (const ending of ['thrown', 'expired']) {
+      const request = { ...fresh(), payload: 1 }
+      const gate = Promise.withResolvers<void>()
+      const begun = Promise.withResolvers<void>()
+      const call = first()(request, async () => {
+        begun.resolve()
+        await gate.promise
+        throw new Error('planted')
+      })
+      const ended = assert.rejects(call, /planted/)
+      await begun.promise
+      if (ending === 'expired') await world().expire(request.scope, request.key, 'claim')
+      else {
+        gate.resolve()
+        await ended
+      }
+      const other = first()({ ...request, payload: 2 }, () => assert.fail('another request'))
+      await assert.rejects(other, { code: 'KEY_REUSED' }, ending)
+      assert.equal(await first()(request, ({ isTakeover }) => isTakeover), true)
+      gate.resolve()
+      await ended
+    }
+  })
+
   test('an error is not stored by default: the next caller does the work, at once', async () => {
     const request = fresh()
     const planted = new Error('planted')

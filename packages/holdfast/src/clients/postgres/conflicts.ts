@@ -1,5 +1,10 @@
 /** The server's word that a transaction is to be done again, and failures of our own statements in general. */
-import { ConflictError, type HoldfastError, isHoldfastError } from '../../core/errors.ts'
+import {
+  ConflictError,
+  type HoldfastError,
+  InvalidArgumentError,
+  isHoldfastError,
+} from '../../core/errors.ts'
 import { asUnavailable, sqlStateOf } from './failures.ts'
 
 /** The state of the server's own error, which a client library or we ourselves may have wrapped. */
@@ -20,6 +25,16 @@ const conflicts: Record<string, string> = {
 export function conflictOf(error: unknown): HoldfastError | null {
   const what = conflicts[serverStateOf(error) ?? '']
   return what === undefined ? null : new ConflictError(what, { cause: error })
+}
+
+/** Values of the user's that the table does not take, now or later (classes 22 and 23); null if it is something else. */
+export function refusedByTable(error: unknown, argument: string): HoldfastError | null {
+  const state = serverStateOf(error)
+  if (!state?.startsWith('22') && !state?.startsWith('23')) return null
+  const { message } = error as Error
+  return new InvalidArgumentError(argument, `has a value that the table refuses: ${message}`, {
+    cause: error,
+  })
 }
 
 /** A statement of our own: every failure of it is typed. */

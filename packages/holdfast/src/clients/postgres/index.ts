@@ -1,6 +1,6 @@
 /** What Holdfast knows of PostgreSQL's clients. */
 export { arrayLiteral } from './arrays.ts'
-export { conflictOf, serverStateOf, typedStep } from './conflicts.ts'
+export { conflictOf, refusedByTable, serverStateOf, typedStep } from './conflicts.ts'
 export {
   checkClientOptions,
   type DedicatedConnection,

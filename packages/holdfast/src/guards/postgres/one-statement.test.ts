@@ -105,6 +105,14 @@ describe.runIf(wanted('postgres')).each(libraries)('one-statement forms with $na
     assert.deepEqual([...((await applyFenced(tx, update)) ?? [])], [8, 6, 1])
   })
 
+  test('G11 a value that the table refuses is the caller’s mistake, and not worth a retry', async () => {
+    await sqlRunnerOf(tx).query(`INSERT INTO ${table} VALUES (8, 0, NULL)`)
+    for (const Balance of [null, 'ten', 2 ** 40]) {
+      const refused = applyFenced(tx, fencedUpdate(fence(5n), { table, key: { id: 8 }, set: { Balance } }))
+      await assert.rejects(refused, { code: 'INVALID_ARGUMENT', argument: 'statement', retryable: false })
+    }
+  })
+
   test('T40 a read that leaves its token shuts out the older holder’s write; one that does not, loses it', async () => {
     await sqlRunnerOf(tx).query(`INSERT INTO ${table} VALUES (4, 100, 1)`)
     const read = fencedRead(fence(6n), { table, key: { id: 4 }, returning: ['Balance'] })

@@ -17,6 +17,7 @@ import {
   type Parameter,
   quoteIdentifier,
   quoteTable,
+  refusedByTable,
   type SqlTransaction,
   sqlRunnerOf,
   typedStep,
@@ -111,7 +112,7 @@ export async function applyFenced(
   statement: FencedStatement,
 ): Promise<readonly unknown[] | null> {
   const runner = sqlRunnerOf(tx)
-  return typedStep(async () => {
+  const step = async () => {
     const [row] = await runner.query(statement.text, statement.values)
     if (row !== undefined) return row
     // Nothing was changed, and what is found now cannot make it so: it only tells refusal from absence.
@@ -123,7 +124,12 @@ export async function applyFenced(
       highest,
       highest === statement.fence.token ? 'it has been used before and may be used once only' : undefined,
     )
-  })
+  }
+  try {
+    return await typedStep(step)
+  } catch (error) {
+    throw refusedByTable(error, 'statement') ?? error
+  }
 }
 
 interface CheckedRow {

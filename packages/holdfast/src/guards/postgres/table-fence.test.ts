@@ -110,6 +110,25 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     assert.equal(await write(formatFence(accounts(5n, 'one'))), 'written')
   })
 
+  test('T68 G5 of two holders with the token of the floor, only the one that was seen passes', async () => {
+    assert.equal(await write(formatFence(accounts(5n, 'one'))), 'written')
+    assert.equal(await postgresGuard({ client: pool }).prune({ untouchedForMs: 0 }), 1)
+    assert.equal(await write(formatFence(accounts(5n, 'two'))), 'stale')
+    assert.equal(await write(formatFence(accounts(5n, 'one'))), 'written')
+  })
+
+  test('a name under which rows are written is not forgotten, also if its fence stays the same', async () => {
+    const guard = postgresGuard({ client: pool })
+    const untouchedForMs = 3_600_000
+    for (const token of [5n, 5n, 6n]) {
+      await pool.query('UPDATE holdfast.guard_names SET touched_ms = 0')
+      assert.equal(await write(formatFence(accounts(token))), 'written')
+      assert.equal(await guard.prune({ untouchedForMs }), 0, `token ${token}`)
+    }
+    await pool.query('UPDATE holdfast.guard_names SET touched_ms = 0')
+    assert.equal(await guard.prune({ untouchedForMs }), 1)
+  })
+
   test('T42 the largest token is compared exactly', async () => {
     const largest = 2n ** 63n - 1n
     assert.equal(await write(formatFence(accounts(largest))), 'written')

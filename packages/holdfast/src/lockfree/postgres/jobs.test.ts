@@ -219,6 +219,14 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.equal((await claimOne()).attempts, 1)
   })
 
+  test('a job at its last attempt is not revived while a worker has it', async () => {
+    await jobs.add('job', { maxAttempts: 1 })
+    const job = await claimOne()
+    assert.equal(await jobs.revive(job.id), false)
+    assert.deepEqual(await jobs.claimJobs(), [])
+    await job.complete()
+  })
+
   test('a worker that dies on its last attempt leaves a dead job, not a lost one', async () => {
     await jobs.add('job', { maxAttempts: 1 })
     const job = await claimOne()

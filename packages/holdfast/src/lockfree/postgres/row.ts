@@ -5,6 +5,7 @@ import {
   type PostgresClient,
   quoteIdentifier,
   quoteTable,
+  refusedByTable,
   type SqlTransaction,
   serverStateOf,
   sharedDatabase,
@@ -61,12 +62,8 @@ export function postgresRow<Column extends string>(
 
 /** Values that the table does not take, now or later; null if it is something else. */
 function refusedValue(error: unknown): Error | null {
-  const state = serverStateOf(error)
-  if (state === OUT_OF_RANGE) return versionUsedUp({ cause: (error as Error).cause })
-  if (!state?.startsWith('22') && !state?.startsWith('23')) return null
-  return new InvalidArgumentError('changes', `are refused by the table: ${(error as Error).message}`, {
-    cause: error,
-  })
+  if (serverStateOf(error) === OUT_OF_RANGE) return versionUsedUp({ cause: (error as Error).cause })
+  return refusedByTable(error, 'changes')
 }
 
 const OUT_OF_RANGE = '22003'
