@@ -2,6 +2,7 @@
 
 import type { TrapSection } from '../scripts/docs/trap-types.ts'
 import { answers } from './traps/answers.ts'
+import { attacks } from './traps/attacks.ts'
 import { engines } from './traps/engines.ts'
 import { fencing } from './traps/fencing.ts'
 import { identity } from './traps/identity.ts'
@@ -19,4 +20,5 @@ export const sections: readonly TrapSection[] = [
   identity,
   surface,
   engines,
+  attacks,
 ]
