@@ -64,6 +64,25 @@ describe('a kept claim', () => {
     assert.equal(lost.kept.signal.aborted, true)
   })
 
+  test.each(['stopped', 'lost'])(
+    'a renewal that fails when the claim is %s is not tried again',
+    async (end) => {
+      let renewals = 0
+      const answer = Promise.withResolvers<boolean>()
+      const { clock, kept } = keep(() => {
+        renewals++
+        return answer.promise
+      })
+      await clock.advance(5_000)
+      if (end === 'stopped') kept.stop()
+      else kept.lose('taken-over')
+      answer.reject(new Error('reset'))
+      await clock.advance(60_000)
+      assert.equal(renewals, 1)
+      assert.equal(clock.pendingTimers, 0)
+    },
+  )
+
   test('G4 told that it is another’s, it is lost at once, and nothing revives it', async () => {
     const answers = [false, true]
     const { clock, kept } = keep(async () => answers.shift() ?? true)
