@@ -89,6 +89,20 @@ export const libraries: readonly ClientLibrary[] = [
   },
 ]
 
+/** Clients of ioredis that forget the commands in flight when their connection closes: those never settle. */
+export const forgetfulLibraries: readonly ClientLibrary[] = [
+  IoRedis6,
+  IoRedis5 as unknown as typeof IoRedis6,
+].map((Redis, index) => ({
+  ...libraryNamed(index === 0 ? 'ioredis 6' : 'ioredis 5'),
+  name: `ioredis ${6 - index} without resending`,
+  async open(url) {
+    const client = new Redis(url, { autoResendUnfulfilledCommands: false })
+    client.on('error', () => {})
+    return { client, close: () => client.disconnect() }
+  },
+}))
+
 export function libraryNamed(name: string): ClientLibrary {
   const found = libraries.find((library) => library.name === name)
   if (found === undefined) throw new Error(`there is no library ${name}`)

@@ -70,9 +70,11 @@ export class Engine {
     const slot = this.connection.isCluster ? slotOf(this.connection.keyPrefix + request.key) : 0
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
-      const { writesOncePerTurn } = this.connection
+      const { connection, clock } = this
+      const { writesOncePerTurn } = connection
+      const isConnected = () => connection.isConnected
       const send = (requests: readonly Request[]) => this.#sendBatch(requests)
-      lane = new Lane({ clock: this.clock, writesOncePerTurn, send })
+      lane = new Lane({ clock, writesOncePerTurn, isConnected, send })
       this.#lanes.set(slot, lane)
     }
     lane.add(request, call, asker)

@@ -13,10 +13,12 @@ const call = (signal = new AbortController().signal) => ({ signal })
 /** A lane whose calls are answered when the test says so. */
 function stage({ writesOncePerTurn = false } = {}) {
   const clock = createFakeClock()
+  const client = { isConnected: true }
   const calls: { requests: readonly Request[]; answer(): void; fail(error: Error): void }[] = []
   const lane = new Lane({
     clock,
     writesOncePerTurn,
+    isConnected: () => client.isConnected,
     send: (requests) =>
       new Promise<readonly Answer[]>((resolve, reject) => {
         const answers = requests.map(({ key }): Answer => ({ kind: 'granted', token: BigInt(key) }))
@@ -25,7 +27,7 @@ function stage({ writesOncePerTurn = false } = {}) {
   })
   const add = (request: Request, call: Call) =>
     new Promise<Answer>((answered, failed) => lane.add(request, call, { answered, failed }))
-  return { clock, lane: { add, close: () => lane.close() }, calls }
+  return { clock, client, lane: { add, close: () => lane.close() }, calls }
 }
 
 const isOutcome = (outcome: string) => (error: unknown) =>
@@ -166,5 +168,54 @@ describe('requests that leave together', () => {
     await clock.settle()
     assert(isOutcome('not-applied')(later), 'it is told without anything having to happen')
     assert.equal(calls.length, 1, 'nothing is sent any more')
+  })
+
+  test('T76 calls that are never answered stop counting as in flight when they were cancelled', async () => {
+    const { clock, lane, calls } = stage()
+    const controller = new AbortController()
+    const lost = lane.add(request('1'), call(controller.signal))
+    await clock.settle()
+    const lostBeside = Promise.allSettled(
+      Array.from({ length: 16 }, () => lane.add(request('2'), call(controller.signal))),
+    )
+    await clock.settle()
+    assert.equal(calls.length, 2, 'both places are taken')
+    await clock.advance(1_000)
+    const next = lane.add(request('3'), call())
+    controller.abort()
+    await assert.rejects(lost, isOutcome('unknown'))
+    await lostBeside
+    await clock.advance(1_000)
+    assert.equal(calls.length, 3)
+    calls[2]?.answer()
+    assert.deepEqual(await next, { kind: 'granted', token: 3n })
+    // An answer that comes after all changes nothing.
+    calls[0]?.answer()
+    calls[1]?.fail(new Error('late'))
+    await clock.settle()
+    const last = lane.add(request('4'), call())
+    await clock.settle()
+    calls[3]?.answer()
+    assert.deepEqual(await last, { kind: 'granted', token: 4n })
+    await clock.advance(1_000)
+    assert.equal(clock.pendingTimers, 0)
+  })
+
+  test('T76 while the client is not connected, cancelled calls are in its queue, and no more are added', async () => {
+    const { clock, client, lane, calls } = stage()
+    client.isConnected = false
+    const controller = new AbortController()
+    const queued = lane.add(request('1'), call(controller.signal))
+    await clock.advance(1_000)
+    controller.abort()
+    await assert.rejects(queued, isOutcome('unknown'))
+    const next = lane.add(request('2'), call())
+    await clock.advance(10_000)
+    assert.equal(calls.length, 1)
+    client.isConnected = true
+    await clock.advance(1_000)
+    assert.equal(calls.length, 2)
+    calls[1]?.answer()
+    await next
   })
 })

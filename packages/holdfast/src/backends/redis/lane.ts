@@ -7,6 +7,9 @@
  *   waiting ──called off──▶ settled: it is never sent
  *   under way ──called off──▶ settled: it may land all the same
  *
+ * A call of which every request was cancelled stops counting as in flight: its answer may never come (T76). While the client
+ * is not connected it goes on counting, because it is in the client's queue, which would otherwise grow without limit.
+ *
  * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
  */
 import { calledOff } from '../../core/backend-kit.ts'
@@ -86,6 +89,8 @@ export interface LaneOptions {
   readonly clock: Clock
   /** Two calls of one turn of the event loop would leave, and be answered, as one. */
   readonly writesOncePerTurn: boolean
+  /** What is sent now leaves now. */
+  readonly isConnected: () => boolean
   readonly send: (requests: readonly Request[]) => Promise<readonly Answer[]>
 }
 
@@ -209,8 +214,11 @@ export class Lane {
         if (this.#underWay.includes(batch)) for (const entry of batch) entry.listen()
       for (const entry of this.#waiting) entry.listen()
     }
+    if (this.#options.isConnected())
+      this.#underWay = this.#underWay.filter((batch) => batch.some(({ isSettled }) => !isSettled))
+    this.#leaveIfRoom()
     this.#slow = [...this.#underWay]
     if (this.#underWay.length > 0)
-      this.#sweep = this.#options.clock.setTimer(USUAL_ANSWER_MS, () => this.#listenForTheSlow())
+      this.#sweep ??= this.#options.clock.setTimer(USUAL_ANSWER_MS, () => this.#listenForTheSlow())
   }
 }

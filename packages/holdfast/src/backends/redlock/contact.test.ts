@@ -4,6 +4,7 @@ import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import { afterAll, afterEach, beforeAll, describe, onTestFinished, test } from 'vitest'
+import { forgetfulLibraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import {
   call,
@@ -258,6 +259,31 @@ describe.runIf(wanted('redis'))('redlock: contact', () => {
         })
     })
   }
+
+  test.each(forgetfulLibraries)(
+    'T76 nodes whose client forgets calls at a reset do not owe an answer for ever ($name)',
+    async (library) => {
+      const stage = new RedlockStage(nodes)
+      const session = await stage.session('ada', { library })
+      for (const proxy of nodes.proxies) proxy.drop('down')
+      const lost = assert.rejects(take(session, 'x'), { code: 'BACKEND_UNAVAILABLE' })
+      await eventually('the nodes have answered', () =>
+        nodes.proxies.every((proxy) => proxy.swallowedBytes('down') > 0),
+      )
+      // The acquire, and then what takes it back.
+      const seen = watch(lost)
+      await eventually('it is given up', async () => {
+        await stage.clock.advance(nodeTimeoutMs)
+        return seen.state !== 'pending'
+      })
+      await lost
+      for (const proxy of nodes.proxies) proxy.heal()
+      await eventually('they are asked again', async () => {
+        const result = await take(session, 'y').catch(() => null)
+        return result?.kind === 'granted'
+      })
+    },
+  )
 
   test('openLocker waits for a majority, and says what is the matter when there is none', async () => {
     const [a, b, c] = nodes.servers.map(({ port }) => `127.0.0.1:${port}`)

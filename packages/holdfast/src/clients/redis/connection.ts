@@ -27,6 +27,7 @@ import {
   serverCodeOf,
   withoutSecrets,
 } from './failures.ts'
+import { type ConnectionLosses, lossesOf, UnansweredCalls } from './losses.ts'
 import type { RawConnection, RawNode, RawRedis, RedisReply, RedisTopology } from './raw.ts'
 import { adapt } from './recognizing.ts'
 import type { RedisScript } from './script.ts'
@@ -62,6 +63,9 @@ export class RedisConnection {
   readonly #raw: RawRedis
   readonly #backend: string
   readonly #subscriber: Subscriber
+  readonly #losses: ConnectionLosses
+  readonly #unanswered = new UnansweredCalls()
+  #isWatchingLosses = false
   /** What ends our listening to the client's troubles. */
   readonly #watches = new Set<() => void>()
   readonly #dedicated = new Set<RawConnection>()
@@ -78,10 +82,25 @@ export class RedisConnection {
     this.address = this.#raw.address
     this.keyPrefix = this.#raw.keyPrefix
     this.#subscriber = new Subscriber((stop) => this.#raw.subscriber(stop), clock, random)
+    this.#losses = lossesOf(client)
   }
 
   get writesOncePerTurn(): boolean {
     return this.#raw.writesOncePerTurn
+  }
+
+  /** What is sent now leaves now. */
+  get isConnected(): boolean {
+    return isConnected(this.#client)
+  }
+
+  /**
+   * Goes up whenever the client may have lost a connection. If it is another number when an answer comes than it was when
+   * the call was made, the client may have sent the call twice, and the answer may be that of the second copy.
+   */
+  lossCount(): number {
+    this.#watchLosses()
+    return this.#losses.count
   }
 
   get isCluster(): boolean {
@@ -98,7 +117,7 @@ export class RedisConnection {
     args: readonly string[],
     signal?: AbortSignal,
   ): Promise<RedisReply> {
-    return this.#guarded('script', signal, () => this.#evaluate(script, keys, args))
+    return this.#guarded('script', signal, () => this.#settling(() => this.#evaluate(script, keys, args)))
   }
 
   #evaluate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
@@ -133,7 +152,9 @@ export class RedisConnection {
 
   /** An error of the server is an answer as well, unless it does not let us in. */
   async #answered(): Promise<void> {
-    await this.#raw.ping?.().catch((error: unknown) => {
+    const { ping } = this.#raw
+    if (ping === undefined) return
+    await this.#settling(ping).catch((error: unknown) => {
       const isAnswer = error instanceof Error && isServerError(error)
       if (!isAnswer || (serverCodeOf(error) !== 'NOPERM' && remedyOf(error.message) !== null)) throw error
     })
@@ -159,7 +180,9 @@ export class RedisConnection {
   /** All primaries: one, or those of the Cluster. */
   async nodes(signal?: AbortSignal): Promise<readonly RedisNode[]> {
     const nodes = await this.#guarded('looking for the primaries', signal, () => this.#raw.primaries())
-    return nodes.map((node) => this.#nodeOf(node))
+    return nodes.map(({ label, send }) =>
+      this.#nodeOf({ label, send: (args) => this.#settling(() => send(args)) }),
+    )
   }
 
   /** Which primary has this key now, as far as the client knows: the same text for the same one. */
@@ -223,6 +246,20 @@ export class RedisConnection {
       send: (args, signal) =>
         this.#guarded(args[0] ?? 'command', signal, () => node.send(args)) as Promise<RedisReply>,
     }
+  }
+
+  /** A call of the user's client, which settles also if the client forgets it. */
+  #settling<T>(send: () => Promise<T>): Promise<T> {
+    if (this.#raw.forgetsUnanswered !== true) return send()
+    this.#watchLosses()
+    const wasConnected = this.isConnected
+    return this.#unanswered.track(send(), wasConnected)
+  }
+
+  #watchLosses(): void {
+    if (this.#isWatchingLosses || this.#ending.signal.aborted) return
+    this.#isWatchingLosses = true
+    this.#watches.add(this.#losses.watch(this.#unanswered))
   }
 
   /** Every call goes this way, tens of thousands a second: so it makes one promise, and waits for none itself. */

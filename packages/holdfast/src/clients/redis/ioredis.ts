@@ -19,6 +19,7 @@ interface IoRedis {
     readonly name?: string
     readonly sentinels?: unknown
     readonly enableAutoPipelining?: boolean
+    readonly autoResendUnfulfilledCommands?: boolean
   }
   call(command: string, ...args: string[]): Promise<unknown>
   evalsha(sha1: string, count: number, ...args: string[]): Promise<unknown>
@@ -64,6 +65,8 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
     address: cluster === null ? addressOf(redis as IoRedis) : clusterAddress(cluster),
     topology: cluster !== null ? 'cluster' : single?.options.sentinels ? 'sentinel' : 'single',
     keyPrefix,
+    // The connections of a Cluster do not come back by themselves, and reject what they owe.
+    forgetsUnanswered: single?.options.autoResendUnfulfilledCommands === false,
     ...(single !== null && {
       believedDatabase: () => single.condition?.select ?? single.options.db ?? 0,
     }),

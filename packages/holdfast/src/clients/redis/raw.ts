@@ -36,6 +36,8 @@ export interface RawRedis {
   readonly keyPrefix: string
   /** What is sent in one turn of the event loop leaves in one write, at the end of the turn. */
   readonly writesOncePerTurn: boolean
+  /** The client forgets the commands in flight when its connection closes: their promises never settle. */
+  readonly forgetsUnanswered?: boolean
   /** The database that the client believes to be in, where it goes on in another if there is none of that number. */
   believedDatabase?(): number
   /** False when the client would refuse every command at once: it was closed, or never connected. */

@@ -1,0 +1,98 @@
+/** Connections that are reset while calls are in flight, with clients that send again, reject, or forget. */
+import assert from 'node:assert/strict'
+import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
+import { type Server, startRedis, wanted } from 'holdfast-lab/servers'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, test } from 'vitest'
+import { forgetfulLibraries, libraries } from '../../../test/redis/clients.ts'
+import { Rig, until } from '../../../test/redis/rig.ts'
+import { isHoldfastError } from '../../core/errors.ts'
+import { call, request } from '../../testing/conformance/requests.ts'
+import { newSessionId } from '../../testing/conformance/stage.ts'
+
+const isUnknown = (error: unknown) =>
+  isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown'
+
+describe.runIf(wanted('redis'))('redis: a connection that is reset', () => {
+  let server: Server
+  let proxy: FaultyProxy
+  let rig: Rig
+  beforeAll(async () => {
+    server = await startRedis()
+  })
+  beforeEach(async () => {
+    proxy = await startProxy(server)
+    rig = new Rig()
+  })
+  afterEach(async () => {
+    await rig[Symbol.asyncDispose]()
+    await proxy.close()
+  })
+  afterAll(() => server?.stop())
+
+  const url = () => `redis://${proxy.host}:${proxy.port}`
+  const opened = (ttlMs = 60_000) => ({ id: newSessionId(), ttlMs, holder: 'ada' })
+
+  test.each([...forgetfulLibraries, ...libraries])(
+    'T76 calls in flight at a reset do not stop the calls after it ($name)',
+    async (library) => {
+      const backend = await rig.backend(url(), { library })
+      const session = await backend.openSession(opened(), call())
+      const namespace = library.name
+      for (let round = 0; round < 3; round++) {
+        await session.keepAlive({ held: [], waiting: [] }, call())
+        proxy.drop('down')
+        const asked = [0, 1, 2].map((index) => request(`${namespace} ${round} ${index}`))
+        const running = asked.map((each) => session.tryAcquire(each, call()))
+        const settled = Promise.allSettled(running)
+        await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+        proxy.heal()
+        // A client that sends again gets the answer: the attempt is the same, so nothing happens twice.
+        for (const result of await settled)
+          assert(result.status === 'fulfilled' ? result.value.kind === 'granted' : isUnknown(result.reason))
+        for (const each of asked) await session.abandon(each, call())
+      }
+      const after = await session.tryAcquire(request(`${namespace} after`), call())
+      assert.equal(after.kind, 'granted')
+    },
+  )
+
+  test.each(forgetfulLibraries)(
+    'T76 a keep-alive in flight at a reset is told as unknown, and the lease survives ($name)',
+    async (library) => {
+      const locker = await rig.locker(url(), { library, locker: { ttlMs: 30_000 } })
+      const lease = await locker.acquire(`kept ${library.name}`)
+      proxy.drop('down')
+      const renewing = lease.renew()
+      await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+      proxy.heal()
+      await assert.rejects(renewing, isUnknown)
+      await lease.renew()
+      assert.equal(lease.state, 'held')
+      assert.equal(await lease.release(), 'released')
+    },
+  )
+
+  test('T76 nothing is kept of calls that the client has forgotten', async () => {
+    const [library] = forgetfulLibraries
+    assert(library !== undefined)
+    const backend = await rig.backend(url(), { library })
+    const session = await backend.openSession(opened(), call())
+    const forgotten = async (name: string) => {
+      await session.keepAlive({ held: [], waiting: [] }, call())
+      proxy.drop('down')
+      const { signal } = new AbortController()
+      const running = assert.rejects(session.tryAcquire(request(name), { signal }), isUnknown)
+      await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+      proxy.heal()
+      await running
+      return new WeakRef(signal)
+    }
+    const kept: WeakRef<AbortSignal>[] = []
+    for (let round = 0; round < 5; round++) kept.push(await forgotten(`forgotten ${round}`))
+    await session.tryAcquire(request('forgotten last'), call())
+    await until('they are collected', () => {
+      globalThis.gc?.()
+      return kept.every((each) => each.deref() === undefined)
+    })
+  })
+})
