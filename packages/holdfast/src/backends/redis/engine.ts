@@ -40,6 +40,17 @@ const ALIKE: { readonly [letter in Letter]?: Letter } = {
 /** A clock that is behind is behind at every grant; once in a while is enough to say so. */
 const WARNING_INTERVAL_MS = 60_000
 
+const maybeReleased: Answer = {
+  kind: 'failed',
+  message:
+    'it is not held, but the connection was lost meanwhile: the client may have sent the release twice',
+}
+
+/** The client may have sent the call twice. Every answer but this one is the same for the second copy. */
+function withDoubt(answer: Answer): Answer {
+  return answer.kind === 'not-held' ? maybeReleased : answer
+}
+
 export class Engine {
   readonly connection: RedisConnection
   readonly keys: Keys
@@ -148,9 +159,11 @@ export class Engine {
       }
     }
     if (this.tokens === '1') keys.push(TOKEN_KEY)
-    return this.connection
-      .run(batchScript, keys, args, signal)
-      .then((reply) => this.#read(reply, requests.length))
+    const losses = this.connection.lossCount()
+    return this.connection.run(batchScript, keys, args, signal).then((reply) => {
+      const answers = this.#read(reply, requests.length)
+      return losses === this.connection.lossCount() ? answers : answers.map(withDoubt)
+    })
   }
 
   #read(answer: RedisReply, count: number): readonly Answer[] {

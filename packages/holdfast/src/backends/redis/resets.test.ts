@@ -1,7 +1,7 @@
 /** Connections that are reset while calls are in flight, with clients that send again, reject, or forget. */
 import assert from 'node:assert/strict'
 import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
-import { type Server, startRedis, wanted } from 'holdfast-lab/servers'
+import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, test } from 'vitest'
 import { forgetfulLibraries, libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
@@ -94,5 +94,32 @@ describe.runIf(wanted('redis'))('redis: a connection that is reset', () => {
       globalThis.gc?.()
       return kept.every((each) => each.deref() === undefined)
     })
+  })
+
+  test.each([...libraries, ...forgetfulLibraries])(
+    'T13 G11 a release whose answer was lost is unknown, not “not-held”, also if the client sends it again ($name)',
+    async (library) => {
+      const locker = await rig.locker(url(), { library })
+      const name = `release ${library.name}`
+      const shared = { mode: 'shared' } as const
+      for (const options of [{}, shared]) {
+        const [lease, other] = [await locker.acquire(name, options), await locker.acquire('other')]
+        proxy.drop('down')
+        const releasing = lease.release()
+        await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+        proxy.heal()
+        assert.equal(await releasing, 'unknown')
+        assert.equal(await other.release(), 'released', 'the next call is certain again')
+      }
+    },
+  )
+
+  test('G11 a release of what is not held says so, when the connection was not lost in between', async () => {
+    const locker = await rig.locker(url())
+    const lease = await locker.acquire('gone')
+    proxy.reset()
+    await lease.renew()
+    await redisCall(server, 'DEL', 'holdfast:default:{gone}')
+    assert.equal(await lease.release(), 'not-held')
   })
 })

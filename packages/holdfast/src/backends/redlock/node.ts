@@ -63,6 +63,7 @@ export interface NodeObserver {
 }
 
 const LARGEST_BATCH = 128
+const MAYBE_RELEASED = ['e', 'not held, but the connection was lost meanwhile: it may have been released']
 
 export class RedlockNode {
   readonly connection: RedisConnection
@@ -244,7 +245,14 @@ export class RedlockNode {
       keys.push(item.session, item.lock)
       args.push(item.word, ...item.args)
     }
-    return (await this.#bounded(this.connection.run(claimsScript, keys, args))) as readonly RedisReply[]
+    const losses = this.connection.lossCount()
+    const replies = (await this.#bounded(
+      this.connection.run(claimsScript, keys, args),
+    )) as readonly RedisReply[]
+    // The client may have sent it twice: then the first copy released, and this is the answer to the second.
+    return losses === this.connection.lossCount()
+      ? replies
+      : replies.map((reply) => (reply === 'not-held' ? MAYBE_RELEASED : reply))
   }
 
   async #look(): Promise<void> {

@@ -42,6 +42,27 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
     },
   )
 
+  test.each(libraries)(
+    'T13 G11 a release whose answers were lost is unknown, not “not-held”, also if the clients send it again ($name)',
+    async (library) => {
+      const stage = new RedlockStage(nodes)
+      const session = await stage.session('ada', { library })
+      const held = await hold(session, 'x')
+      for (const proxy of nodes.proxies) proxy.drop('down')
+      const releasing = session.release(held, { keepForMs: 0 }, call())
+      releasing.catch(() => {})
+      await eventually('all have answered', () =>
+        nodes.proxies.every((proxy) => proxy.swallowedBytes('down') > 0),
+      )
+      for (const proxy of nodes.proxies) proxy.heal()
+      await assert.rejects(
+        releasing,
+        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown',
+      )
+      assert.deepEqual(await stage.values('x'), nobody)
+    },
+  )
+
   test('G6 what is given up while the memory of the nodes is full is given up, also beside an acquire that they refuse', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
