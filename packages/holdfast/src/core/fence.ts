@@ -23,7 +23,8 @@ export interface Fence {
 
 const MAX_TOKEN = 2n ** 63n - 1n
 const EPOCH_SHIFT = 52n
-const LARGEST_ENGINE_TOKEN = (1n << EPOCH_SHIFT) - 1n
+/** What leaves room for an epoch. */
+export const LARGEST_ENGINE_TOKEN = (1n << EPOCH_SHIFT) - 1n
 
 /** The marker that survives duplicate installs of the package in one process. */
 const marker = Symbol.for('holdfast.fence')

@@ -19,6 +19,8 @@ export type Answer =
   | { readonly kind: 'lost'; readonly reason: LossReason }
   /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
   | { readonly kind: 'unusable'; readonly suffix: string }
+  /** The mark of the tokens, which is the lock key followed by this, is no number that can be added to. Empty: that of all. */
+  | { readonly kind: 'no-token'; readonly suffix: string }
   /** The server refused a command in the middle of the step; or, with a cause, the call has failed that it was in. */
   | { readonly kind: 'failed'; readonly message: string; readonly cause?: unknown }
 
@@ -70,6 +72,8 @@ function readAnswer(reply: RedisReply | undefined): Answer {
       return prolonged
     case 'y':
       return { kind: 'unusable', suffix: rest }
+    case 'z':
+      return { kind: 'no-token', suffix: rest }
     case 'l':
       return { kind: 'lost', reason: rest as LossReason }
     default:

@@ -26,7 +26,19 @@ export function unexpected(request: AcquireRequest, answer: Answer): Error {
     return new CapacityMismatchError(request.name, request.capacity, answer.capacity)
   if (answer.kind === 'unusable')
     return new UnsupportedError(`redis: ${whatIsUnusable(request.name, answer.suffix)}`)
+  if (answer.kind === 'no-token')
+    return new UnsupportedError(
+      `redis: ${whereTheMarkIs(request.name, answer.suffix)}, or the server’s clock, is not a number below 2^52, so there is ` +
+        'no next token, and nothing was granted. Correct the clock if it is wrong; stop all processes that use this issuer, ' +
+        'delete that key, and start them with the same issuer and a higher epoch.',
+    )
   return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
+}
+
+function whereTheMarkIs(name: string, suffix: string): string {
+  return suffix === ''
+    ? `the last fencing token (the key ${quote(TOKEN_KEY)})`
+    : `the last fencing token of ${quote(name)} (its lock key, followed by ${suffix})`
 }
 
 function whatIsUnusable(name: string, suffix: string): string {

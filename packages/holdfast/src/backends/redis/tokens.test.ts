@@ -1,15 +1,19 @@
 /** Tokens on Redis: they must increase through everything that takes the data away, as long as the clock does not go back. */
 import assert from 'node:assert/strict'
 import { createClock, startProxy } from 'holdfast-lab/faults'
-import { redisCall, startRedis, wanted } from 'holdfast-lab/servers'
-import { describe, test } from 'vitest'
+import { redisCall, type Server, startRedis, startRedisCluster, wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { libraryNamed } from '../../../test/redis/clients.ts'
+import { clusterUrls } from '../../../test/redis/guard-world.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { onEvent } from '../../core/events.ts'
 import { systemRandom } from '../../core/ids.ts'
+import { createLocker } from '../../core/locker.ts'
 import type { Locker } from '../../core/types.ts'
 import { memoryGuard } from '../../guards/memory.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
+import { openRedis } from './assemble.ts'
 
 const held: unknown[] = []
 
@@ -22,6 +26,13 @@ async function tokenOf(locker: Locker<'fenced'>, name = 'x'): Promise<bigint> {
 }
 
 describe.runIf(wanted('redis'))('tokens on redis', () => {
+  /** For tests that set the mark. */
+  let marked: Server
+  beforeAll(async () => {
+    marked = await startRedis()
+  })
+  afterAll(() => marked?.stop())
+
   test('T38 G2 tokens increase over FLUSHALL, and over a restart without persistence', async () => {
     await using server = await startRedis()
     await using rig = new Rig()
@@ -112,6 +123,95 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     for (const [index, token] of tokens.entries()) assert.equal(token, (tokens[0] ?? 0n) + BigInt(index))
     const stored = String(await redisCall(server, 'GET', 'holdfast:token'))
     assert.match(stored, /^\d{16}$/)
+  })
+
+  const unusableMarks = [
+    '4503599627370495', // The largest that leaves room for an epoch: the next would be one more.
+    '9007199254740992',
+    '9007199254740993',
+    '9223372036854775807',
+    'not a number',
+    'inf',
+    'nan',
+    '-1',
+    '0x10',
+    '',
+  ]
+
+  test.each(unusableMarks)(
+    'G2 G11 a mark of the last token that nothing can be added to grants nothing, and says what to do: “%s”',
+    async (mark) => {
+      await using rig = new Rig()
+      const locker = await rig.fenced(marked.url)
+      await redisCall(marked, 'SET', 'holdfast:token', mark)
+      const isSpent = (error: unknown) => {
+        assert(isHoldfastError(error, 'UNSUPPORTED'), String(error))
+        assert.match(error.message, /"holdfast:token".*higher epoch/s)
+        return true
+      }
+      // Alone, with others, with a note or a lock-delay, and shared: each is another way through the scripts.
+      await assert.rejects(locker.tryAcquire('x'), isSpent)
+      await assert.rejects(locker.acquire('x', { waitMs: 20_000 }), isSpent)
+      for (const result of await Promise.allSettled(['a', 'b'].map((name) => locker.tryAcquire(name))))
+        assert(result.status === 'rejected' && isSpent(result.reason))
+      await assert.rejects(locker.tryAcquire('x', { lockDelayMs: 100 }), isSpent)
+      await assert.rejects(locker.tryAcquire('x', { mode: 'shared' }), isSpent)
+      for (const name of ['x', 'a', 'b']) assert.equal(await locker.inspect(name), null)
+      assert.equal(
+        await redisCall(marked, 'GET', 'holdfast:token'),
+        mark,
+        'it is left for the operator to see',
+      )
+      // What the error says to do.
+      await redisCall(marked, 'DEL', 'holdfast:token')
+      const next = await rig.fenced(marked.url, { backend: { epoch: 1 } })
+      assert((await tokenOf(next)) > 4503599627370495n)
+    },
+  )
+
+  test('G2 G11 the last token that can be drawn is drawn once', async () => {
+    await using rig = new Rig()
+    const locker = await rig.fenced(marked.url)
+    await redisCall(marked, 'SET', 'holdfast:token', '4503599627370493')
+    assert.equal(await tokenOf(locker), 4503599627370494n)
+    assert.equal(await tokenOf(locker), 4503599627370495n)
+    await assert.rejects(locker.tryAcquire('x'), (error) => isHoldfastError(error, 'UNSUPPORTED'))
+  })
+
+  test('G2 G11 a server’s clock that is beyond the largest token grants nothing', async () => {
+    const clock = createClock()
+    await using server = await startRedis({ clock })
+    await using rig = new Rig()
+    const locker = await rig.fenced(server.url)
+    // The year 2120; the largest token is a time in 2112.
+    clock.step(94 * 365 * 86_400_000)
+    await assert.rejects(locker.tryAcquire('x'), (error) => isHoldfastError(error, 'UNSUPPORTED'))
+    await assert.rejects(locker.tryAcquire('x', { mode: 'shared' }), (error) =>
+      isHoldfastError(error, 'UNSUPPORTED'),
+    )
+  })
+
+  test('G2 G11 on a Cluster, a mark that nothing can be added to stops its own name only', async () => {
+    const cluster = await startRedisCluster()
+    const { client, close } = await libraryNamed('ioredis 6').openCluster(clusterUrls(cluster))
+    try {
+      const key = (name: string) => `{one-slot}:${name}`
+      await using locker = createLocker(openRedis({ client, fencing: 'clock-backed', key }))
+      const ioredis = client as unknown as { call(command: string, ...args: string[]): Promise<unknown> }
+      for (const mark of unusableMarks) {
+        await ioredis.call('SET', '{one-slot}:x:t', mark)
+        const isSpent = (error: unknown) =>
+          isHoldfastError(error, 'UNSUPPORTED') && /followed by :t.*higher epoch/s.test(error.message)
+        await assert.rejects(locker.tryAcquire('x'), isSpent)
+        await assert.rejects(locker.tryAcquire('x', { mode: 'shared' }), isSpent)
+        assert.equal(await locker.inspect('x'), null)
+        const other = await locker.acquire('y')
+        assert.equal(await other.release(), 'released')
+      }
+    } finally {
+      close()
+      await cluster.stop()
+    }
   })
 
   test('T37 the token is drawn with the grant: of two who race, who got in later has the higher one', async () => {

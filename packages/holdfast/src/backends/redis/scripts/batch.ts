@@ -12,12 +12,14 @@
  *            r, n           released, not held
  *            k, l<reason>   prolonged, lost
  *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
+ *            z:t, z         the mark of the tokens, of the name or of all, is no number that can be added to
  *            {e, message}   the server refused a command of this request
  *
  * Answers that are all text come as one text with spaces between them, because that is a third of the work to read.
  * If a token had to be drawn from behind the last one by more than a second, one more answer says by how much.
  */
 import { redisScript } from '../../../clients/redis/index.ts'
+import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { Letter } from './letters.ts'
 import { library } from './library.ts'
@@ -37,7 +39,8 @@ if #ARGV == 5 and ARGV[1] ~= '2' then
     if ARGV[1] == '1' then
       local us = time[1] * 1000000 + time[2]
       local mark = redis.pcall('GET', KEYS[2])
-      token = type(mark) ~= 'table' and us > (tonumber(mark or 0) or 0) and string.format('%.0f', us)
+      token = (not mark or type(mark) == 'string' and string.match(mark, '^%d+$') and us > tonumber(mark))
+        and us <= ${LARGEST_ENGINE_TOKEN} and string.format('%.0f', us)
       if token then call('SET', KEYS[2], token) end
     end
     if token then

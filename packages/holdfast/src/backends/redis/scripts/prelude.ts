@@ -8,7 +8,12 @@
  *
  * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
  * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.
+ *
+ * A mark that is no number, or to which nothing can be added without losing the room for an epoch (and, at 2^53, the digits
+ * of Lua's numbers), grants nothing: it takes an operator to say which tokens come next.
  */
+import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
+
 export const prelude = `
 local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
 local fencing = ARGV[1]
@@ -33,17 +38,19 @@ local function refusal(lock, message)
   return { 'e', message }
 end
 
--- The first of those that come after everything that was drawn, and up to which they may be drawn. Nothing if the key
--- has another type: then it belongs to somebody else. Nothing, and the answer that says so, if it cannot be written.
-local function reserve(key, count, ...)
+-- The first of those that come after everything that was drawn, and up to which they may be drawn. Otherwise nothing, and
+-- the answer that says why: the key has another type, is no number that can be added to, or cannot be written.
+local function reserve(key, suffix, count, ...)
   local mark = redis.pcall('GET', key)
-  if type(mark) == 'table' then return nil end
-  local last = tonumber(mark or 0) or 0
+  if type(mark) == 'table' then return nil, 'y' .. suffix end
+  if mark and not match(mark, '^%d+$') then return nil, 'z' .. suffix end
+  local last = tonumber(mark or 0)
   local first = nowUs
   if last >= first then
     first = last + 1
     if last - nowUs > behindUs then behindUs = last - nowUs end
   end
+  if first + count - 1 > ${LARGEST_ENGINE_TOKEN} then return nil, 'z' .. suffix end
   local written = redis.pcall('SET', key, string.format('%.0f', first + count - 1), ...)
   if written.err then return nil, refusal(key, written.err) end
   return first, first + count - 1
@@ -54,14 +61,14 @@ local function draw_token(lock)
   if fencing == '0' then return '' end
   local token, last
   if fencing == '2' then
-    token, last = reserve(lock .. ':t', 1, 'PX', 86400000)
-    if not token then return nil, last or 'y:t' end
+    token, last = reserve(lock .. ':t', ':t', 1, 'PX', 86400000)
+    if not token then return nil, last end
   elseif drawn < reserved then
     token = drawn + 1
     drawn = token
   else
-    token, last = reserve(KEYS[#KEYS], #KEYS - 1)
-    if not token then return nil, last or 'y' end
+    token, last = reserve(KEYS[#KEYS], '', #KEYS - 1)
+    if not token then return nil, last end
     drawn, reserved = token, last
   end
   return string.format('%.0f', token)
