@@ -1,5 +1,5 @@
 /** All scenarios, by the name that a person types. */
-import { clockJumpScenario } from './clock-jump.ts'
+import { clockJumpOneScenario, clockJumpScenario } from './clock-jump.ts'
 import { failoverScenario } from './failover.ts'
 import { freezeScenario } from './freeze.ts'
 import { lostUpdateScenario } from './lost-update.ts'
@@ -31,6 +31,10 @@ export const catalogue: { readonly [name: string]: CatalogueEntry } = {
   'clock-jump': {
     about: 'the clock of the servers that decide is set ahead while a lease is held: two believe at once',
     make: clockJumpScenario,
+  },
+  'clock-jump-one': {
+    about: 'the clock of one server is set ahead, which two majorities share: two believe at once',
+    make: clockJumpOneScenario,
   },
   failover: {
     about: 'the primary dies before its replica has the grant, and the replica is promoted',

@@ -27,3 +27,33 @@ export function clockJumpScenario({ seconds = 0, ttlMs = 15_000 }: PassOptions =
     },
   }
 }
+
+/**
+ * `clock-jump-one`: the clock of one server is set ahead, of those that a client's majority cannot do without. The other
+ * client makes its majority of that server and of those that the first has not reached.
+ */
+export function clockJumpOneScenario({ seconds = 0, ttlMs = 15_000 }: PassOptions = {}): Scenario {
+  return {
+    name: 'clock-jump-one',
+    clients: [overtaken, overtaker],
+    ttlMs,
+    fault: 'oneClock',
+    async play(stage) {
+      const { part, step, rejoin } = needFault(stage.engine, 'oneClock')
+      await overtakeRepeatedly(stage, seconds, {
+        async prepare() {
+          part(overtaken)
+        },
+        async strike() {
+          const from = nowMs()
+          const how = step(2 * ttlMs)
+          stage.crew.incidents.add(how, from)
+          stage.say(`${overtaken} has read, and has reached a majority only; ${how}`)
+        },
+        async relieve() {
+          rejoin(overtaken)
+        },
+      })
+    },
+  }
+}

@@ -1,6 +1,6 @@
 import { describe, expect } from 'vitest'
 import { wanted } from '../servers/index.ts'
-import { clockJumpScenario } from './clock-jump.ts'
+import { clockJumpOneScenario, clockJumpScenario } from './clock-jump.ts'
 import { redlockEngine } from './engines/redlock.ts'
 import { controlTries, expectPassed, expectTwoBelievers, heldIn, onLinux } from './expectations.ts'
 import { freezeScenario } from './freeze.ts'
@@ -35,6 +35,10 @@ describe.runIf(wanted('redlock'))('on redlock', { timeout: 180_000 }, () => {
 
   onLinux('T9 clock-jump: with the clocks of 3 of 5 nodes set ahead, two believe at once', async () => {
     expectTwoBelievers(await run(clockJumpScenario()))
+  })
+
+  onLinux('T77 clock-jump-one: with the clock of 1 of 5 nodes set ahead, two believe at once', async () => {
+    expectTwoBelievers(await run(clockJumpOneScenario()))
   })
 
   onLinux('partition: belief ends before the successor gets the name', async () => {

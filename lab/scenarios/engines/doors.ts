@@ -42,6 +42,11 @@ export class Doors implements AsyncDisposable {
     },
   }
 
+  /** Cuts a client off from some of the servers: nothing gets through. */
+  cutOffFrom(client: string, isTarget: (index: number) => boolean): void {
+    for (const [index, proxy] of this.#of(client).entries()) if (isTarget(index)) proxy.blackhole()
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all([...this.#doors.values()].flat().map((proxy) => proxy.close()))
   }

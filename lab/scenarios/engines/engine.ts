@@ -21,6 +21,11 @@ export type Way = (typeof ways)[number]
 export interface Faults {
   /** Steps the clock of as many servers as decide, forward. Says what was done. */
   readonly clock: { step(ms: number): string }
+  /**
+   * Steps the clock of one server, forward. Before that, `part` keeps a client from all servers that make no majority without
+   * this one, until `rejoin`.
+   */
+  readonly oneClock: { part(client: string): void; step(ms: number): string; rejoin(client: string): void }
   /** The network of one client. */
   readonly partition: { cutOff(client: string, way: Way): void; heal(client: string): void }
   /** All of the servers that decide stand still, and go on. */

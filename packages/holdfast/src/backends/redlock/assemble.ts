@@ -206,8 +206,10 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
     assumptions: [
       `All who must exclude each other ask the same ${nodes} servers, each with a memory of its own and without a replica ` +
         `that takes over, and need ${quorum} of them.`,
-      "On a majority of the servers a key expires by a wall clock that is not stepped, and that runs as fast as the client's to " +
-        'within the drift. If a majority is stepped forward, two clients hold at once and both believe it.',
+      "On every server whose vote counts a key expires by a wall clock that is not stepped, and that runs as fast as the client's " +
+        'to within the drift. One clock that is stepped forward is enough: if two majorities have that server in common, two ' +
+        'clients hold at once and both believe it. The first learns it at a keep-alive in which so many servers say that they do ' +
+        'not have its lock that no majority is left; otherwise it believes until its time is up.',
       'A holder stops its work when its signal aborts. A process that is paused, or a write that is under way, does not: nothing in ' +
         'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
       persistence === 'none'

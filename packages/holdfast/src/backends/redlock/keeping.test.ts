@@ -64,6 +64,8 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     const session = await stage.session()
     await stage.rival('x', [3, 4])
     const [x, y] = [await hold(session, 'x'), await hold(session, 'y')]
+    // The votes, and what asks for the missing ones.
+    await nodes.flush()
     await nodes.flush()
     await stage.remove('x', [3, 4])
     // Others have taken those two votes; nobody knows what the first node has.

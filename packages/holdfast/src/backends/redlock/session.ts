@@ -125,6 +125,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       }
       this.#held.set(attempt, held)
       if (!poll.isAllIn) poll.allIn.then(() => this.#meetLateVotes(held, poll))
+      poll.allIn.then(() => this.#mendMissingVotes(held, poll))
     }
     // It was restarted, or was away for a TTL: so that its next vote counts, it is told of the session again.
     if (result.kind !== 'session-gone')
@@ -225,6 +226,18 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     this.#ensemble.inBackground(async () => {
       await takeBack(this.#ensemble, held.claim, poll)
     })
+  }
+
+  /**
+   * With a bare majority, one server whose clock is stepped is enough for a second holder (T77). The votes that are missing
+   * may be there by now: those of a rival that has given up, or of a server that is told of the session only now.
+   */
+  #mendMissingVotes(held: Held, poll: Poll<Vote>): void {
+    const lacking = poll.answered.filter(({ value }) => value.kind === 'held' || value.kind === 'no-session')
+    if (lacking.length === 0 || this.#isOver(held)) return
+    const claims = [{ name: held.claim.name, attempt: held.claim.owner.attempt }]
+    for (const { node } of lacking)
+      this.#ensemble.inBackground(() => this.#mend({ node, session: false, claims }))
   }
 
   #nodeClaim({ name, attempt }: Claim): Claimed {

@@ -350,6 +350,27 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     })
   })
 
+  test('T77 votes that are missing at the grant are asked for once more right after it', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await stage.session()
+    await hold(session, 'warm')
+    await eventually('all have voted', async () => !(await stage.values('warm')).includes(null))
+    await stage.rival('x', [4])
+    // While the answer of one is awaited, the rival gives its vote back.
+    stage.proxy(3).hold('down')
+    const held = await hold(session, 'x')
+    await stage.remove('x', [4])
+    stage.proxy(3).heal()
+    await eventually('all have it', async () => {
+      const values = await stage.values('x')
+      return values.every((value) => value?.startsWith(`hfr1|${held.attempt}|`))
+    })
+    assert.equal(await session.release(held, { keepForMs: 0 }, call()), 'released')
+    await eventually('nothing is left', async () =>
+      (await stage.values('x')).every((value) => value === null),
+    )
+  })
+
   /** The third address leads to the first server. */
   function sameServerTwice() {
     const [library] = libraries
