@@ -2,6 +2,7 @@
 
 import type { RedisReply } from '../../clients/redis/index.ts'
 import type { LossReason } from '../../core/errors.ts'
+import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export type Answer =
   /** `leftMs` undefined: from the sending of this request. */
@@ -38,6 +39,7 @@ const abandoned: Answer = { kind: 'abandoned' }
 const released: Answer = { kind: 'released' }
 const notHeld: Answer = { kind: 'not-held' }
 const prolonged: Answer = { kind: 'prolonged' }
+const moving: Answer = { kind: 'failed', message: SLOT_IS_MOVING }
 const grantedUnfenced: Answer = { kind: 'granted', token: null }
 
 /** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
@@ -68,6 +70,8 @@ function readAnswer(reply: RedisReply | undefined): Answer {
       return abandoned
     case 'n':
       return notHeld
+    case 'v':
+      return moving
     case 'k':
       return prolonged
     case 'y':

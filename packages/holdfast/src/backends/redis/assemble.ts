@@ -92,7 +92,7 @@ export function openRedis(options: RedisOptions, { closeClient }: Surroundings =
       'must be given with fencing and createSentinel of node-redis, which does not tell the name of its group: tokens of ' +
         'two groups must not be taken for those of one.',
     )
-  const tokens: TokenMode = isFenced ? (isCluster ? '2' : '1') : '0'
+  const tokens: TokenMode = isCluster ? (isFenced ? '2' : '3') : isFenced ? '1' : '0'
   const keys = new Keys({ namespace, isCluster, ...(key && { key }) })
   const engine = new Engine({ connection, keys, namespace, tokens, clock, random })
   const info = infoOf({

@@ -21,7 +21,7 @@ import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { library } from './scripts/library.ts'
-import { prelude } from './scripts/prelude.ts'
+import { prelude, SLOT_IS_MOVING } from './scripts/prelude.ts'
 import { SharedWork } from './shared-work.ts'
 
 export interface WaitFor {
@@ -39,6 +39,7 @@ export interface ConfirmedClaim {
 /** KEYS lock; ARGV fencing, who. Renames nothing and prolongs nothing, but is a write: the expiry is set to what it is. */
 const recheckScript = redisScript(`${prelude}${library}
 lib = library()
+if is_moving(KEYS[1]) then return redis.error_reply('${SLOT_IS_MOVING}') end
 local n = lib.open(KEYS[1])
 if not lib.holding(n, ARGV[2]) then return 0 end
 local left = call('PTTL', KEYS[1])

@@ -18,8 +18,8 @@ import { type Asker, Lane, type Request } from './lane.ts'
 import { batchScript } from './scripts/batch.ts'
 import { Letter } from './scripts/letters.ts'
 
-/** How tokens are drawn, as the scripts are told. */
-export type TokenMode = '0' | '1' | '2'
+/** How tokens are drawn, and whether on a Cluster, as the scripts are told. */
+export type TokenMode = '0' | '1' | '2' | '3'
 
 export interface EngineOptions {
   readonly connection: RedisConnection

@@ -19,6 +19,7 @@ import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import type { Letter } from './scripts/letters.ts'
+import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export interface Request {
   readonly key: string
@@ -80,9 +81,9 @@ class Entry {
   }
 }
 
-/** That the memory is full is said only to scripts that have not written anything yet. */
+/** These are said only where nothing has been written yet. */
 function outcomeOfRefusal(message: string): CallOutcome {
-  return message.includes('OOM command not allowed') ? 'not-applied' : 'unknown'
+  return message.includes('OOM command not allowed') || message === SLOT_IS_MOVING ? 'not-applied' : 'unknown'
 }
 
 export interface LaneOptions {

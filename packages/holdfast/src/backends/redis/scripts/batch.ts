@@ -13,6 +13,7 @@
  *            k, l<reason>   prolonged, lost
  *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
  *            z:t, z         the mark of the tokens, of the name or of all, is no number that can be added to
+ *            v              the slot of the name is being moved to another node: nothing was done
  *            {e, message}   the server refused a command of this request
  *
  * Answers that are all text come as one text with spaces between them, because that is a third of the work to read.
@@ -34,7 +35,7 @@ local call, sub = redis.call, string.sub
 if #ARGV == 5 and ARGV[1] ~= '2' then
   local letter, who, lock = sub(ARGV[2], 1, 1), sub(ARGV[2], 2), KEYS[1]
   if (letter == '${Letter.enqueue}' or letter == '${Letter.tryTake}')
-    and call('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) == 0 then
+    and redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) == 0 then
     local time, token = call('TIME'), ''
     if ARGV[1] == '1' then
       local us = time[1] * 1000000 + time[2]
@@ -51,7 +52,7 @@ if #ARGV == 5 and ARGV[1] ~= '2' then
 elseif #ARGV == 2 and sub(ARGV[2], 1, 1) == '${Letter.release}' then
   local lock, mine = KEYS[1], 'hf1|' .. sub(ARGV[2], 2) .. '|0|'
   local value = redis.pcall('GET', lock)
-  if type(value) == 'string' and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
+  if type(value) == 'string' and sub(value, 1, #mine) == mine and redis.pcall('EXISTS', lock .. ':s') == 0 then
     call('DEL', lock)
     return 'r'
   end
@@ -61,7 +62,7 @@ end
 export const batchScript = redisScript(`${shortcut}${prelude}${library}
 -- A lock that nobody holds, waits for or has left data in. That it cannot be written is the answer to this request alone.
 local function take(lock, who, body, ms)
-  if call('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) ~= 0 then return nil end
+  if redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) ~= 0 then return nil end
   look_at_clock()
   local token, unusable = draw_token(lock)
   if not token then return unusable end
@@ -71,6 +72,9 @@ end
 
 -- What is rare. An error, say of a key that has another type, is the answer to this request, and none of the others'.
 local function step(name, lock, ...)
+  -- To renew takes keys that are there. Everything else may need one that is not, or is on the other side.
+  local is_refused = name ~= 'renew' and is_moving(lock) or name == 'renew' and are_apart(lock, lock .. ':s', lock .. ':h')
+  if is_refused then return 'v' end
   lib = lib or library()
   local is_done, answer = pcall(lib[name], lock, ...)
   if is_done then return answer end
@@ -97,7 +101,9 @@ while i <= count do
   elseif letter == '${Letter.release}' then
     local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
-    if type(value) == 'string' and sub(value, 1, #mine) == mine and call('EXISTS', lock .. ':s') == 0 then
+    local is_mine = type(value) == 'string' and sub(value, 1, #mine) == mine
+    -- In a slot that is being moved, waiters that are on the other side find the name free when they look.
+    if is_mine and (redis.pcall('EXISTS', lock .. ':s') == 0 or is_moving(lock)) then
       call('DEL', lock)
       answer = 'r'
     else

@@ -2,11 +2,12 @@
 import { redisScript } from '../../../clients/redis/index.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { library } from './library.ts'
-import { prelude } from './prelude.ts'
+import { prelude, SLOT_IS_MOVING } from './prelude.ts'
 
 const start = `${prelude}${library}
 lib = library()
 local lock = KEYS[1]
+if is_moving(lock) then return redis.error_reply('${SLOT_IS_MOVING}') end
 `
 
 /** KEYS lock; ARGV fencing, who, data. */

@@ -1,8 +1,8 @@
 /**
  * What every script starts with: the server's time and the tokens, both looked at only when they are needed.
  *
- * ARGV[1] says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), `2`
- * from a mark per name, as a script on a Redis Cluster reaches one slot only. A token is the server's time in
+ * ARGV[1] says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), and on a
+ * Redis Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the server's time in
  * microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as `1.79e+15`
  * (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
  *
@@ -27,6 +27,19 @@ local function look_at_clock()
   now = time[1] .. '.' .. time[2]
   nowUs = time[1] * 1000000 + time[2]
   nowMs = floor(nowUs / 1000)
+end
+
+-- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
+-- command about several keys then, unless it has all of them.
+local function are_apart(...)
+  if fencing ~= '2' and fencing ~= '3' then return false end
+  local found = redis.pcall('EXISTS', ...)
+  return type(found) == 'table' and match(found.err, 'non local key') ~= nil
+end
+
+-- There is no such second key, so this is true for as long as the slot is being moved.
+local function is_moving(lock)
+  return are_apart(lock, lock .. ':x:')
 end
 
 -- That the memory is full, say, is the answer to one request alone. What refuses every write, as on a replica, is raised in
@@ -58,7 +71,7 @@ end
 
 -- Nothing, and the answer that says so, if there can be none.
 local function draw_token(lock)
-  if fencing == '0' then return '' end
+  if fencing == '0' or fencing == '3' then return '' end
   local token, last
   if fencing == '2' then
     token, last = reserve(lock .. ':t', ':t', 1, 'PX', 86400000)
@@ -74,3 +87,6 @@ local function draw_token(lock)
   return string.format('%.0f', token)
 end
 `
+
+/** In the server's own words for it, which clients may act upon. Nothing has been written then. */
+export const SLOT_IS_MOVING = 'TRYAGAIN the slot of this name is being moved to another node'
