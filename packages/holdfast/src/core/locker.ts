@@ -44,7 +44,7 @@ import { watchByListing } from './watching.ts'
 import { runWithLease } from './with-lease.ts'
 
 export interface LockerOptions {
-  /** The TTL of leases that do not say theirs. Default 15,000. */
+  /** The TTL of leases that do not say theirs. Default 15,000, or what is nearest to it within `info.ttlMs`. */
   readonly ttlMs?: number
   /** How long acquires wait that do not say it. Default 30,000. */
   readonly waitMs?: number
@@ -90,7 +90,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       options.holder === undefined
         ? defaultHolder(random)
         : checkText('holder', options.holder, limits.holderBytes)
-    const { ttlMs = Math.max(defaults.ttlMs, info.ttlMs.min), waitMs = defaults.waitMs } = options
+    const { min, max } = info.ttlMs
+    const { ttlMs = Math.min(Math.max(defaults.ttlMs, min), max), waitMs = defaults.waitMs } = options
     const { callTimeoutMs = defaults.callTimeoutMs } = options
     this.#defaults = { ttlMs: checkTtlMs(info, ttlMs), waitMs: checkWaitMs(waitMs) }
     this.#context = {

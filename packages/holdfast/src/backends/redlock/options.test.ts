@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, onTestFinished, test } from '
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, hold, RedlockStage, take } from '../../../test/redlock/stage.ts'
 import { isHoldfastError } from '../../core/errors.ts'
+import { createLocker } from '../../core/locker.ts'
 import { openLocker } from '../../open.ts'
 import { nodesFromUrl, optionsFromParameters } from './from-url.ts'
 import { type RedlockOptions, redlock } from './index.ts'
@@ -122,6 +123,14 @@ describe.runIf(wanted('redis'))('redlock: options on real nodes', () => {
     await locker.withLease('x', async () => {
       assert.equal(await locker.tryAcquire('x'), null)
     })
+  })
+
+  test('a longest TTL below the default one is the default then', async () => {
+    const backend = await nodes.backend({ namespace: 'short', maxTtlMs: 2_500 })
+    await using locker = createLocker(backend)
+    const lease = await locker.acquire('x')
+    assert(lease.remainingMs <= 2_500)
+    assert.throws(() => createLocker(backend, { ttlMs: 2_501 }), { code: 'INVALID_ARGUMENT' })
   })
 
   test('T52 the client’s own database and key prefix are kept to', async () => {
