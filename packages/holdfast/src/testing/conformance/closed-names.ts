@@ -1,6 +1,6 @@
 /** Names that stay closed for a while: after an expiry (lock-delay), or after an early release (hold-at-least). */
 import assert from 'node:assert/strict'
-import { call, request, topic } from './toolbox.ts'
+import { call, request, shared, topic } from './toolbox.ts'
 
 export const closedNameCases = topic('closed names', [
   {
@@ -14,6 +14,23 @@ export const closedNameCases = topic('closed names', [
       await stage.outlive(ada)
       await stage.passTime(delayMs / 2)
       await bob.expectBusy('x')
+      await stage.passTime(delayMs / 2 + stage.world.resolutionMs)
+      await bob.take('x')
+    },
+  },
+  {
+    rule: 'C230',
+    title:
+      'T23 G10 the lock-delay of a shared holder begins where its time ended, also if that is noticed later',
+    needs: ['lock-delay', 'shared'],
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const delayMs = stage.ttlMs * 2
+      await ada.take(shared('x', { lockDelayMs: delayMs }))
+      await stage.outlive(ada)
+      await stage.passTime(delayMs / 2)
+      await bob.expectBusy('x')
+      await bob.expectBusy(shared('x'))
       await stage.passTime(delayMs / 2 + stage.world.resolutionMs)
       await bob.take('x')
     },
