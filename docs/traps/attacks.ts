@@ -2,10 +2,44 @@ import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 
 const noOutcomes = { reason: 'outcomes are stored by `idempotent` alone, on SQLite and PostgreSQL' }
 const noFunctions = { reason: 'only PostgreSQL has functions with the rights of their owner' }
+const noVotes = 'no votes: one server, or one file, decides'
+const noSlots = 'no slots: everything about a name is in one place'
 
 export const attacks: TrapSection = {
   title: 'Found by attacking the public API',
   traps: [
+    {
+      id: 'T76',
+      title:
+        'A command that never settles counts as in flight for ever: after one reset a client answers PING, and the locker sends nothing',
+      seenIn: 'ioredis with autoResendUnfulfilledCommands: false',
+      core: {
+        reason: 'Core limits every call in time; which calls are in flight is counted by the backend.',
+      },
+      memory: { reason: 'every call is answered within the process' },
+      sqlite: { reason: 'every call is answered by the file, in the same turn' },
+      redis: { test: 'T76 calls in flight at a reset do not stop the calls after it' },
+      redlock: { test: 'T76 nodes whose client forgets calls at a reset do not owe an answer for ever' },
+      postgres: { test: 'calls in flight when their connection is reset are settled' },
+      'postgres-advisory': { test: 'calls in flight when their connection is reset are settled' },
+      later: { later: 'all' },
+    },
+    {
+      id: 'T77',
+      title:
+        'One stepped clock, of a server in the intersection of two majorities, is enough for two believers; not a majority of clocks',
+      seenIn: 'Redlock',
+      core: { reason: noVotes },
+      memory: { reason: noVotes },
+      sqlite: { reason: noVotes },
+      redis: { reason: noVotes },
+      redlock: {
+        test: 'T77 clock-jump-one: with the clock of 1 of 5 nodes set ahead, two believe at once',
+      },
+      postgres: { reason: noVotes },
+      'postgres-advisory': { reason: noVotes },
+      later: { reason: noVotes },
+    },
     {
       id: 'T79',
       title:
@@ -39,6 +73,22 @@ export const attacks: TrapSection = {
         reason: 'its functions have the rights of the caller; the test for postgres looks at those as well',
       },
       later: noFunctions,
+    },
+    {
+      id: 'T90',
+      title:
+        'While a slot is being moved, commands about several keys fail, and keys on the other side look deleted',
+      seenIn: 'Redis Cluster',
+      core: { reason: noSlots },
+      memory: { reason: noSlots },
+      sqlite: { reason: noSlots },
+      redis: {
+        test: 'T90 shared leases are never told that they were deleted while their keys are on two sides',
+      },
+      redlock: { reason: 'a Cluster is refused: every node is one server of its own' },
+      postgres: { reason: noSlots },
+      'postgres-advisory': { reason: noSlots },
+      later: { reason: noSlots },
     },
   ],
 }

@@ -1,3 +1,4 @@
+import { startProxy } from 'holdfast-lab/faults'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
@@ -29,6 +30,33 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       // Its locks have ended with its connection, and it says so instead of calling a name free or busy.
       await expect.poll(() => session.tryAcquire(request('y'), limited())).toEqual({ kind: 'session-gone' })
       await server.restart()
+    },
+  )
+
+  test.for(libraries)(
+    'T76 $name: calls in flight when their connection is reset are settled, and do not stop the calls after them',
+    { timeout: 60_000 },
+    async (library) => {
+      await using server = await startPostgres()
+      await using proxy = await startProxy(server)
+      await using rig = new Rig(server)
+      const backend = await rig.backend({ library, through: proxy, clients: { fetchTypes: false } })
+      const open = () => backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+      for (let round = 0; round < 3; round++) {
+        const session = await open()
+        proxy.drop('down')
+        const running = [0, 1, 2].map((index) => session.tryAcquire(request(`${round} ${index}`), call()))
+        const settled = Promise.allSettled(running)
+        await expect.poll(() => proxy.swallowedBytes('down')).toBeGreaterThan(0)
+        proxy.heal()
+        // Its locks have ended with its connection.
+        for (const result of await settled) {
+          if (result.status === 'fulfilled') expect(result.value.kind).toBe('session-gone')
+          else expect(result.reason).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+        }
+      }
+      const after = await open()
+      expect((await after.tryAcquire(request('after'), call())).kind).toBe('granted')
     },
   )
 })

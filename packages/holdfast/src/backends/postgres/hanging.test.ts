@@ -39,6 +39,34 @@ describe.runIf(wanted('postgres'))('postgres', () => {
   }, 60_000)
 
   test.each(libraries)(
+    'T76 with $name, calls in flight when their connection is reset are settled, and do not stop the calls after them',
+    async (library) => {
+      await using server = await startPostgres()
+      await using proxy = await startProxy(server)
+      await using stage = new Stage(server.url)
+      const address = new URL(server.url)
+      address.port = String(proxy.port)
+      const backend = await stage.backend({ library, url: address.href, clients: { max: 3 } })
+      const session = await openSession(backend)
+      for (let round = 0; round < 3; round++) {
+        proxy.drop('down')
+        const running = Array.from({ length: 3 }, (_, index) =>
+          session.tryAcquire(exclusive(`${round} ${index}`), call()),
+        )
+        const settled = Promise.allSettled(running)
+        await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+        proxy.heal()
+        for (const result of await settled) {
+          if (result.status === 'fulfilled') expect(result.value.kind).toBe('granted')
+          else expect(result.reason).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+        }
+      }
+      await take(session, exclusive('after'))
+    },
+    60_000,
+  )
+
+  test.each(libraries)(
     'with $name, a client that was closed before the locker is told at once',
     async (library) => {
       await using server = await startPostgres()
