@@ -1,4 +1,5 @@
 /** The SPI over the simulated network: one attempt per call, and `since` is always the moment of sending. */
+import { arrivedTooLate } from '../../packages/holdfast/src/core/backend-kit.ts'
 import { elapsedMs, type Instant, instantOf, laterOf } from '../../packages/holdfast/src/core/clock.ts'
 import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
 import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/core/errors.ts'
@@ -13,10 +14,11 @@ import type {
   Claim,
   Clock,
   EnqueueResult,
-  ForceTarget,
   Grant,
+  GrantedClaim,
   KeepAliveResult,
   NameState,
+  OperatorCall,
   Random,
   SessionHandle,
   SessionRequest,
@@ -77,8 +79,15 @@ export class SimBackend implements Backend<'fenced'> {
     return (await this.#connection.ask({ kind: 'check', ...holder }, call)).kind === 'yes'
   }
 
-  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
-    const answer = await this.#connection.ask({ kind: 'forceRelease', name, target }, call)
+  async forceRelease(
+    name: string,
+    ids: readonly string[],
+    _reason: string,
+    call: OperatorCall,
+  ): Promise<number> {
+    const { notAfterMs } = call
+    const answer = await this.#connection.ask({ kind: 'forceRelease', name, ids, notAfterMs }, call)
+    if (answer.kind === 'too-late') throw arrivedTooLate('sim')
     return answer.kind === 'count' ? answer.count : 0
   }
 
@@ -86,19 +95,21 @@ export class SimBackend implements Backend<'fenced'> {
     return Promise.reject(notSimulated('attachSession'))
   }
 
-  inspect(): Promise<NameState | null> {
-    return Promise.reject(notSimulated('inspect'))
+  async inspect(name: string, call: Call): Promise<NameState | null> {
+    const answer = await this.#connection.ask({ kind: 'inspect', name }, call)
+    if (answer.kind !== 'shown') throw unexpected(answer)
+    return answer.state
   }
 
   list(): Promise<readonly NameState[]> {
     return Promise.reject(notSimulated('list'))
   }
 
-  resize(): Promise<'not-found'> {
+  resize(): Promise<'changed'> {
     return Promise.reject(notSimulated('resize'))
   }
 
-  forget(): Promise<'not-found'> {
+  forget(): Promise<'changed'> {
     return Promise.reject(notSimulated('forget'))
   }
 
@@ -157,7 +168,7 @@ export class SimSession implements BackendSession<'fenced'> {
   }
 
   async keepAlive(
-    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'fenced'>> {
     const { world, process } = this.#connection
@@ -250,13 +261,13 @@ export class SimSession implements BackendSession<'fenced'> {
     world.abandoned(this.id, claim.attempt)
   }
 
-  async setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+  async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     const answer = await this.#connection.ask({ kind: 'setData', session: this.id, claim, data }, call)
     return answer.kind === 'yes' ? 'stored' : 'not-held'
   }
 
   async release(
-    claim: Claim,
+    claim: GrantedClaim,
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
@@ -285,7 +296,14 @@ export class SimSession implements BackendSession<'fenced'> {
   #grant({ name, attempt, token, previousData }: Granted): Grant<'fenced'> {
     if (!this.#confirmed.has(publicIdOf(attempt))) this.#confirm(attempt, this.#prolongedAt)
     this.#connection.world.history.obtained(attempt, token, this.#prolongedAtMs, this.ttlMs)
-    const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
+    const grant = {
+      name,
+      attempt,
+      grantId: String(token),
+      token,
+      since: this.#prolongedAt,
+      ttlMs: this.ttlMs,
+    }
     return previousData === undefined ? grant : { ...grant, previousData }
   }
 }

@@ -57,7 +57,7 @@ function actOnEngine(
   const hit = world.engine.act((engine, nowMs) => {
     if (fault.kind === 'early-expiry') return engine.expireEarly(`c${fault.client}x`, nowMs)
     if (fault.kind === 'delete-name') return engine.deleteName(fault.name, nowMs)
-    return engine.forceRelease(fault.name, { kind: 'all' }, nowMs)
+    return engine.forceRelease(fault.name, null, nowMs)
   })
   if (hit > 0) world.count(`fault ${fault.kind}`)
 }

@@ -9,7 +9,13 @@
  *   claim     (none) ──try, enqueue──▶ holding | waiting ──turn──▶ holding   [admit, settle]
  *             … ──released | abandoned | closed | expired | forced | deleted──▶ (none)   [remove]
  */
-import type { Claim, ForceTarget, LostClaim } from '../../../packages/holdfast/src/spi.ts'
+import { publicIdOf } from '../../../packages/holdfast/src/core/ids.ts'
+import type {
+  Claim,
+  GrantedClaim,
+  LostClaim,
+  NameState as ShownName,
+} from '../../../packages/holdfast/src/spi.ts'
 import type { Journal } from './journal.ts'
 import type { EngineAnswer, EnginePush, EngineRequest, Granted } from './messages.ts'
 import {
@@ -84,7 +90,10 @@ export class SimEngine {
       case 'check':
         return this.#check(request)
       case 'forceRelease':
-        return { kind: 'count', count: this.forceRelease(request.name, request.target, nowMs) }
+        if (nowMs >= request.notAfterMs) return { kind: 'too-late' }
+        return { kind: 'count', count: this.forceRelease(request.name, request.ids, nowMs) }
+      case 'inspect':
+        return { kind: 'shown', state: this.#show(request.name, nowMs) }
     }
   }
 
@@ -130,14 +139,13 @@ export class SimEngine {
     return holders.length
   }
 
-  forceRelease(wanted: string, target: ForceTarget, nowMs: number): number {
+  /** Without ids: everybody who holds it now. */
+  forceRelease(wanted: string, ids: readonly string[] | null, nowMs: number): number {
     this.#options.observer.forcing(wanted)
     const name = this.names.get(wanted)
     if (name === undefined) return 0
     const matching = [...name.holders.values()].filter(
-      (claim) =>
-        target.kind === 'all' ||
-        (target.kind === 'token' ? claim.token === target.token : claim.session.holder === target.holder),
+      ({ attempt }) => ids === null || ids.includes(publicIdOf(attempt)),
     )
     for (const claim of matching) {
       this.#journal.set(claim.session.marks, claim.attempt, 'force-released')
@@ -185,7 +193,10 @@ export class SimEngine {
     const listed = new Set<string>()
     for (const claim of request.held) {
       listed.add(claim.attempt)
-      if (session.claims.get(claim.attempt)?.token == null) lost.push(this.#lost(session, claim))
+      if (this.#holding(session.id, claim) === undefined) {
+        lost.push(this.#lost(session, claim))
+        listed.delete(claim.attempt)
+      }
     }
     for (const claim of request.waiting) {
       listed.add(claim.attempt)
@@ -200,6 +211,7 @@ export class SimEngine {
   }
 
   #lost(session: SessionState, claim: Claim): LostClaim {
+    if (session.claims.has(claim.attempt)) return { attempt: claim.attempt, reason: 'deleted' }
     const name = this.names.get(claim.name)
     const isTaken = name !== undefined && heldWeight(name) >= name.capacity
     const isForced = session.marks.get(claim.attempt) === 'force-released'
@@ -285,7 +297,7 @@ export class SimEngine {
     return { kind: 'yes' }
   }
 
-  #release(id: string, claimed: Claim, keepForMs: number, nowMs: number): EngineAnswer {
+  #release(id: string, claimed: GrantedClaim, keepForMs: number, nowMs: number): EngineAnswer {
     const claim = this.#holding(id, claimed)
     const name = claim && this.names.get(claim.name)
     if (claim === undefined || name === undefined) return { kind: 'no' }
@@ -295,7 +307,7 @@ export class SimEngine {
     return { kind: 'yes' }
   }
 
-  #setData(id: string, claimed: Claim, data: string): EngineAnswer {
+  #setData(id: string, claimed: GrantedClaim, data: string): EngineAnswer {
     const claim = this.#holding(id, claimed)
     const name = claim && this.names.get(claim.name)
     if (name === undefined) return { kind: 'no' }
@@ -303,9 +315,34 @@ export class SimEngine {
     return { kind: 'yes' }
   }
 
-  #holding(id: string, { attempt }: Claim): ClaimState | undefined {
+  /** The claim, if it holds by this very grant: the attempt may have been granted once more (T84). */
+  #holding(id: string, { attempt, grantId }: GrantedClaim): ClaimState | undefined {
     const claim = this.sessions.get(id)?.claims.get(attempt)
-    return claim?.token == null ? undefined : claim
+    return claim?.token == null || String(claim.token) !== grantId ? undefined : claim
+  }
+
+  #show(wanted: string, nowMs: number): ShownName | null {
+    const name = this.names.get(wanted)
+    if (name === undefined || !isInUse(name)) return null
+    const shown = ({ attempt, session, mode, weight }: ClaimState) => ({
+      id: publicIdOf(attempt),
+      holder: session.holder,
+      mode,
+      weight,
+    })
+    return {
+      name: wanted,
+      capacity: name.capacity,
+      holders: [...name.holders.values()].map((claim) => ({
+        ...shown(claim),
+        token: claim.token,
+        heldForMs: 0,
+        expiresInMs: claim.session.endsAtMs - nowMs,
+      })),
+      waiters: name.line.map((claim) => ({ ...shown(claim), waitingForMs: 0 })),
+      closedForMs: Math.max(0, name.closedUntilMs - nowMs),
+      atMs: nowMs,
+    }
   }
 
   #check({ name, id, token }: Extract<EngineRequest, { kind: 'check' }>): EngineAnswer {

@@ -1,23 +1,45 @@
 /** What clients ask of the simulated engine, and what it tells them, as plain data. */
-import type { AcquireRequest, Claim, ForceTarget, LostClaim } from '../../../packages/holdfast/src/spi.ts'
+import type {
+  AcquireRequest,
+  Claim,
+  GrantedClaim,
+  LostClaim,
+  NameState,
+} from '../../../packages/holdfast/src/spi.ts'
 
 export type EngineRequest =
   | { readonly kind: 'open'; readonly session: string; readonly ttlMs: number; readonly holder: string }
   | {
       readonly kind: 'keepAlive'
       readonly session: string
-      readonly held: readonly Claim[]
+      readonly held: readonly GrantedClaim[]
       readonly waiting: readonly Claim[]
     }
   | { readonly kind: 'tryAcquire'; readonly session: string; readonly request: AcquireRequest }
   | { readonly kind: 'enqueue'; readonly session: string; readonly request: AcquireRequest }
   | { readonly kind: 'abandon'; readonly session: string; readonly claim: Claim }
-  | { readonly kind: 'setData'; readonly session: string; readonly claim: Claim; readonly data: string }
-  | { readonly kind: 'release'; readonly session: string; readonly claim: Claim; readonly keepForMs: number }
+  | {
+      readonly kind: 'setData'
+      readonly session: string
+      readonly claim: GrantedClaim
+      readonly data: string
+    }
+  | {
+      readonly kind: 'release'
+      readonly session: string
+      readonly claim: GrantedClaim
+      readonly keepForMs: number
+    }
   | { readonly kind: 'close'; readonly session: string }
   | { readonly kind: 'subscribe'; readonly session: string; readonly name: string }
   | { readonly kind: 'check'; readonly name: string; readonly id: string; readonly token: bigint }
-  | { readonly kind: 'forceRelease'; readonly name: string; readonly target: ForceTarget }
+  | { readonly kind: 'inspect'; readonly name: string }
+  | {
+      readonly kind: 'forceRelease'
+      readonly name: string
+      readonly ids: readonly string[]
+      readonly notAfterMs: number
+    }
 
 /** A grant, before the client has added since when it may believe it. */
 export interface Granted {
@@ -44,6 +66,8 @@ export type EngineAnswer =
   | { readonly kind: 'yes' }
   | { readonly kind: 'no' }
   | { readonly kind: 'count'; readonly count: number }
+  | { readonly kind: 'too-late' }
+  | { readonly kind: 'shown'; readonly state: NameState | null }
   | { readonly kind: 'mismatch'; readonly name: string; readonly asked: number; readonly inUse: number }
 
 /** What the engine says unasked. */

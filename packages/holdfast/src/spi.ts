@@ -9,7 +9,11 @@
  * - When `call.signal` aborts, a call settles soon; what was already sent may still land, so the outcome is unknown.
  * - `since` is the send time of a request that the engine is known to have applied and that prolonged the claim,
  *   on `backend.clock`; it never comes from a receipt. Where leases ride on a session it is the session's.
- * - `tryAcquire` and `enqueue` are idempotent in the attempt: asked again, they answer with the same grant.
+ * - `tryAcquire` and `enqueue` are idempotent in the attempt: asked again, they answer with the same grant while it
+ *   lasts. A copy of the request that arrives after the grant was deleted may be granted once more, under another
+ *   `grantId`. So everything that a holder does names its grant, not only its attempt (T84).
+ * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
+ *   has changed, does nothing (T78).
  * - No retries, no logging; the time, timers and randomness only from `backend.clock` and `backend.random`.
  */
 import type { Clock, Instant } from './core/clock.ts'
@@ -81,6 +85,15 @@ export interface Claim {
   readonly attempt: string
 }
 
+/** One grant of an attempt. */
+export interface GrantedClaim extends Claim {
+  /**
+   * Tells this grant from every other of the same attempt: the token where there is one, else an id that the engine
+   * stores with the claim.
+   */
+  readonly grantId: string
+}
+
 export interface AcquireRequest extends Claim {
   readonly mode: Mode
   /** Granted when first in line and the holders' weights leave room: `held + weight <= capacity`. */
@@ -98,7 +111,7 @@ export interface AcquireRequest extends Claim {
  */
 export const LOCK_CAPACITY = 2 ** 30
 
-export interface Grant<F extends Fencing = Fencing> extends Claim {
+export interface Grant<F extends Fencing = Fencing> extends GrantedClaim {
   /** The engine's own number, without the epoch. */
   readonly token: F extends 'fenced' ? bigint : null
   readonly since: Instant
@@ -130,8 +143,9 @@ export type KeepAliveResult<F extends Fencing = Fencing> =
       /** Listed as waiting, but their turn has come: so that a push that got lost costs one interval, not the lock. */
       readonly granted: readonly Grant<F>[]
       /**
-       * What the session holds or waits for besides. Core abandons what it does not know: the late twin of a request
-       * whose answer came in time, which would otherwise be held for as long as the session lives (T73).
+       * What the session holds or waits for besides, also under another grant than the listed one. Core abandons what
+       * it does not know: the late copy of a request whose answer came in time, which would otherwise be held for as
+       * long as the session lives (T73, T84).
        */
       readonly unlisted: readonly Claim[]
     }
@@ -147,10 +161,11 @@ export interface BackendSession<F extends Fencing = Fencing> {
 
   /**
    * Prolongs the session and everything that is listed. Says which of the listed claims it no longer has; never
-   * removes one that was not listed. A session whose time is up is gone, even if nobody has noticed yet.
+   * removes one that was not listed. A claim that is held under another grant is lost. A session whose time is up is
+   * gone, even if nobody has noticed yet.
    */
   keepAlive(
-    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<F>>
 
@@ -166,10 +181,18 @@ export interface BackendSession<F extends Fencing = Fencing> {
   abandon(claim: Claim, call: Call): Promise<void>
 
   /** Only with `info.data`. Refused by the engine when the claim is no longer the holder's. */
-  setData?(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'>
+  setData?(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'>
 
-  /** `keepForMs`: the name stays closed to everybody for that much longer (hold-at-least). */
-  release(claim: Claim, options: { readonly keepForMs: number }, call: Call): Promise<'released' | 'not-held'>
+  /**
+   * `keepForMs`: the name stays closed to everybody for that much longer (hold-at-least). `not-held` means that this
+   * grant had ended before. If a client library may have sent the request twice, the answer to the second copy says
+   * nothing about the first: the outcome is unknown.
+   */
+  release(
+    claim: GrantedClaim,
+    options: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'>
 
   /** Gives up everything that the session holds or waits for. */
   close(call: Call): Promise<void>
@@ -205,13 +228,18 @@ export interface NameState {
   readonly data?: string
   /** How much longer the name is closed to everybody by a lock-delay or a hold-at-least; 0 if it is not. */
   readonly closedForMs: number
+  /** When this was read, on the engine's own clock. */
+  readonly atMs: number
 }
 
-/** Whom an operator means: one holder by label, one by its raw token, or everybody. */
-export type ForceTarget =
-  | { readonly kind: 'holder'; readonly holder: string }
-  | { readonly kind: 'token'; readonly token: bigint }
-  | { readonly kind: 'all' }
+/** The call of an operator who has looked at the name before. */
+export interface OperatorCall extends Call {
+  /**
+   * From then on, by the clock of `NameState.atMs`, the engine refuses the call: it rejects with `not-applied`. Without
+   * it, a call that was cancelled or resent could still take effect when nobody expects it any more.
+   */
+  readonly notAfterMs: number
+}
 
 export type WatchEventKind = 'acquired' | 'released' | 'expired' | 'force-released' | 'waiting' | 'gave-up'
 
@@ -247,12 +275,16 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
     holder: { readonly name: string; readonly id: string; readonly token: bigint },
     call: Call,
   ): Promise<boolean>
-  /** Compare-and-release: ends exactly the holders that match; returns how many. Their sessions learn why. */
-  forceRelease(name: string, target: ForceTarget, reason: string, call: Call): Promise<number>
-  /** Changes a semaphore's capacity; `in-use` if the present holders would not fit. */
-  resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'>
-  /** Removes the data of a name that nobody holds or waits for. */
-  forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'>
+  /** Ends the holders with these public ids, and no others; returns how many. Their sessions learn why. */
+  forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number>
+  /** Changes a semaphore's capacity; `in-use` if the holders or a waiter would not fit; `changed` if it is not `from`. */
+  resize(
+    name: string,
+    capacity: { readonly from: number; readonly to: number },
+    call: OperatorCall,
+  ): Promise<'resized' | 'in-use' | 'changed'>
+  /** Removes the data of a name that nobody holds or waits for; `changed` if it is not `data`. */
+  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'>
   /** Ends quietly when its signal aborts. Without it, core compares lists at intervals. */
   watch?(
     prefix: string,

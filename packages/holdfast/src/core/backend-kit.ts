@@ -56,3 +56,12 @@ export function calledOff(
     cause: signal.reason,
   })
 }
+
+/** For an operator's call that reaches the engine after its `notAfterMs`. */
+export function arrivedTooLate(backend: string): BackendUnavailableError {
+  return new BackendUnavailableError(
+    backend,
+    'the call reached the engine too late, and was refused there. Look at the name again, and repeat it',
+    'not-applied',
+  )
+}

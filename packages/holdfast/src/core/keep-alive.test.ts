@@ -126,3 +126,71 @@ describe('what its answer counts for', () => {
     expect([first.status, second.status]).toEqual(['fulfilled', 'pending'])
   })
 })
+
+describe('an attempt that was granted twice', () => {
+  /** The acquire arrives twice. Before its copy lands, the name is deleted and another client holds it for a while. */
+  async function grantedTwice() {
+    const rig = createFaultyRig()
+    const { clock, engine, faulty, locker } = rig
+    const { client, faults } = faulty()
+    faults.next('enqueue', { kind: 'duplicate', ms: 1_000 })
+    const lease = await client.acquire('a', { ttlMs })
+    engine.deleteName('default', 'a')
+    const other = await locker().acquire('a', { ttlMs })
+    await other.release()
+    await clock.advance(1_000)
+    const [holder] = engine.inspect('default', 'a')?.holders ?? []
+    expect(holder?.id).toBe(lease.id)
+    expect(holder?.token).not.toBe(lease.fence.token)
+    return { ...rig, client, faults, lease }
+  }
+
+  test('T84 G3 the keep-alive says that the first grant is lost, and the second is given back', async () => {
+    const { clock, engine, lease } = await grantedTwice()
+    await clock.advance(oneIntervalMs)
+    expect(lease.state).toBe('lost')
+    expect(lease.signal.reason).toMatchObject({ reason: 'deleted' })
+    await clock.settle()
+    expect(engine.inspect('default', 'a')).toBeNull()
+  })
+
+  test('T84 G7 a release of the first grant does not say that it was held', async () => {
+    const { clock, engine, lease } = await grantedTwice()
+    expect(await lease.release()).toBe('not-held')
+    await clock.advance(oneIntervalMs)
+    expect(engine.inspect('default', 'a')).toBeNull()
+  })
+
+  test('T84 a grant that the keep-alive brings does not confirm a lease of another grant', async () => {
+    const { clock, engine, faulty, locker } = createFaultyRig()
+    const { client, faults, opened } = faulty()
+    const holder = await locker().acquire('a', { ttlMs: 60_000 })
+    const asked = peek(client.acquire('a', { ttlMs, waitMs: Number.POSITIVE_INFINITY }))
+    await clock.settle()
+    const [session] = opened
+    if (session === undefined) throw new Error('no session was opened')
+    // It is listed as waiting; before its answer comes, the grant is pushed, deleted, and made once more.
+    const keepAlive = session.keepAlive.bind(session)
+    session.keepAlive = async (claims, call) => {
+      session.keepAlive = keepAlive
+      await holder.release()
+      await clock.settle()
+      engine.deleteName('default', 'a')
+      const [place] = claims.waiting
+      if (place === undefined) throw new Error('the waiter was not listed')
+      engine.tryAcquire('default', session.id, {
+        ...place,
+        mode: 'exclusive',
+        weight: 1,
+        capacity: 1,
+        lockDelayMs: 0,
+      })
+      return keepAlive(claims, call)
+    }
+    await clock.advance(oneIntervalMs)
+    expect(faults.count('keepAlive')).toBeGreaterThan(0)
+    expect(asked.value?.state).toBe('lost')
+    await clock.settle()
+    expect(engine.inspect('default', 'a')).toBeNull()
+  })
+})

@@ -6,10 +6,11 @@
  *   under way ──failed, or not answered in time──▶ idle, next soon    [#failed]
  *
  * 1. A keep-alive confirms exactly the leases that it listed when it was sent, from the moment it was sent (T1).
+ *    It names their grants: the same attempt under another grant is not the lease that is believed in (T84).
  * 2. A failed keep-alive is not a "no": it puts leases into jeopardy, is tried again soon, and the deadline alone
  *    decides (T16, T30, T33). An answer that comes late still counts, from its send time, unless the lease is over.
  */
-import type { Call, Claim, Fencing, Grant, KeepAliveResult } from '../spi.ts'
+import type { Call, Claim, Fencing, Grant, GrantedClaim, KeepAliveResult } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import type { Instant } from './clock.ts'
@@ -31,7 +32,7 @@ export interface PlaceInLine<F extends Fencing = Fencing> {
 
 export interface KeepAliveTerms<F extends Fencing> {
   keepAlive(
-    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<F>>
   /** What rides on the session, by attempt. */
@@ -182,8 +183,14 @@ export class KeepAlives<F extends Fencing> {
     for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)
     for (const grant of result.granted) {
       terms.places.get(grant.attempt)?.onGranted(grant)
+      const lease = terms.leases.get(grant.attempt)
+      if (lease === undefined) continue
       // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.
-      terms.leases.get(grant.attempt)?.confirm(grant.since, grant.ttlMs)
+      if (lease.claim.grantId === grant.grantId) lease.confirm(grant.since, grant.ttlMs)
+      else {
+        loseByEnginesWord(lease, 'deleted')
+        terms.onUnknown(grant)
+      }
     }
     const tookMs = this.#context.clock.monotonicMs() - sentMs
     if (hasListeners('renewed')) emit('renewed', { ...this.#about, leases: held.length, tookMs })

@@ -11,7 +11,7 @@
  * unresolved the session takes no new leases, and after one TTL of it the session is given up, so that nothing becomes
  * immortal through a live session (T15, T29).
  */
-import type { BackendSession, Call, Claim, Fencing, Grant } from '../spi.ts'
+import type { BackendSession, Call, Claim, Fencing, Grant, GrantedClaim } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation } from './cancellation.ts'
 import {
@@ -201,7 +201,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   /** The engine may or may not have this claim: sees to it, in the background, that it has not and never will. */
-  resolve(claim: Claim, keepForMs = 0): void {
+  resolve(claim: Claim | GrantedClaim, keepForMs = 0): void {
     if (!this.#ended.cancelled) this.#unresolved.add(claim, keepForMs)
   }
 

@@ -22,7 +22,8 @@ function createLease() {
       return 'released'
     },
   }
-  const grant = { name: 'a', attempt: `${'p'.repeat(22)}.secret`, token: 1n, since: instantOf(clock), ttlMs }
+  const attempt = `${'p'.repeat(22)}.secret`
+  const grant = { name: 'a', attempt, grantId: '1', token: 1n, since: instantOf(clock), ttlMs }
   const terms = {
     mode: 'exclusive',
     weight: 1,

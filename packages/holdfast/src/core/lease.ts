@@ -11,7 +11,7 @@
  * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8).
  * 4. Whoever ends a lease tells its session, so that the engine's side is released too (nothing is immortal).
  */
-import type { Claim, Fencing, Grant, Mode } from '../spi.ts'
+import type { Fencing, Grant, GrantedClaim, Mode } from '../spi.ts'
 import { callSafely } from './call-safely.ts'
 import { type Clock, elapsedMs, fresherOf, type Instant, instantOf } from './clock.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
@@ -49,7 +49,7 @@ export interface LeaseHost {
 }
 
 export class LeaseRecord {
-  readonly claim: Claim
+  readonly claim: GrantedClaim
   readonly terms: LeaseTerms
   readonly token: bigint | null
   readonly previousData: string | undefined
@@ -67,6 +67,7 @@ export class LeaseRecord {
   #controller: AbortController | undefined
   #loss: LeaseLostError | undefined
   #releasing: Promise<ReleaseOutcome> | undefined
+  #releaseIsUnknown = false
 
   constructor(
     host: LeaseHost,
@@ -199,8 +200,11 @@ export class LeaseRecord {
     const heldForMs = hasListeners('released') ? this.heldForMs : 0
     this.#state = 'released'
     const keepForMs = this.#leftOf(holdAtLeastMs)
-    this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((outcome) => {
-      this.#releasing = outcome === 'unknown' ? undefined : Promise.resolve('not-held')
+    this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((answer) => {
+      // After a release with an unknown outcome, "not held" does not say whether that one had ended the hold.
+      const outcome = answer === 'not-held' && this.#releaseIsUnknown ? 'unknown' : answer
+      this.#releaseIsUnknown ||= answer === 'unknown'
+      this.#releasing = answer === 'unknown' ? undefined : Promise.resolve('not-held')
       if (hasListeners('released')) emit('released', { ...this.about, heldForMs, outcome })
       return outcome
     })

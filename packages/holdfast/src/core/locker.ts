@@ -3,7 +3,7 @@
  * sessions (`keeper`), the wait (`waiting`) and the lease.
  */
 import { hostname } from 'node:os'
-import type { Backend, BackendInfo, Call, Fencing, ForceTarget, NameState, WatchEvent } from '../spi.ts'
+import type { Backend, BackendInfo, Call, Fencing, NameState, WatchEvent } from '../spi.ts'
 import {
   type AcquireDefaults,
   checkCapacity,
@@ -25,6 +25,7 @@ import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
 import type { Random } from './ids.ts'
 import { canonicalOrder, HeldLeases } from './lease-set.ts'
 import { checkName, checkPrefix, checkText } from './names.ts'
+import { holdersMeantBy, Operating } from './operating.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from './options.ts'
 import { Sessions } from './sessions.ts'
 import type {
@@ -75,6 +76,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   readonly #context: LockerContext
   readonly #sessions: Sessions<F>
   readonly #acquiring: Acquiring<F>
+  readonly #operating: Operating
   readonly #background = new Background()
   readonly #bodies = new Set<Promise<unknown>>()
   readonly #closing = new Cancellation()
@@ -107,6 +109,9 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     }
     this.#sessions = new Sessions(backend, this.#context)
     this.#acquiring = new Acquiring(this.#context, this.#sessions, this.#closing)
+    this.#operating = new Operating(backend, this.#context, (what, options, run) =>
+      this.#call(what, options, run),
+    )
   }
 
   // --- acquiring -------------------------------------------------------------------------------------------
@@ -249,33 +254,11 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     checkName(name)
     checkKnownOptions('options', options, ['holder', 'token', 'all', 'reason', 'signal'])
     const reason = checkText('reason', options?.reason, limits.noteBytes)
-    const target = this.#forceTarget(options)
-    if (target === null) return 0
+    const isMeant = holdersMeantBy(options, this.info.epoch)
     const call = { ...(options.signal && { signal: options.signal }) }
-    const count = await this.#call(`force release of "${name}"`, call, (engineCall) =>
-      this.#backend.forceRelease(name, target, reason, engineCall),
-    )
+    const count = await this.#operating.forceRelease(name, isMeant, reason, call)
     if (hasListeners('force-released')) emit('force-released', { ...this.#about(name), reason, count })
     return count
-  }
-
-  #forceTarget(options: ForceReleaseOptions): ForceTarget | null {
-    const given = [options.holder, options.token, options.all].filter((value) => value !== undefined)
-    if (given.length !== 1)
-      throw new InvalidArgumentError(
-        'options',
-        'must say whom to release: exactly one of holder, token, or all: true.',
-      )
-    if (options.holder !== undefined)
-      return { kind: 'holder', holder: checkText('holder', options.holder, limits.holderBytes) }
-    if (options.all !== undefined) {
-      if (options.all !== true) throw new InvalidArgumentError('all', 'must be true if it is given.')
-      return { kind: 'all' }
-    }
-    if (typeof options.token !== 'bigint' || options.token < 1n)
-      throw new InvalidArgumentError('token', 'must be a positive bigint, as in lease.fence.token.')
-    const token = withoutEpoch(this.info.epoch, options.token)
-    return token === null ? null : { kind: 'token', token }
   }
 
   async resize(
@@ -285,12 +268,12 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   ): Promise<'resized' | 'in-use' | 'not-found'> {
     checkName(name)
     checkCapacity(capacity)
-    return this.#call(`resize of "${name}"`, options, (call) => this.#backend.resize(name, capacity, call))
+    return this.#operating.resize(name, capacity, options)
   }
 
   async forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'> {
     checkName(name)
-    return this.#call(`forget of "${name}"`, options, (call) => this.#backend.forget(name, call))
+    return this.#operating.forget(name, options)
   }
 
   async #call<T>(

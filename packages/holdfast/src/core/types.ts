@@ -13,7 +13,11 @@ export type { BackendInfo, Fencing, HolderState, Mode, NameState, Scope, WaiterS
  */
 export type LeaseState = 'held' | 'jeopardy' | 'lost' | 'released'
 
-/** `unknown`: the engine did not answer; it is tried again in the background, and may be by calling again. */
+/**
+ * `released`: it was held until now. `not-held`: it had ended before. `unknown`: the engine did not answer, or its
+ * answer does not say which of the two is true, because a request may have been sent twice. An unanswered release is
+ * tried again in the background, and may be by calling again.
+ */
 export type ReleaseOutcome = 'released' | 'not-held' | 'unknown'
 
 export interface CallOptions {

@@ -7,7 +7,7 @@
  *   unknown ──abandon answered──▶ resolved
  *   unknown ──one TTL without an answer──▶ hopeless: the session ends, and the claim with it
  */
-import type { Call, Claim } from '../spi.ts'
+import type { Call, Claim, GrantedClaim } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { Cancellation } from './cancellation.ts'
 import { sleep } from './clock.ts'
@@ -15,7 +15,7 @@ import type { LockerContext } from './context.ts'
 
 export interface UnresolvedTerms {
   abandon(claim: Claim, call: Call): Promise<void>
-  release(claim: Claim, keepForMs: number, call: Call): Promise<unknown>
+  release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<unknown>
   callLimitMs(): number
   ttlMs(): number
   /** The end of the session, which resolves everything. */
@@ -57,15 +57,15 @@ export class Unresolved {
     return this.#attempts.has(attempt)
   }
 
-  /** `keepForMs`: the name stays closed for that long from now on, if the engine still has the claim. */
-  add(claim: Claim, keepForMs = 0): void {
+  /** `keepForMs`: the name stays closed for that long from now on, if the engine still has the grant. */
+  add(claim: Claim | GrantedClaim, keepForMs = 0): void {
     if (this.#attempts.has(claim.attempt)) return
     this.#abandoned++
     this.#attempts.set(claim.attempt, this.#context.clock.monotonicMs() + keepForMs)
     this.#context.background.run(() => this.#abandonUntilAnswered(claim, keepForMs))
   }
 
-  async #abandonUntilAnswered(claim: Claim, keepForMs: number): Promise<void> {
+  async #abandonUntilAnswered(claim: Claim | GrantedClaim, keepForMs: number): Promise<void> {
     const { stop } = this.#terms
     const { clock } = this.#context
     const startedMs = clock.monotonicMs()
@@ -73,7 +73,7 @@ export class Unresolved {
       try {
         const limits = { what: `abandon of "${claim.name}"`, timeoutMs: this.#terms.callLimitMs(), stop }
         const keepLeftMs = keepForMs - (clock.monotonicMs() - startedMs)
-        if (keepLeftMs > 0)
+        if (keepLeftMs > 0 && 'grantId' in claim)
           await callEngine(this.#context, limits, (call) => this.#terms.release(claim, keepLeftMs, call))
         await callEngine(this.#context, limits, (call) => this.#terms.abandon(claim, call))
         this.#attempts.delete(claim.attempt)

@@ -28,6 +28,7 @@ const named = (name: string, holders: HolderState[] = [], waiters: WaiterState[]
   holders,
   waiters,
   closedForMs: 0,
+  atMs: 0,
 })
 
 /** Watches lists that the test sets; `seen` is what was told so far, in short. */

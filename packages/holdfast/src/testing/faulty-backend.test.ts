@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { type NamingSession, namingGrants } from '../../test/naming-grants.ts'
 import { MemoryEngine } from '../backends/memory/engine.ts'
 import { memory } from '../backends/memory/index.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { newAttempt } from '../core/ids.ts'
-import { type AcquireRequest, type Backend, type BackendSession, LOCK_CAPACITY } from '../spi.ts'
+import { type AcquireRequest, type Backend, LOCK_CAPACITY } from '../spi.ts'
+import { operatorCall } from './conformance/operator.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { callKinds, type Fault, randomFaults } from './faults.ts'
 import { faultyBackend } from './faulty-backend.ts'
@@ -30,12 +32,11 @@ async function setUp(plan?: Parameters<typeof faultyBackend>[1]) {
   return { clock, engine, faults, session, holders, waiters }
 }
 
-function open(backend: Backend<'fenced'>): Promise<BackendSession<'fenced'>> {
-  return backend.openSession({ id: random.id(), ttlMs: TTL_MS, holder: 'tester' }, call())
+async function open(backend: Backend<'fenced'>): Promise<NamingSession<'fenced'>> {
+  return namingGrants(await backend.openSession({ id: random.id(), ttlMs: TTL_MS, holder: 'tester' }, call()))
 }
 
-function enqueue(session: BackendSession<'fenced'>, request: AcquireRequest, on = call()) {
-  assert(session.enqueue !== undefined)
+function enqueue(session: NamingSession<'fenced'>, request: AcquireRequest, on = call()) {
   return session.enqueue(request, on)
 }
 
@@ -60,12 +61,12 @@ describe('a faulty backend', () => {
     const { faults, session, engine } = await setUp()
     const request = exclusive('n')
     assert.equal((await session.tryAcquire(request, call())).kind, 'granted')
-    assert.equal(await session.setData?.(request, 'note', call()), 'stored')
+    assert.equal(await session.setData(request, 'note', call()), 'stored')
     assert.equal((await session.keepAlive({ held: [request], waiting: [] }, call())).kind, 'alive')
     assert.equal((await faults.inspect('n', call()))?.data, 'note')
     assert.equal((await faults.list('', call())).length, 1)
     assert.equal(await session.release(request, { keepForMs: 0 }, call()), 'released')
-    assert.equal(await faults.forget('n', call()), 'forgotten')
+    assert.equal(await faults.forget('n', 'note', operatorCall()), 'forgotten')
     assert.deepEqual(
       faults.log.map(({ kind, name, outcome, landed, fault }) => [kind, name, outcome, landed, fault]),
       [
@@ -87,9 +88,9 @@ describe('a faulty backend', () => {
 
   test('has exactly the optional methods of what it wraps', async () => {
     const { faults, session } = await setUp()
-    assert.deepEqual([faults.watch !== undefined, session.enqueue !== undefined], [true, true])
-    assert.equal('waitForFree' in session, false)
-    const notified = await open(faultyBackend(weakenWaiting(memory(), 'notify')))
+    assert.deepEqual([faults.watch !== undefined, session.inner.enqueue !== undefined], [true, true])
+    assert.equal('waitForFree' in session.inner, false)
+    const { inner: notified } = await open(faultyBackend(weakenWaiting(memory(), 'notify')))
     assert.deepEqual(['enqueue' in notified, notified.waitForFree !== undefined], [false, true])
     const { watch: _, ...blind } = weakenWaiting(memory(), 'poll')
     assert.equal('watch' in faultyBackend(blind), false)
@@ -309,7 +310,7 @@ describe('a faulty backend', () => {
     const pending: Promise<unknown>[] = [faults.inspect('n', call()), faults.list('', call())]
     await assert.rejects(session.tryAcquire(exclusive('n'), call()))
     faults.freeze()
-    pending.push(faults.forget('n', call()))
+    pending.push(faults.forget('n', 'note', operatorCall()))
     const settled = Promise.allSettled(pending)
     await faults[Symbol.asyncDispose]()
     for (const each of await settled)

@@ -22,10 +22,11 @@ import type {
   Call,
   Claim,
   Fencing,
-  ForceTarget,
+  GrantedClaim,
   Instant,
   KeepAliveResult,
   NameState,
+  OperatorCall,
   SessionHandle,
   SessionRequest,
 } from '../spi.ts'
@@ -144,22 +145,37 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     return this.#send('check', holder.name, call, (inner) => this.#inner.check(holder, inner))
   }
 
-  forceRelease(name: string, target: ForceTarget, reason: string, call: Call): Promise<number> {
-    const force = (inner: Call) => this.#inner.forceRelease(name, target, reason, inner)
-    return this.#send('forceRelease', name, call, force)
+  forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number> {
+    return this.#operate('forceRelease', name, call, (inner) =>
+      this.#inner.forceRelease(name, ids, reason, inner),
+    )
   }
 
-  resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
-    return this.#send('resize', name, call, (inner) => this.#inner.resize(name, capacity, inner))
+  resize(
+    name: string,
+    capacity: { readonly from: number; readonly to: number },
+    call: OperatorCall,
+  ): Promise<'resized' | 'in-use' | 'changed'> {
+    return this.#operate('resize', name, call, (inner) => this.#inner.resize(name, capacity, inner))
   }
 
-  forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
-    return this.#send('forget', name, call, (inner) => this.#inner.forget(name, inner))
+  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+    return this.#operate('forget', name, call, (inner) => this.#inner.forget(name, data, inner))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#inner[Symbol.asyncDispose]()
     this.#wire.close()
+  }
+
+  #operate<T>(
+    kind: CallKind,
+    name: string,
+    call: OperatorCall,
+    make: (call: OperatorCall) => Promise<T>,
+  ): Promise<T> {
+    const { notAfterMs } = call
+    return this.#send(kind, name, call, ({ signal }) => make({ signal, notAfterMs }))
   }
 
   #send<T>(kind: CallKind, name: string | null, call: Call, make: (call: Call) => Promise<T>): Promise<T> {
@@ -200,7 +216,7 @@ class FaultySession<F extends Fencing> implements BackendSession<F> {
   }
 
   keepAlive(
-    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult> {
     return this.#wire.send('keepAlive', null, call, (inner) => this.#inner.keepAlive(claims, inner))
@@ -217,7 +233,7 @@ class FaultySession<F extends Fencing> implements BackendSession<F> {
   }
 
   release(
-    claim: Claim,
+    claim: GrantedClaim,
     options: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {

@@ -100,7 +100,10 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
       if (backend.isFrozen)
         throw new InvalidArgumentError('lose', 'needs an engine that answers: call unfreeze() first.')
       if (how === 'deleted') engine.deleteName(namespace, name)
-      else engine.forceRelease(namespace, name, { kind: 'all' })
+      else {
+        const ids = engine.inspect(namespace, name)?.holders.map(({ id }) => id) ?? []
+        engine.forceRelease(namespace, name, ids, Number.POSITIVE_INFINITY)
+      }
       await Promise.all(live.map(notice))
     },
     async steal(name) {

@@ -42,9 +42,9 @@ export function weakenWaiting<F extends Fencing>(
     inspect: (name, call) => backend.inspect(name, call),
     list: (prefix, call) => backend.list(prefix, call),
     check: (holder, call) => backend.check(holder, call),
-    forceRelease: (name, target, reason, call) => backend.forceRelease(name, target, reason, call),
+    forceRelease: (name, ids, reason, call) => backend.forceRelease(name, ids, reason, call),
     resize: (name, capacity, call) => backend.resize(name, capacity, call),
-    forget: (name, call) => backend.forget(name, call),
+    forget: (name, data, call) => backend.forget(name, data, call),
     ...(watch && { watch: watch.bind(backend) }),
     [Symbol.asyncDispose]: () => backend[Symbol.asyncDispose](),
   }

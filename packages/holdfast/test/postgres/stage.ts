@@ -8,6 +8,7 @@ import {
 import type { PostgresBackend } from '../../src/backends/postgres/backend.ts'
 import { newAttempt, systemRandom } from '../../src/core/ids.ts'
 import { type AcquireRequest, type BackendSession, type Call, LOCK_CAPACITY } from '../../src/spi.ts'
+import { type NamingSession, namingGrants } from '../naming-grants.ts'
 import { type ClientLibrary, type ClientOptions, withPg } from './clients.ts'
 
 export const call = (): Call => ({ signal: new AbortController().signal })
@@ -25,11 +26,18 @@ export function exclusive(name: string, rest: Partial<AcquireRequest> = {}): Acq
   }
 }
 
-export function openSession(backend: PostgresBackend, ttlMs = 30_000): Promise<BackendSession<'fenced'>> {
-  return backend.openSession({ id: systemRandom.id() + systemRandom.id(), ttlMs, holder: 'somebody' }, call())
+export async function openSession(
+  backend: PostgresBackend,
+  ttlMs = 30_000,
+): Promise<NamingSession<'fenced'>> {
+  const id = systemRandom.id() + systemRandom.id()
+  return namingGrants(await backend.openSession({ id, ttlMs, holder: 'somebody' }, call()))
 }
 
-export async function take(session: BackendSession<'fenced'>, request: AcquireRequest): Promise<bigint> {
+export async function take(
+  session: Pick<BackendSession<'fenced'>, 'tryAcquire'>,
+  request: AcquireRequest,
+): Promise<bigint> {
   const result = await session.tryAcquire(request, call())
   if (result.kind !== 'granted') throw new Error(`${request.name} was ${result.kind}`)
   return result.grant.token

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { redisCall } from 'holdfast-lab/servers'
 import { sleep, systemClock } from '../../src/core/clock.ts'
-import type { BackendSession, Claim } from '../../src/spi.ts'
+import type { BackendSession, Grant } from '../../src/spi.ts'
 import { call, request } from '../../src/testing/conformance/requests.ts'
 import { newSessionId } from '../../src/testing/conformance/stage.ts'
 import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
@@ -94,16 +94,18 @@ export class RedlockStage {
   }
 }
 
-export function take(session: BackendSession<'unfenced'>, name: string) {
+export function take(session: Pick<BackendSession<'unfenced'>, 'tryAcquire'>, name: string) {
   return session.tryAcquire(request(name), call())
 }
 
 /** Takes it, and insists. */
-export async function hold(session: BackendSession<'unfenced'>, name: string): Promise<Claim> {
-  const asked = request(name)
-  const result = await session.tryAcquire(asked, call())
-  assert.equal(result.kind, 'granted')
-  return asked
+export async function hold(
+  session: Pick<BackendSession<'unfenced'>, 'tryAcquire'>,
+  name: string,
+): Promise<Grant<'unfenced'>> {
+  const result = await session.tryAcquire(request(name), call())
+  assert(result.kind === 'granted')
+  return result.grant
 }
 
 /** Waits, in real time, for what the nodes do by themselves; far longer than they need. */

@@ -8,12 +8,12 @@ import { openSqlite, type SqliteOptions, type Surroundings } from '../../src/bac
 import type { SqliteBackend } from '../../src/backends/sqlite/backend.ts'
 import type { MachineIdentity } from '../../src/backends/sqlite/machine.ts'
 import { systemRandom } from '../../src/core/ids.ts'
-import type { BackendSession } from '../../src/spi.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
+import { type NamingSession, namingGrants } from '../naming-grants.ts'
 
 /** What every session of this backend can do. */
-export type FullSession = Required<Omit<BackendSession<'fenced'>, 'waitForFree'>>
+export type FullSession = NamingSession<'fenced'>
 
 export class SqliteRig implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
@@ -35,7 +35,7 @@ export class SqliteRig implements AsyncDisposable {
   async session(client = this.open(), ttlMs = 10_000): Promise<FullSession> {
     const session = await client.openSession({ id: this.id(), ttlMs, holder: 'tester' }, call())
     assert(session.enqueue !== undefined && session.setData !== undefined)
-    return session as FullSession
+    return namingGrants(session)
   }
 
   /** The machine goes down with all of its processes, and comes up again. */

@@ -7,8 +7,8 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
-  ForceTarget,
   NameState,
+  OperatorCall,
   SessionHandle,
   SessionRequest,
   WatchEvent,
@@ -78,19 +78,28 @@ export class MemoryBackend implements Backend<'fenced'> {
     return engine.check(namespace, holder)
   }
 
-  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+  async forceRelease(
+    name: string,
+    ids: readonly string[],
+    _reason: string,
+    call: OperatorCall,
+  ): Promise<number> {
     const { engine, namespace } = this.#connection.begin(call)
-    return engine.forceRelease(namespace, name, target)
+    return engine.forceRelease(namespace, name, ids, call.notAfterMs)
   }
 
-  async resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
+  async resize(
+    name: string,
+    capacity: { readonly from: number; readonly to: number },
+    call: OperatorCall,
+  ): Promise<'resized' | 'in-use' | 'changed'> {
     const { engine, namespace } = this.#connection.begin(call)
-    return engine.resize(namespace, name, capacity)
+    return engine.resize(namespace, name, capacity, call.notAfterMs)
   }
 
-  async forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
     const { engine, namespace } = this.#connection.begin(call)
-    return engine.forget(namespace, name)
+    return engine.forget(namespace, name, data, call.notAfterMs)
   }
 
   watch(

@@ -8,6 +8,7 @@
  *             alive ──close──▶ gone                            [closeSession]
  */
 import assert from 'node:assert/strict'
+import { arrivedTooLate } from '../../core/backend-kit.ts'
 import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
 import type { LossReason } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
@@ -118,22 +119,27 @@ export class MemoryEngine implements Disposable {
   keepAlive(
     namespace: string,
     id: string,
-    listed: { readonly held: readonly spi.Claim[]; readonly waiting: readonly spi.Claim[] },
+    listed: { readonly held: readonly spi.GrantedClaim[]; readonly waiting: readonly spi.Claim[] },
   ): Kept | null {
     return this.#step((nowMs) => {
       const session = this.#sessions.get(namespace, id)
       if (session === undefined) return null
       this.#prolong(session, nowMs)
-      const lost = [...listed.held, ...listed.waiting]
-        .filter((claim) => !session.claims.has(claim.attempt))
-        .map((claim) => ({ attempt: claim.attempt, reason: this.#whyLost(session, claim) }))
-      const granted = listed.waiting.flatMap(({ attempt }) => {
-        const claim = session.claims.get(attempt)
-        return claim === undefined || claim.token === null ? [] : [claim]
-      })
-      const isListed = new Set([...listed.held, ...listed.waiting].map(({ attempt }) => attempt))
+      const known = new Set<string>()
+      const lost: spi.LostClaim[] = []
+      for (const claim of listed.held)
+        if (holdsGrant(session, claim)) known.add(claim.attempt)
+        else lost.push({ attempt: claim.attempt, reason: this.#whyLost(session, claim) })
+      const granted: Claim[] = []
+      for (const waiting of listed.waiting) {
+        const claim = session.claims.get(waiting.attempt)
+        if (claim === undefined)
+          lost.push({ attempt: waiting.attempt, reason: this.#whyLost(session, waiting) })
+        else known.add(claim.attempt)
+        if (claim !== undefined && claim.token !== null) granted.push(claim)
+      }
       const unlisted = [...session.claims.values()]
-        .filter(({ attempt }) => !isListed.has(attempt))
+        .filter(({ attempt }) => !known.has(attempt))
         .map(({ attempt, record }) => ({ attempt, name: record.name }))
       return { lost, granted, unlisted }
     })
@@ -193,7 +199,7 @@ export class MemoryEngine implements Disposable {
   release(
     namespace: string,
     sessionId: string,
-    claimed: spi.Claim,
+    claimed: spi.GrantedClaim,
     keepForMs: number,
   ): 'released' | 'not-held' {
     return this.#step((nowMs) => {
@@ -206,7 +212,12 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  setData(namespace: string, sessionId: string, claimed: spi.Claim, data: string): 'stored' | 'not-held' {
+  setData(
+    namespace: string,
+    sessionId: string,
+    claimed: spi.GrantedClaim,
+    data: string,
+  ): 'stored' | 'not-held' {
     return this.#step(() => {
       const claim = this.#holding(namespace, sessionId, claimed)
       if (claim === null) return 'not-held'
@@ -239,11 +250,11 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  forceRelease(namespace: string, name: string, target: spi.ForceTarget): number {
-    return this.#step((nowMs) => {
+  forceRelease(namespace: string, name: string, ids: readonly string[], notAfterMs: number): number {
+    return this.#operatorStep(notAfterMs, (nowMs) => {
       const record = this.#names.find(namespace, name)
       if (record === undefined) return 0
-      const claims = this.#names.matching(record, target)
+      const claims = [...record.holders.values()].filter(({ publicId }) => ids.includes(publicId))
       for (const claim of claims) {
         claim.session.marks.set(claim.attempt, 'force-released')
         this.#names.remove(claim, 'force-released', { kind: 'abandoned' })
@@ -253,16 +264,28 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  resize(namespace: string, name: string, capacity: number): 'resized' | 'in-use' | 'not-found' {
-    return this.#step((nowMs) => this.#names.resize(this.#names.find(namespace, name), capacity, nowMs))
+  resize(
+    namespace: string,
+    name: string,
+    capacity: { readonly from: number; readonly to: number },
+    notAfterMs: number,
+  ): 'resized' | 'in-use' | 'changed' {
+    return this.#operatorStep(notAfterMs, (nowMs) =>
+      this.#names.resize(this.#names.find(namespace, name), capacity, nowMs),
+    )
   }
 
-  forget(namespace: string, name: string): 'forgotten' | 'in-use' | 'not-found' {
-    return this.#step((nowMs) => {
+  forget(
+    namespace: string,
+    name: string,
+    data: string,
+    notAfterMs: number,
+  ): 'forgotten' | 'in-use' | 'changed' {
+    return this.#operatorStep(notAfterMs, (nowMs) => {
       const record = this.#names.find(namespace, name)
-      if (record === undefined) return 'not-found'
+      if (record === undefined) return 'changed'
       if (isInUse(record)) return 'in-use'
-      if (record.data === undefined) return 'not-found'
+      if (record.data !== data) return 'changed'
       record.data = undefined
       this.#names.settle(record, nowMs)
       return 'forgotten'
@@ -294,6 +317,13 @@ export class MemoryEngine implements Disposable {
   [Symbol.dispose](): void {
     this.#timer?.handle.cancel()
     this.#timer = undefined
+  }
+
+  #operatorStep<T>(notAfterMs: number, operation: (nowMs: number) => T): T {
+    return this.#step((nowMs) => {
+      if (nowMs >= notAfterMs) throw arrivedTooLate('memory')
+      return operation(nowMs)
+    })
   }
 
   #step<T>(operation: (nowMs: number) => T): T {
@@ -356,19 +386,27 @@ export class MemoryEngine implements Disposable {
     return claim
   }
 
-  /** The claim, if it is this session's and holds: nobody else's is ever touched (G7). */
-  #holding(namespace: string, sessionId: string, claimed: spi.Claim): Claim | null {
+  /** The claim, if it is this session's and holds by this grant: no other is ever touched (G7). */
+  #holding(namespace: string, sessionId: string, claimed: spi.GrantedClaim): Claim | null {
     const session = this.#sessions.get(namespace, sessionId)
-    const claim = session === undefined ? undefined : this.#claimOf(session, claimed)
-    return claim === undefined || claim.token === null ? null : claim
+    return session !== undefined && holdsGrant(session, claimed)
+      ? (this.#claimOf(session, claimed) ?? null)
+      : null
   }
 
   #whyLost(session: Session, claim: spi.Claim): LossReason {
     if (session.marks.get(claim.attempt) === 'force-released') return 'force-released'
+    // The attempt was granted once more, under another id: the listed grant was deleted before (T84).
+    if (session.claims.has(claim.attempt)) return 'deleted'
     const record = this.#names.find(session.namespace, claim.name)
     // What the claim weighed is gone with it; no claim weighs less than 1.
     return record !== undefined && record.heldWeight + 1 > record.capacity ? 'taken-over' : 'deleted'
   }
+}
+
+function holdsGrant(session: Session, { attempt, grantId }: spi.GrantedClaim): boolean {
+  const token = session.claims.get(attempt)?.token ?? null
+  return token !== null && String(token) === grantId
 }
 
 function viewOf(session: Session, nowMs: number): SessionView {

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, test, vi } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { newAttempt, publicIdOf, systemRandom } from '../../core/ids.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY, type WatchEvent } from '../../spi.ts'
+import { Operator } from '../../testing/conformance/operator.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { Deadlines } from './deadlines.ts'
 import { MemoryEngine, memory, sharedMemoryEngine } from './index.ts'
@@ -11,8 +13,8 @@ import { Line } from './line.ts'
 const call = { signal: new AbortController().signal }
 const nothing = { sessions: 0, names: 0, waiters: 0, deadlines: 0 }
 
-function open(backend: Backend<'fenced'>, ttlMs = 10_000) {
-  return backend.openSession({ id: systemRandom.id(), ttlMs, holder: 'tester' }, call)
+async function open(backend: Backend<'fenced'>, ttlMs = 10_000) {
+  return namingGrants(await backend.openSession({ id: systemRandom.id(), ttlMs, holder: 'tester' }, call))
 }
 
 function exclusive(name: string, options: Partial<AcquireRequest> = {}): AcquireRequest {
@@ -86,15 +88,15 @@ describe('the memory engine', () => {
     const { clock, engine, backend, session } = await setUp()
     const held = exclusive('held')
     await session.tryAcquire(held, call)
-    const waiting = session.enqueue?.(exclusive('held'), call)
+    const waiting = session.enqueue(exclusive('held'), call)
     const dying = await open(backend, 1_000)
     await dying.tryAcquire(exclusive('dying', { lockDelayMs: 500 }), call)
     await session.tryAcquire(exclusive('forced'), call)
     const kept = exclusive('kept')
     await session.tryAcquire(kept, call)
-    await session.setData?.(kept, 'for the next', call)
+    await session.setData(kept, 'for the next', call)
     await session.release(kept, { keepForMs: 700 }, call)
-    assert.equal(await backend.forceRelease('forced', { kind: 'all' }, 'test', call), 1)
+    assert.equal(await new Operator(backend).force('forced'), 1)
     await session.release(held, { keepForMs: 0 }, call)
     assert.equal((await waiting)?.kind, 'granted')
     await clock.advance(1_499)
@@ -109,7 +111,7 @@ describe('the memory engine', () => {
     await session.close(call)
     await session.close(call)
     await clock.advance(1)
-    assert.equal(await backend.forget('kept', call), 'forgotten')
+    assert.equal(await new Operator(backend).forget('kept'), 'forgotten')
     assert.deepEqual(engine.stats(), nothing)
     assert.equal(clock.pendingTimers, 0)
   })
@@ -119,7 +121,7 @@ describe('the memory engine', () => {
     const dying = await open(backend, 1_000)
     await dying.tryAcquire(exclusive('n', { lockDelayMs: 250 }), call)
     let granted = false
-    void session.enqueue?.(exclusive('n'), call).then((result) => (granted = result.kind === 'granted'))
+    void session.enqueue(exclusive('n'), call).then((result) => (granted = result.kind === 'granted'))
     await clock.advance(1_249)
     assert.equal(granted, false)
     await clock.advance(1)
@@ -134,7 +136,7 @@ describe('the memory engine', () => {
     const deadWaiter = await open(backend, 1_500)
     await holder.tryAcquire(exclusive('n'), call)
     const dead = deadWaiter.enqueue?.(exclusive('n', { lockDelayMs: 60_000 }), call)
-    const alive = session.enqueue?.(exclusive('n'), call)
+    const alive = session.enqueue(exclusive('n'), call)
     clock.block(2_000)
     await clock.advance(0)
     assert.equal((await dead)?.kind, 'session-gone')
@@ -146,7 +148,7 @@ describe('the memory engine', () => {
     const other = await open(backend)
     const held = exclusive('n')
     await other.tryAcquire(held, call)
-    const waiting = session.enqueue?.(exclusive('n'), call)
+    const waiting = session.enqueue(exclusive('n'), call)
     await clock.advance(3_000)
     const alive = await session.keepAlive({ held: [], waiting: [] }, call)
     await clock.advance(2_000)
@@ -173,12 +175,12 @@ describe('the memory engine', () => {
     await session.tryAcquire(held, call)
     const waiting = exclusive('n')
     const abort = new AbortController()
-    const first = session.enqueue?.(waiting, { signal: abort.signal })
-    const behind = session.enqueue?.(exclusive('n'), call)
+    const first = session.enqueue(waiting, { signal: abort.signal })
+    const behind = session.enqueue(exclusive('n'), call)
     abort.abort()
     await assert.rejects(async () => first, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
     assert.equal(engine.stats().waiters, 2)
-    const again = session.enqueue?.(waiting, call)
+    const again = session.enqueue(waiting, call)
     await session.release(held, { keepForMs: 0 }, call)
     assert.equal((await again)?.kind, 'granted')
     await backend[Symbol.asyncDispose]()
@@ -217,14 +219,14 @@ describe('the memory engine', () => {
       let woken = 0
       const requests = Array.from({ length: waiters }, () => exclusive('n'))
       for (const request of requests)
-        void session.enqueue?.(request, { signal: new AbortController().signal }).then(() => woken++)
+        void session.enqueue(request, { signal: new AbortController().signal }).then(() => woken++)
       const visits = countVisits()
       const next = requests.slice(0, 10)
       for (const request of next) {
         await session.release(holding, { keepForMs: 0 }, call)
+        await new Promise((resolve) => setImmediate(resolve))
         holding = request
       }
-      await new Promise((resolve) => setImmediate(resolve))
       assert.equal(woken, next.length)
       return visits.stop()
     }
@@ -289,9 +291,9 @@ describe('watching the memory engine', () => {
     await dying.tryAcquire(first, call)
     await session.tryAcquire(exclusive('b'), call)
     const second = exclusive('a/1')
-    void session.enqueue?.(second, call)
+    void session.enqueue(second, call)
     const third = exclusive('a/1')
-    session.enqueue?.(third, call).catch(() => {})
+    session.enqueue(third, call).catch(() => {})
     await session.abandon(third, call)
     const seen = take(events, 6)
     await clock.advance(1_000)
@@ -303,7 +305,7 @@ describe('watching the memory engine', () => {
       'expired a/1',
       'acquired a/1',
     ])
-    await backend.forceRelease('a/1', { kind: 'all' }, 'test', call)
+    await new Operator(backend).force('a/1')
     const [last] = await take(events, 1)
     assert.ok(last?.kind === 'force-released')
     assert.equal(last.id, publicIdOf(second.attempt))

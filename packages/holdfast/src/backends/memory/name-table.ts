@@ -9,7 +9,7 @@ import assert from 'node:assert/strict'
 import { CapacityMismatchError } from '../../core/errors.ts'
 import { publicIdOf } from '../../core/ids.ts'
 import { compareNames } from '../../core/names.ts'
-import { type AcquireRequest, type ForceTarget, LOCK_CAPACITY } from '../../spi.ts'
+import type { AcquireRequest } from '../../spi.ts'
 import type { Deadlines } from './deadlines.ts'
 import type { EventLog } from './event-log.ts'
 import { Scoped } from './scoped.ts'
@@ -106,25 +106,15 @@ export class NameTable {
     this.#names.delete(record.namespace, record.name)
   }
 
-  /** The holders that an operator means. */
-  matching(record: NameRecord, target: ForceTarget): Claim[] {
-    return [...record.holders.values()].filter((claim) => {
-      if (target.kind === 'all') return true
-      return target.kind === 'token' ? claim.token === target.token : claim.session.holder === target.holder
-    })
-  }
-
   resize(
     record: NameRecord | undefined,
-    capacity: number,
+    { from, to }: { readonly from: number; readonly to: number },
     nowMs: number,
-  ): 'resized' | 'in-use' | 'not-found' {
-    if (record === undefined || !isInUse(record)) return 'not-found'
-    if (record.capacity === LOCK_CAPACITY)
-      throw new CapacityMismatchError(record.name, capacity, record.capacity)
-    if (record.heldWeight > capacity) return 'in-use'
-    for (const waiter of record.line) if (waiter.weight > capacity) return 'in-use'
-    record.capacity = capacity
+  ): 'resized' | 'in-use' | 'changed' {
+    if (record === undefined || !isInUse(record) || record.capacity !== from) return 'changed'
+    if (record.heldWeight > to) return 'in-use'
+    for (const waiter of record.line) if (waiter.weight > to) return 'in-use'
+    record.capacity = to
     this.settle(record, nowMs)
     return 'resized'
   }

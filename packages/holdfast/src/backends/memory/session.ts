@@ -10,6 +10,7 @@ import type {
   Claim,
   EnqueueResult,
   Grant,
+  GrantedClaim,
   KeepAliveResult,
   SessionHandle,
 } from '../../spi.ts'
@@ -43,7 +44,7 @@ export class MemorySession implements BackendSession<'fenced'> {
   }
 
   async keepAlive(
-    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'fenced'>> {
     const { engine, namespace, clock } = this.#connection.begin(call)
@@ -87,13 +88,13 @@ export class MemorySession implements BackendSession<'fenced'> {
     engine.abandon(namespace, this.id, claim.attempt)
   }
 
-  async setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+  async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     const { engine, namespace } = this.#connection.begin(call)
     return engine.setData(namespace, this.id, claim, data)
   }
 
   async release(
-    claim: Claim,
+    claim: GrantedClaim,
     options: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
@@ -109,7 +110,14 @@ export class MemorySession implements BackendSession<'fenced'> {
   #granted(claim: EngineClaim): { readonly kind: 'granted'; readonly grant: Grant<'fenced'> } {
     const { record, attempt, token, previousData } = claim
     assert(token !== null, 'a claim that holds has a token')
-    const grant = { name: record.name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
+    const grant = {
+      name: record.name,
+      attempt,
+      grantId: String(token),
+      token,
+      since: this.#prolongedAt,
+      ttlMs: this.ttlMs,
+    }
     return { kind: 'granted', grant: previousData === undefined ? grant : { ...grant, previousData } }
   }
 }

@@ -86,6 +86,7 @@ export function describeName(record: NameRecord, nowMs: number): NameState {
     waiters: [...record.line].map((claim) => describeWaiter(claim, nowMs)),
     ...(record.data === undefined ? {} : { data: record.data }),
     closedForMs: Math.max(0, record.closedUntilMs - nowMs),
+    atMs: nowMs,
   }
 }
 

@@ -7,8 +7,8 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
-  ForceTarget,
   NameState,
+  OperatorCall,
   SessionHandle,
   SessionRequest,
 } from '../../spi.ts'
@@ -73,18 +73,24 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   /** The reason is for core's events; the database does not keep it. */
-  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+  async forceRelease(
+    name: string,
+    ids: readonly string[],
+    _reason: string,
+    call: OperatorCall,
+  ): Promise<number> {
     this.#links.check(call)
-    return forceRelease(this.#links, name, target, call)
+    return forceRelease(this.#links, name, ids, call)
   }
 
-  async resize(_name: string, _capacity: number, call: Call): Promise<never> {
+  async resize(_name: string, _capacity: unknown, call: OperatorCall): Promise<never> {
     this.#links.check(call)
     throw new UnsupportedError(`${NAME} has no semaphores, so there is no capacity to change.`)
   }
 
-  async forget(name: string, call: Call): Promise<'in-use' | 'not-found'> {
-    return (await this.inspect(name, call)) === null ? 'not-found' : 'in-use'
+  /** There is no data. */
+  async forget(name: string, _data: string, call: OperatorCall): Promise<'in-use' | 'changed'> {
+    return (await this.inspect(name, call)) === null ? 'changed' : 'in-use'
   }
 
   /** The locks are in its connections, so what it held is free afterwards. */

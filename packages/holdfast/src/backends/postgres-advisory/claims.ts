@@ -8,7 +8,15 @@
  */
 import type { Instant } from '../../core/clock.ts'
 import { ClosedError, type LossReason } from '../../core/errors.ts'
-import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant } from '../../spi.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  Call,
+  Claim,
+  EnqueueResult,
+  Grant,
+  GrantedClaim,
+} from '../../spi.ts'
 import { type Holding, Holdings, type LockMode } from './holdings.ts'
 import { Lane, unlessCalledOff } from './lane.ts'
 import { type Links, NAME } from './links.ts'
@@ -67,13 +75,19 @@ export class Claims {
     return this.#holdings.get(attempt) !== undefined || this.#onTheWay.has(attempt)
   }
 
+  /** The session has this very grant, though it may be giving it up. */
+  hasGrant({ attempt, grantId }: GrantedClaim): boolean {
+    const holding = this.#holdings.get(attempt)
+    return holding !== undefined && String(holding.token) === grantId
+  }
+
   whyLost(attempt: string): LossReason | undefined {
     return this.#lost.get(attempt)
   }
 
   grantOf({ name, attempt, token }: Holding): Grant<'fenced'> {
     const { prolongedAt: since, ttlMs } = this.#life
-    return { name, attempt, token, since, ttlMs }
+    return { name, attempt, grantId: String(token), token, since, ttlMs }
   }
 
   /** An operator wants it back. */
@@ -136,12 +150,13 @@ export class Claims {
     }
   }
 
-  async release(claim: Claim, call: Call): Promise<'released' | 'not-held'> {
+  async release(claim: GrantedClaim, call: Call): Promise<'released' | 'not-held'> {
     this.#links.check(call)
     for (;;) {
       const holding = this.#holdings.get(claim.attempt)
       if (this.#life.ended || holding === undefined || holding.name !== claim.name) return 'not-held'
-      if (holding.state === 'held') return this.#leave(holding, call.signal)
+      if (holding.state === 'held')
+        return this.hasGrant(claim) ? this.#leave(holding, call.signal) : 'not-held'
       if (holding.state !== 'asking') return 'not-held'
       await unlessCalledOff(holding.settled.catch(ignore), call.signal)
     }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { createClock, startProxy } from 'holdfast-lab/faults'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
@@ -183,7 +184,9 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
       ]
       const [holder, waiter] = await Promise.all(
         backends.map((backend) =>
-          backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call()),
+          backend
+            .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+            .then(namingGrants),
         ),
       )
       if (holder === undefined || waiter?.enqueue === undefined) throw new Error('sessions')
@@ -220,7 +223,9 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
 
   test('T11 a wait that the server cancels although it had got the lock gives it up', async () => {
     const backend = await rig.backend({ namespace: 'cancelled' })
-    const ours = await backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+    const ours = await backend
+      .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+      .then(namingGrants)
     const held = request('x')
     await ours.tryAcquire(held, call())
     // The lock is granted, and then the wait fails all the same: its record cannot be written.
@@ -257,7 +262,9 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
     await using apart = new Rig(stepped)
     const [backend, other] = [await apart.backend(), await apart.locker()]
     const ttlMs = 6_000
-    const holder = await backend.openSession({ id: newSessionId(), ttlMs, holder: 'old' }, call())
+    const holder = await backend
+      .openSession({ id: newSessionId(), ttlMs, holder: 'old' }, call())
+      .then(namingGrants)
     const asked = request('x')
     const old = await holder.tryAcquire(asked, call())
     if (old.kind !== 'granted') throw new Error(`it was ${old.kind}`)

@@ -6,10 +6,10 @@
  * the id of the attempt, so the successor is not touched (T74).
  */
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { calledOff } from '../../core/backend-kit.ts'
+import { arrivedTooLate, calledOff } from '../../core/backend-kit.ts'
 import { sleep } from '../../core/clock.ts'
 import { BackendUnavailableError, quote } from '../../core/errors.ts'
-import type { Call, ForceTarget } from '../../spi.ts'
+import type { OperatorCall } from '../../spi.ts'
 import { type Links, NAME } from './links.ts'
 import type { ShownRow } from './looking.ts'
 
@@ -21,16 +21,17 @@ const END_WITHIN_MS = 5_000
 export async function forceRelease(
   links: Links,
   name: string,
-  target: ForceTarget,
-  { signal }: Call,
+  wanted: readonly string[],
+  { signal, notAfterMs }: OperatorCall,
 ): Promise<number> {
   const { sql, namespace, clock } = links
   const rows = (await links.query(sql.show, [namespace, name, 'name'], signal)) as readonly ShownRow[]
-  const targets = rows.filter((row) => row[0] === 'holder' && isMeant(row, target))
+  const targets = rows.filter(([kind, , id]) => kind === 'holder' && wanted.includes(id))
   if (targets.length === 0) return 0
   const ids = arrayLiteral(targets.map((row) => row[2]))
   const sessions = arrayLiteral(targets.map((row) => row[9]))
-  await links.query(sql.force, [sessions, ids], signal)
+  const [marked] = await links.query(sql.force, [sessions, ids, notAfterMs], signal)
+  if (Number(marked?.[0]) === 0) throw arrivedTooLate(NAME)
   const startedMs = clock.monotonicMs()
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
     const left = await links.query(sql.left, [ids], signal)
@@ -48,11 +49,6 @@ export async function forceRelease(
       throw calledOff(NAME, signal, 'unknown')
     })
   }
-}
-
-function isMeant([, , , holder, , token]: ShownRow, target: ForceTarget): boolean {
-  if (target.kind === 'holder') return target.holder === holder
-  return target.kind === 'all' || target.token === BigInt(token)
 }
 
 async function endConnections(

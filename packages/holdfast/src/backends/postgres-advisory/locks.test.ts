@@ -1,6 +1,7 @@
 import { type Server, startPgBouncer, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
@@ -23,7 +24,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
 
   const session = async (options: Parameters<Rig['backend']>[0] = {}, ttlMs = 30_000) => {
     const backend = await rig.backend(options)
-    return backend.openSession({ id: newSessionId(), ttlMs, holder: 'test' }, call())
+    return backend.openSession({ id: newSessionId(), ttlMs, holder: 'test' }, call()).then(namingGrants)
   }
 
   describe('with others who lock by hand', () => {
@@ -122,7 +123,9 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
 
     test('requests that come at once leave in few statements', async () => {
       const backend = await rig.backend({ namespace: 'many' })
-      const ours = await backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+      const ours = await backend
+        .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+        .then(namingGrants)
       const before = backend.statistics.statements
       const asked = Array.from({ length: 200 }, (_, index) => request(`item ${index}`))
       const granted = await Promise.all(asked.map((each) => ours.tryAcquire(each, call())))
@@ -195,7 +198,9 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       for (let crash = 0; crash < 3; crash++) {
         await using each = new Rig(crashing)
         const backend = await each.backend()
-        const ours = await backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+        const ours = await backend
+          .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+          .then(namingGrants)
         for (let turn = 0; turn < 40; turn++) {
           // Its commit does not wait, so what the sequence logs ahead here is in memory only for a while.
           const other = await each.sql<{ token: string }>(
@@ -241,7 +246,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       const asked = { id: newSessionId(), ttlMs: 30_000, holder: 'test' }
       const granted: string[] = []
       try {
-        const ours = await backend.openSession(asked, call())
+        const ours = await backend.openSession(asked, call()).then(namingGrants)
         for (let turn = 0; turn < 60; turn++) {
           // Not always as many: with as many as there are connections, everybody would get the same one again.
           const others = Array.from({ length: 1 + (turn % 4) }, () => pool.query('SELECT pg_sleep(0.005)'))
@@ -263,7 +268,9 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       await using bouncer = await startPgBouncer({ postgres: server, poolMode: 'session' })
       const pool = new pg.Pool({ connectionString: bouncer.url, max: 4 })
       const backend = await openPostgresAdvisory({ client: pool, namespace: 'session-pool' })
-      const ours = await backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+      const ours = await backend
+        .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+        .then(namingGrants)
       const asked = request('x')
       expect((await ours.tryAcquire(asked, call())).kind).toBe('granted')
       expect(await ours.keepAlive({ held: [asked], waiting: [] }, call())).toMatchObject({

@@ -16,14 +16,15 @@ export type ShownRow = readonly [
   leftMs: string,
   session: string,
   conn: string,
+  atMs: string,
 ]
 
 /** In the order of the names' bytes; holders by token, waiters by their turn, as the rows come. */
 export function statesOf(rows: readonly Row[]): NameState[] {
-  const found = new Map<string, { holders: HolderState[]; waiters: WaiterState[] }>()
+  const found = new Map<string, { holders: HolderState[]; waiters: WaiterState[]; atMs: number }>()
   for (const row of rows as readonly ShownRow[]) {
     const [kind, name, id, holder, mode, token, note, sinceMs, leftMs] = row
-    const state = found.get(name) ?? { holders: [], waiters: [] }
+    const state = found.get(name) ?? { holders: [], waiters: [], atMs: Number(row[11]) }
     found.set(name, state)
     const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
     const facts = { id, holder, mode, weight, ...(note !== null && { note }) }

@@ -1,6 +1,7 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries, withPostgresJs } from '../../../test/postgres/clients.ts'
 import { onEvent } from '../../core/events.ts'
 import { createLocker } from '../../core/locker.ts'
@@ -79,7 +80,9 @@ describe.runIf(wanted('postgres'))('opening', () => {
     await client.query(postgresAdvisorySchema({ schema }))
     await client.query(postgresAdvisorySchema({ schema }))
     const backend = await openPostgresAdvisory({ client, schema, createSchema: false })
-    const session = await backend.openSession({ id: newSessionId(), ttlMs: 5_000, holder: 'test' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs: 5_000, holder: 'test' }, call())
+      .then(namingGrants)
     expect((await session.tryAcquire(request('x'), call())).kind).toBe('granted')
     await backend[Symbol.asyncDispose]()
   })
@@ -175,7 +178,9 @@ describe.runIf(wanted('postgres'))('opening', () => {
   test('T21 more waits than it may have connections are refused as not applied, and those in line go on', async () => {
     await using client = poolFor(await ownDatabase())
     const backend = await openPostgresAdvisory({ client, maxConnections: 3 })
-    const session = await backend.openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+      .then(namingGrants)
     const held = request('x')
     await session.tryAcquire(held, call())
     const waiting = [session.enqueue?.(request('x'), call()), session.enqueue?.(request('x'), call())]

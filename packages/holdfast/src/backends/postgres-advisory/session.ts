@@ -12,6 +12,7 @@ import type {
   Call,
   Claim,
   EnqueueResult,
+  GrantedClaim,
   KeepAliveResult,
   LostClaim,
   SessionHandle,
@@ -81,7 +82,7 @@ export class AdvisorySession implements BackendSession<'fenced'> {
   }
 
   async keepAlive(
-    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'fenced'>> {
     this.#links.check(call)
@@ -97,13 +98,18 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     if (this.#ended) return { kind: 'gone' }
     void this.#links.ears.ready()
     this.#prolongedAt = laterOf(this.#prolongedAt, since)
-    const claims = [...listed.held, ...listed.waiting]
-    const lost = await this.#lostOf(claims, call)
+    const gone = [
+      ...listed.held.filter((claim) => !this.#claims.hasGrant(claim)),
+      ...listed.waiting.filter(({ attempt }) => !this.#claims.isKnown(attempt)),
+    ]
+    const lost = await this.#lostOf(gone, call)
     const granted = listed.waiting.flatMap(({ attempt }) => {
       const holding = this.#claims.get(attempt)
       return holding?.state === 'held' ? [this.#claims.grantOf(holding)] : []
     })
-    const isListed = new Set(claims.map(({ attempt }) => attempt))
+    const listedAttempts = [...listed.held, ...listed.waiting].map(({ attempt }) => attempt)
+    const isListed = new Set(listedAttempts)
+    for (const { attempt } of gone) isListed.delete(attempt)
     const unlisted = [...this.#claims.all()]
       .filter(({ attempt, state }) => (state === 'held' || state === 'waiting') && !isListed.has(attempt))
       .map(({ name, attempt }) => ({ name, attempt }))
@@ -123,7 +129,7 @@ export class AdvisorySession implements BackendSession<'fenced'> {
   }
 
   release(
-    claim: Claim,
+    claim: GrantedClaim,
     _options: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
@@ -172,11 +178,12 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     await this.#main.unforce(this.#main.key, id)
   }
 
-  async #lostOf(claims: readonly Claim[], call: Call): Promise<readonly LostClaim[]> {
+  async #lostOf(gone: readonly Claim[], call: Call): Promise<readonly LostClaim[]> {
     const lost: LostClaim[] = []
-    for (const { attempt, name } of claims) {
-      if (this.#claims.isKnown(attempt)) continue
-      lost.push({ attempt, reason: this.#claims.whyLost(attempt) ?? (await this.#whatBecameOf(name, call)) })
+    for (const { attempt, name } of gone) {
+      // The attempt was granted once more, under another token: the listed grant was deleted before (T84).
+      const known = this.#claims.isKnown(attempt) ? 'deleted' : this.#claims.whyLost(attempt)
+      lost.push({ attempt, reason: known ?? (await this.#whatBecameOf(name, call)) })
     }
     return lost
   }

@@ -94,20 +94,26 @@ export function statementsFor(schema: string) {
         (extract(epoch FROM clock_timestamp() - c.since) * 1000)::text,
         (z.ttl_ms - CASE WHEN a.state = 'idle'
           THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)::text,
-        c.session::text, c.conn::text
+        c.session::text, c.conn::text, (extract(epoch FROM clock_timestamp()) * 1000)::text
       FROM ${claimsWithLocks} LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true
       WHERE c.namespace = $1::text AND (c.name = $2::text OR ($3::text = 'prefix' AND starts_with(c.name, $2::text)))
         AND (c.token IS NULL OR l.granted)
       ORDER BY c.token, coalesce(l.waitstart, c.since)`,
     },
-    /** The sessions and ids of holders who are to go: they are told, and look here when they were not. */
+    /**
+     * The sessions and ids of holders that are to go, and the expiry: they are told, and look here when they were not. How
+     * many were marked; none after the expiry.
+     */
     force: {
       text: `WITH marked AS (
         INSERT INTO ${s}.advisory_forced (session, id)
-        SELECT * FROM unnest(${numbers(1)}, ${texts(2)}) AS asked (session, id) RETURNING session, id
+        SELECT * FROM unnest(${numbers(1)}, ${texts(2)}) AS asked (session, id)
+        WHERE extract(epoch FROM clock_timestamp()) * 1000 < $3::text::double precision RETURNING session, id
+      ), told AS MATERIALIZED (
+        SELECT pg_notify(z.channel, m.session::text || ' ' || m.id)
+        FROM marked m JOIN ${s}.advisory_sessions z ON z.session = m.session
       )
-      SELECT pg_notify(z.channel, m.session::text || ' ' || m.id)::text
-      FROM marked m JOIN ${s}.advisory_sessions z ON z.session = m.session`,
+      SELECT (SELECT count(*) FROM marked)::text, (SELECT count(*) FROM told)::text`,
     },
     /** Which of these ids hold something still, with the connections that hold it. */
     left: {

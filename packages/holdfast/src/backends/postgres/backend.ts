@@ -1,19 +1,18 @@
 /** The SPI over one schema of a PostgreSQL database. */
-import type { Parameter } from '../../clients/postgres/index.ts'
-import { prolongedSince } from '../../core/backend-kit.ts'
+import { arrayLiteral, type Parameter } from '../../clients/postgres/index.ts'
+import { arrivedTooLate, prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
-import { CapacityMismatchError, InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
-import {
-  type Backend,
-  type BackendInfo,
-  type BackendSession,
-  type Call,
-  type ForceTarget,
-  LOCK_CAPACITY,
-  type NameState,
-  type SessionHandle,
-  type SessionRequest,
+import type {
+  Backend,
+  BackendInfo,
+  BackendSession,
+  Call,
+  NameState,
+  OperatorCall,
+  SessionHandle,
+  SessionRequest,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { statesOf } from './looking.ts'
@@ -86,23 +85,28 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   /** The reason is for core's events; the database does not keep it. */
-  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
-    if (target.kind === 'token' && BigInt.asIntN(64, target.token) !== target.token) return 0
-    const token = target.kind === 'token' ? String(target.token) : null
-    const holder = target.kind === 'holder' ? target.holder : null
-    const [, released] = await this.#operate(call, 'forceRelease', [name, token, holder])
+  async forceRelease(
+    name: string,
+    ids: readonly string[],
+    _reason: string,
+    call: OperatorCall,
+  ): Promise<number> {
+    const [, released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids)])
     return Number(released)
   }
 
-  async resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
-    const [kind] = await this.#operate(call, 'resize', [name, capacity, LOCK_CAPACITY])
-    if (kind === 'mismatch') throw new CapacityMismatchError(name, capacity, LOCK_CAPACITY)
-    return kind as 'resized' | 'in-use' | 'not-found'
+  async resize(
+    name: string,
+    { from, to }: { readonly from: number; readonly to: number },
+    call: OperatorCall,
+  ): Promise<'resized' | 'in-use' | 'changed'> {
+    const [kind] = await this.#operate(call, 'resize', [name, from, to])
+    return kind as 'resized' | 'in-use' | 'changed'
   }
 
-  async forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
-    const [kind] = await this.#operate(call, 'forget', [name])
-    return kind as 'forgotten' | 'in-use' | 'not-found'
+  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+    const [kind] = await this.#operate(call, 'forget', [name, data])
+    return kind as 'forgotten' | 'in-use' | 'changed'
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -121,17 +125,19 @@ export class PostgresBackend implements Backend<'fenced'> {
 
   /** How it went, and a number if it has one. Who got the name that way and waits in this process is told. */
   async #operate(
-    call: Call,
+    call: OperatorCall,
     statement: 'forceRelease' | 'resize' | 'forget',
     parameters: readonly Parameter[],
   ): Promise<[kind: string, count: string | null]> {
     const { sql, namespace, channel, room } = this.#connection
-    const rows = await this.#connection.query(call, sql[statement], [namespace, channel, ...parameters])
-    let result: [string, string | null] = ['not-found', null]
+    const all = [namespace, channel, ...parameters, call.notAfterMs]
+    const rows = await this.#connection.query(call, sql[statement], all)
+    let result: [string, string | null] = ['too-late', null]
     for (const [kind, attempt, token, data, session] of rows as readonly OperatedRow[]) {
       if (kind === 'handed') room.granted(Number(session), attempt, BigInt(token ?? 0), data)
       else result = [kind, token]
     }
+    if (result[0] === 'too-late') throw arrivedTooLate('postgres')
     return result
   }
 }

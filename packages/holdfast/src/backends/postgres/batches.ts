@@ -22,6 +22,7 @@ export interface Item {
   readonly name: string
   readonly attempt: string
   readonly session: number
+  /** Of a release or `setData`: the token of the grant. */
   readonly mode?: string
   readonly weight?: number
   readonly capacity?: number
@@ -234,7 +235,7 @@ function keyOf(op: Operation, attempt: string): string {
 /** Null: there is no shorter way for it. */
 function singleCall(item: Item): readonly [BatchStatement, readonly Parameter[]] | null {
   const { op, name, attempt, session, mode, weight, capacity, ms = 0, text = null } = item
-  if (op === 'r') return ['giveBack', [name, attempt, session, ms]]
+  if (op === 'r') return ['giveBack', [name, attempt, session, ms, mode ?? null]]
   if (op !== 't' && op !== 'q') return null
   const wanted = [mode ?? null, weight ?? null, capacity ?? null, ms, text]
   return ['take', [op, name, attempt, session, ...wanted]]

@@ -2,12 +2,13 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
+import type { NamingSession } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { createLocker } from '../../core/locker.ts'
-import type { BackendSession, Claim } from '../../spi.ts'
+import type { Claim } from '../../spi.ts'
 import { openPostgres } from './assemble.ts'
 import { standbyNotices } from './index.ts'
 
@@ -16,8 +17,8 @@ const careless = { settings: { synchronous_commit: 'off' }, max: 2 }
 const lazyServer = { settings: { wal_writer_delay: '10s', bgwriter_delay: '10s', checkpoint_timeout: '1h' } }
 
 interface Written {
-  readonly session: BackendSession<'fenced'>
-  readonly other: BackendSession<'fenced'>
+  readonly session: NamingSession<'fenced'>
+  readonly other: NamingSession<'fenced'>
   readonly held: readonly Claim[]
 }
 
@@ -108,7 +109,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       'a release that hands over',
       async ({ session, other, held: [first] }) => {
         const { promise: queued, resolve: onQueued } = Promise.withResolvers<void>()
-        const next = other.enqueue?.({ ...exclusive('a') }, { ...call(), onQueued })
+        const next = other.enqueue({ ...exclusive('a') }, { ...call(), onQueued })
         await queued
         await session.release(first as Claim, { keepForMs: 0 }, call())
         await next

@@ -9,7 +9,7 @@ import { checkSchema } from '../../clients/postgres/index.ts'
 import { checkKnownOptions } from '../../core/options.ts'
 import type { Backend } from '../../spi.ts'
 import { openPostgres, type PostgresOptions } from './assemble.ts'
-import { schemaSql } from './schema.ts'
+import { schemaSql, upgradeSql } from './schema.ts'
 
 export {
   type Notice,
@@ -35,8 +35,14 @@ export function postgres(options: PostgresOptions): Promise<Backend<'fenced'>> {
   return openPostgres(options)
 }
 
-/** The SQL that creates the schema, for those who apply migrations themselves. */
-export function postgresSchema(options: { readonly schema?: string } = {}): string {
-  checkKnownOptions('postgresSchema options', options, ['schema'])
-  return schemaSql(checkSchema(options.schema))
+/**
+ * The SQL that creates the schema, for users who apply migrations themselves. `upgrade`: the SQL that upgrades the
+ * schema of an earlier release.
+ */
+export function postgresSchema(
+  options: { readonly schema?: string; readonly upgrade?: boolean } = {},
+): string {
+  checkKnownOptions('postgresSchema options', options, ['schema', 'upgrade'])
+  const schema = checkSchema(options.schema)
+  return options.upgrade === true ? upgradeSql(schema) : schemaSql(schema)
 }

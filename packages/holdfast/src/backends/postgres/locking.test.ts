@@ -2,9 +2,10 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { NamingSession } from '../../../test/naming-grants.ts'
 import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
-import type { BackendSession } from '../../spi.ts'
+import { Operator } from '../../testing/conformance/operator.ts'
 
 describe.runIf(wanted('postgres'))('postgres', () => {
   let server: Server
@@ -79,7 +80,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     for (let i = 0; i < 6; i++)
       backends.push(await stage.backend({ schema, clients: { max: 2 } }, surroundings))
     const granted: bigint[] = []
-    const work = async (session: BackendSession<'fenced'>) => {
+    const work = async (session: NamingSession<'fenced'>) => {
       while (granted.length < 240) {
         const request = exclusive('x')
         const result = await session.tryAcquire(request, call())
@@ -127,7 +128,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       seed = (seed * 48_271) % 2_147_483_647
       return seed % below
     }
-    const round = async (session: BackendSession<'fenced'>) => {
+    const round = async (session: NamingSession<'fenced'>) => {
       const requests = Array.from({ length: 8 }, () => exclusive(names[random(names.length)] as string))
       const results = await Promise.all(requests.map((request) => session.tryAcquire(request, call())))
       const held = requests.filter((_, index) => results[index]?.kind === 'granted')
@@ -148,7 +149,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
           for (let i = 0; i < 12; i++) {
             const session = await openSession(backend, ttlMs)
             await round(session)
-            await backend.forceRelease(names[random(names.length)] as string, { kind: 'all' }, 'test', call())
+            await new Operator(backend).force(names[random(names.length)] as string)
             if (random(2) === 0) await session.close(call())
           }
         }),

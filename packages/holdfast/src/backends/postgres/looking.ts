@@ -36,6 +36,7 @@ type ShownRow = readonly [
   leftMs: string | null,
   lockDelayMs: string,
   isOver: boolean,
+  atMs: string,
 ]
 
 /** A name while its rows are being gathered. */
@@ -46,12 +47,14 @@ class Sketch {
   #capacity = 0
   #data: string | null = null
   #closedForMs = 0
+  #atMs = 0
 
   constructor(name: string) {
     this.#name = name
   }
 
   add(row: ShownRow): void {
+    this.#atMs = Math.max(this.#atMs, Number(row[13]))
     if (row[0] === 'holder') this.#addHolder(row)
     else if (row[0] === 'waiter') this.#addWaiter(row)
     else {
@@ -127,6 +130,7 @@ class Sketch {
         .map(({ place: _place, ...waiter }) => waiter),
       ...(data !== null && { data }),
       closedForMs: this.#closedForMs,
+      atMs: this.#atMs,
     }
   }
 }

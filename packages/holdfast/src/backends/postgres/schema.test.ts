@@ -1,9 +1,11 @@
+import { readFileSync } from 'node:fs'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import postgresJs from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
-import { exclusive, openSession, Stage, take } from '../../../test/postgres/stage.ts'
+import { call, exclusive, openSession, Stage, take } from '../../../test/postgres/stage.ts'
+import { LOCK_CAPACITY } from '../../spi.ts'
 import { postgres, postgresSchema } from './index.ts'
 
 describe.runIf(wanted('postgres'))('postgres schema', () => {
@@ -33,11 +35,75 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     await using stage = new Stage(server.url)
     await stage.backend({ schema: 'newer' })
     const operator = await stage.operator()
-    await operator.query('UPDATE newer.meta SET version = 2')
+    await operator.query('UPDATE newer.meta SET version = 3')
     await expect(stage.backend({ schema: 'newer' })).rejects.toMatchObject({
       code: 'UNSUPPORTED',
-      message: expect.stringContaining('version 2'),
+      message: expect.stringContaining('version 3'),
     })
+  })
+
+  test('version 1 is upgraded in place, and a client of version 1 that runs excludes the new ones', async () => {
+    await using stage = new Stage(server.url)
+    const operator = await stage.operator()
+    const fixture = new URL('../../../test/postgres/fixtures/schema-1.sql', import.meta.url)
+    await operator.query(readFileSync(fixture, 'utf8').replaceAll('"holdfast"', '"upgraded"'))
+    // A client of version 1: what it sends, as it sends it.
+    const old = {
+      take: (attempt: string, no: string) =>
+        operator.query('SELECT upgraded.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)', [
+          'default',
+          null,
+          't',
+          'x',
+          attempt,
+          no,
+          'exclusive',
+          LOCK_CAPACITY,
+          LOCK_CAPACITY,
+          0,
+          null,
+        ]),
+      giveBack: (attempt: string, no: string) =>
+        operator.query('SELECT upgraded.give_back($1, $2, $3, $4, $5, $6)', [
+          'default',
+          null,
+          'x',
+          attempt,
+          no,
+          0,
+        ]),
+      keepAlive: (no: string, held: string[]) =>
+        operator.query('SELECT kind FROM upgraded.keep_alive($1, $2, $3, $4, $5)', [
+          'default',
+          no,
+          held,
+          held.map(() => 'x'),
+          [],
+        ]),
+    }
+    const opened = await operator.query(
+      `SELECT no::text FROM upgraded.open_session('default', 'old', 'old', 60000)`,
+    )
+    const { no } = opened.rows[0]
+    const attempt = 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB'
+    await old.take(attempt, no)
+
+    await expect(stage.backend({ schema: 'upgraded', createSchema: false })).rejects.toThrow(/upgrade: true/)
+    const starts = Array.from({ length: 4 }, () => stage.backend({ schema: 'upgraded' }))
+    const [backend] = await Promise.all(starts)
+    if (backend === undefined) throw new Error('no backend')
+    const meta = await operator.query('SELECT version FROM upgraded.meta')
+    expect(meta.rows).toEqual([{ version: 2 }])
+
+    const session = await openSession(backend)
+    expect((await session.tryAcquire(exclusive('x'), call())).kind).toBe('busy')
+    expect((await old.keepAlive(no, [attempt])).rows.map(({ kind }) => kind)).toEqual(['alive'])
+    await old.giveBack(attempt, no)
+    const mine = exclusive('x')
+    await take(session, mine)
+    const busy = await old.take('CCCCCCCCCCCCCCCCCCCCCC.DDDDDDDDDDDDDDDDDDDDDD', no)
+    expect(busy.rows[0].take).toContain('busy')
+    expect(await session.release(mine, { keepForMs: 0 }, call())).toBe('released')
   })
 
   test('the printed SQL makes the same schema, for a user who may not make one', async () => {

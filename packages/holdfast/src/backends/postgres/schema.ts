@@ -1,15 +1,19 @@
 /**
- * The schema in the user's database: created by the first who comes, refused when it is newer.
+ * The schema in the user's database: created or upgraded by the first client that comes, refused when it is newer.
+ *
+ *   none ──▶ 2        tables and functions are made
+ *   1 ──▶ 2           functions are added and replaced; the tables are the same. Clients of version 1 that run go on, with
+ *                     the same tables and so excluding the new ones; they refuse to start anew.
  *
  * What may go wrong between its steps: look · lock · look again · create · commit.
  *   Many start at once: one creates while the others wait for the lock, and then find it. A crash before the commit leaves
- *   nothing, because PostgreSQL creates tables and functions in transactions. A reader of an older or newer release
- *   finds the version and refuses.
+ *   nothing, because PostgreSQL creates tables and functions in transactions.
  */
 
 import {
   type PostgresDatabase,
   quoteIdentifier,
+  quoteText,
   type SqlRunner,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
@@ -22,18 +26,29 @@ import { tables } from './sql/tables.ts'
 import { turns } from './sql/turns.ts'
 import { waiting } from './sql/waiting.ts'
 
-export const SCHEMA_VERSION = 1
+export const SCHEMA_VERSION = 2
+const OLDEST_VERSION = 1
 const OLDEST_SERVER = 13
 
 /** All statements that make the schema, in the order in which they must run. */
 export function schemaSql(schema: string): string {
   const s = quoteIdentifier(schema)
-  const parts = [tables, turns, claims, single, sessions, waiting, operators].map((part) => part(s))
   return [
     `CREATE SCHEMA IF NOT EXISTS ${s};`,
-    ...parts,
+    tables(s),
+    ...functions(s),
     `INSERT INTO ${s}.meta (version, origin) VALUES (${SCHEMA_VERSION}, gen_random_uuid()::text);`,
   ].join('\n')
+}
+
+/** All statements that make of version 1 the present one. Running it twice does no harm. */
+export function upgradeSql(schema: string): string {
+  const s = quoteIdentifier(schema)
+  return [...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
+}
+
+function functions(s: string): readonly string[] {
+  return [turns, claims, single, sessions, waiting, operators].map((part) => part(s))
 }
 
 export interface Found {
@@ -42,56 +57,85 @@ export interface Found {
   readonly hasStandby: boolean
 }
 
-/** Makes the schema if there is none. */
+/** Makes the schema if there is none, and upgrades an older one. */
 export async function ensureSchema(
   database: PostgresDatabase,
   schema: string,
   options: { readonly create: boolean; readonly sql?: string },
 ): Promise<Found> {
   const hasStandby = await checkServer(database)
-  const before = await originOf(database, schema)
-  if (before !== null) return { origin: before, hasStandby }
-  if (!options.create)
-    throw new UnsupportedError(
-      `postgres: there is no schema ${quote(schema)} with Holdfast's tables, and createSchema is off. ` +
-        'Apply what postgresSchema() returns first.',
-    )
+  let found = await look(database, schema)
+  if (found === null) {
+    if (!options.create)
+      throw new UnsupportedError(
+        `postgres: there is no schema ${quote(schema)} with Holdfast's tables, and createSchema is off. ` +
+          'Apply what postgresSchema() returns first.',
+      )
+    await createOnce(database, schema, options.sql ?? schemaSql(schema))
+    found = await look(database, schema)
+  } else if (found.version < SCHEMA_VERSION) {
+    if (!options.create)
+      throw new UnsupportedError(
+        `postgres: the schema ${quote(schema)} has version ${found.version} of the layout, this Holdfast needs version ` +
+          `${SCHEMA_VERSION}, and createSchema is off. Apply what postgresSchema({ upgrade: true }) returns first.`,
+      )
+    await upgradeOnce(database, schema)
+    found = await look(database, schema)
+  }
+  if (found === null)
+    throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
+  return { origin: found.origin, hasStandby }
+}
+
+/** The name of the schema has been checked, and has no dollar that could end a quotation. */
+function createOnce(database: PostgresDatabase, schema: string, sql: string): Promise<void> {
+  return runOnce(database, schema, {
+    unless: `EXISTS (
+      SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = ${quoteText(schema)} AND c.relname = 'meta')`,
+    sql,
+    refused:
+      `the schema ${quote(schema)} does not exist, and this user may not create it. Let somebody who may apply what ` +
+      'postgresSchema() returns, and grant this user its tables, sequences and functions',
+  })
+}
+
+function upgradeOnce(database: PostgresDatabase, schema: string): Promise<void> {
+  const version = `(SELECT version FROM ${quoteIdentifier(schema)}.meta)`
+  return runOnce(database, schema, {
+    unless: `${version} >= ${SCHEMA_VERSION}`,
+    sql: upgradeSql(schema),
+    refused:
+      `the schema ${quote(schema)} has an older layout, and this user may not upgrade it. Let its owner apply what ` +
+      'postgresSchema({ upgrade: true }) returns',
+  })
+}
+
+/** One statement without parameters, as a DO block takes none: what is half made is undone with it. */
+async function runOnce(
+  database: PostgresDatabase,
+  schema: string,
+  { unless, sql, refused }: { readonly unless: string; readonly sql: string; readonly refused: string },
+): Promise<void> {
   try {
-    await database.query(createOnce(schema, options.sql ?? schemaSql(schema)))
+    await database.query(`DO $holdfast_once$ BEGIN
+      PERFORM pg_advisory_xact_lock(hashtextextended('holdfast schema ' || ${quoteText(schema)}, 0));
+      IF NOT ${unless} THEN
+        EXECUTE $holdfast_schema$ ${sql} $holdfast_schema$;
+      END IF;
+    END $holdfast_once$`)
   } catch (error) {
     const cause = error instanceof Error ? error.cause : undefined
     if (sqlStateOf(cause) !== '42501') throw error
-    throw new UnsupportedError(
-      `postgres: the schema ${quote(schema)} does not exist, and this user may not create it. Let somebody who may apply ` +
-        'what postgresSchema() returns, and grant this user its tables, sequences and functions.',
-      { cause },
-    )
+    throw new UnsupportedError(`postgres: ${refused}.`, { cause })
   }
-  const made = await originOf(database, schema)
-  if (made === null)
-    throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
-  return { origin: made, hasStandby }
-}
-
-/**
- * One statement: what is half made is undone with it, whoever dies in between. It has no
- * parameters: a DO block takes none. The name of the schema has been checked, and has no dollar that could end a quotation.
- */
-function createOnce(schema: string, sql: string): string {
-  const name = `'${schema.replaceAll("'", "''")}'`
-  return `DO $holdfast_once$ BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast schema ' || ${name}, 0));
-    IF NOT EXISTS (
-      SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = ${name} AND c.relname = 'meta'
-    ) THEN
-      EXECUTE $holdfast_schema$ ${sql} $holdfast_schema$;
-    END IF;
-  END $holdfast_once$`
 }
 
 /** Null: there is none. */
-async function originOf(runner: SqlRunner, schema: string): Promise<string | null> {
+async function look(
+  runner: SqlRunner,
+  schema: string,
+): Promise<{ readonly version: number; readonly origin: string } | null> {
   const [exists] = await runner.query(
     `SELECT count(*)::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname = 'meta'`,
@@ -103,7 +147,7 @@ async function originOf(runner: SqlRunner, schema: string): Promise<string | nul
     [schema],
   )
   const version = Number(found?.[0])
-  if (version === SCHEMA_VERSION) return String(found?.[1])
+  if (version >= OLDEST_VERSION && version <= SCHEMA_VERSION) return { version, origin: String(found?.[1]) }
   throw new UnsupportedError(
     `postgres: the schema ${quote(schema)} has version ${version} of the layout, and this Holdfast knows version ` +
       `${SCHEMA_VERSION}. Two layouts would not exclude each other, so all processes must use the same: upgrade this ` +

@@ -11,6 +11,7 @@ import type {
   Claim,
   EnqueueResult,
   Grant,
+  GrantedClaim,
   KeepAliveResult,
   LostClaim,
   SessionHandle,
@@ -50,18 +51,20 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 
   async keepAlive(
-    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'fenced'>> {
     const { sql, namespace, room, clock } = this.#connection
     const hasArrived = ({ attempt }: Claim) => !this.#onTheWay.has(attempt)
     const waiting = listed.waiting.filter(hasArrived)
-    const claims = [...listed.held.filter(hasArrived), ...waiting]
+    const held = listed.held.filter(hasArrived)
+    const claims = [...held, ...waiting]
     const parameters = [
       namespace,
       this.#no,
       arrayLiteral(claims.map(({ attempt }) => attempt)),
       arrayLiteral(claims.map(({ name }) => name)),
+      arrayLiteral([...held.map(({ grantId }) => grantId), ...waiting.map(() => undefined)]),
       arrayLiteral(waiting.map(({ attempt }) => attempt)),
     ]
     const since = instantOf(clock)
@@ -131,17 +134,17 @@ export class PostgresSession implements BackendSession<'fenced'> {
     this.#connection.room.abandoned(this.#no, claim.attempt)
   }
 
-  async setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
-    const answer = await this.#send('d', claim, call, { text: data })
+  async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+    const answer = await this.#send('d', claim, call, { mode: claim.grantId, text: data })
     return answer.kind === 'stored' ? 'stored' : 'not-held'
   }
 
   async release(
-    claim: Claim,
+    claim: GrantedClaim,
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
-    const answer = await this.#send('r', claim, call, { ms: keepForMs })
+    const answer = await this.#send('r', claim, call, { mode: claim.grantId, ms: keepForMs })
     if (keepForMs > 0) this.#connection.noteClosedName()
     return answer.kind === 'released' ? 'released' : 'not-held'
   }
@@ -165,7 +168,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
     op: Operation,
     { name, attempt }: Claim,
     call: Call,
-    rest: Pick<Item, 'ms' | 'text'> = {},
+    rest: Pick<Item, 'mode' | 'ms' | 'text'> = {},
   ): Promise<Answer> {
     return this.#connection.apply({ op, name, attempt, session: this.#no, ...rest }, call)
   }
@@ -197,7 +200,14 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 
   #grant({ name, attempt }: Claim, token: bigint, data: string | null): Grant<'fenced'> {
-    const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
+    const grant = {
+      name,
+      attempt,
+      grantId: String(token),
+      token,
+      since: this.#prolongedAt,
+      ttlMs: this.ttlMs,
+    }
     return data === null ? grant : { ...grant, previousData: data }
   }
 }

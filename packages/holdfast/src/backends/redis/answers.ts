@@ -8,7 +8,7 @@ export type Answer =
   /** `leftMs` undefined: from the sending of this request. */
   | {
       readonly kind: 'granted'
-      readonly token: bigint | null
+      readonly grantId: string
       readonly leftMs?: number
       readonly data?: string
     }
@@ -18,6 +18,8 @@ export type Answer =
   | { readonly kind: 'abandoned' }
   | { readonly kind: 'released' | 'not-held' | 'prolonged' }
   | { readonly kind: 'lost'; readonly reason: LossReason }
+  /** The attempt holds it by another grant. */
+  | { readonly kind: 'replaced' }
   /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
   | { readonly kind: 'unusable'; readonly suffix: string }
   /** The mark of the tokens, which is the lock key followed by this, is no number that can be added to. Empty: that of all. */
@@ -40,7 +42,7 @@ const released: Answer = { kind: 'released' }
 const notHeld: Answer = { kind: 'not-held' }
 const prolonged: Answer = { kind: 'prolonged' }
 const moving: Answer = { kind: 'failed', message: SLOT_IS_MOVING }
-const grantedUnfenced: Answer = { kind: 'granted', token: null }
+const replaced: Answer = { kind: 'replaced' }
 
 /** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
 export function readReply(reply: RedisReply, count: number): { answers: Answer[]; note?: string } | null {
@@ -53,13 +55,12 @@ export function readReply(reply: RedisReply, count: number): { answers: Answer[]
 
 function readAnswer(reply: RedisReply | undefined): Answer {
   if (Array.isArray(reply)) return readList(reply)
-  if (reply === 'g') return grantedUnfenced
   if (reply === 'r') return released
   if (typeof reply !== 'string') throw new TypeError('redis: a script has answered with something unknown')
   const rest = reply.slice(1)
   switch (reply[0]) {
     case 'g':
-      return { kind: 'granted', token: BigInt(rest) }
+      return { kind: 'granted', grantId: rest }
     case 'b':
       return rest === '' ? busy : { kind: 'busy', retryAfterMs: Number(rest) }
     case 'm':
@@ -79,19 +80,19 @@ function readAnswer(reply: RedisReply | undefined): Answer {
     case 'z':
       return { kind: 'no-token', suffix: rest }
     case 'l':
-      return { kind: 'lost', reason: rest as LossReason }
+      return rest === 'replaced' ? replaced : { kind: 'lost', reason: rest as LossReason }
     default:
       throw new TypeError('redis: a script has answered with something unknown')
   }
 }
 
 /** The answers that are no plain text. */
-function readList([kind, token, left, data]: readonly RedisReply[]): Answer {
-  if (kind === 'e') return { kind: 'failed', message: String(token) }
+function readList([kind, detail, left, data]: readonly RedisReply[]): Answer {
+  if (kind === 'e') return { kind: 'failed', message: String(detail) }
   const leftMs = Number(left)
   return {
     kind: 'granted',
-    token: readToken(String(token)),
+    grantId: String(detail),
     ...(leftMs >= 0 && { leftMs }),
     ...(typeof data === 'string' && { data }),
   }
@@ -108,13 +109,13 @@ export function readToken(text: string): bigint | null {
 
 /** What is pushed to the channel of a process: a grant, or that somebody has become the first in line. */
 export type Push =
-  | { readonly kind: 'granted'; readonly id: string; readonly token: bigint | null; readonly data?: string }
+  | { readonly kind: 'granted'; readonly id: string; readonly grantId: string; readonly data?: string }
   | { readonly kind: 'first'; readonly id: string; readonly told: Told }
 
 export function readPush(message: string): Push | null {
   const [, kind, id = '', rest = ''] = /^([gh])\|([^|]+)\|(.*)$/s.exec(message) ?? []
   if (kind === 'h') return { kind: 'first', id, told: readTold(`1|${rest}`) }
-  const [, token = '', hasData, data = ''] = /^(\d*)\|([01])(.*)$/s.exec(rest) ?? []
+  const [, grantId = '', hasData, data = ''] = /^([\d.]+)\|([01])(.*)$/s.exec(rest) ?? []
   if (kind !== 'g' || hasData === undefined) return null
-  return { kind: 'granted', id, token: readToken(token), ...(hasData === '1' && { data }) }
+  return { kind: 'granted', id, grantId, ...(hasData === '1' && { data }) }
 }

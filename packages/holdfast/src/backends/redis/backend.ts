@@ -3,24 +3,23 @@
 import type { Subscription } from '../../clients/redis/index.ts'
 import { prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
-import { CapacityMismatchError, ClosedError, UnsupportedError } from '../../core/errors.ts'
+import { ClosedError, UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import { compareNames } from '../../core/names.ts'
-import {
-  type Backend,
-  type BackendInfo,
-  type BackendSession,
-  type Call,
-  type Fencing,
-  type ForceTarget,
-  LOCK_CAPACITY,
-  type NameState,
-  type SessionHandle,
-  type SessionRequest,
+import type {
+  Backend,
+  BackendInfo,
+  BackendSession,
+  Call,
+  Fencing,
+  NameState,
+  OperatorCall,
+  SessionHandle,
+  SessionRequest,
 } from '../../spi.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
-import { FOREIGN, readName } from './looking.ts'
+import { readName } from './looking.ts'
 import { forceReleaseScript, forgetScript, inspectScript, resizeScript } from './scripts/operators.ts'
 import { findSessionScript, openSessionScript } from './scripts/sessions.ts'
 import { withoutRights } from './server-checks.ts'
@@ -167,26 +166,32 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   }
 
   /** The reason is for core's events; the server does not keep it. */
-  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
-    this.#begin()
-    const wanted =
-      target.kind === 'holder' ? target.holder : target.kind === 'token' ? String(target.token) : ''
-    const args = [target.kind, wanted, String(FORCE_MARK_MS), FOREIGN]
-    return Number(await this.#engine.run(forceReleaseScript, this.#engine.keys.lock(name), args, call))
-  }
-
-  async resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
+  async forceRelease(
+    name: string,
+    ids: readonly string[],
+    _reason: string,
+    call: OperatorCall,
+  ): Promise<number> {
     this.#begin()
     const key = this.#engine.keys.lock(name)
-    const answer = String(await this.#engine.run(resizeScript, key, [String(capacity)], call))
-    if (answer === 'lock') throw new CapacityMismatchError(name, capacity, LOCK_CAPACITY)
-    return answer as 'resized' | 'in-use' | 'not-found'
+    return Number(await this.#engine.operate(forceReleaseScript, key, [String(FORCE_MARK_MS), ...ids], call))
   }
 
-  async forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
+  async resize(
+    name: string,
+    { from, to }: { readonly from: number; readonly to: number },
+    call: OperatorCall,
+  ): Promise<'resized' | 'in-use' | 'changed'> {
     this.#begin()
-    const answer = await this.#engine.run(forgetScript, this.#engine.keys.lock(name), [], call)
-    return String(answer) as 'forgotten' | 'in-use' | 'not-found'
+    const key = this.#engine.keys.lock(name)
+    const answer = await this.#engine.operate(resizeScript, key, [String(from), String(to)], call)
+    return answer as 'resized' | 'in-use' | 'changed'
+  }
+
+  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+    this.#begin()
+    const answer = await this.#engine.operate(forgetScript, this.#engine.keys.lock(name), [data], call)
+    return answer as 'forgotten' | 'in-use' | 'changed'
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -6,12 +6,12 @@
  */
 
 import { type RedisConnection, type RedisReply, type RedisScript, slotOf } from '../../clients/redis/index.ts'
-import { throwIfCalledOff } from '../../core/backend-kit.ts'
+import { arrivedTooLate, throwIfCalledOff } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { emit, hasListeners } from '../../core/events.ts'
 import type { Random } from '../../core/ids.ts'
-import type { Call } from '../../spi.ts'
+import type { Call, OperatorCall } from '../../spi.ts'
 import { type Answer, readReply } from './answers.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
 import { type Asker, Lane, type Request } from './lane.ts'
@@ -69,6 +69,10 @@ export class Engine {
     this.tokens = options.tokens
     this.clock = options.clock
     this.random = options.random
+  }
+
+  get isFenced(): boolean {
+    return this.tokens === '1' || this.tokens === '2'
   }
 
   /** One request, together with those that come at the same time. */
@@ -131,6 +135,25 @@ export class Engine {
     }
     await Promise.all(sending)
     return answers
+  }
+
+  /** A script of an operator: a second copy of it finds what the first has done, and answers something else. */
+  async operate(
+    script: RedisScript,
+    key: string,
+    args: readonly string[],
+    call: OperatorCall,
+  ): Promise<string> {
+    const losses = this.connection.lossCount()
+    const answer = String(await this.run(script, key, [String(call.notAfterMs), ...args], call))
+    if (losses !== this.connection.lossCount())
+      throw new BackendUnavailableError(
+        'redis',
+        'the connection was lost meanwhile, and the client may have sent the call twice. Look at the name',
+        'unknown',
+      )
+    if (answer === 'late') throw arrivedTooLate('redis')
+    return answer
   }
 
   /** A script about one key, with the way of the tokens as its first argument. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { startProxy } from 'holdfast-lab/faults'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
@@ -32,7 +33,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
       const url = `redis://${proxy.host}:${proxy.port}`
       const late = await rig.backend(url, { library })
       const id = systemRandom.id() + systemRandom.id()
-      const session = await late.openSession({ id, ttlMs: 30_000, holder: 'late' }, call())
+      const session = await late.openSession({ id, ttlMs: 30_000, holder: 'late' }, call()).then(namingGrants)
       const asked = request('late')
       // What it sends is held back on the way; the caller gives up.
       proxy.hold('up')
@@ -188,7 +189,9 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     await using rig = new Rig()
     const backend = await rig.backend(own.url)
     const id = systemRandom.id() + systemRandom.id()
-    const session = await backend.openSession({ id, ttlMs: 60_000, holder: 'many' }, call())
+    const session = await backend
+      .openSession({ id, ttlMs: 60_000, holder: 'many' }, call())
+      .then(namingGrants)
     const held = Array.from({ length: 2_000 }, (_, index) => request(`item ${index}`))
     await Promise.all(held.map((each) => session.tryAcquire(each, call())))
     const countCalls = async () =>
@@ -204,7 +207,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     const open = async (ttlMs: number) => {
       const backend = await rig.backend(server.url)
       const id = systemRandom.id() + systemRandom.id()
-      return backend.openSession({ id, ttlMs, holder: 'somebody' }, call())
+      return backend.openSession({ id, ttlMs, holder: 'somebody' }, call()).then(namingGrants)
     }
     const [ada, bob] = [await open(500), await open(30_000)]
     const permit = () => ({ ...request('late permit'), mode: 'permits' as const, weight: 1, capacity: 1 })
@@ -229,7 +232,9 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     await using rig = new Rig()
     const backend = await rig.backend(own.url)
     const id = systemRandom.id() + systemRandom.id()
-    const session = await backend.openSession({ id, ttlMs: 30_000, holder: 'somebody' }, call())
+    const session = await backend
+      .openSession({ id, ttlMs: 30_000, holder: 'somebody' }, call())
+      .then(namingGrants)
     await own.pause()
     try {
       const asking = session.tryAcquire(request('x'), call())

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { Rig, type RigOptions, until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
@@ -24,7 +25,9 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
 
   async function sessionOn(rig: Rig, options: RigOptions = {}) {
     const backend = await rig.backend(server.url, options)
-    const session = await backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+      .then(namingGrants)
     const enqueue = session.enqueue?.bind(session)
     assert(enqueue !== undefined)
     /** Waits for x, which somebody else holds. */

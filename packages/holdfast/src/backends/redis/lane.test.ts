@@ -21,7 +21,7 @@ function stage({ writesOncePerTurn = false } = {}) {
     isConnected: () => client.isConnected,
     send: (requests) =>
       new Promise<readonly Answer[]>((resolve, reject) => {
-        const answers = requests.map(({ key }): Answer => ({ kind: 'granted', token: BigInt(key) }))
+        const answers = requests.map(({ key }): Answer => ({ kind: 'granted', grantId: key }))
         calls.push({ requests, answer: () => resolve(answers), fail: reject })
       }),
   })
@@ -53,8 +53,8 @@ describe('requests that leave together', () => {
     )
     calls[1]?.answer()
     assert.deepEqual(await Promise.all(others), [
-      { kind: 'granted', token: 2n },
-      { kind: 'granted', token: 3n },
+      { kind: 'granted', grantId: '2' },
+      { kind: 'granted', grantId: '3' },
     ])
   })
 
@@ -88,7 +88,7 @@ describe('requests that leave together', () => {
     for (const each of calls) each.answer()
     assert.deepEqual(
       await Promise.all(answers),
-      Array.from({ length: 64 }, (_, index) => ({ kind: 'granted', token: BigInt(index) })),
+      Array.from({ length: 64 }, (_, index) => ({ kind: 'granted', grantId: String(index) })),
     )
   })
 
@@ -136,7 +136,7 @@ describe('requests that leave together', () => {
     assert((await lost).every(({ status }) => status === 'rejected'))
     await clock.settle()
     calls[1]?.answer()
-    assert.deepEqual(await next, { kind: 'granted', token: 3n })
+    assert.deepEqual(await next, { kind: 'granted', grantId: '3' })
   })
 
   test('T16 whoever is called off is answered soon: not applied before it was sent, unknown after', async () => {
@@ -188,7 +188,7 @@ describe('requests that leave together', () => {
     await clock.advance(1_000)
     assert.equal(calls.length, 3)
     calls[2]?.answer()
-    assert.deepEqual(await next, { kind: 'granted', token: 3n })
+    assert.deepEqual(await next, { kind: 'granted', grantId: '3' })
     // An answer that comes after all changes nothing.
     calls[0]?.answer()
     calls[1]?.fail(new Error('late'))
@@ -196,7 +196,7 @@ describe('requests that leave together', () => {
     const last = lane.add(request('4'), call())
     await clock.settle()
     calls[3]?.answer()
-    assert.deepEqual(await last, { kind: 'granted', token: 4n })
+    assert.deepEqual(await last, { kind: 'granted', grantId: '4' })
     await clock.advance(1_000)
     assert.equal(clock.pendingTimers, 0)
   })

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { kill, startProxy } from 'holdfast-lab/faults'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { pause, Rig, until } from '../../../test/redis/rig.ts'
 import { startProgram } from '../../../test/start-program.ts'
 import { systemRandom } from '../../core/ids.ts'
@@ -36,7 +37,9 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     await using rig = new Rig()
     const costWith = async (waiting: number) => {
       const backend = await rig.backend(server.url)
-      const session = await backend.openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
+      const session = await backend
+        .openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
+        .then(namingGrants)
       const name = systemRandom.id()
       const first = request(name)
       assert.equal((await session.tryAcquire(first, call())).kind, 'granted')
@@ -120,7 +123,9 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
       await rig.backend(server.url),
     ]
     const first = await patient.acquire('hint')
-    const session = await hasty.openSession({ id: systemRandom.id(), ttlMs: 3_000, holder: 'hasty' }, call())
+    const session = await hasty
+      .openSession({ id: systemRandom.id(), ttlMs: 3_000, holder: 'hasty' }, call())
+      .then(namingGrants)
     const handed = session.enqueue?.(request('hint'), call())
     await until(
       'the hasty one waits',
@@ -154,7 +159,9 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
   test('a keep-alive says nothing of a place in line that is only just being asked for', async () => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url)
-    const session = await backend.openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
+    const session = await backend
+      .openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
+      .then(namingGrants)
     const asked = request('just asked')
     const granted = session.enqueue?.(asked, call())
     // It leaves before the request does: there is nothing in line yet.

@@ -6,22 +6,23 @@ import { type HolderState, LOCK_CAPACITY, type Mode, type NameState, type Waiter
 import { readToken } from './answers.ts'
 
 /** What a holder is called that took the key with another client than Holdfast. */
-export const FOREIGN = '(another client)'
+const FOREIGN = '(another client)'
 
 export function readName(name: string, reply: RedisReply): NameState | null {
   if (!Array.isArray(reply)) return null
-  const [kind, capacity, closed, data, holders, waiters, now, left] = reply as readonly RedisReply[]
+  const [kind, capacity, closed, data, holders, waiters, now, left, digest] = reply as readonly RedisReply[]
   const [text] = list(data)
   return {
     name,
     capacity: Number(capacity) || LOCK_CAPACITY,
     holders:
       kind === 'foreign'
-        ? [foreignHolder(Number(left))]
+        ? [foreignHolder(String(digest), Number(left))]
         : list(holders).map((each) => readHolder(each, Number(now))),
     waiters: list(waiters).map(readWaiter),
     ...(typeof text === 'string' && { data: text }),
     closedForMs: Math.max(0, Number(closed)),
+    atMs: Number(now),
   }
 }
 
@@ -55,9 +56,9 @@ function readBody(body = ''): { holder: string; note?: string } {
   return { holder, ...(note !== undefined && { note }) }
 }
 
-function foreignHolder(leftMs: number): HolderState {
+function foreignHolder(digest: string, leftMs: number): HolderState {
   return {
-    id: 'foreign',
+    id: `foreign:${digest}`,
     holder: FOREIGN,
     mode: 'exclusive',
     weight: LOCK_CAPACITY,

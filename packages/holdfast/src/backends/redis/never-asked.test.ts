@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { Rig } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
@@ -26,7 +27,9 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
   test.each(Object.entries(keys))('T29 a name whose key %s costs no other lease anything', async (_, key) => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url, { backend: { key } })
-    const session = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+      .then(namingGrants)
     const [good, bad] = [request('good'), request('user:s')]
     await session.tryAcquire(good, call())
     const isRefused = (error: unknown) => isHoldfastError(error, 'INVALID_ARGUMENT')
@@ -45,7 +48,9 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
     await using primary = await startRedis()
     await using rig = new Rig()
     const backend = await rig.backend(primary.url, { backend: { fencing: 'clock-backed' } })
-    const session = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+      .then(namingGrants)
     const held = { ...request('held'), mode: 'shared' as const, weight: 1 }
     await session.tryAcquire(held, call())
     await redisCall(primary, 'REPLICAOF', server.host, server.port)
@@ -61,7 +66,9 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
   test('G6 what a server refuses because its memory is full leaves no mark, neither then nor later', async () => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url)
-    const session = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+      .then(namingGrants)
     const isRefused = (error: unknown) =>
       isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
     const taken = request('taken')

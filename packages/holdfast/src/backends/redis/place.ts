@@ -24,7 +24,7 @@ const LOOK_NOW: Told = { isFirst: true, dueMs: 0, isForeign: false }
 /** What a place needs of its session. */
 export interface PlaceHost<F extends Fencing> {
   readonly room: WaitingRoom
-  handedOver(place: Place<F>, token: bigint | null, since: Instant, data: string | undefined): Result<F>
+  handedOver(place: Place<F>, grantId: string, since: Instant, data: string | undefined): Result<F>
   refused(place: Place<F>, answer: Answer): Error
   /** The request has failed; it may be certain that it came to nothing. */
   notAsked(place: Place<F>, error: unknown): void
@@ -75,7 +75,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
     const { room } = session
     known.isAsked = false
     if (answer.kind === 'granted') {
-      room.granted(this, answer.token, session.sinceOf(this.heartbeat, answer.leftMs), answer.data)
+      room.granted(this, answer.grantId, session.sinceOf(this.heartbeat, answer.leftMs), answer.data)
     } else if (answer.kind === 'waiting') {
       if (!room.enter(this)) return
       this.#stopListening = onCalledOff(this.call, () => this.#calledOff())
@@ -93,9 +93,9 @@ export class Place<F extends Fencing> implements Waiter, Asker {
     if (this.session.room.remove(this)) this.reject(error)
   }
 
-  granted(token: bigint | null, since: Instant, data: string | undefined): void {
+  granted(grantId: string, since: Instant, data: string | undefined): void {
     this.#stopListening?.()
-    this.#resolve(this.session.handedOver(this, token, since, data))
+    this.#resolve(this.session.handedOver(this, grantId, since, data))
   }
 
   sessionGone(): void {

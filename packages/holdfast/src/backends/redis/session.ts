@@ -22,6 +22,7 @@ import type {
   EnqueueResult,
   Fencing,
   Grant,
+  GrantedClaim,
   KeepAliveResult,
   LostClaim,
   SessionHandle,
@@ -104,7 +105,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     if (answer.kind === 'granted') {
       known.isWaiting = false
       const since = this.sinceOf(sent, answer.leftMs)
-      const grant = this.#grant(request, answer.token, since, answer.data)
+      const grant = this.#grant(request, answer.grantId, since, answer.data)
       return confirming === null ? { kind: 'granted', grant } : this.#confirmed(request, grant, call)
     }
     // A place in line that the same attempt has stays known.
@@ -146,7 +147,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   }
 
   async keepAlive(
-    claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<F>> {
     const { engine, room, confirming } = this.#tools
@@ -154,12 +155,16 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const since = instantOf(engine.clock)
     // Whose request is under way is in no line yet, and its answer will say more than a heartbeat could.
     const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
-    const listed = [...claims.held, ...waiting]
-    const args = [String(this.ttlMs)]
-    const requests = listed.map(({ name, attempt }, index): Request => {
-      const letter = index < claims.held.length ? Letter.renew : Letter.beat
-      return { key: engine.keys.lock(name), letter, who: this.#wording.who(attempt), args }
+    const listed: readonly Claim[] = [...claims.held, ...waiting]
+    const ttl = String(this.ttlMs)
+    const asking = ({ name, attempt }: Claim) => ({
+      key: engine.keys.lock(name),
+      who: this.#wording.who(attempt),
     })
+    const requests: readonly Request[] = [
+      ...claims.held.map((claim) => ({ ...asking(claim), letter: Letter.renew, args: [ttl, claim.grantId] })),
+      ...waiting.map((claim) => ({ ...asking(claim), letter: Letter.beat, args: [ttl] })),
+    ]
     const [alive, answers] = await Promise.all([
       this.#isGone
         ? 0
@@ -183,12 +188,16 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         else unknown.push({ claim, failure })
       } else if (answer?.kind === 'lost' || answer?.kind === 'failed') {
         lost.push({ attempt: claim.attempt, reason: answer.kind === 'lost' ? answer.reason : 'deleted' })
-        this.#known.delete(claim.attempt)
+        // A late copy of the request may wait in the queue still.
+        if (isWaiting || this.#known.get(claim.attempt)?.isWaiting !== true) this.#known.delete(claim.attempt)
+      } else if (answer?.kind === 'replaced') {
+        lost.push({ attempt: claim.attempt, reason: 'deleted' })
+        this.#known.note(claim.attempt, claim.name, false)
       } else if (isWaiting && answer?.kind === 'granted') {
         // What is to be confirmed is handed out by whoever confirms it, and by nobody else.
-        if (confirming === null) granted.push(this.#grant(claim, answer.token, since, answer.data))
+        if (confirming === null) granted.push(this.#grant(claim, answer.grantId, since, answer.data))
         for (const waiter of room.inLine(this, claim.attempt))
-          room.granted(waiter, answer.token, since, answer.data)
+          room.granted(waiter, answer.grantId, since, answer.data)
       } else if (isWaiting && answer?.kind === 'waiting') {
         for (const waiter of room.inLine(this, claim.attempt)) {
           waiter.heartbeat = laterOf(waiter.heartbeat, since)
@@ -197,6 +206,8 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       }
     }
     lost.push(...this.#givenUp(unknown, claims.held.length))
+    const isLost = new Set(lost.map(({ attempt }) => attempt))
+    const kept = [...claims.held, ...claims.waiting].filter(({ attempt }) => !isLost.has(attempt))
     this.#confirmedAt = laterOf(this.#confirmedAt, since)
     return {
       kind: 'alive',
@@ -204,7 +215,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       ttlMs: this.ttlMs,
       lost,
       granted,
-      unlisted: this.#known.besides([...claims.held, ...claims.waiting]),
+      unlisted: this.#known.besides(kept),
     }
   }
 
@@ -240,25 +251,29 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   }
 
   release(
-    { name, attempt }: Claim,
+    claim: GrantedClaim,
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
     return new Promise((resolve, failed) => {
       const answered = ({ kind }: Answer) => {
-        this.#known.delete(attempt)
+        this.#known.delete(claim.attempt)
         resolve(kind === 'released' ? 'released' : 'not-held')
       }
-      this.#tools.engine.ask(this.#wording.releasing(name, attempt, keepForMs), call, { answered, failed })
+      this.#tools.engine.ask(this.#wording.releasing(claim, keepForMs), call, { answered, failed })
     })
   }
 
-  async setData({ name, attempt }: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+  async setData(
+    { name, attempt, grantId }: GrantedClaim,
+    data: string,
+    call: Call,
+  ): Promise<'stored' | 'not-held'> {
     const { engine } = this.#tools
     const answer = await engine.run(
       setDataScript,
       engine.keys.lock(name),
-      [this.#wording.who(attempt), data],
+      [this.#wording.who(attempt), grantId, data],
       call,
     )
     return answer === 's' ? 'stored' : 'not-held'
@@ -281,7 +296,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const known = [...this.#known]
     const answers = await engine.sendAll(
       known.map(([attempt, { name, isWaiting }]) =>
-        isWaiting ? this.#wording.abandoning(name, attempt) : this.#wording.releasing(name, attempt, 0),
+        isWaiting ? this.#wording.abandoning(name, attempt) : this.#wording.givingUp(name, attempt),
       ),
       call,
       (indexes) => {
@@ -321,12 +336,12 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   handedOver(
     { request, known, call }: Place<F>,
-    token: bigint | null,
+    grantId: string,
     since: Instant,
     data: string | undefined,
   ): EnqueueResult<F> | Promise<EnqueueResult<F>> {
     known.isWaiting = false
-    const grant = this.#grant(request, token, since, data)
+    const grant = this.#grant(request, grantId, since, data)
     return this.#tools.confirming === null
       ? { kind: 'granted', grant }
       : this.#confirmed(request, grant, call)
@@ -364,8 +379,9 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     return { kind: 'granted', grant }
   }
 
-  #grant({ name, attempt }: Claim, token: bigint | null, since: Instant, data: string | undefined): Grant<F> {
-    const grant = { name, attempt, token, since, ttlMs: this.ttlMs } as Grant<F>
+  #grant({ name, attempt }: Claim, grantId: string, since: Instant, data: string | undefined): Grant<F> {
+    const token = this.#tools.engine.isFenced ? BigInt(grantId) : null
+    const grant = { name, attempt, grantId, token, since, ttlMs: this.ttlMs } as Grant<F>
     return data === undefined ? grant : { ...grant, previousData: data }
   }
 

@@ -13,7 +13,7 @@ import { WaitingRoom } from './waiting-room.ts'
 const told: Told = { isFirst: false, dueMs: 60_000, isForeign: false }
 const waiting: Answer = { kind: 'waiting', told }
 
-function stage(answerTo: () => Answer = () => ({ kind: 'granted', token: 9n })) {
+function stage(answerTo: () => Answer = () => ({ kind: 'granted', grantId: '9' })) {
   const clock = createFakeClock()
   const looked: string[] = []
   const room = new WaitingRoom({
@@ -27,10 +27,13 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', token: 9n })) 
   })
   const host: PlaceHost<'fenced'> = {
     room,
-    handedOver: ({ request, known }, token, since) => {
+    handedOver: ({ request, known }, grantId, since) => {
       known.isWaiting = false
       const { name, attempt } = request
-      return { kind: 'granted', grant: { name, attempt, token: token as bigint, since, ttlMs: 1_000 } }
+      return {
+        kind: 'granted',
+        grant: { name, attempt, grantId, token: BigInt(grantId), since, ttlMs: 1_000 },
+      }
     },
     refused: () => new Error('refused'),
     notAsked: () => {},
@@ -63,7 +66,7 @@ describe('who waits on redis', () => {
   test('whoever is granted at once has never waited', async () => {
     const { room, ask } = stage()
     const { place, token, queued } = ask(newAttempt())
-    place.answered({ kind: 'granted', token: 1n })
+    place.answered({ kind: 'granted', grantId: '1' })
     assert.equal(await token(), 1n)
     assert.equal(queued(), 0)
     assert.equal(room.size, 0)
@@ -123,7 +126,7 @@ describe('who waits on redis', () => {
 
   test('G11 a look that fails is not taken for a lost place: it is made again soon', async () => {
     const failed: Answer = { kind: 'failed', message: 'OOM command not allowed' }
-    const answers: Answer[] = [failed, failed, { kind: 'granted', token: 9n }]
+    const answers: Answer[] = [failed, failed, { kind: 'granted', grantId: '9' }]
     const { clock, room, ask, looked } = stage(() => answers.shift() ?? failed)
     const { place, turn, token } = ask(newAttempt())
     turn.promise.catch(() => {})

@@ -28,7 +28,7 @@ export interface Waiter {
   readonly session: object
   /** When the last request was sent that is known to have prolonged its place. */
   heartbeat: Instant
-  granted(token: bigint | null, since: Instant, data: string | undefined): void
+  granted(grantId: string, since: Instant, data: string | undefined): void
   sessionGone(): void
   reject(error: unknown): void
 }
@@ -113,7 +113,7 @@ export class WaitingRoom {
     const push = readPush(message)
     if (push === null) return
     for (const waiter of [...(this.#byId.get(push.id) ?? this.#askedWith(push.id))]) {
-      if (push.kind === 'granted') this.#grant(waiter, push.token, waiter.heartbeat, push.data)
+      if (push.kind === 'granted') this.#grant(waiter, push.grantId, waiter.heartbeat, push.data)
       else if (this.enter(waiter)) this.told(waiter, push.told)
     }
   }
@@ -146,8 +146,8 @@ export class WaitingRoom {
     return [...this.#asked.keys()].filter((waiter) => publicIdOf(waiter.attempt) === id)
   }
 
-  granted(waiter: Waiter, token: bigint | null, since: Instant, data: string | undefined): void {
-    this.#grant(waiter, token, since, data)
+  granted(waiter: Waiter, grantId: string, since: Instant, data: string | undefined): void {
+    this.#grant(waiter, grantId, since, data)
   }
 
   /** Pushes may have been missed. */
@@ -161,8 +161,8 @@ export class WaitingRoom {
       if (this.remove(waiter)) waiter.reject(error)
   }
 
-  #grant(waiter: Waiter, token: bigint | null, since: Instant, data: string | undefined): void {
-    if (this.remove(waiter)) waiter.granted(token, since, data)
+  #grant(waiter: Waiter, grantId: string, since: Instant, data: string | undefined): void {
+    if (this.remove(waiter)) waiter.granted(grantId, since, data)
   }
 
   /** Whoever is not the first leaves it to the first to look in time. */
@@ -212,7 +212,7 @@ export class WaitingRoom {
       const answer = answers[index]
       const queue = this.#queues.get(waiter.key)
       if (queue !== undefined) queue.isLooking = false
-      if (answer?.kind === 'granted') this.#grant(waiter, answer.token, waiter.heartbeat, answer.data)
+      if (answer?.kind === 'granted') this.#grant(waiter, answer.grantId, waiter.heartbeat, answer.data)
       else if (answer?.kind === 'waiting') this.told(waiter, answer.told)
       // A look that failed says nothing of the place; its heartbeats decide.
       else if (answer?.kind !== 'failed' && this.remove(waiter)) waiter.reject(placeLost())

@@ -1,6 +1,6 @@
 /** What a session asks for, in the words of the scripts. */
 import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
-import type { AcquireRequest } from '../../spi.ts'
+import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import type { Keys } from './keys.ts'
 import type { Request } from './lane.ts'
 import { Letter } from './scripts/letters.ts'
@@ -16,8 +16,6 @@ export interface WordingOptions {
 const SESSION_TAG_LENGTH = 16
 /** An abandoned attempt is remembered for at least that long. */
 const SHORTEST_MARK_MS = 60_000
-
-const NO_ARGS: readonly string[] = []
 
 export class Wording {
   readonly #keys: Keys
@@ -54,11 +52,16 @@ export class Wording {
     return { key, letter: inLine ? Letter.enqueueAny : Letter.tryTakeAny, who, args }
   }
 
-  releasing(name: string, attempt: string, keepForMs: number): Request {
+  releasing({ name, attempt, grantId }: GrantedClaim, keepForMs: number): Request {
     const claim = { key: this.#keys.lock(name), who: this.who(attempt) }
     return keepForMs === 0
-      ? { ...claim, letter: Letter.release, args: NO_ARGS }
-      : { ...claim, letter: Letter.releaseAndKeep, args: [String(Math.ceil(keepForMs))] }
+      ? { ...claim, letter: Letter.release, args: [grantId] }
+      : { ...claim, letter: Letter.releaseAndKeep, args: [grantId, String(Math.ceil(keepForMs))] }
+  }
+
+  /** Whatever the attempt holds, by whatever grant. */
+  givingUp(name: string, attempt: string): Request {
+    return this.releasing({ name, attempt, grantId: '' }, 0)
   }
 
   abandoning(name: string, attempt: string): Request {

@@ -21,7 +21,7 @@ import type { RedisReply } from '../../clients/redis/index.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import type { AcquireResult, Call } from '../../spi.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
-import { type Owner, ownerText } from './layout.ts'
+import { grantIdOf, type Owner, ownerText } from './layout.ts'
 import type { Item, ItemAnswer, RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 
@@ -36,6 +36,8 @@ export interface NodeClaim {
 
 export interface Vote {
   readonly kind: 'granted' | 'held' | 'abandoned' | 'no-session'
+  /** The node's time of the grant; empty if there is none. */
+  readonly grantedAt: string
   readonly runId: string
   readonly quarantinedForMs: number
   /** How long the lock of another lives yet; -1 if for ever. */
@@ -43,10 +45,17 @@ export interface Vote {
   readonly heldBy: string
 }
 
-export function acquireItem(ensemble: Ensemble, claim: NodeClaim, word: 'acquire' | 'mend'): Item {
-  const { owner, ttlMs, lockDelayMs, details } = claim
-  const args = [ownerText(owner), String(ttlMs), String(lockDelayMs), details]
-  return { word, ...keysOf(ensemble, claim), args }
+export function acquireItem(ensemble: Ensemble, claim: NodeClaim): Item {
+  return { word: 'acquire', ...keysOf(ensemble, claim), args: [...wordsOf(claim), ''] }
+}
+
+/** `grantedAt`: the time of the grant that the node had made; empty if it had made none. */
+export function mendItem(ensemble: Ensemble, claim: NodeClaim, grantedAt: string): Item {
+  return { word: 'mend', ...keysOf(ensemble, claim), args: [...wordsOf(claim), grantedAt] }
+}
+
+function wordsOf({ owner, ttlMs, lockDelayMs, details }: NodeClaim): readonly string[] {
+  return [ownerText(owner), String(ttlMs), String(lockDelayMs), details]
 }
 
 export function releaseItem(ensemble: Ensemble, claim: Claimed, keepForMs: number): Item {
@@ -77,7 +86,7 @@ export interface Tried {
 
 export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Call): Promise<Tried> {
   const since = ensemble.begin(call)
-  const item = acquireItem(ensemble, claim, 'acquire')
+  const item = acquireItem(ensemble, claim)
   const poll = ensemble.poll(async (node) => voteOf(await node.ask(item)))
   try {
     await poll.until(() => grantedBy(poll) >= ensemble.quorum, call)
@@ -96,7 +105,14 @@ export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Cal
     throw error
   }
   if (grantedBy(poll) >= ensemble.quorum) {
-    const grant = { name: claim.name, attempt: claim.owner.attempt, token: null, since, ttlMs: claim.ttlMs }
+    const grant = {
+      name: claim.name,
+      attempt: claim.owner.attempt,
+      grantId: grantIdOf(poll.answered.map(({ value }) => value)),
+      token: null,
+      since,
+      ttlMs: claim.ttlMs,
+    }
     const without = new Set(nodesThat(poll, 'held', 'no-session', 'abandoned'))
     // Who was certainly not asked has nothing to be told of later.
     for (const { node } of poll.failed) if (!poll.uncertain.includes(node)) without.add(node)
@@ -109,9 +125,11 @@ export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Cal
 
 function voteOf({ runId, quarantinedForMs, reply }: ItemAnswer): Vote {
   const about = { runId, quarantinedForMs }
-  if (typeof reply === 'string') return { ...about, kind: reply as Vote['kind'], leftMs: 0, heldBy: '' }
+  if (reply === 'abandoned' || reply === 'no-session')
+    return { ...about, kind: reply, grantedAt: '', leftMs: 0, heldBy: '' }
+  if (typeof reply === 'string') return { ...about, kind: 'granted', grantedAt: reply, leftMs: 0, heldBy: '' }
   const [leftMs, heldBy] = reply as readonly RedisReply[]
-  return { ...about, kind: 'held', leftMs: Number(leftMs), heldBy: String(heldBy) }
+  return { ...about, kind: 'held', grantedAt: '', leftMs: Number(leftMs), heldBy: String(heldBy) }
 }
 
 /** The votes that count: of processes that have not started just now. */

@@ -1,6 +1,6 @@
 /** The SPI over several servers that know nothing of each other. */
 import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
-import { prolongedSince } from '../../core/backend-kit.ts'
+import { arrivedTooLate, prolongedSince } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
@@ -9,8 +9,8 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
-  ForceTarget,
   NameState,
+  OperatorCall,
   SessionHandle,
   SessionRequest,
 } from '../../spi.ts'
@@ -108,12 +108,16 @@ export class RedlockBackend implements Backend<'unfenced'> {
     throw new UnsupportedError('redlock issues no fencing tokens, so there are none to check.')
   }
 
-  /** Looks first, and then ends exactly the holder that it saw (T74). */
-  async forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
+  /** Looks again, and then ends exactly the holder that it saw (T74, T78). */
+  async forceRelease(
+    name: string,
+    ids: readonly string[],
+    _reason: string,
+    call: OperatorCall,
+  ): Promise<number> {
     const found = await lookAt(this.#ensemble, name, call)
     const [holder] = found?.state.holders ?? []
-    if (found === null || holder === undefined || target.kind === 'token') return 0
-    if (target.kind === 'holder' && target.holder !== holder.holder) return 0
+    if (found === null || holder === undefined || !ids.includes(holder.id)) return 0
     const { record } = found
     if (record.kind === 'closed') return 0
     const { layout, quorum, blocking } = this.#ensemble
@@ -121,22 +125,25 @@ export class RedlockBackend implements Backend<'unfenced'> {
       record.kind === 'held'
         ? [ownerText(record), layout.session(record.session)]
         : [record.value, layout.lock(name)]
-    const args = [owner, record.kind === 'held' ? '1' : '0']
+    const args = [owner, record.kind === 'held' ? '1' : '0', String(call.notAfterMs)]
     const poll = this.#ensemble.poll((node) => node.run(forceScript, [layout.lock(name), session], args))
     await poll.until(() => poll.answered.length === this.#ensemble.nodes.length, call)
     const ended = poll.count((reply) => Number(reply) === 1)
+    const late = poll.count((reply) => Number(reply) === -1)
     if (ended >= blocking) return 1
+    if (late >= quorum) throw arrivedTooLate('redlock')
     if (poll.answered.length >= quorum) return 0
     throw this.#ensemble.unavailable(`force release of ${JSON.stringify(name)}: done`, ended, poll, 'unknown')
   }
 
-  async resize(_name: string, _capacity: number, call: Call): Promise<never> {
+  async resize(_name: string, _capacity: unknown, call: OperatorCall): Promise<never> {
     this.#ensemble.begin(call)
     throw new UnsupportedError('redlock has no semaphores, so there is no capacity to change.')
   }
 
-  async forget(name: string, call: Call): Promise<'in-use' | 'not-found'> {
-    return (await lookAt(this.#ensemble, name, call)) === null ? 'not-found' : 'in-use'
+  /** There is no data. */
+  async forget(name: string, _data: string, call: OperatorCall): Promise<'in-use' | 'changed'> {
+    return (await lookAt(this.#ensemble, name, call)) === null ? 'changed' : 'in-use'
   }
 
   /** Ends nothing that is held. */

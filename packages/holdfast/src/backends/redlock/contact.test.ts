@@ -4,6 +4,7 @@ import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import { afterAll, afterEach, beforeAll, describe, onTestFinished, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { forgetfulLibraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import {
@@ -78,7 +79,7 @@ describe.runIf(wanted('redis'))('redlock: contact', () => {
 
   const proxyPorts = () => nodes.proxies.map(({ port }) => port)
   const sessionOf = (backend: ReturnType<typeof redlock>) =>
-    backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+    backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call()).then(namingGrants)
 
   for (const form of forms)
     test(`the time-out of a node starts when its client is connected, however long that takes: ${form.name}`, async () => {

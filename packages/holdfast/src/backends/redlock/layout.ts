@@ -50,6 +50,29 @@ export function ownerText({ attempt, session }: Owner): string {
   return `hfr1|${attempt}|${session}|`
 }
 
+/**
+ * A grant is what the nodes made of it: for each that voted, which process it was and its time of the grant. A late copy of
+ * the request, after the lock was deleted, gets another time (T84).
+ */
+export function grantIdOf(votes: readonly { readonly runId: string; readonly grantedAt: string }[]): string {
+  return votes
+    .filter(({ grantedAt }) => grantedAt !== '')
+    .map(({ runId, grantedAt }) => `${runId}:${grantedAt}`)
+    .join(',')
+}
+
+/** Two majorities have a node in common: if it says the same of both, they are one grant. */
+export function sharesVote(one: string, other: string): boolean {
+  const votes = new Set(one.split(','))
+  return other.split(',').some((vote) => votes.has(vote))
+}
+
+/** When this process made the grant; empty if it did not vote for it, or has started since. */
+export function grantedAtBy(runId: string | null, grantId: string): string {
+  const vote = runId === null ? undefined : grantId.split(',').find((each) => each.startsWith(`${runId}:`))
+  return vote?.slice(vote.indexOf(':') + 1) ?? ''
+}
+
 /** What a lock says beyond whose it is, for those who look. */
 export interface Details {
   readonly name: string

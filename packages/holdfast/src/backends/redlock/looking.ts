@@ -2,7 +2,7 @@
  * What a majority of the nodes says about names. Where nodes do not answer, a name is shown as held if it may be held: a
  * server that is down is no reason to call a name free (T56).
  */
-import type { RedisReply } from '../../clients/redis/index.ts'
+import { foreignId, type RedisReply } from '../../clients/redis/index.ts'
 import { compareNames } from '../../core/names.ts'
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
@@ -109,7 +109,14 @@ function judge({ quorum }: Ensemble, name: string, sights: readonly Sight[], sil
     const leftMs = ends[Math.min(quorum, ends.length) - 1] ?? 0
     return {
       record: first.record,
-      state: { name, capacity: LOCK_CAPACITY, waiters: [], ...stateOf(first, leftMs) },
+      state: {
+        name,
+        capacity: LOCK_CAPACITY,
+        waiters: [],
+        ...stateOf(first, leftMs),
+        // Clocks may differ: a call that expires by this one reaches every node in time.
+        atMs: Math.max(...sights.map(({ nowMs }) => nowMs)),
+      },
     }
   }
   return null
@@ -124,7 +131,9 @@ function stateOf(
   const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, token: null } as const
   if (record.kind === 'foreign')
     return {
-      holders: [{ ...exclusive, id: 'foreign', holder: FOREIGN, heldForMs: 0, expiresInMs: leftMs }],
+      holders: [
+        { ...exclusive, id: foreignId(record.value), holder: FOREIGN, heldForMs: 0, expiresInMs: leftMs },
+      ],
       closedForMs: 0,
     }
   const holder = {

@@ -81,7 +81,6 @@ export class RedlockNode {
   #owed = 0
   /** How long the last answer took that came too late; undefined when answers come in time. */
   #lateMs: number | undefined
-  /** The process that was looked at last; null before the first look. */
   #runId: string | null = null
   #countsFromMs = 0
 
@@ -115,6 +114,11 @@ export class RedlockNode {
 
   get isSilent(): boolean {
     return this.#owed > 0
+  }
+
+  /** The process that was looked at last; null before the first look. */
+  get runId(): string | null {
+    return this.#runId
   }
 
   /** Connected, and owing nothing. */

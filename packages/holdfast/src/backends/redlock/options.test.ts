@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Cluster, Redis } from 'ioredis'
 import { afterAll, afterEach, beforeAll, describe, onTestFinished, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, hold, RedlockStage, take } from '../../../test/redlock/stage.ts'
 import { isHoldfastError } from '../../core/errors.ts'
@@ -165,7 +166,9 @@ describe.runIf(wanted('redis'))('redlock: options on real nodes', () => {
       for (const client of opened) client.disconnect()
     })
     const backend = redlock({ clients: opened, namespace: stage.namespace, nodeTimeoutMs: 5_000 })
-    const opening = backend.openSession({ id: 'limited', ttlMs: 10_000, holder: 'ada' }, call())
+    const opening = backend
+      .openSession({ id: 'limited', ttlMs: 10_000, holder: 'ada' }, call())
+      .then(namingGrants)
     await assert.rejects(opening, (error) => {
       assert(isHoldfastError(error, 'UNSUPPORTED'), String(error))
       assert.match(error.message, /does not let this user ask INFO/)

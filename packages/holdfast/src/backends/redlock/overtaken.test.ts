@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, request } from '../../../test/redlock/stage.ts'
@@ -24,7 +25,9 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
       const stage = new RedlockStage(nodes)
       const backend = await stage.backend({ library })
       // Far longer than the test waits for anything.
-      const session = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+      const session = await backend
+        .openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+        .then(namingGrants)
       await hold(session, 'warm')
       await eventually('all have voted', async () => !(await stage.values('warm')).includes(null))
       const proxy = stage.proxy(4)

@@ -10,9 +10,9 @@
 import type { Instant } from '../../core/clock.ts'
 import { elapsedMs } from '../../core/clock.ts'
 import type { LossReason } from '../../core/errors.ts'
-import type { Call, Claim, KeepAliveResult, LostClaim } from '../../spi.ts'
+import type { Call, Claim, GrantedClaim, KeepAliveResult, LostClaim } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
-import { ownerText } from './layout.ts'
+import { grantedAtBy, ownerText } from './layout.ts'
 import type { RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 import { keepAliveScript } from './scripts.ts'
@@ -23,7 +23,7 @@ const LARGEST_CALL = 500
 export interface Renewal {
   readonly session: string
   readonly ttlMs: number
-  readonly held: readonly Claim[]
+  readonly held: readonly GrantedClaim[]
   /** When a claim was last confirmed, if that is known here. */
   confirmedAt(claim: Claim): Instant | undefined
 }
@@ -37,7 +37,7 @@ export interface Renewed {
 export interface Lack {
   readonly node: RedlockNode
   readonly session: boolean
-  readonly claims: readonly Claim[]
+  readonly claims: readonly GrantedClaim[]
 }
 
 interface Kept {
@@ -93,7 +93,10 @@ async function keepAliveAt(
   for (let from = 0; from === 0 || from < held.length; from += LARGEST_CALL) {
     const part = held.slice(from, from + LARGEST_CALL)
     const keys = [layout.session(session), ...part.map(({ name }) => layout.lock(name))]
-    const owners = part.map(({ attempt }) => ownerText({ attempt, session }))
+    const owners = part.flatMap(({ attempt, grantId }) => [
+      ownerText({ attempt, session }),
+      grantedAtBy(node.runId, grantId),
+    ])
     const reply = await node.run(keepAliveScript, keys, [String(ttlMs), ...owners])
     if (reply === null) return { knowsSession: false, digits: '' }
     digits += String(reply)
@@ -113,7 +116,11 @@ function reasonOf(poll: Poll<Kept>, index: number, blocking: number): LossReason
   return poll.count(({ digits }) => digits[index] === '2') >= blocking ? 'taken-over' : 'deleted'
 }
 
-function lackingAt(poll: Poll<Kept>, held: readonly Claim[], over: ReadonlySet<string>): readonly Lack[] {
+function lackingAt(
+  poll: Poll<Kept>,
+  held: readonly GrantedClaim[],
+  over: ReadonlySet<string>,
+): readonly Lack[] {
   return poll.answered
     .map(({ node, value }) => ({
       node,

@@ -102,19 +102,23 @@ function words.abandon(session, lock, owner)
   return 'abandoned'
 end
 
--- 'acquire'; or 'mend', which sets what a majority was just confirmed to have and this node has not.
-function words.acquire(session, lock, owner, ttl, delay, details)
+-- 'acquire' answers with the time of the grant. 'mend' sets what a majority was just confirmed to have and this node has
+-- not, with the time of the grant that the node had made, if it had.
+function words.acquire(session, lock, owner, ttl, delay, details, granted_at)
   local known = redis.call('HMGET', session, 'ttl', owner)
   if not known[1] then return 'no-session' end
   if known[2] then return 'abandoned' end
   local life = delay == '0' and ttl or ttl + delay
-  local time = redis.call('TIME')
-  local value = owner .. delay .. '|' .. time[1] .. '.' .. time[2] .. '|' .. details
-  if redis.call('SET', lock, value, 'NX', 'PX', life) then return 'granted' end
-  local is_mine, _, there = held_by(lock, owner)
-  if is_mine then
+  if granted_at == '' then
+    local time = redis.call('TIME')
+    granted_at = time[1] .. '.' .. time[2]
+  end
+  local value = owner .. delay .. '|' .. granted_at .. '|' .. details
+  if redis.call('SET', lock, value, 'NX', 'PX', life) then return granted_at end
+  local mine, _, there = held_by(lock, owner)
+  if mine then
     redis.call('PEXPIRE', lock, life)
-    return 'granted'
+    return string.match(mine, '^%d+|([^|]*)|', #owner + 1)
   end
   return {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 27) or ''}
 end
@@ -129,7 +133,7 @@ local function refuses_all(message)
   return string.find(message, 'READONLY') or string.find(message, 'MISCONF') or string.find(message, 'NOREPLICAS')
 end
 
-local lengths = {release = 2, abandon = 1, acquire = 4, mend = 4}
+local lengths = {release = 2, abandon = 1, acquire = 5, mend = 5}
 local answers, key, at = {}, 1, 2
 while at <= #ARGV do
   local word, last = ARGV[at], at + lengths[ARGV[at]]
@@ -163,19 +167,22 @@ return {found[1], found[2], redis.call('PTTL', KEYS[1])}
 `)
 
 /**
- * KEYS session, then the locks of the claims; ARGV ttl, then the owners. Prolongs what is there, and creates nothing.
- * Answers with a digit for each claim: 1 kept, 0 missing, 2 another has it, 3 released by force; without the session, with
+ * KEYS session, then the locks of the claims; ARGV ttl, then the owner of each and the time of its grant here, empty if it
+ * is not known. Prolongs what is there, and creates nothing. Answers with a digit for each claim: 1 kept, 0 missing, 2
+ * another has it, 3 released by force, 4 granted once more by a late copy of the request (T84); without the session, with
  * nothing.
  */
 export const keepAliveScript = redisScript(`${holding}
 local session, ttl = KEYS[1], ARGV[1]
 if redis.call('PEXPIRE', session, ttl) == 0 then return false end
 local digits = {}
-for at = 2, #ARGV do
-  local lock, owner = KEYS[at], ARGV[at]
+for at = 2, #KEYS do
+  local lock, owner, granted_at = KEYS[at], ARGV[2 * at - 2], ARGV[2 * at - 1]
   local mine, delay, other = held_by(lock, owner)
   local digit = '0'
-  if mine then
+  if mine and granted_at ~= '' and string.match(mine, '^%d+|([^|]*)|', #owner + 1) ~= granted_at then
+    digit = '4'
+  elseif mine then
     redis.call('PEXPIRE', lock, ttl + delay)
     digit = '1'
   elseif redis.call('HGET', session, owner) == 'force-released' then
@@ -208,8 +215,13 @@ end
 return seen
 `)
 
-/** KEYS lock, the session of its holder; ARGV the owner or a stranger's whole value, '1' if it is ours. */
+/**
+ * KEYS lock, the session of its holder; ARGV the owner or a stranger's whole value, '1' if it is ours, when the call expires
+ * by the clock here. Answers 1 or 0 for ended or not, −1 when it comes too late.
+ */
 export const forceScript = redisScript(`${holding}${marking}
+local time = redis.call('TIME')
+if time[1] * 1000 + math.floor(time[2] / 1000) >= tonumber(ARGV[3]) then return -1 end
 if ARGV[2] == '1' then
   if not drop(KEYS[1], ARGV[1], '0') then return 0 end
   mark(KEYS[2], ARGV[1], 'force-released')

@@ -8,13 +8,14 @@ import type {
   BackendSession,
   Call,
   Claim,
+  GrantedClaim,
   KeepAliveResult,
   SessionHandle,
 } from '../../spi.ts'
 import {
   abandonItem,
-  acquireItem,
   type Claimed,
+  mendItem,
   type NodeClaim,
   releaseItem,
   takeBack,
@@ -22,7 +23,7 @@ import {
   type Vote,
 } from './acquiring.ts'
 import type { Ensemble } from './ensemble.ts'
-import { bootKey, detailsText, ownerText } from './layout.ts'
+import { bootKey, detailsText, grantedAtBy, ownerText, sharesVote } from './layout.ts'
 import type { RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 import { type Lack, renew } from './renewing.ts'
@@ -38,6 +39,7 @@ export interface SessionFacts {
 /** A claim that was granted through this object. */
 interface Held {
   readonly claim: NodeClaim
+  readonly grantId: string
   /** The nodes that have it, or may have it. */
   readonly nodes: Set<RedlockNode>
   confirmedAt: Instant
@@ -69,7 +71,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
   }
 
   async keepAlive(
-    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'unfenced'>> {
     const { result, lacking } = await renew(
@@ -86,18 +88,21 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     // There is no line here, so nobody waits in it.
     const waiting = listed.waiting.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))
     const lost = [...result.lost, ...waiting]
-    for (const { attempt } of lost) this.#held.delete(attempt)
-    for (const { attempt } of listed.held) {
-      const held = this.#held.get(attempt)
-      if (held !== undefined) held.confirmedAt = laterOf(held.confirmedAt, result.since)
+    const isLost = new Set(lost.map(({ attempt }) => attempt))
+    const known = new Set<Held>()
+    for (const claim of listed.held) {
+      const held = this.#held.get(claim.attempt)
+      if (held === undefined || held.grantId !== claim.grantId) continue
+      if (isLost.has(claim.attempt)) this.#held.delete(claim.attempt)
+      else held.confirmedAt = laterOf(held.confirmedAt, result.since)
+      known.add(held)
     }
     this.#ensemble.inBackground(async () => {
       for (const lack of await lacking) await this.#mend(lack)
     })
-    const known = new Set(listed.held.map(({ attempt }) => attempt))
     const unlisted = [...this.#held.values()]
+      .filter((held) => !known.has(held))
       .map(({ claim }) => ({ name: claim.name, attempt: claim.owner.attempt }))
-      .filter(({ attempt }) => !known.has(attempt))
     return { ...result, lost, unlisted }
   }
 
@@ -115,9 +120,14 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       details: detailsText({ name, holder: this.#holder, ...(note !== undefined && { note }) }),
     }
     const { result, nodes, strangers, poll } = await tryAcquire(this.#ensemble, claim, call)
+    // It was restarted, or was away for a TTL: so that its next vote counts, it is told of the session again.
+    if (result.kind !== 'session-gone')
+      for (const node of strangers) this.#ensemble.inBackground(() => this.#openAt(node))
     if (result.kind === 'granted') {
+      const grantId = this.#grantIdFor(attempt, result.grant)
       const held = {
         claim,
+        grantId,
         nodes: new Set(nodes),
         confirmedAt: result.grant.since,
         isOver: false,
@@ -126,11 +136,15 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       this.#held.set(attempt, held)
       if (!poll.isAllIn) poll.allIn.then(() => this.#meetLateVotes(held, poll))
       poll.allIn.then(() => this.#mendMissingVotes(held, poll))
+      return { kind: 'granted', grant: { ...result.grant, grantId } }
     }
-    // It was restarted, or was away for a TTL: so that its next vote counts, it is told of the session again.
-    if (result.kind !== 'session-gone')
-      for (const node of strangers) this.#ensemble.inBackground(() => this.#openAt(node))
     return result
+  }
+
+  /** An attempt that is asked for again may be answered by other nodes first; it is the same grant all the same. */
+  #grantIdFor(attempt: string, { grantId }: GrantedClaim): string {
+    const known = this.#held.get(attempt)
+    return known !== undefined && sharesVote(known.grantId, grantId) ? known.grantId : grantId
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {
@@ -152,12 +166,14 @@ export class RedlockSession implements BackendSession<'unfenced'> {
   }
 
   async release(
-    claim: Claim,
+    claim: GrantedClaim,
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
     this.#ensemble.begin(call)
     const { quorum, nodes } = this.#ensemble
+    const known = this.#held.get(claim.attempt)
+    if (known !== undefined && known.grantId !== claim.grantId) return 'not-held'
     const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
     const held = this.#giveUp(claim)
     if (held !== undefined) held.isInOrder = true
@@ -235,7 +251,8 @@ export class RedlockSession implements BackendSession<'unfenced'> {
   #mendMissingVotes(held: Held, poll: Poll<Vote>): void {
     const lacking = poll.answered.filter(({ value }) => value.kind === 'held' || value.kind === 'no-session')
     if (lacking.length === 0 || this.#isOver(held)) return
-    const claims = [{ name: held.claim.name, attempt: held.claim.owner.attempt }]
+    const { claim, grantId } = held
+    const claims = [{ name: claim.name, attempt: claim.owner.attempt, grantId }]
     for (const { node } of lacking)
       this.#ensemble.inBackground(() => this.#mend({ node, session: false, claims }))
   }
@@ -264,7 +281,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
         if (held === undefined) return
         held.nodes.add(node)
         try {
-          await node.ask(acquireItem(this.#ensemble, held.claim, 'mend'))
+          await node.ask(mendItem(this.#ensemble, held.claim, grantedAtBy(node.runId, held.grantId)))
         } finally {
           // Its release may have overtaken the mending.
           if (this.#isOver(held)) await node.tell(releaseItem(this.#ensemble, held.claim, 0))

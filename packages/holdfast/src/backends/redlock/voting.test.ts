@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import {
@@ -107,7 +108,9 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
   test('answers that came while this process was busy count, also when their time was over meanwhile', async () => {
     const { namespace } = new RedlockStage(nodes)
     const backend = await nodes.backend({ namespace, nodeTimeoutMs, direct: true })
-    const session = await backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+    const session = await backend
+      .openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+      .then(namingGrants)
     for (let times = 0; times < 5; times++) {
       const trying = take(session, `x/${times}`)
       // The requests leave, and then nobody reads the answers for a while.
@@ -196,9 +199,15 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
     const asked = request('x')
-    for (let times = 0; times < 3; times++)
-      assert.equal((await session.tryAcquire(asked, call())).kind, 'granted')
-    assert.equal(await session.release(asked, { keepForMs: 0 }, call()), 'released')
+    const grants = []
+    for (let times = 0; times < 3; times++) {
+      const result = await session.tryAcquire(asked, call())
+      assert(result.kind === 'granted')
+      grants.push(result.grant)
+    }
+    const [first, ...others] = grants
+    assert(first !== undefined && others.every(({ grantId }) => grantId === first.grantId))
+    assert.equal(await session.release(first, { keepForMs: 0 }, call()), 'released')
     await eventually('nobody has it', async () => (await stage.values('x')).every((value) => value === null))
   })
 
@@ -342,7 +351,9 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     assert(first !== undefined && second !== undefined)
     const stage = new RedlockStage(nodes)
     const backend = await stage.backend({ library: sameServerTwice() })
-    const opening = backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+    const opening = backend
+      .openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+      .then(namingGrants)
     await assert.rejects(opening, (error) => {
       assert(isHoldfastError(error, 'UNSUPPORTED'))
       assert.match(error.message, /node 1 of 5 .* and node 3 of 5 .* are one and the same server/)
@@ -388,7 +399,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
 /** Its TTL is longer than a test waits: what is gone did not just expire. */
 async function patientSession(stage: RedlockStage) {
   const backend = await stage.backend()
-  return backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+  return backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call()).then(namingGrants)
 }
 
 /** How many scripts each node has run. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Redis } from 'ioredis'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, onTestFinished, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, ttlMs } from '../../../test/redlock/stage.ts'
 import { onEvent } from '../../core/events.ts'
@@ -33,7 +34,9 @@ describe.runIf(wanted('redis'))('redlock: warnings', () => {
   /** With three sessions one after the other, and a lock in each. */
   async function useOften(backend: ReturnType<typeof redlock>): Promise<void> {
     for (let times = 0; times < 3; times++) {
-      const session = await backend.openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+      const session = await backend
+        .openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
+        .then(namingGrants)
       await hold(session, `x/${times}`)
     }
     await nodes.flush()

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { namingGrants } from '../../../test/naming-grants.ts'
 import { type FullSession, SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
 import type { AcquireRequest } from '../../spi.ts'
+import { Operator } from '../../testing/conformance/operator.ts'
 import { call, permits, request } from '../../testing/conformance/requests.ts'
 import { sqlite } from './index.ts'
 
@@ -29,8 +31,8 @@ describe('nothing is left behind', () => {
     await rig.clock.advance(1_500)
     await session.release(held, release, call())
     assert.equal(waiting.state, 'fulfilled')
-    assert.equal(await client.forceRelease('forced', { kind: 'all' }, 'in the way', call()), 1)
-    assert.equal(await client.forget('kept', call()), 'forgotten')
+    assert.equal(await new Operator(client).force('forced'), 1)
+    assert.equal(await new Operator(client).forget('kept'), 'forgotten')
     await session.close(call())
     assert.deepEqual(rig.rows(), nothing)
   })
@@ -93,15 +95,14 @@ describe('names and namespaces', () => {
       ':name',
       '__proto__',
     ]
-    const session = await client.openSession(
-      { id: systemRandom.id(), ttlMs: 5_000, holder: "O'Brien; --" },
-      call(),
+    const session = namingGrants(
+      await client.openSession({ id: systemRandom.id(), ttlMs: 5_000, holder: "O'Brien; --" }, call()),
     )
     for (const name of nasty) {
       const asked = request(name, { note: `${name} noted` })
       assert.equal((await session.tryAcquire(asked, call())).kind, 'granted')
       assert.equal((await session.tryAcquire(request(name), call())).kind, 'busy')
-      assert.equal(await session.setData?.(asked, name, call()), 'stored')
+      assert.equal(await session.setData(asked, name, call()), 'stored')
       const shown = await client.inspect(name, call())
       assert.deepEqual(
         [shown?.name, shown?.data, shown?.holders[0]?.note, shown?.holders[0]?.holder],
@@ -122,7 +123,7 @@ describe('names and namespaces', () => {
     ]
     assert(one.kind === 'granted' && other.kind === 'granted' && other.grant.token > one.grant.token)
     assert.equal(await blue.attachSession(inRed.handle, call()), null)
-    assert.equal(await blue.forceRelease('x', { kind: 'token', token: one.grant.token }, 'no', call()), 0)
+    assert.equal(await new Operator(blue).force('x', ({ token }) => token === one.grant.token), 0)
     assert.equal((await red.list('', call())).length, 1)
     assert.match(red.info.issuer, /^sqlite:[\w-]{22}\/red$/)
     assert.equal(red.info.issuer.replace('/red', '/blue'), blue.info.issuer)
@@ -248,7 +249,7 @@ describe('keep-alive', () => {
     const held = Array.from({ length: 10_000 }, (_, index) => request(`item ${index}`))
     await Promise.all(held.map((each) => session.tryAcquire(each, call())))
     rig.sql("DELETE FROM holders WHERE name IN ('item 17', 'item 4000')")
-    await client.forceRelease('item 9999', { kind: 'all' }, 'in the way', call())
+    await new Operator(client).force('item 9999')
     await (await rig.session()).tryAcquire(request('item 17'), call())
     const kept = await session.keepAlive({ held, waiting: [] }, call())
     assert(kept.kind === 'alive')
@@ -338,7 +339,7 @@ describe('resizing', () => {
     await holder.tryAcquire(held, call())
     const wait = watch(waiter.enqueue(asked, call()))
     await rig.clock.settle()
-    assert.equal(await rig.open().resize('pool', 2, call()), 'resized')
+    assert.equal(await new Operator(rig.open()).resize('pool', 2), 'resized')
     const again = watch(waiter.enqueue(asked, call()))
     assert.equal((await waiter.tryAcquire(asked, call())).kind, 'busy')
     await holder.release(held, release, call())
@@ -352,8 +353,8 @@ describe('resizing', () => {
     const wait = watch(waiter.enqueue(permits('pool', 2, 3), call()))
     await rig.clock.settle()
     const operator = rig.open()
-    assert.equal(await operator.resize('pool', 2, call()), 'in-use')
-    assert.equal(await operator.resize('pool', 5, call()), 'resized')
+    assert.equal(await new Operator(operator).resize('pool', 2), 'in-use')
+    assert.equal(await new Operator(operator).resize('pool', 5), 'resized')
     await rig.until('the waiter is granted', () => wait.state === 'fulfilled')
     await assert.rejects(holder.tryAcquire(permits('pool', 1, 3), call()), (error) =>
       isHoldfastError(error, 'CAPACITY_MISMATCH'),

@@ -8,8 +8,8 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
-  ForceTarget,
   NameState,
+  OperatorCall,
   SessionHandle,
   SessionRequest,
 } from '../../spi.ts'
@@ -86,16 +86,20 @@ export class SqliteBackend implements Backend<'fenced'> {
   }
 
   /** The reason is for core's events; the file does not keep it. */
-  forceRelease(name: string, target: ForceTarget, _reason: string, call: Call): Promise<number> {
-    return this.#connection.write(call, (tx) => forceRelease(tx, this.#place(name), target))
+  forceRelease(name: string, ids: readonly string[], _reason: string, call: OperatorCall): Promise<number> {
+    return this.#connection.write(call, (tx) => forceRelease(tx, this.#place(name), ids, call.notAfterMs))
   }
 
-  resize(name: string, capacity: number, call: Call): Promise<'resized' | 'in-use' | 'not-found'> {
-    return this.#connection.write(call, (tx) => resize(tx, this.#place(name), capacity))
+  resize(
+    name: string,
+    capacity: { readonly from: number; readonly to: number },
+    call: OperatorCall,
+  ): Promise<'resized' | 'in-use' | 'changed'> {
+    return this.#connection.write(call, (tx) => resize(tx, this.#place(name), capacity, call.notAfterMs))
   }
 
-  forget(name: string, call: Call): Promise<'forgotten' | 'in-use' | 'not-found'> {
-    return this.#connection.write(call, (tx) => forget(tx, this.#place(name)))
+  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+    return this.#connection.write(call, (tx) => forget(tx, this.#place(name), data, call.notAfterMs))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -15,7 +15,7 @@
  */
 import assert from 'node:assert/strict'
 import { CapacityMismatchError, type LossReason } from '../../core/errors.ts'
-import type { AcquireRequest, Claim, LostClaim } from '../../spi.ts'
+import type { AcquireRequest, Claim, GrantedClaim, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { catchUp, Places, promote, removeSession } from './line.ts'
 import type { Situation } from './statements.ts'
@@ -110,11 +110,11 @@ function grantOf(tx: Transaction, owner: Owner, claim: Claim): Granted {
 export function release(
   tx: Transaction,
   owner: Owner,
-  { name, attempt }: Claim,
+  { name, attempt, grantId }: GrantedClaim,
   keepForMs: number,
 ): 'released' | 'not-held' {
   const { namespace, session } = owner
-  const [released] = tx.sql.release.all(namespace, name, attempt, session, tx.nowMs)
+  const [released] = tx.sql.release.all(namespace, name, attempt, session, tx.nowMs, BigInt(grantId))
   if (released === undefined) return 'not-held'
   if (keepForMs > 0) tx.sql.close.run(namespace, name, released.capacity, tx.nowMs + keepForMs)
   if (released.waited_for === 1) makeRoom(tx, owner, name)
@@ -139,10 +139,10 @@ function makeRoom(tx: Transaction, { namespace }: Owner, name: string): void {
 export function setData(
   tx: Transaction,
   { namespace, session }: Owner,
-  { name, attempt }: Claim,
+  { name, attempt, grantId }: GrantedClaim,
   data: string,
 ): 'stored' | 'not-held' {
-  const stored = tx.sql.setData.run(namespace, name, attempt, session, tx.nowMs, data)
+  const stored = tx.sql.setData.run(namespace, name, attempt, session, tx.nowMs, data, BigInt(grantId))
   return stored > 0 ? 'stored' : 'not-held'
 }
 
@@ -156,7 +156,7 @@ export interface Kept {
 export function keepAlive(
   tx: Transaction,
   owner: Owner,
-  claims: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+  claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
 ): Kept | null {
   const { sql } = tx
   const { namespace, session } = owner
@@ -164,29 +164,34 @@ export function keepAlive(
   const [kept] = sql.keepAlive.all(session, tx.nowMs, asList(listed), namespace)
   catchUp(tx)
   if (kept === undefined) return null
-  const missing = (JSON.parse(kept.missing) as number[]).map((index) => listed[index])
-  const lost = missing
-    .filter((claim) => claim !== undefined)
+  const missing = new Set(JSON.parse(kept.missing) as number[])
+  const found = listed.filter((_, index) => !missing.has(index))
+  const lost = listed
+    .filter((_, index) => missing.has(index))
     .map((claim) => ({ attempt: claim.attempt, reason: whyLost(tx, owner, claim) }))
   return {
     lost,
     granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
-    unlisted: kept.claims === listed.length - lost.length ? [] : unlisted(tx, owner, listed),
+    unlisted: kept.claims === found.length ? [] : unlisted(tx, owner, found),
   }
 }
 
-function unlisted(tx: Transaction, { session }: Owner, listed: readonly Claim[]): Claim[] {
-  const attempts = JSON.stringify(listed.map(({ attempt }) => attempt))
+function unlisted(tx: Transaction, { session }: Owner, found: readonly Claim[]): Claim[] {
+  const attempts = JSON.stringify(found.map(({ attempt }) => attempt))
   return tx.sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt }))
 }
 
 /** Claims as the statements take them. */
-function asList(claims: readonly Claim[]): string {
-  return JSON.stringify(claims.map(({ name, attempt }) => [name, attempt]))
+function asList(claims: readonly (Claim | GrantedClaim)[]): string {
+  return JSON.stringify(
+    claims.map((claim) => [claim.name, claim.attempt, 'grantId' in claim ? claim.grantId : null]),
+  )
 }
 
 function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LossReason {
   if (tx.sql.markOf.first(session, attempt)?.kind === 'force-released') return 'force-released'
+  // The attempt was granted once more, under another token: the listed grant was deleted before (T84).
+  if (tx.sql.grantOf.first(namespace, name, attempt, session) !== undefined) return 'deleted'
   const { held, capacity } = tx.sql.heldWeight.first(namespace, name) ?? { held: 0, capacity: null }
   // What the claim weighed is gone with it; no claim weighs less than 1.
   return capacity !== null && held + 1 > capacity ? 'taken-over' : 'deleted'

@@ -106,6 +106,7 @@ class Sketch {
       waiters: this.#waiters,
       ...(data !== null && { data }),
       closedForMs,
+      atMs: nowMs,
     }
   }
 }

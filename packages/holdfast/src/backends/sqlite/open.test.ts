@@ -172,7 +172,8 @@ describe('the layout', () => {
       [[['AAAAAAAAAAAAAAAAAAAAAA', 'old holder']], [['CCCCCCCCCCCCCCCCCCCCCC', 'old waiter']]],
     )
     const old = await client.attachSession({ id: 'session of the holder' }, call())
-    const claim = { name: 'held', attempt: 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB' }
+    const attempt = 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB'
+    const claim = { name: 'held', attempt, grantId: String(held?.holders[0]?.token) }
     assert.equal(await old?.release(claim, { keepForMs: 0 }, call()), 'released')
     const [handedOver] = await client.list('held', call())
     assert.deepEqual(

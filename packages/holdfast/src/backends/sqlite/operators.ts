@@ -1,38 +1,45 @@
-/** What an operator may do to a name, each as a step inside a transaction. */
-import { CapacityMismatchError } from '../../core/errors.ts'
-import { type ForceTarget, LOCK_CAPACITY } from '../../spi.ts'
+/** What an operator may do to a name, each as a step inside a transaction, on what the operator saw (T78). */
+import { arrivedTooLate } from '../../core/backend-kit.ts'
 import { catchUp, promote } from './line.ts'
 import type { NamePlace } from './statements.ts'
 import type { Transaction } from './transaction.ts'
 
-/** Compare-and-release: who got the name in between is not hit (T74). The mark tells the old holder why. */
-export function forceRelease(tx: Transaction, { namespace, name }: NamePlace, target: ForceTarget): number {
+/** Before every step. */
+function begin(tx: Transaction, notAfterMs: number): void {
+  if (tx.nowMs >= notAfterMs) throw arrivedTooLate('sqlite')
   catchUp(tx)
-  const token = target.kind === 'token' ? target.token : null
-  const holder = target.kind === 'holder' ? target.holder : null
-  const matching = tx.sql.matching.all(namespace, name, token, holder)
-  for (const { attempt, session } of matching) {
+}
+
+/** Who got the name in between is not hit (T74). The mark tells the old holder why. */
+export function forceRelease(
+  tx: Transaction,
+  { namespace, name }: NamePlace,
+  ids: readonly string[],
+  notAfterMs: number,
+): number {
+  begin(tx, notAfterMs)
+  const holders = tx.sql.holdersById.all(namespace, name, JSON.stringify(ids))
+  for (const { attempt, session } of holders) {
     tx.sql.mark.run(session, attempt, 'force-released')
     tx.sql.deleteHolder.run(namespace, name, attempt, session)
   }
-  if (matching.length > 0) promote(tx, namespace, name)
-  return matching.length
+  if (holders.length > 0) promote(tx, namespace, name)
+  return holders.length
 }
 
 export function resize(
   tx: Transaction,
   { namespace, name }: NamePlace,
-  capacity: number,
-): 'resized' | 'in-use' | 'not-found' {
-  catchUp(tx)
+  { from, to }: { readonly from: number; readonly to: number },
+  notAfterMs: number,
+): 'resized' | 'in-use' | 'changed' {
+  begin(tx, notAfterMs)
   const holders = tx.sql.heldWeight.first(namespace, name)
   const heaviest = tx.sql.heaviestWaiter.first(namespace, name)
-  const inUse = holders?.capacity ?? heaviest?.capacity ?? null
-  if (inUse === null) return 'not-found'
-  if (inUse === LOCK_CAPACITY) throw new CapacityMismatchError(name, capacity, inUse)
-  if (Math.max(holders?.held ?? 0, heaviest?.weight ?? 0) > capacity) return 'in-use'
-  tx.sql.resizeHolders.run(namespace, name, capacity)
-  tx.sql.resizeWaiters.run(namespace, name, capacity)
+  if ((holders?.capacity ?? heaviest?.capacity) !== from) return 'changed'
+  if (Math.max(holders?.held ?? 0, heaviest?.weight ?? 0) > to) return 'in-use'
+  tx.sql.resizeHolders.run(namespace, name, to)
+  tx.sql.resizeWaiters.run(namespace, name, to)
   promote(tx, namespace, name)
   return 'resized'
 }
@@ -40,11 +47,13 @@ export function resize(
 export function forget(
   tx: Transaction,
   { namespace, name }: NamePlace,
-): 'forgotten' | 'in-use' | 'not-found' {
-  catchUp(tx)
+  data: string,
+  notAfterMs: number,
+): 'forgotten' | 'in-use' | 'changed' {
+  begin(tx, notAfterMs)
   const held = (tx.sql.heldWeight.first(namespace, name)?.held ?? 0) > 0
   if (held || tx.sql.firstInLine.first(namespace, name) !== undefined) return 'in-use'
-  if (typeof tx.sql.nameRow.first(namespace, name)?.data !== 'string') return 'not-found'
+  if (tx.sql.nameRow.first(namespace, name)?.data !== data) return 'changed'
   // A name that is still closed stays so; its data goes all the same.
   if (tx.sql.forgetClosed.run(namespace, name) === 0) tx.sql.forget.run(namespace, name)
   return 'forgotten'

@@ -9,6 +9,7 @@ import type {
   Claim,
   EnqueueResult,
   Grant,
+  GrantedClaim,
   KeepAliveResult,
   SessionHandle,
 } from '../../spi.ts'
@@ -48,7 +49,7 @@ export class SqliteSession implements BackendSession<'fenced'> {
   }
 
   async keepAlive(
-    listed: { readonly held: readonly Claim[]; readonly waiting: readonly Claim[] },
+    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
     call: Call,
   ): Promise<KeepAliveResult<'fenced'>> {
     const { room, clock } = this.#connection
@@ -107,12 +108,12 @@ export class SqliteSession implements BackendSession<'fenced'> {
     })
   }
 
-  setData(claim: Claim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+  setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     return this.#connection.write(call, (tx) => claims.setData(tx, this.#owner, claim, data))
   }
 
   release(
-    claim: Claim,
+    claim: GrantedClaim,
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
@@ -143,7 +144,14 @@ export class SqliteSession implements BackendSession<'fenced'> {
   }
 
   #grant({ name, attempt }: Claim, token: bigint, data: string | null): Grant<'fenced'> {
-    const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }
+    const grant = {
+      name,
+      attempt,
+      grantId: String(token),
+      token,
+      since: this.#prolongedAt,
+      ttlMs: this.ttlMs,
+    }
     return data === null ? grant : { ...grant, previousData: data }
   }
 }

@@ -95,15 +95,20 @@ export function prepareStatements(database: Database) {
     findSession: query<{ no: number; ttl_ms: number; holder: string; expires_at: number }>(
       'SELECT no, ttl_ms, holder, expires_at FROM sessions WHERE id = ?1 AND namespace = ?2 AND expires_at > ?3',
     ),
-    /** Prolongs, and says how many claims the session has and which of the listed, by number, it has not. */
+    /**
+     * Prolongs, and says how many claims the session has and which of the listed, by number, it has not. Listed is name,
+     * attempt, and the token, which a waiter does not have.
+     */
     keepAlive: query<{ missing: string; claims: number }>(`
       UPDATE sessions SET expires_at = ?2 + ttl_ms WHERE no = ?1 AND expires_at > ?2
       RETURNING (
         SELECT json_group_array(listed.key) FROM json_each(?3) AS listed
         WHERE NOT EXISTS (
             SELECT 1 FROM holders WHERE namespace = ?4 AND name = listed.value ->> 0
-              AND attempt = listed.value ->> 1 AND session = ?1)
-          AND NOT EXISTS (SELECT 1 FROM waiters WHERE session = ?1 AND attempt = listed.value ->> 1)
+              AND attempt = listed.value ->> 1 AND session = ?1
+              AND (listed.value ->> 2 IS NULL OR token = CAST(listed.value ->> 2 AS INTEGER)))
+          AND (listed.value ->> 2 IS NOT NULL
+            OR NOT EXISTS (SELECT 1 FROM waiters WHERE session = ?1 AND attempt = listed.value ->> 1))
       ) AS missing,
         (SELECT count(*) FROM holders WHERE session = ?1) + (SELECT count(*) FROM waiters WHERE session = ?1) AS claims`),
     unlisted: query<{ name: string; attempt: string }>(`
@@ -164,7 +169,7 @@ export function prepareStatements(database: Database) {
       CROSS JOIN holders ON namespace = ?1 AND name = asked.value ->> 0 AND attempt = asked.value ->> 1 AND session = ?2`),
     release: query<{ capacity: number; waited_for: 0 | 1 }>(`
       DELETE FROM holders
-      WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4
+      WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4 AND token = ?6
         AND (SELECT expires_at FROM sessions WHERE no = ?4) > ?5
       RETURNING capacity, EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for`),
     close: query(`
@@ -181,7 +186,7 @@ export function prepareStatements(database: Database) {
     setData: query(`
       INSERT INTO names (namespace, name, capacity, data)
       SELECT namespace, name, capacity, ?6 FROM holders
-      WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4
+      WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4 AND token = ?7
         AND (SELECT expires_at FROM sessions WHERE no = ?4) > ?5
       ON CONFLICT DO UPDATE SET data = excluded.data`),
 
@@ -242,10 +247,9 @@ export function prepareStatements(database: Database) {
     check: query(`
       SELECT 1 FROM holders JOIN sessions ON sessions.no = holders.session
       WHERE holders.namespace = ?1 AND name = ?2 AND token = ?3 AND substr(attempt, 1, ${ID_LENGTH}) = ?4 AND expires_at > ?5`),
-    matching: bigQuery<{ attempt: string; session: bigint }>(`
-      SELECT attempt, session FROM holders JOIN sessions ON sessions.no = holders.session
-      WHERE holders.namespace = ?1 AND name = ?2
-        AND (?3 IS NULL OR token = ?3) AND (?4 IS NULL OR holder = ?4)`),
+    holdersById: bigQuery<{ attempt: string; session: bigint }>(`
+      SELECT attempt, session FROM holders
+      WHERE namespace = ?1 AND name = ?2 AND substr(attempt, 1, ${ID_LENGTH}) IN (SELECT value FROM json_each(?3))`),
     resizeHolders: query('UPDATE holders SET capacity = ?3 WHERE namespace = ?1 AND name = ?2'),
     resizeWaiters: query('UPDATE waiters SET capacity = ?3 WHERE namespace = ?1 AND name = ?2'),
     forgetClosed: query(

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict'
 import { copyFileSync, existsSync, rmSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
-import { SqliteRig } from '../../../test/sqlite/rig.ts'
-import type { BackendSession } from '../../spi.ts'
+import { type FullSession, SqliteRig } from '../../../test/sqlite/rig.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { Database } from './database.ts'
 import { prepareStatements } from './statements.ts'
@@ -13,11 +12,11 @@ import { reserveTokens, TOKENS_PER_RESERVATION, TokenCounter, TokensUsedUp } fro
 const block = BigInt(TOKENS_PER_RESERVATION)
 
 /** Acquires and releases, and returns the token. */
-async function draw(session: BackendSession<'fenced'>, name = 'x'): Promise<bigint> {
+async function draw(session: FullSession, name = 'x'): Promise<bigint> {
   const asked = request(name)
   const result = await session.tryAcquire(asked, call())
   assert(result.kind === 'granted')
-  await session.release(asked, { keepForMs: 0 }, call())
+  await session.release(result.grant, { keepForMs: 0 }, call())
   return result.grant.token
 }
 

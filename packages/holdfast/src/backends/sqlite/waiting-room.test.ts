@@ -4,6 +4,7 @@ import { describe, test } from 'vitest'
 import { SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
+import { Operator } from '../../testing/conformance/operator.ts'
 import { call, request, shared } from '../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import type { Statements } from './statements.ts'
@@ -140,7 +141,7 @@ describe('those who wait', () => {
     const wait = watch(waiter.enqueue(request('x'), call()))
     await rig.clock.settle()
     await holder.release(held, release, call())
-    assert.equal(await elsewhere.forceRelease('x', { kind: 'all' }, 'in the way', call()), 1)
+    assert.equal(await new Operator(elsewhere).force('x'), 1)
     await rig.clock.advance(500)
     assert(wait.state === 'rejected' && isHoldfastError(wait.error, 'BACKEND_UNAVAILABLE'))
     assert.equal(wait.error.outcome, 'not-applied')

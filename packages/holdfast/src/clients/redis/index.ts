@@ -13,7 +13,7 @@ export {
   type RedisLibraries,
   redisClientFromUrl,
 } from './from-url.ts'
-export { escapeBraces, escapeGlob, unescapeBraces } from './key-text.ts'
+export { escapeBraces, escapeGlob, foreignId, unescapeBraces } from './key-text.ts'
 export { UNKNOWN_GROUP } from './node-redis.ts'
 export type { RedisReply, RedisTopology } from './raw.ts'
 export { type Readiness, readinessOf } from './readiness.ts'

@@ -11,26 +11,35 @@ import type {
   EnqueueResult,
   Fencing,
   Grant,
+  GrantedClaim,
   KeepAliveResult,
   LostClaim,
 } from '../../spi.ts'
+import { Operator } from './operator.ts'
 import { call, request } from './requests.ts'
 import type { Stage } from './stage.ts'
 
 /** A name stands for an exclusive request with an attempt of its own. */
 export type Wanted = string | AcquireRequest
 
+interface Listed {
+  readonly held?: readonly (Claim | GrantedClaim)[]
+  readonly waiting?: readonly Claim[]
+}
+
 export class Actor {
   readonly stage: Stage
   readonly backend: Backend
   readonly session: BackendSession
   readonly holder: string
+  readonly operator: Operator
 
   constructor(stage: Stage, backend: Backend, session: BackendSession, holder: string) {
     this.stage = stage
     this.backend = backend
     this.session = session
     this.holder = holder
+    this.operator = new Operator(backend)
   }
 
   try(wanted: Wanted): Promise<AcquireResult> {
@@ -57,30 +66,29 @@ export class Actor {
     return place
   }
 
-  release(claim: Claim, keepForMs = 0): Promise<'released' | 'not-held'> {
-    return this.session.release(claim, { keepForMs }, call())
+  release(claim: Claim | GrantedClaim, keepForMs = 0): Promise<'released' | 'not-held'> {
+    return this.session.release(granted(claim), { keepForMs }, call())
   }
 
   abandon(claim: Claim): Promise<void> {
     return this.session.abandon(claim, call())
   }
 
-  keepAlive(claims: { held?: readonly Claim[]; waiting?: readonly Claim[] } = {}): Promise<KeepAliveResult> {
-    return this.session.keepAlive({ held: claims.held ?? [], waiting: claims.waiting ?? [] }, call())
+  keepAlive(claims: Listed = {}): Promise<KeepAliveResult> {
+    const held = (claims.held ?? []).map(granted)
+    return this.session.keepAlive({ held, waiting: claims.waiting ?? [] }, call())
   }
 
   /** A keep-alive that the session must survive; what it lost. */
-  async stayAlive(
-    claims: { held?: readonly Claim[]; waiting?: readonly Claim[] } = {},
-  ): Promise<readonly LostClaim[]> {
+  async stayAlive(claims: Listed = {}): Promise<readonly LostClaim[]> {
     const result = await this.keepAlive(claims)
     assert(result.kind === 'alive', 'the session is alive')
     return result.lost
   }
 
-  setData(claim: Claim, data: string): Promise<'stored' | 'not-held'> {
+  setData(claim: Claim | GrantedClaim, data: string): Promise<'stored' | 'not-held'> {
     assert(this.session.setData !== undefined, 'a backend with a data cell has setData')
-    return this.session.setData(claim, data, call())
+    return this.session.setData(granted(claim), data, call())
   }
 
   close(): Promise<void> {
@@ -163,6 +171,11 @@ export function tokenOf(grant: Grant<Fencing>): bigint {
 /** For `assert.rejects`: the call failed, and says that nothing has come of it. */
 export function isNotApplied(error: unknown): boolean {
   return isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+}
+
+/** What was never granted is named with a grant that the engine never made. */
+function granted(claim: Claim | GrantedClaim): GrantedClaim {
+  return { grantId: '0', ...claim }
 }
 
 function asRequest(wanted: Wanted): AcquireRequest {

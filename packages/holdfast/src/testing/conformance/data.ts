@@ -1,6 +1,6 @@
 /** What a holder leaves for the next one. */
 import assert from 'node:assert/strict'
-import { call, request, topic } from './toolbox.ts'
+import { operatorCall, request, topic } from './toolbox.ts'
 
 export const dataCases = topic('data', [
   {
@@ -85,13 +85,13 @@ export const dataCases = topic('data', [
       const ada = await stage.actor()
       const held = await ada.take('x')
       await ada.setData(held, 'a note')
-      assert.equal(await ada.backend.forget('x', call()), 'in-use')
+      assert.equal(await ada.operator.forget('x'), 'in-use')
       await ada.release(held)
       const [left] = await stage.list()
       assert(left?.name === 'x' && left.data === 'a note' && left.holders.length === 0)
-      assert.equal(await ada.backend.forget('x', call()), 'forgotten')
+      assert.equal(await ada.operator.forget('x'), 'forgotten')
       assert.deepEqual(await stage.list(), [])
-      assert.equal(await ada.backend.forget('x', call()), 'not-found')
+      assert.equal(await ada.operator.forget('x'), 'not-found')
       assert.equal((await ada.take('x')).previousData, undefined)
     },
   },
@@ -102,10 +102,12 @@ export const dataCases = topic('data', [
     async play(stage) {
       const ada = await stage.actor()
       const held = await ada.take('x')
-      assert.equal(await ada.backend.forget('x', call()), 'in-use')
+      assert.equal(await ada.operator.forget('x'), 'in-use')
+      assert.equal(await ada.backend.forget('x', 'a note', operatorCall()), 'in-use')
       await ada.release(held)
-      assert.equal(await ada.backend.forget('x', call()), 'not-found')
-      assert.equal(await ada.backend.forget('never', call()), 'not-found')
+      assert.equal(await ada.operator.forget('x'), 'not-found')
+      assert.equal(await ada.backend.forget('x', 'a note', operatorCall()), 'changed')
+      assert.equal(await ada.operator.forget('never'), 'not-found')
     },
   },
   {

@@ -1,7 +1,17 @@
 /** Nothing is left behind: not by those who finish, not by those who are called off, not by those who disappear. */
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../core/errors.ts'
-import { abortedCall, call, isNotApplied, newSessionId, request, type Stage, topic } from './toolbox.ts'
+import { publicIdOf } from '../../core/ids.ts'
+import {
+  abortedCall,
+  call,
+  isNotApplied,
+  newSessionId,
+  operatorCall,
+  request,
+  type Stage,
+  topic,
+} from './toolbox.ts'
 
 export const leavingCases = topic('nothing left behind', [
   {
@@ -86,9 +96,10 @@ export const leavingCases = topic('nothing left behind', [
       const ada = await stage.actor()
       const { backend } = ada
       const held = await ada.take('x')
-      await assert.rejects(backend.forceRelease('x', { kind: 'all' }, 'late', abortedCall()), isNotApplied)
-      await assert.rejects(backend.forget('x', abortedCall()), isNotApplied)
-      await assert.rejects(backend.resize('x', 3, abortedCall()), isNotApplied)
+      const gone = operatorCall(abortedCall().signal)
+      await assert.rejects(backend.forceRelease('x', [publicIdOf(held.attempt)], 'late', gone), isNotApplied)
+      await assert.rejects(backend.forget('x', 'a note', gone), isNotApplied)
+      await assert.rejects(backend.resize('x', { from: 2, to: 3 }, gone), isNotApplied)
       await assert.rejects(backend.inspect('x', abortedCall()), isNotApplied)
       await assert.rejects(backend.list('', abortedCall()), isNotApplied)
       await assert.rejects(backend.attachSession(ada.session.handle, abortedCall()), isNotApplied)
@@ -112,10 +123,11 @@ export const leavingCases = topic('nothing left behind', [
       await assert.rejects(backend.attachSession(session.handle, call()), isClosed)
       await assert.rejects(backend.inspect('x', call()), isClosed)
       await assert.rejects(backend.list('', call()), isClosed)
-      await assert.rejects(backend.forceRelease('x', { kind: 'all' }, 'late', call()), isClosed)
+      await assert.rejects(backend.forceRelease('x', ['an id'], 'late', operatorCall()), isClosed)
       await assert.rejects(session.tryAcquire(request('x'), call()), isClosed)
       await assert.rejects(session.keepAlive({ held: [], waiting: [] }, call()), isClosed)
-      await assert.rejects(session.release(request('x'), { keepForMs: 0 }, call()), isClosed)
+      const never = { ...request('x'), grantId: '1' }
+      await assert.rejects(session.release(never, { keepForMs: 0 }, call()), isClosed)
     },
   },
   {

@@ -1,8 +1,19 @@
 /** How a holder learns that it has lost something, and that it has lost nothing else. */
 import assert from 'node:assert/strict'
-import { call, hookOf, permits, request, shared, tokenOf, topic } from './toolbox.ts'
-
-const because = 'an operator said so'
+import { publicIdOf } from '../../core/ids.ts'
+import type { Grant, HolderState } from '../../spi.ts'
+import {
+  type Actor,
+  hookOf,
+  isNotApplied,
+  Operator,
+  operatorCall,
+  permits,
+  request,
+  shared,
+  tokenOf,
+  topic,
+} from './toolbox.ts'
 
 export const losingCases = topic('force release and loss', [
   {
@@ -16,7 +27,7 @@ export const losingCases = topic('force release and loss', [
         await ada.take(shared('x')),
         await bob.take(shared('x')),
       ]
-      const released = await bob.backend.forceRelease('x', { kind: 'holder', holder: 'ada' }, because, call())
+      const released = await bob.operator.force('x', ({ holder }) => holder === 'ada')
       assert.equal(released, 2)
       assert(!(await ada.holds(one)) && !(await ada.holds(two)))
       assert(await bob.holds(three))
@@ -29,9 +40,9 @@ export const losingCases = topic('force release and loss', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y] = [await ada.take('x'), await ada.take('y')]
-      const target = { kind: 'token', token: tokenOf(x) } as const
-      assert.equal(await bob.backend.forceRelease('y', target, because, call()), 0)
-      assert.equal(await bob.backend.forceRelease('x', target, because, call()), 1)
+      const isMeant = ({ token }: HolderState) => token === tokenOf(x)
+      assert.equal(await bob.operator.force('y', isMeant), 0)
+      assert.equal(await bob.operator.force('x', isMeant), 1)
       assert(!(await ada.holds(x)) && (await ada.holds(y)))
       await bob.take('x')
     },
@@ -44,7 +55,7 @@ export const losingCases = topic('force release and loss', [
       const [ada, bob] = await stage.two()
       await ada.take(permits('s', 1, 3))
       await bob.take(permits('s', 2, 3))
-      assert.equal(await ada.backend.forceRelease('s', { kind: 'all' }, because, call()), 2)
+      assert.equal(await ada.operator.force('s'), 2)
       assert.deepEqual(await stage.list(), [])
       await bob.take(permits('s', 3, 3))
     },
@@ -58,12 +69,11 @@ export const losingCases = topic('force release and loss', [
       const old = await ada.take('x')
       await ada.release(old)
       const held = await bob.take('x')
-      const { backend } = await stage.actor()
-      assert.equal(
-        await backend.forceRelease('x', { kind: 'token', token: tokenOf(old) }, because, call()),
-        0,
-      )
-      assert.equal(await backend.forceRelease('x', { kind: 'holder', holder: 'ada' }, because, call()), 0)
+      const { backend, operator } = await stage.actor()
+      assert.equal(await operator.force('x', ({ token }) => token === tokenOf(old)), 0)
+      assert.equal(await operator.force('x', ({ holder }) => holder === 'ada'), 0)
+      const ids = [publicIdOf(old.attempt)]
+      assert.equal(await backend.forceRelease('x', ids, 'stuck', operatorCall()), 0)
       assert(await bob.holds(held))
       assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
     },
@@ -73,7 +83,8 @@ export const losingCases = topic('force release and loss', [
     title: 'a force release of a name that nobody holds releases nothing and leaves nothing',
     async play(stage) {
       const backend = await stage.client()
-      assert.equal(await backend.forceRelease('never', { kind: 'all' }, because, call()), 0)
+      assert.equal(await new Operator(backend).force('never'), 0)
+      assert.equal(await backend.forceRelease('never', ['no such id'], 'stuck', operatorCall()), 0)
       assert.deepEqual(await stage.list(), [])
     },
   },
@@ -83,7 +94,7 @@ export const losingCases = topic('force release and loss', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y] = [await ada.take('x'), await ada.take('y')]
-      await bob.backend.forceRelease('x', { kind: 'all' }, because, call())
+      await bob.operator.force('x')
       const lost = await ada.stayAlive({ held: [x, y] })
       assert.deepEqual(lost, [{ attempt: x.attempt, reason: 'force-released' }])
       assert(await ada.holds(y), 'what was not released stays')
@@ -95,7 +106,7 @@ export const losingCases = topic('force release and loss', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const lost = await ada.take('x')
-      await eve.backend.forceRelease('x', { kind: 'all' }, because, call())
+      await eve.operator.force('x')
       const held = await bob.take('x')
       assert.equal((await ada.stayAlive({ held: [lost] }))[0]?.reason, 'force-released')
       assert.equal(await ada.release(lost), 'not-held')
@@ -112,7 +123,7 @@ export const losingCases = topic('force release and loss', [
       const [ada, bob, eve] = await stage.three()
       await ada.take('x')
       const [first, second] = [await bob.line('x'), await eve.line('x')]
-      assert.equal(await eve.backend.forceRelease('x', { kind: 'all' }, because, call()), 1)
+      assert.equal(await eve.operator.force('x'), 1)
       await first.granted()
       await stage.quiet()
       assert.equal(second.state, 'waiting')
@@ -124,7 +135,7 @@ export const losingCases = topic('force release and loss', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take('x')
-      await bob.backend.forceRelease('x', { kind: 'all' }, because, call())
+      await bob.operator.force('x')
       const again = await ada.take('x')
       assert.deepEqual(await ada.stayAlive({ held: [again] }), [])
     },
@@ -209,4 +220,151 @@ export const losingCases = topic('force release and loss', [
       assert(kept.unlisted.every((claim) => claim.name === (claim.attempt === y.attempt ? 'y' : 'busy')))
     },
   },
+  {
+    rule: 'C216',
+    title:
+      'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+    async play(stage) {
+      const [ada, bob] = [await stage.actor({ holder: 'same' }), await stage.actor({ holder: 'same' })]
+      const old = await ada.take('x')
+      const { backend } = await stage.actor()
+      const ids = (await stage.inspect('x'))?.holders.map(({ id }) => id) ?? []
+      assert.deepEqual(ids, [publicIdOf(old.attempt)])
+      assert.equal(await backend.forceRelease('x', ids, 'stuck', operatorCall()), 1)
+      const held = await bob.take('x')
+      assert.equal(await backend.forceRelease('x', ids, 'stuck', operatorCall()), 0)
+      assert(await bob.holds(held))
+      assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
+    },
+  },
+  {
+    rule: 'C217',
+    title: 'T78 an operator’s call that arrives after its expiry is refused and changes nothing',
+    async play(stage) {
+      const ada = await stage.actor()
+      const held = await ada.take('x')
+      const seen = await stage.inspect('x')
+      assert(seen !== null)
+      const late = { ...operatorCall(), notAfterMs: seen.atMs - stage.ttlMs }
+      const ids = seen.holders.map(({ id }) => id)
+      await assert.rejects(ada.backend.forceRelease('x', ids, 'stuck', late), isNotApplied)
+      assert(await ada.holds(held))
+      assert.deepEqual(await ada.stayAlive({ held: [held] }), [])
+    },
+  },
+  {
+    rule: 'C218',
+    title: 'T78 a resize that comes twice, or late, does not undo a later one',
+    needs: ['permits'],
+    async play(stage) {
+      const ada = await stage.actor()
+      await ada.take(permits('s', 1, 2))
+      const { backend } = ada
+      assert.equal(await backend.resize('s', { from: 2, to: 3 }, operatorCall()), 'resized')
+      assert.equal(await backend.resize('s', { from: 3, to: 4 }, operatorCall()), 'resized')
+      assert.equal(await backend.resize('s', { from: 2, to: 3 }, operatorCall()), 'changed')
+      const seen = await stage.inspect('s')
+      assert.equal(seen?.capacity, 4)
+      const late = { ...operatorCall(), notAfterMs: seen.atMs - stage.ttlMs }
+      await assert.rejects(backend.resize('s', { from: 4, to: 3 }, late), isNotApplied)
+      assert.equal((await stage.inspect('s'))?.capacity, 4)
+      assert.equal(await backend.resize('unused', { from: 2, to: 3 }, operatorCall()), 'changed')
+    },
+  },
+  {
+    rule: 'C219',
+    title: 'T78 a forget that comes twice, or late, does not remove what a later holder left',
+    needs: ['data'],
+    async play(stage) {
+      const ada = await stage.actor()
+      const leave = async (data: string) => {
+        const held = await ada.take('x')
+        await ada.setData(held, data)
+        await ada.release(held)
+      }
+      const { backend } = ada
+      await leave('first')
+      assert.equal(await backend.forget('x', 'first', operatorCall()), 'forgotten')
+      assert.equal(await backend.forget('x', 'first', operatorCall()), 'changed')
+      await leave('second')
+      assert.equal(await backend.forget('x', 'first', operatorCall()), 'changed')
+      const seen = await stage.inspect('x')
+      assert.equal(seen?.data, 'second')
+      const late = { ...operatorCall(), notAfterMs: seen.atMs - stage.ttlMs }
+      await assert.rejects(backend.forget('x', 'second', late), isNotApplied)
+      assert.equal((await stage.inspect('x'))?.data, 'second')
+    },
+  },
+  {
+    rule: 'C220',
+    title: 'T84 a late copy of an acquire after a deletion does not bring the old lease back',
+    async play(stage) {
+      const deleteName = hookOf(stage.world, 'deleteName')
+      const [ada, bob] = await stage.two()
+      const asked = request('x')
+      const lost = await ada.take(asked)
+      await deleteName('x')
+      await bob.release(await bob.take('x'))
+      // The copy is late: an engine may tell grants apart by its clock.
+      await stage.passTime(2)
+      const again = await ada.take(asked)
+      assert.notEqual(again.grantId, lost.grantId)
+      await expectSecondGrant(ada, lost, again)
+    },
+  },
+  {
+    rule: 'C221',
+    title: 'T84 T73 a late copy of an acquire after the release is another grant, and core is told of it',
+    async play(stage) {
+      const ada = await stage.actor()
+      const asked = request('x')
+      const released = await ada.take(asked)
+      assert.equal(await ada.release(released), 'released')
+      await stage.passTime(2)
+      const again = await ada.try(asked)
+      // An engine that remembers the release refuses the copy.
+      if (again.kind === 'busy') return
+      assert(again.kind === 'granted' && again.grant.grantId !== released.grantId)
+      await expectSecondGrant(ada, released, again.grant)
+    },
+  },
+  {
+    rule: 'C222',
+    title: 'T84 the same for a copy that waits: whoever held under the old grant has lost it',
+    needs: ['queue', 'shared'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const asked = shared('x')
+      const released = await ada.take(asked)
+      await ada.release(released)
+      const blocking = await bob.take('x')
+      const copy = await ada.line(asked)
+      const kept = await ada.keepAlive({ held: [released] })
+      assert(kept.kind === 'alive')
+      assert.deepEqual(
+        kept.lost.map(({ attempt }) => attempt),
+        [released.attempt],
+      )
+      assert.deepEqual(kept.granted, [])
+      await ada.abandon(asked)
+      await copy.ends('rejected')
+      await bob.release(blocking)
+    },
+  },
 ])
+
+/** The engine has `again` for an attempt that also had `lost`, and only `again` counts. */
+async function expectSecondGrant(ada: Actor, lost: Grant, again: Grant): Promise<void> {
+  const kept = await ada.keepAlive({ held: [lost] })
+  assert(kept.kind === 'alive')
+  assert.deepEqual(kept.lost, [{ attempt: lost.attempt, reason: 'deleted' }])
+  assert.deepEqual(
+    kept.unlisted.map(({ attempt }) => attempt),
+    [again.attempt],
+    'core is told what to abandon',
+  )
+  if (ada.session.setData !== undefined) assert.equal(await ada.setData(lost, 'stale'), 'not-held')
+  assert.equal(await ada.release(lost), 'not-held')
+  assert.deepEqual(await ada.stayAlive({ held: [again] }), [])
+  assert.equal(await ada.release(again), 'released')
+}

@@ -157,8 +157,7 @@ export const nameCases = topic('names and namespaces', [
         const [holder] = (await stage.inspect(`x${index}`))?.holders ?? []
         assert.equal(holder?.holder, label)
         assert.equal(holder?.note, note)
-        const target = { kind: 'holder', holder: label } as const
-        assert.equal(await actor.backend.forceRelease(`x${index}`, target, 'over', call()), 1)
+        assert.equal(await actor.operator.force(`x${index}`, (found) => found.holder === label), 1)
       }
     },
   },
@@ -176,7 +175,7 @@ export const nameCases = topic('names and namespaces', [
       assert.equal((await here.backend.list('', call())).length, 1)
       assert.equal((await there.backend.list('', call())).length, 2)
       assert.equal(await here.backend.inspect('y', call()), null)
-      assert.equal(await there.backend.forceRelease('x', { kind: 'holder', holder: 'me' }, 'over', call()), 1)
+      assert.equal(await there.operator.force('x'), 1)
       assert(await here.holds(held))
     },
   },

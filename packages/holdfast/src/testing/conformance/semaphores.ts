@@ -1,7 +1,7 @@
 /** Permits: weights against a capacity on which everybody agrees. */
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../core/errors.ts'
-import { call, permits, topic } from './toolbox.ts'
+import { operatorCall, permits, topic } from './toolbox.ts'
 
 const isMismatch = (error: unknown) => isHoldfastError(error, 'CAPACITY_MISMATCH')
 
@@ -171,7 +171,7 @@ export const semaphoreCases = topic('permits', [
       const [ada, bob, eve] = await stage.three()
       await ada.take(permits('s', 2, 2))
       const place = await bob.line(permits('s', 2, 2))
-      assert.equal(await eve.backend.resize('s', 4, call()), 'resized')
+      assert.equal(await eve.operator.resize('s', 4), 'resized')
       await place.granted()
       assert.equal((await stage.inspect('s'))?.capacity, 4)
       await assert.rejects(eve.try(permits('s', 1, 2)), isMismatch)
@@ -185,11 +185,11 @@ export const semaphoreCases = topic('permits', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take(permits('s', 2, 4))
-      assert.equal(await bob.backend.resize('s', 1, call()), 'in-use')
+      assert.equal(await bob.operator.resize('s', 1), 'in-use')
       const place = await bob.line(permits('s', 4, 4))
-      assert.equal(await bob.backend.resize('s', 3, call()), 'in-use')
+      assert.equal(await bob.operator.resize('s', 3), 'in-use')
       await bob.abandon(place.request)
-      assert.equal(await bob.backend.resize('s', 2, call()), 'resized')
+      assert.equal(await bob.operator.resize('s', 2), 'resized')
       await bob.expectBusy(permits('s', 1, 2))
       await ada.release(held)
       await bob.take(permits('s', 2, 2))
@@ -202,8 +202,10 @@ export const semaphoreCases = topic('permits', [
     async play(stage) {
       const ada = await stage.actor()
       await ada.take('lock')
-      await assert.rejects(ada.backend.resize('lock', 3, call()), isMismatch)
-      assert.equal(await ada.backend.resize('unused', 3, call()), 'not-found')
+      await assert.rejects(ada.operator.resize('lock', 3), isMismatch)
+      assert.equal(await ada.operator.resize('unused', 3), 'not-found')
+      assert.equal(await ada.backend.resize('lock', { from: 2, to: 3 }, operatorCall()), 'changed')
+      assert.equal(await ada.backend.resize('unused', { from: 2, to: 3 }, operatorCall()), 'changed')
       assert.equal((await stage.list()).length, 1)
     },
   },

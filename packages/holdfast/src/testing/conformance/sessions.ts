@@ -1,6 +1,6 @@
 /** Sessions: opened once, kept alive, gone for good, closed, carried on elsewhere. */
 import assert from 'node:assert/strict'
-import { call, hookOf, newSessionId, request, topic } from './toolbox.ts'
+import { call, expectGranted, hookOf, newSessionId, request, topic } from './toolbox.ts'
 
 export const sessionCases = topic('sessions', [
   {
@@ -21,8 +21,7 @@ export const sessionCases = topic('sessions', [
     async play(stage) {
       const asked = { id: newSessionId(), ttlMs: stage.ttlMs * 10, holder: 'ada' }
       const first = await (await stage.client()).openSession(asked, call())
-      const held = request('x')
-      assert.equal((await first.tryAcquire(held, call())).kind, 'granted')
+      const held = expectGranted(await first.tryAcquire(request('x'), call()))
       const again = await (await stage.client()).openSession(asked, call())
       assert.equal(await again.release(held, { keepForMs: 0 }, call()), 'released')
     },

@@ -114,11 +114,11 @@ export const sharedCases = topic('shared and exclusive', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const asked = shared('x')
-      await ada.take(asked)
+      const held = await ada.take(asked)
       await ada.take(asked)
       await bob.take(shared('x'))
-      assert.equal(await ada.release(asked), 'released')
-      assert.equal(await ada.release(asked), 'not-held')
+      assert.equal(await ada.release(held), 'released')
+      assert.equal(await ada.release(held), 'not-held')
       await eve.expectBusy(request('x'))
     },
   },

@@ -1,7 +1,7 @@
 /** Tokens strictly increase in grant order, over all names and whatever happens to them (G2). */
 import assert from 'node:assert/strict'
 import type { Actor } from './toolbox.ts'
-import { call, hookOf, type Stage, shared, tokenOf, topic } from './toolbox.ts'
+import { hookOf, type Stage, shared, tokenOf, topic } from './toolbox.ts'
 
 /** Remembers the highest token, and insists that the next is higher. */
 class Rising {
@@ -74,7 +74,7 @@ export const tokenCases = topic('tokens', [
       rising.see(tokenOf(held))
       await ada.setData(held, 'a note')
       await ada.release(held)
-      assert.equal(await ada.backend.forget('x', call()), 'forgotten')
+      assert.equal(await ada.operator.forget('x'), 'forgotten')
       await ada.close()
       assert.deepEqual(await stage.list(), [])
       rising.see(await takeAndRelease(await stage.actor(), 'x'))

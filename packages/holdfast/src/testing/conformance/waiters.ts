@@ -144,8 +144,7 @@ export const waiterCases = topic('waiters come and go', [
       const place = await bob.line('x')
       await ada.release(held)
       assert.deepEqual(await bob.stayAlive({ waiting: [place.request] }), [])
-      await place.granted()
-      assert.deepEqual(await bob.stayAlive({ held: [place.request] }), [])
+      assert.deepEqual(await bob.stayAlive({ held: [await place.granted()] }), [])
     },
   },
   {

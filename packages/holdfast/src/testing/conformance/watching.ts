@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../core/ids.ts'
 import type { Backend, WatchEvent } from '../../spi.ts'
-import { call, type Stage, secretOf, topic } from './toolbox.ts'
+import { type Stage, secretOf, topic } from './toolbox.ts'
 
 /** Reads events in the background. */
 class Watcher {
@@ -98,7 +98,7 @@ export const watchingCases = topic('watching', [
       const watcher = await Watcher.start(stage)
       const [bob, ada] = await stage.mortalAndOne()
       await ada.take('x')
-      await ada.backend.forceRelease('x', { kind: 'all' }, 'over', call())
+      await ada.operator.force('x')
       await bob.take('y')
       await stage.outlive(bob)
       await watcher.sees('acquired x', 'force-released x', 'acquired y', 'expired y')

@@ -45,7 +45,7 @@ const names = ['x', 'y']
 const turns = 12
 
 async function worker(actor: Actor, ask: Ask, referee: Referee, random: () => number): Promise<void> {
-  let old: AcquireRequest | undefined
+  let old: Grant | undefined
   for (let turn = 0; turn < turns; turn++) {
     const asked = ask(names[Math.floor(random() * names.length)] ?? 'x', random)
     const grant = await obtain(actor, asked, random)
@@ -56,8 +56,8 @@ async function worker(actor: Actor, ask: Ask, referee: Referee, random: () => nu
       if (old !== undefined && random() < 0.3) assert.equal(await actor.release(old), 'not-held')
       referee.releasing(asked)
       if (random() < 0.2) await actor.abandon(asked)
-      else assert.equal(await actor.release(asked), 'released', 'G7: nobody else released it')
-      old = asked
+      else assert.equal(await actor.release(grant), 'released', 'G7: nobody else released it')
+      old = grant
     }
     await breathe()
   }

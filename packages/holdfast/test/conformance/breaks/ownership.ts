@@ -1,7 +1,8 @@
 /** Faults of exclusion, ownership and tokens. */
 import { publicIdOf } from '../../../src/core/ids.ts'
-import type { AcquireResult, Claim } from '../../../src/spi.ts'
+import type { AcquireResult, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { forceAll } from '../../careless.ts'
 import { type AnyGrant, type Break, broken, brokenBackend, brokenSession, lineOf, regrant } from './break.ts'
 
 export const ownershipBreaks: readonly Break[] = [
@@ -35,7 +36,7 @@ export const ownershipBreaks: readonly Break[] = [
       async tryAcquire(request, call) {
         const result = await inner.tryAcquire(request, call)
         if (result.kind !== 'busy') return result
-        await backend.forceRelease(request.name, { kind: 'all' }, 'taken', call)
+        await forceAll(backend, request.name, call)
         return inner.tryAcquire(request, call)
       },
     }),
@@ -48,13 +49,11 @@ export const ownershipBreaks: readonly Break[] = [
     async release(claim, options, call) {
       const outcome = await inner.release(claim, options, call)
       if (outcome === 'released') return outcome
-      return (await backend.forceRelease(claim.name, { kind: 'all' }, 'mine', call)) > 0
-        ? 'released'
-        : 'not-held'
+      return (await forceAll(backend, claim.name, call)) > 0 ? 'released' : 'not-held'
     },
   })),
   broken('a release asks for the attempt and not for the session', 'C37 C130', () => {
-    const owners = new Map<string, (claim: Claim) => Promise<unknown>>()
+    const owners = new Map<string, (claim: GrantedClaim) => Promise<unknown>>()
     return (backend) =>
       replace(backend, {
         session: (inner) => ({
@@ -110,9 +109,9 @@ export const ownershipBreaks: readonly Break[] = [
       replace(backend, {
         session: (inner) => regrant(inner, (grant) => ({ ...grant, token: grant.token + offset })),
         backend: (inner) => ({
-          async forget(name, call) {
+          async forget(name, data, call) {
             offset -= 100n
-            return inner.forget(name, call)
+            return inner.forget(name, data, call)
           },
         }),
       })
@@ -165,10 +164,51 @@ export const ownershipBreaks: readonly Break[] = [
         backend: () => ({ check: async ({ name, id, token }) => known.has(`${name} ${id} ${token}`) }),
       })
   }),
-  brokenBackend('a force release takes everybody', 'C140 C141 C143', (inner) => ({
-    forceRelease: (name, _target, reason, call) => inner.forceRelease(name, { kind: 'all' }, reason, call),
+  brokenBackend('a force release takes everybody', 'C140 C143 C216', (inner) => ({
+    forceRelease: (name, _ids, _reason, call) => forceAll(inner, name, call),
   })),
-  brokenBackend('a force release takes nobody', 'C142 C145 C148', () => ({ forceRelease: async () => 0 })),
+  brokenBackend('a force release takes nobody', 'C141 C142 C145 C148', () => ({
+    forceRelease: async () => 0,
+  })),
+  brokenBackend('operators’ calls never expire', 'C217 C218 C219', (inner) => {
+    const lasting = (call: OperatorCall) => ({ ...call, notAfterMs: Number.MAX_SAFE_INTEGER })
+    return {
+      forceRelease: (name, ids, reason, call) => inner.forceRelease(name, ids, reason, lasting(call)),
+      resize: (name, capacity, call) => inner.resize(name, capacity, lasting(call)),
+      forget: (name, data, call) => inner.forget(name, data, lasting(call)),
+    }
+  }),
+  brokenBackend('a resize does not ask what the operator saw', 'C218', (inner) => ({
+    async resize(name, { to }, call) {
+      const from = (await inner.inspect(name, call))?.capacity ?? to
+      return inner.resize(name, { from, to }, call)
+    },
+  })),
+  brokenBackend('a forget does not ask what the operator saw', 'C219', (inner) => ({
+    async forget(name, data, call) {
+      return inner.forget(name, (await inner.inspect(name, call))?.data ?? data, call)
+    },
+  })),
+  brokenSession('a keep-alive confirms the attempt, whatever its grant', 'C220 C221', (inner, backend) => ({
+    async keepAlive({ held, waiting }, call) {
+      const current = held.map(async (claim) => {
+        const holders = (await backend.inspect(claim.name, call))?.holders ?? []
+        const holder = holders.find(({ id }) => id === publicIdOf(claim.attempt))
+        return holder === undefined ? claim : { ...claim, grantId: String(holder.token) }
+      })
+      return inner.keepAlive({ held: await Promise.all(current), waiting }, call)
+    },
+  })),
+  brokenSession('a place in line counts as what is held', 'C222', (inner, backend) => ({
+    async keepAlive({ held, waiting }, call) {
+      const isWaiting = await Promise.all(
+        held.map(async ({ name, attempt }) =>
+          (await backend.inspect(name, call))?.waiters.some(({ id }) => id === publicIdOf(attempt)),
+        ),
+      )
+      return inner.keepAlive({ held: held.filter((_, at) => !isWaiting[at]), waiting }, call)
+    },
+  })),
   brokenSession('a keep-alive reports no loss', 'C145 C146 C151 C198', (inner) => ({
     async keepAlive(claims, call) {
       const result = await inner.keepAlive(claims, call)
@@ -188,7 +228,7 @@ export const ownershipBreaks: readonly Break[] = [
     () => (backend) =>
       replace(backend, {
         session: (inner) => {
-          const held = new Map<string, Claim>()
+          const held = new Map<string, GrantedClaim>()
           return {
             ...regrant(inner, (grant) => {
               held.set(grant.attempt, grant)

@@ -180,7 +180,7 @@ export const showingBreaks: readonly Break[] = [
       return 'stored'
     },
   })),
-  brokenBackend('nothing is ever forgotten', 'C48 C137 C138', () => ({ forget: async () => 'not-found' })),
+  brokenBackend('nothing is ever forgotten', 'C48 C137 C138', () => ({ forget: async () => 'changed' })),
   broken('calls are made although their caller has gone', 'C173 C174 C175', () => (backend) => {
     const ignoring =
       (run: (...args: unknown[]) => unknown) =>

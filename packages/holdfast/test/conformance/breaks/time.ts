@@ -3,6 +3,7 @@ import { instantOf } from '../../../src/core/clock.ts'
 import type { AcquireRequest } from '../../../src/spi.ts'
 import { request } from '../../../src/testing/conformance/toolbox.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { forceAll } from '../../careless.ts'
 import {
   type AnySession,
   type Break,
@@ -42,7 +43,7 @@ export const timeBreaks: readonly Break[] = [
       const { id, ttlMs } = inner
       const revived = await backend.openSession({ id, ttlMs, holder: 'revived' }, call)
       for (const { name, attempt } of claims.held) {
-        await backend.forceRelease(name, { kind: 'all' }, 'revived', call)
+        await forceAll(backend, name, call)
         await revived.tryAcquire(request(name, { attempt }), call)
       }
       return revived.keepAlive(claims, call)

@@ -2,6 +2,7 @@
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { forceAll, releaseByAttempt } from '../../careless.ts'
 import {
   type AnySession,
   type Break,
@@ -39,7 +40,7 @@ export const waitingBreaks: readonly Break[] = [
             const { since, ttlMs } = inner
             return new Promise((resolve, reject) => {
               const wake = () =>
-                resolve({ kind: 'granted', grant: { name, attempt, token: 1n, since, ttlMs } })
+                resolve({ kind: 'granted', grant: { name, attempt, grantId: '1', token: 1n, since, ttlMs } })
               waiting.set(name, (waiting.get(name) ?? new Set()).add(wake))
               lineOf(inner)(request, call).then(resolve, reject)
             })
@@ -103,17 +104,31 @@ export const waitingBreaks: readonly Break[] = [
   brokenSession('abandoning does nothing', 'C89 C90 C91 C92 C95 C176 C181 C194 C195 C199', () => ({
     abandon: async () => {},
   })),
-  brokenSession('abandoning is a release', 'C93 C94 C96 C97 C101', (inner) => ({
-    async abandon(claim, call) {
-      await inner.release(claim, { keepForMs: 0 }, call)
-    },
+  brokenSession('abandoning is a release', 'C93 C94 C96 C97', (inner, backend) => ({
+    abandon: (claim, call) => releaseByAttempt(inner, backend, claim, call),
   })),
-  brokenSession('abandoning is forgotten at the next keep-alive', 'C96', (inner) => {
+  brokenSession('abandoning what is in flight does nothing', 'C101', (inner) => {
+    const inFlight = new Set<string>()
+    return {
+      async tryAcquire(request, call) {
+        inFlight.add(request.attempt)
+        try {
+          return await inner.tryAcquire(request, call)
+        } finally {
+          inFlight.delete(request.attempt)
+        }
+      },
+      async abandon(claim, call) {
+        if (!inFlight.has(claim.attempt)) await inner.abandon(claim, call)
+      },
+    }
+  }),
+  brokenSession('abandoning is forgotten at the next keep-alive', 'C96', (inner, backend) => {
     const abandoned = new Set<string>()
     return {
-      async abandon(claim, call) {
+      abandon(claim, call) {
         abandoned.add(claim.attempt)
-        await inner.release(claim, { keepForMs: 0 }, call)
+        return releaseByAttempt(inner, backend, claim, call)
       },
       async tryAcquire(request, call) {
         return abandoned.has(request.attempt) ? { kind: 'busy' } : inner.tryAcquire(request, call)
@@ -127,7 +142,7 @@ export const waitingBreaks: readonly Break[] = [
   brokenSession('abandoning frees the name, whoever holds it', 'C99 C100', (inner, backend) => ({
     async abandon(claim, call) {
       await inner.abandon(claim, call)
-      await backend.forceRelease(claim.name, { kind: 'all' }, 'abandoned', call)
+      await forceAll(backend, claim.name, call)
     },
   })),
   brokenSession('abandoning what is unknown fails', 'C98', (inner, backend) => ({

@@ -3,6 +3,7 @@ import { instantOf } from '../../../src/core/clock.ts'
 import type { Lease, Locker } from '../../../src/core/types.ts'
 import { type Backend, type BackendSession, type Grant, LOCK_CAPACITY } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { forceAll } from '../../careless.ts'
 import type { Planted } from './machine.ts'
 
 interface Break {
@@ -86,7 +87,7 @@ export const lockerBreaks: readonly Break[] = [
       engine: session((inner, backend) => ({
         async release(claim, options, call) {
           const outcome = await inner.release(claim, options, call)
-          if (outcome === 'not-held') await backend.forceRelease(claim.name, { kind: 'all' }, 'mine', call)
+          if (outcome === 'not-held') await forceAll(backend, claim.name, call)
           return outcome
         },
       })),

@@ -5,8 +5,16 @@
  */
 import type { MemoryEngine } from '../../../src/backends/memory/engine.ts'
 import type { Clock } from '../../../src/core/clock.ts'
+import type { Fence } from '../../../src/core/fence.ts'
 import { publicIdOf } from '../../../src/core/ids.ts'
-import type { AcquireRequest, Backend, BackendSession, Claim, SessionRequest } from '../../../src/spi.ts'
+import type { LeaseBase } from '../../../src/core/types.ts'
+import type {
+  AcquireRequest,
+  Backend,
+  BackendSession,
+  GrantedClaim,
+  SessionRequest,
+} from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 
 interface KnownRequest {
@@ -53,6 +61,12 @@ export class History {
     this.#listen()
   }
 
+  /** Whether the engine has this very grant of the lease. */
+  holds(lease: LeaseBase & { readonly fence?: Fence }): boolean {
+    const token = this.tokenOf(lease.name, lease.id)
+    return token !== undefined && (lease.fence === undefined || lease.fence.token === token)
+  }
+
   tokenOf(name: string, id: string): bigint | undefined {
     return this.#holders.get(name)?.get(id)?.token
   }
@@ -94,7 +108,7 @@ export class History {
         if (inner.enqueue === undefined) throw new TypeError('memory has a line')
         return inner.enqueue(request, call)
       },
-      release: (claim: Claim, options, call) =>
+      release: (claim: GrantedClaim, options, call) =>
         during('release', claim.attempt, () => inner.release(claim, options, call)),
       abandon: (claim, call) => during('abandon', claim.attempt, () => inner.abandon(claim, call)),
       close: (call) => during('close', undefined, () => inner.close(call)),

@@ -17,16 +17,14 @@ export async function quiesce(world: LockerWorld): Promise<void> {
   await world.clock.advance(LONGEST_TTL_MS)
   world.check()
   // A twin of its request that arrived after the deletion may have taken the name for it again.
-  const deceived = world.liveLeases.filter(
-    (lease) => world.history.tokenOf(lease.name, lease.id) === undefined,
-  )
+  const deceived = world.liveLeases.filter((lease) => !world.history.holds(lease))
   assert.deepEqual(deceived, [], 'G3 a keep-alive has not told of a loss')
   await serveEverybody(world)
   // What was under way has landed by now, and what nobody owns is gone a TTL later (G6).
   await world.clock.advance(LATEST_MS + LONGEST_TTL_MS + CALL_TIMEOUT_MS)
   world.check()
   for (const { name, data } of world.engine.list(NAMESPACE, ''))
-    if (data !== undefined) world.engine.forget(NAMESPACE, name)
+    if (data !== undefined) world.engine.forget(NAMESPACE, name, data, Number.POSITIVE_INFINITY)
   assert.deepEqual(world.engine.list(NAMESPACE, ''), [], 'G6 something is left behind')
 
   await drive(world, Promise.all(world.machines.map((machine) => machine.locker.close())), 'closing')

@@ -2,6 +2,7 @@
 import { instantOf } from '../../../src/core/clock.ts'
 import type { Backend, BackendSession, Grant } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { forceAll, releaseByAttempt } from '../../careless.ts'
 
 interface Break {
   readonly what: string
@@ -36,7 +37,7 @@ export const engineBreaks: readonly Break[] = [
     plant: session((inner, client) => ({
       async release(claim, options, call) {
         const outcome = await inner.release(claim, options, call)
-        if (outcome === 'not-held') await client.forceRelease(claim.name, { kind: 'all' }, 'mine', call)
+        if (outcome === 'not-held') await forceAll(client, claim.name, call)
         return outcome
       },
     })),
@@ -55,7 +56,7 @@ export const engineBreaks: readonly Break[] = [
       async abandon(claim, call) {
         const found = await client.inspect(claim.name, call)
         const isHeld = found?.holders.some(({ id }) => claim.attempt.startsWith(id)) ?? false
-        if (isHeld) await inner.release(claim, { keepForMs: 0 }, call)
+        if (isHeld) await releaseByAttempt(inner, client, claim, call)
         else await inner.abandon(claim, call)
       },
     })),
@@ -73,10 +74,9 @@ export const engineBreaks: readonly Break[] = [
     })),
   },
   {
-    what: 'a force release by label takes everybody',
+    what: 'a force release takes everybody',
     plant: backend((inner) => ({
-      forceRelease: (name, target, reason, call) =>
-        inner.forceRelease(name, target.kind === 'holder' ? { kind: 'all' } : target, reason, call),
+      forceRelease: (name, _ids, _reason, call) => forceAll(inner, name, call),
     })),
   },
   {
@@ -102,8 +102,8 @@ export const engineBreaks: readonly Break[] = [
   {
     what: 'a name that is waited for can be forgotten',
     plant: backend((inner) => ({
-      async forget(name, call) {
-        const outcome = await inner.forget(name, call)
+      async forget(name, data, call) {
+        const outcome = await inner.forget(name, data, call)
         return outcome === 'in-use' ? 'forgotten' : outcome
       },
     })),

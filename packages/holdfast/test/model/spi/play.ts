@@ -1,7 +1,8 @@
 /** Plays commands to both engines of a comparison. */
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../../src/core/ids.ts'
-import type { ForceTarget } from '../../../src/spi.ts'
+import type { Claim, GrantedClaim } from '../../../src/spi.ts'
+import { Operator, operatorCall } from '../../../src/testing/conformance/operator.ts'
 import type { Runs } from '../runs.ts'
 import { CLIENTS, type SpiCommand, ttls } from './commands.ts'
 import type { Comparison, KnownAttempt, KnownSession } from './comparison.ts'
@@ -55,11 +56,16 @@ async function perform(on: Comparison, command: SpiCommand): Promise<boolean> {
       return hangUp(on, command.wait)
     case 'resize': {
       const { client, capacity } = command
-      await on.same((side) => side.client(client).resize(on.name(command.name), capacity, on.call()))
+      await on.same((side) => operatorOf(side, client).resize(on.name(command.name), capacity))
       return true
     }
     case 'forget':
-      await on.same((side) => side.client(command.client).forget(on.name(command.name), on.call()))
+      await on.same(async (side) => {
+        const client = side.client(command.client)
+        const name = on.name(command.name)
+        const data = (await client.inspect(name, on.call()))?.data ?? 'no data'
+        return client.forget(name, data, operatorCall())
+      })
       return true
     case 'inspect':
       await on.same(
@@ -97,7 +103,9 @@ async function performOn(on: Comparison, attempt: KnownAttempt, command: OnAttem
     case 'release': {
       const by = ownerOf(on, attempt, command.wrong)
       const { keepForMs } = command
-      await on.same((side) => on.sessionOn(side, by, command.via).release(request, { keepForMs }, on.call()))
+      await on.same((side) =>
+        on.sessionOn(side, by, command.via).release(granted(side, request), { keepForMs }, on.call()),
+      )
       if (!command.wrong) attempt.state = 'over'
       return
     }
@@ -110,17 +118,18 @@ async function performOn(on: Comparison, attempt: KnownAttempt, command: OnAttem
     case 'setData': {
       const by = ownerOf(on, attempt, command.wrong)
       const data = `left by ${on.attempts.indexOf(attempt)}`
-      await on.same(async (side) => on.sessionOn(side, by, command.via).setData?.(request, data, on.call()))
+      await on.same(async (side) =>
+        on.sessionOn(side, by, command.via).setData?.(granted(side, request), data, on.call()),
+      )
       return
     }
     case 'force': {
-      const target = (side: Side): ForceTarget => {
-        if (command.target === 'all') return { kind: 'all' }
-        if (command.target === 'holder') return { kind: 'holder', holder: attempt.session.holder }
-        return { kind: 'token', token: side.rawToken(request.attempt) ?? 1n }
-      }
       await on.same((side) =>
-        side.client(command.client).forceRelease(request.name, target(side), 'in the way', on.call()),
+        operatorOf(side, command.client).force(request.name, ({ holder, token }) => {
+          if (command.target === 'all') return true
+          if (command.target === 'holder') return holder === attempt.session.holder
+          return token === side.rawToken(request.attempt)
+        }),
       )
       return
     }
@@ -187,11 +196,14 @@ async function keepAlive(
 ): Promise<void> {
   const listed =
     command.list === 'none'
-      ? { held: [], waiting: [] }
+      ? { held: [] as Claim[], waiting: [] as Claim[] }
       : { held: on.claimsOf(session, 'held'), waiting: on.claimsOf(session, 'waiting') }
   const nowMs = on.clock.monotonicMs()
   await on.same(
-    (side) => on.sessionOn(side, session, command.via).keepAlive(listed, on.call()),
+    (side) =>
+      on
+        .sessionOn(side, session, command.via)
+        .keepAlive({ ...listed, held: listed.held.map((claim) => granted(side, claim)) }, on.call()),
     (kept, side) => {
       if (kept.kind === 'alive') session.expiresAtMs = Math.max(session.expiresAtMs, nowMs + session.ttlMs)
       return on.viewKept(kept, side, session)
@@ -242,8 +254,17 @@ async function pass(on: Comparison, ms: number): Promise<void> {
     const nextMs = Math.min(endMs, ...dueMs.filter((due) => due > nowMs))
     await on.clock.advance(nextMs - nowMs)
     // Any request makes an engine do what is due, at this very moment; left alone, it may take a little longer.
-    await on.same((side) => side.client(0).forget('a name that nobody uses', on.call()))
+    await on.same((side) => side.client(0).forget('a name that nobody uses', 'no data', operatorCall()))
     await on.settle()
     noteWaits(on)
   }
+}
+
+function operatorOf(side: Side, client: number): Operator {
+  return new Operator(side.client(client))
+}
+
+/** The claim with the grant that this side made last. */
+function granted(side: Side, { name, attempt }: Claim): GrantedClaim {
+  return { name, attempt, grantId: String(side.rawToken(attempt) ?? 1n) }
 }

@@ -8,6 +8,7 @@
 import { writeSync } from 'node:fs'
 import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
 import { systemRandom } from '../../../src/core/ids.ts'
+import type { GrantedClaim } from '../../../src/spi.ts'
 import { call, request } from '../../../src/testing/conformance/requests.ts'
 
 const [path = '', id = ''] = process.argv.slice(2)
@@ -17,14 +18,14 @@ const say = (line: string) => writeSync(1, `${line}\n`)
 
 const backend = openSqlite({ path })
 const session = await backend.openSession({ id: systemRandom.id(), ttlMs: 3_600_000, holder: id }, call())
-const held: ReturnType<typeof request>[] = []
+const held: GrantedClaim[] = []
 
 for (let index = 0; ; index++) {
   const asked = request(`${id}/${index}`)
   const result = await session.tryAcquire(asked, call())
   if (result.kind !== 'granted') throw new Error(`${asked.name} is ${result.kind}`)
   say(`+ ${asked.name} ${result.grant.token}`)
-  held.push(asked)
+  held.push(result.grant)
   const oldest = held.length > 4 ? held.shift() : undefined
   if (oldest === undefined) continue
   say(`~ ${oldest.name}`)

@@ -3,9 +3,11 @@
  *
  *   t  tryAcquire   granted | busy | session-gone | mismatch
  *   q  enqueue      granted | queued | abandoned | session-gone | mismatch
- *   r  release      released | not-held
+ *   r  release      released | not-held                  the mode is the token of the grant
  *   a  abandon      abandoned
- *   d  setData      stored | not-held
+ *   d  setData      stored | not-held                    the same
+ *
+ * Clients of version 1 name no token: then the attempt decides.
  *
  * What may go wrong between the steps of a call: send · lock · judge · write · commit · answer.
  *   Crash or error before the commit: nothing happened. Crash or lost answer after it: a claim is the session's and ends
@@ -26,7 +28,7 @@ import { quoteText } from '../../../clients/postgres/index.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const claims = (s: string) => `
-CREATE FUNCTION ${s}.apply(
+CREATE OR REPLACE FUNCTION ${s}.apply(
   p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
   p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[])
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
@@ -56,8 +58,10 @@ BEGIN
   IF 'r' = ANY (p_ops) THEN
     FOR v_row IN
       DELETE FROM ${s}.holders h
-      USING unnest(p_ops, p_names, p_attempts, p_sessions, p_ms) AS i (op, name, attempt, session, ms), ${s}.sessions z
+      USING unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_ms) AS i (op, name, attempt, session, token, ms),
+        ${s}.sessions z
       WHERE i.op = 'r' AND h.namespace = p_namespace AND h.name = i.name AND h.attempt = i.attempt
+        AND (i.token IS NULL OR h.token::text = i.token)
         AND h.session = i.session AND z.no = i.session AND z.ended IS NULL AND z.expires_at > clock_timestamp()
       RETURNING h.name, h.attempt, h.capacity, i.ms,
         EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name) AS waited_for
@@ -109,7 +113,7 @@ BEGIN
 END $$;
 
 -- What is left of a batch, item by item, with the names locked. h: something for a waiter of the caller's process.
-CREATE FUNCTION ${s}.settle(
+CREATE OR REPLACE FUNCTION ${s}.settle(
   p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
   p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
   p_done text[], p_line text[])
@@ -161,6 +165,7 @@ BEGIN
       SELECT p_namespace, v_name, h.capacity, p_texts[i]
       FROM ${s}.holders h JOIN ${s}.sessions z ON z.no = h.session AND z.ended IS NULL
       WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session = p_sessions[i]
+        AND (p_modes[i] IS NULL OR h.token::text = p_modes[i])
       ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
       kind := CASE WHEN FOUND THEN 'stored' ELSE 'not-held' END;
       RETURN NEXT;
@@ -180,6 +185,7 @@ BEGIN
     -- Everything that was over has been cleared, so what is found is alive.
     DELETE FROM ${s}.holders h
     WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session = p_sessions[i]
+      AND (p_ops[i] = 'a' OR p_modes[i] IS NULL OR h.token::text = p_modes[i])
     RETURNING h.capacity INTO v_capacity;
     IF p_ops[i] = 'r' THEN
       kind := CASE WHEN FOUND THEN 'released' ELSE 'not-held' END;
@@ -197,7 +203,7 @@ BEGIN
 END $$;
 
 -- One acquire on a name that is locked, cleared and promoted: whoever is there counts.
-CREATE FUNCTION ${s}.claim(
+CREATE OR REPLACE FUNCTION ${s}.claim(
   p_namespace text, p_channel text, p_waits boolean, p_name text, p_attempt text, p_session bigint, p_mode text,
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
 RETURNS TABLE (kind text, token text, data text, ms double precision) LANGUAGE plpgsql AS $$
@@ -260,7 +266,7 @@ END $$;
 
 -- In how many milliseconds time alone may change something: a session of somebody who holds or waits is over, or the
 -- name opens. Whoever holds it later waits for it now, so nobody's end is missed. Null: nothing can.
-CREATE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE sql AS $$
   SELECT greatest(0, extract(epoch FROM min(at) - clock_timestamp()) * 1000)::double precision FROM (
     SELECT CASE WHEN z.ended IS NULL THEN coalesce(z.expires_at, clock_timestamp()) ELSE clock_timestamp() END AS at
     FROM (

@@ -1,6 +1,12 @@
-/** What an operator may do to a name. The first row says how it went; hand-overs to the caller's process follow. */
+/**
+ * What an operator may do to a name, on what the operator saw, and only until `p_not_after_ms` (T78): `too-late` after
+ * that. The first row says how it went; hand-overs to the caller's process
+ * follow.
+ */
+import { ID_LENGTH } from '../../../core/ids.ts'
+
 export const operators = (s: string) => `
-CREATE FUNCTION ${s}.prepare_name(p_namespace text, p_channel text, p_name text, p_marks boolean)
+CREATE OR REPLACE FUNCTION ${s}.prepare_name(p_namespace text, p_channel text, p_name text, p_marks boolean)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -13,13 +19,19 @@ BEGIN
   RETURN QUERY SELECT * FROM ${s}.handed(p_namespace, p_channel, p_name);
 END $$;
 
-CREATE FUNCTION ${s}.handed(p_namespace text, p_channel text, p_name text)
+CREATE OR REPLACE FUNCTION ${s}.handed(p_namespace text, p_channel text, p_name text)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE sql AS $$
   SELECT 'handed', p.attempt, p.token::text, p.data, p.session FROM ${s}.promote(p_namespace, p_name, p_channel) p
 $$;
 
--- Compare-and-release: who got the name in between is not hit (T74). The mark tells the old holder why.
-CREATE FUNCTION ${s}.force_release(p_namespace text, p_channel text, p_name text, p_token bigint, p_holder text)
+CREATE OR REPLACE FUNCTION ${s}.is_too_late(p_not_after_ms double precision) RETURNS boolean LANGUAGE sql AS $$
+  SELECT extract(epoch FROM clock_timestamp()) * 1000 >= p_not_after_ms
+$$;
+
+-- Who got the name in between is not hit (T74). The mark tells the old holder why. The expiry is judged once the name is
+-- locked: the call may have waited for it.
+CREATE OR REPLACE FUNCTION ${s}.force_release(
+  p_namespace text, p_channel text, p_name text, p_ids text[], p_not_after_ms double precision)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -27,10 +39,13 @@ DECLARE
   v_count integer := 0;
 BEGIN
   RETURN QUERY SELECT * FROM ${s}.prepare_name(p_namespace, p_channel, p_name, true);
+  IF ${s}.is_too_late(p_not_after_ms) THEN
+    RETURN QUERY SELECT 'too-late', NULL, NULL, NULL, NULL::bigint;
+    RETURN;
+  END IF;
   FOR v_hit IN
-    DELETE FROM ${s}.holders h USING ${s}.sessions z
-    WHERE h.namespace = p_namespace AND h.name = p_name AND z.no = h.session
-      AND (p_token IS NULL OR h.token = p_token) AND (p_holder IS NULL OR z.holder = p_holder)
+    DELETE FROM ${s}.holders h
+    WHERE h.namespace = p_namespace AND h.name = p_name AND left(h.attempt, ${ID_LENGTH}) = ANY (p_ids)
     RETURNING h.session, h.attempt
   LOOP
     v_count := v_count + 1;
@@ -44,8 +59,9 @@ BEGIN
   END IF;
 END $$;
 
--- resized | in-use | not-found | mismatch (it is not a semaphore)
-CREATE FUNCTION ${s}.resize(p_namespace text, p_channel text, p_name text, p_capacity integer, p_lock_capacity integer)
+-- resized | in-use | changed | too-late
+CREATE OR REPLACE FUNCTION ${s}.resize(
+  p_namespace text, p_channel text, p_name text, p_from integer, p_to integer, p_not_after_ms double precision)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -57,30 +73,33 @@ BEGIN
     UNION ALL
     SELECT 0, w.weight, w.capacity FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name) u;
   kind := CASE
-    WHEN v_use.capacity IS NULL THEN 'not-found'
-    WHEN v_use.capacity = p_lock_capacity THEN 'mismatch'
-    WHEN greatest(v_use.held, v_use.heaviest) > p_capacity THEN 'in-use'
+    WHEN ${s}.is_too_late(p_not_after_ms) THEN 'too-late'
+    WHEN v_use.capacity IS DISTINCT FROM p_from THEN 'changed'
+    WHEN greatest(v_use.held, v_use.heaviest) > p_to THEN 'in-use'
     ELSE 'resized' END;
   RETURN NEXT;
   IF kind = 'resized' THEN
-    UPDATE ${s}.holders h SET capacity = p_capacity WHERE h.namespace = p_namespace AND h.name = p_name;
-    UPDATE ${s}.waiters w SET capacity = p_capacity WHERE w.namespace = p_namespace AND w.name = p_name;
+    UPDATE ${s}.holders h SET capacity = p_to WHERE h.namespace = p_namespace AND h.name = p_name;
+    UPDATE ${s}.waiters w SET capacity = p_to WHERE w.namespace = p_namespace AND w.name = p_name;
     RETURN QUERY SELECT * FROM ${s}.handed(p_namespace, p_channel, p_name);
   END IF;
 END $$;
 
--- forgotten | in-use | not-found. A name that is still closed stays so; its data goes all the same.
-CREATE FUNCTION ${s}.forget(p_namespace text, p_channel text, p_name text)
+-- forgotten | in-use | changed | too-late. A name that is still closed stays so; its data goes all the same.
+CREATE OR REPLACE FUNCTION ${s}.forget(
+  p_namespace text, p_channel text, p_name text, p_data text, p_not_after_ms double precision)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT * FROM ${s}.prepare_name(p_namespace, p_channel, p_name, false);
-  IF EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
+  IF ${s}.is_too_late(p_not_after_ms) THEN
+    kind := 'too-late';
+  ELSIF EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
     OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name) THEN
     kind := 'in-use';
   ELSE
-    UPDATE ${s}.names n SET data = NULL WHERE n.namespace = p_namespace AND n.name = p_name AND n.data IS NOT NULL;
-    kind := CASE WHEN FOUND THEN 'forgotten' ELSE 'not-found' END;
+    UPDATE ${s}.names n SET data = NULL WHERE n.namespace = p_namespace AND n.name = p_name AND n.data = p_data;
+    kind := CASE WHEN FOUND THEN 'forgotten' ELSE 'changed' END;
     DELETE FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = p_name AND n.data IS NULL
       AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp());
   END IF;

@@ -16,7 +16,7 @@ export const CLOSE_AT_ONCE = 64
 const REMEMBER_ENDED = "interval '5 minutes'"
 
 export const sessions = (s: string) => `
-CREATE FUNCTION ${s}.open_session(p_namespace text, p_id text, p_holder text, p_ttl_ms double precision)
+CREATE OR REPLACE FUNCTION ${s}.open_session(p_namespace text, p_id text, p_holder text, p_ttl_ms double precision)
 RETURNS TABLE (no bigint, ttl_ms double precision) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -50,8 +50,8 @@ BEGIN
 END $$;
 
 -- gone | alive | lost (why, in data) | granted | unlisted | stale (there is something to sweep)
-CREATE FUNCTION ${s}.keep_alive(
-  p_namespace text, p_session bigint, p_attempts text[], p_names text[], p_waiting text[])
+CREATE OR REPLACE FUNCTION ${s}.keep_alive(
+  p_namespace text, p_session bigint, p_attempts text[], p_names text[], p_tokens text[], p_waiting text[])
 RETURNS TABLE (kind text, name text, attempt text, token text, data text) LANGUAGE plpgsql
 SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
@@ -74,15 +74,17 @@ BEGIN
   UPDATE ${s}.sessions z SET expires_at = clock_timestamp() + z.ttl_ms * interval '1 millisecond' WHERE z.no = p_session;
   RETURN QUERY SELECT 'alive', NULL, NULL, NULL, NULL;
 
-  -- One statement, so that who moves from the line to the holders is seen in one of the two.
+  -- One statement, so that a waiter that becomes a holder is seen in one of the two. A waiter is listed without a token,
+  -- and may hold by now. A claim that is held under another token is lost, and unlisted as well (T84).
   FOR v_claim IN
-    SELECT coalesce(l.name, c.name) AS name, coalesce(l.attempt, c.attempt) AS attempt, c.attempt IS NULL AS is_lost
-    FROM unnest(p_attempts, p_names) AS l (attempt, name)
+    SELECT coalesce(l.name, c.name) AS name, coalesce(l.attempt, c.attempt) AS attempt,
+      l.attempt IS NOT NULL AS is_lost, c.attempt IS NOT NULL AS is_unlisted
+    FROM unnest(p_attempts, p_names, p_tokens) AS l (attempt, name, token)
     FULL JOIN (
-      SELECT h.name, h.attempt FROM ${s}.holders h WHERE h.session = p_session
-      UNION ALL SELECT w.name, w.attempt FROM ${s}.waiters w WHERE w.session = p_session
+      SELECT h.name, h.attempt, h.token::text FROM ${s}.holders h WHERE h.session = p_session
+      UNION ALL SELECT w.name, w.attempt, NULL FROM ${s}.waiters w WHERE w.session = p_session
     ) c ON c.attempt = l.attempt AND c.name = l.name
-    WHERE l.attempt IS NULL OR c.attempt IS NULL
+    WHERE l.attempt IS NULL OR c.attempt IS NULL OR l.token <> coalesce(c.token, '')
   LOOP
     name := v_claim.name;
     attempt := v_claim.attempt;
@@ -91,15 +93,18 @@ BEGIN
       data := CASE
         WHEN EXISTS (SELECT FROM ${s}.marks m
           WHERE m.session = p_session AND m.attempt = v_claim.attempt AND m.kind = 'force-released') THEN 'force-released'
+        WHEN v_claim.is_unlisted THEN 'deleted'
         -- What the claim weighed is gone with it; no claim weighs less than 1.
         WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
           WHERE h.namespace = p_namespace AND h.name = v_claim.name) THEN 'taken-over'
         ELSE 'deleted' END;
-    ELSE
+      RETURN NEXT;
+    END IF;
+    IF v_claim.is_unlisted THEN
       kind := 'unlisted';
       data := NULL;
+      RETURN NEXT;
     END IF;
-    RETURN NEXT;
   END LOOP;
 
   IF cardinality(p_waiting) > 0 THEN
@@ -112,7 +117,7 @@ BEGIN
 END $$;
 
 -- The claims of a session on some of its names, with everything that follows from their end. The names are locked.
-CREATE FUNCTION ${s}.give_up(p_namespace text, p_channel text, p_session bigint, p_names text[])
+CREATE OR REPLACE FUNCTION ${s}.give_up(p_namespace text, p_channel text, p_session bigint, p_names text[])
 RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -125,7 +130,7 @@ BEGIN
   END LOOP;
 END $$;
 
-CREATE FUNCTION ${s}.names_of(p_session bigint, p_most integer) RETURNS text[] LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${s}.names_of(p_session bigint, p_most integer) RETURNS text[] LANGUAGE sql AS $$
   SELECT coalesce(array_agg(DISTINCT name), '{}') FROM (
     (SELECT name FROM ${s}.holders WHERE session = p_session LIMIT p_most)
     UNION ALL (SELECT name FROM ${s}.waiters WHERE session = p_session LIMIT p_most)
@@ -133,7 +138,7 @@ CREATE FUNCTION ${s}.names_of(p_session bigint, p_most integer) RETURNS text[] L
 $$;
 
 -- handed over to a waiter of the caller's process, or: there is more to give up
-CREATE FUNCTION ${s}.close_session(p_namespace text, p_channel text, p_session bigint)
+CREATE OR REPLACE FUNCTION ${s}.close_session(p_namespace text, p_channel text, p_session bigint)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql
 SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
@@ -154,7 +159,7 @@ END $$;
 
 -- Tidies up after one session that is over. Nobody waits for this: what is over does not count, swept or not. One
 -- sweeper at a time is enough. True: there may be more to do.
-CREATE FUNCTION ${s}.sweep() RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.sweep() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_found ${s}.sessions;
   v_names text[];

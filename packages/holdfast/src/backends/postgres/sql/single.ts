@@ -11,7 +11,7 @@ import { quoteText } from '../../../clients/postgres/index.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const single = (s: string) => `
-CREATE FUNCTION ${s}.take(
+CREATE OR REPLACE FUNCTION ${s}.take(
   p_namespace text, p_channel text, p_op text, p_name text, p_attempt text, p_session bigint, p_mode text,
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -43,8 +43,9 @@ BEGIN
       ARRAY[p_mode], ARRAY[p_weight], ARRAY[p_capacity], ARRAY[p_lock_delay_ms], ARRAY[p_note], '{}', '{}') a);
 END $$;
 
-CREATE FUNCTION ${s}.give_back(
-  p_namespace text, p_channel text, p_name text, p_attempt text, p_session bigint, p_keep_ms double precision)
+CREATE OR REPLACE FUNCTION ${s}.give_back(
+  p_namespace text, p_channel text, p_name text, p_attempt text, p_session bigint, p_keep_ms double precision,
+  p_token text)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   v_capacity integer;
@@ -59,6 +60,7 @@ BEGIN
   END IF;
   DELETE FROM ${s}.holders h
   WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session = p_session
+    AND h.token::text = p_token
     AND EXISTS (SELECT FROM ${s}.sessions z
       WHERE z.no = p_session AND z.ended IS NULL AND z.expires_at > clock_timestamp())
   RETURNING h.capacity, EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
@@ -78,7 +80,7 @@ BEGIN
       NULL::bigint AS session WHERE v_waited_for
     UNION ALL
     SELECT * FROM ${s}.settle(p_namespace, p_channel, ARRAY['r'], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
-      ARRAY[NULL::text], ARRAY[NULL::integer], ARRAY[NULL::integer], ARRAY[p_keep_ms], ARRAY[NULL::text],
+      ARRAY[p_token], ARRAY[NULL::integer], ARRAY[NULL::integer], ARRAY[p_keep_ms], ARRAY[NULL::text],
       CASE WHEN v_waited_for THEN ARRAY['r' || p_attempt] ELSE '{}' END,
       CASE WHEN v_waited_for THEN ARRAY[p_name] ELSE '{}' END)) a);
 END $$;

@@ -1,5 +1,5 @@
 /**
- * What the schema looks like. Version 1.
+ * What the schema looks like. Version 2: the tables are those of version 1.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.

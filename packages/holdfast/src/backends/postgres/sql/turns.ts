@@ -25,7 +25,7 @@ export const LOCK_SEED = '7305804402384072037'
 export const LONGEST_LOCK_WAIT_MS = 5_000
 
 export const turns = (s: string) => `
-CREATE FUNCTION ${s}.begin_work() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.begin_work() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'holdfast needs the isolation level READ COMMITTED, and this transaction has %',
@@ -40,24 +40,24 @@ END $$;
 -- For a release that gives nothing to anybody: its commit need not wait for the disk. Whoever is granted the name next
 -- waits for the disk, and the log up to there includes the release. After a crash that lost it the claim is there again, and
 -- ends with its session, or at the next keep-alive, which does not list it.
-CREATE FUNCTION ${s}.commit_lazily() RETURNS boolean LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${s}.commit_lazily() RETURNS boolean LANGUAGE sql AS $$
   SELECT set_config('synchronous_commit', 'off', true) IS NULL
 $$;
 
 -- A lock that is stuck must not gather processes of the server that wait for it, for callers who have long gone. What is
 -- given up is undone (55P03). For locks that are free, which is nearly all of them, this costs nothing.
-CREATE FUNCTION ${s}.limit_waits() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.limit_waits() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('lock_timeout', '${LONGEST_LOCK_WAIT_MS}', true);
 END $$;
 
-CREATE FUNCTION ${s}.wait_for_name(p_key bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.wait_for_name(p_key bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM ${s}.limit_waits();
   PERFORM pg_advisory_xact_lock(p_key);
 END $$;
 
-CREATE FUNCTION ${s}.lock_names(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.lock_names(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_key bigint;
 BEGIN
@@ -72,7 +72,7 @@ END $$;
 
 -- Locks p_always, and those that seem to be over: of p_perhaps, and of all that have a claim on the names. Ends those
 -- that really are.
-CREATE FUNCTION ${s}.lock_sessions(p_namespace text, p_names text[], p_always bigint[], p_perhaps bigint[])
+CREATE OR REPLACE FUNCTION ${s}.lock_sessions(p_namespace text, p_names text[], p_always bigint[], p_perhaps bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_locked bigint[];
@@ -92,14 +92,14 @@ BEGIN
   END IF;
 END $$;
 
-CREATE FUNCTION ${s}.close_name(p_namespace text, p_name text, p_capacity integer, p_until timestamptz)
+CREATE OR REPLACE FUNCTION ${s}.close_name(p_namespace text, p_name text, p_capacity integer, p_until timestamptz)
 RETURNS void LANGUAGE sql AS $$
   INSERT INTO ${s}.names AS n (namespace, name, capacity, closed_until) VALUES (p_namespace, p_name, p_capacity, p_until)
   ON CONFLICT (namespace, name) DO UPDATE SET closed_until = greatest(n.closed_until, excluded.closed_until)
 $$;
 
 -- Removes the holders whose session is over; a lock-delay counts from the end of the session's time.
-CREATE FUNCTION ${s}.clear(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.clear(p_namespace text, p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_dead record;
 BEGIN
@@ -121,7 +121,7 @@ END $$;
 
 -- Grants to the first in line for as long as they fit. Who waits in the caller's process is told by the answer, all
 -- others by a notification, once the transaction has committed.
-CREATE FUNCTION ${s}.promote(p_namespace text, p_name text, p_channel text)
+CREATE OR REPLACE FUNCTION ${s}.promote(p_namespace text, p_name text, p_channel text)
 RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE plpgsql AS $$
 DECLARE
   v_first record;
@@ -161,7 +161,7 @@ BEGIN
 END $$;
 
 -- A release that keeps the name closed serves nobody, but the first in line must know when to ask again.
-CREATE FUNCTION ${s}.postpone(p_namespace text, p_name text, p_channel text)
+CREATE OR REPLACE FUNCTION ${s}.postpone(p_namespace text, p_name text, p_channel text)
 RETURNS TABLE (session bigint, attempt text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -177,7 +177,7 @@ BEGIN
 END $$;
 
 -- The secret half of the attempt stays here. What does not fit into a notification is looked up by whoever gets it.
-CREATE FUNCTION ${s}.tell(p_channel text, p_session bigint, p_attempt text, p_token bigint, p_data text)
+CREATE OR REPLACE FUNCTION ${s}.tell(p_channel text, p_session bigint, p_attempt text, p_token bigint, p_data text)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_message text := json_build_array(p_session, left(p_attempt, ${ID_LENGTH}), p_token::text, p_data)::text;

@@ -9,7 +9,7 @@
  *   due       in so many milliseconds it is worth to ask again about this name
  */
 export const waiting = (s: string) => `
-CREATE FUNCTION ${s}.tend(
+CREATE OR REPLACE FUNCTION ${s}.tend(
   p_namespace text, p_channel text, p_due text[], p_sessions bigint[], p_names text[], p_attempts text[])
 RETURNS TABLE (kind text, name text, attempt text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql SET enable_bitmapscan = off AS $$

@@ -4,13 +4,13 @@
  *   KEYS     the lock key of each request (and, with fencing 1, the mark of the tokens as the last)
  *   ARGV     fencing, then for each request <letter><who>, and the arguments that its letter has (letters.ts)
  *
- *   answers  g<token>, {g, token, left, data}   granted; left −1: from now on
+ *   answers  g<grant>, {g, grant, left, data}   granted; left −1: from now on
  *            b, b<ms>       busy; closed for that long
  *            m<capacity>    the name is in use with another capacity
  *            w|<first>|<due>|<foreign>   in line
  *            x              the attempt was abandoned
  *            r, n           released, not held
- *            k, l<reason>   prolonged, lost
+ *            k, l<reason>   prolonged, lost; lreplaced: the attempt holds it by another grant
  *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
  *            z:t, z         the mark of the tokens, of the name or of all, is no number that can be added to
  *            v              the slot of the name is being moved to another node: nothing was done
@@ -45,16 +45,20 @@ if #ARGV == 5 and ARGV[1] ~= '2' then
       if token then call('SET', KEYS[2], token) end
     end
     if token then
-      call('SET', lock, 'hf1|' .. who .. '|' .. ARGV[3] .. '|' .. token .. '|' .. time[1] .. '.' .. time[2], 'PX', ARGV[4])
-      return 'g' .. token
+      local at = time[1] .. '.' .. time[2]
+      call('SET', lock, 'hf1|' .. who .. '|' .. ARGV[3] .. '|' .. token .. '|' .. at, 'PX', ARGV[4])
+      return 'g' .. (token == '' and at or token)
     end
   end
-elseif #ARGV == 2 and sub(ARGV[2], 1, 1) == '${Letter.release}' then
+elseif #ARGV == 3 and sub(ARGV[2], 1, 1) == '${Letter.release}' then
   local lock, mine = KEYS[1], 'hf1|' .. sub(ARGV[2], 2) .. '|0|'
   local value = redis.pcall('GET', lock)
   if type(value) == 'string' and sub(value, 1, #mine) == mine and redis.pcall('EXISTS', lock .. ':s') == 0 then
-    call('DEL', lock)
-    return 'r'
+    local token, at = string.match(value, '|(%d*)|([^|]+)$')
+    if (ARGV[1] == '1' and token or at) == ARGV[3] then
+      call('DEL', lock)
+      return 'r'
+    end
   end
 end
 `
@@ -67,7 +71,7 @@ local function take(lock, who, body, ms)
   local token, unusable = draw_token(lock)
   if not token then return unusable end
   local written = redis.pcall('SET', lock, 'hf1|' .. who .. '|' .. body .. '|' .. token .. '|' .. now, 'PX', ms)
-  return written.err and refusal(lock, written.err) or 'g' .. token
+  return written.err and refusal(lock, written.err) or 'g' .. (is_fenced and token or now)
 end
 
 -- What is rare. An error, say of a key that has another type, is the answer to this request, and none of the others'.
@@ -101,24 +105,25 @@ while i <= count do
   elseif letter == '${Letter.release}' then
     local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
-    local is_mine = type(value) == 'string' and sub(value, 1, #mine) == mine
+    local is_mine = type(value) == 'string' and sub(value, 1, #mine) == mine and is_grant(value, ARGV[i])
     -- In a slot that is being moved, waiters that are on the other side find the name free when they look.
     if is_mine and (redis.pcall('EXISTS', lock .. ':s') == 0 or is_moving(lock)) then
       call('DEL', lock)
       answer = 'r'
     else
-      answer = step('release', lock, who, 0)
+      answer = step('release', lock, who, ARGV[i], 0)
     end
+    i = i + 1
   elseif letter == '${Letter.renew}' then
     local value = redis.pcall('GET', lock)
     local mine = 'hf1|' .. who .. '|0|'
-    if type(value) == 'string' and sub(value, 1, #mine) == mine then
+    if type(value) == 'string' and sub(value, 1, #mine) == mine and is_grant(value, ARGV[i + 1]) then
       call('PEXPIRE', lock, ARGV[i])
       answer = 'k'
     else
-      answer = step('renew', lock, who, tonumber(ARGV[i]))
+      answer = step('renew', lock, who, ARGV[i + 1], tonumber(ARGV[i]))
     end
-    i = i + 1
+    i = i + 2
   elseif letter == '${Letter.enqueueAny}' or letter == '${Letter.tryTakeAny}' then
     local asked, ttl_ms, mode = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 5]
     if mode == 'exclusive' then answer = take(lock, who, asked, ttl_ms + match(asked, '^(%d+)|')) end
@@ -130,7 +135,8 @@ while i <= count do
       answer = step('look', lock, who)
     else
       if letter == '${Letter.releaseAndKeep}' then
-        answer = step('release', lock, who, tonumber(ARGV[i]))
+        answer = step('release', lock, who, ARGV[i], tonumber(ARGV[i + 1]))
+        i = i + 1
       elseif letter == '${Letter.abandon}' then
         answer = step('abandon', lock, who, ARGV[i])
       else

@@ -101,7 +101,7 @@ export const holders = `
     if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
   end
 
-  -- The token is drawn before anything is changed: there may be none.
+  -- The token is drawn before anything is changed: there may be none. Answers with what the grant is known by.
   function lib.grant(n, token, who, body, weight, mode, ttl_ms)
     local delay = tonumber(match(body, '^(%d+)|'))
     if mode == 'exclusive' then
@@ -109,7 +109,7 @@ export const holders = `
       n.kind, n.who, n.delay, n.left, n.capacity = 'exclusive', who, delay, ttl_ms + delay, LOCK
       n.is_stale = false
       call('SET', n.lock, n.value, 'PX', n.left)
-      return
+      return is_fenced and token or now
     end
     if n.kind ~= 'several' then
       local generation = sub(who, 1, 22)
@@ -122,6 +122,7 @@ export const holders = `
     n.held = n.held + weight
     call('HSET', n.state, 'hw', n.held, 'h:' .. who, weight .. '|' .. mode .. '|' .. token .. '|' .. nowMs .. '|' .. body)
     lib.hold(n, who, ttl_ms, delay)
+    return is_fenced and token or tostring(nowMs)
   end
 
   -- One of several holds for that long from now.
@@ -144,20 +145,36 @@ export const holders = `
     return call('HGET', n.state, 'h:' .. who), tonumber(ends)
   end
 
-  -- What it holds, if it does: token, and how much of its time is left.
-  function lib.holding(n, who)
-    if n.kind == 'exclusive' and n.who == who then
-      return match(n.value, '|(%d*)|[^|]+$'), lib.left(n) - n.delay
-    end
-    local record, ends = lib.record(n, who)
-    if record then return match(record, '^%d+|[^|]*|(%d*)|'), ends - nowMs end
+  -- What tells a foreign holder from the next one; of a key of another type there is nothing.
+  function lib.digest(n)
+    return n.kind == 'foreign' and type(n.value) == 'string' and redis.sha1hex(n.value) or ''
   end
 
-  function lib.granted(n, token, left)
-    return { 'g', token, left, n.data or nil }
+  -- What it holds, if it does: what the grant is known by, and how much of its time is left.
+  function lib.holding(n, who)
+    if n.kind == 'exclusive' and n.who == who then
+      local token, at = match(n.value, '|(%d*)|([^|]+)$')
+      return is_fenced and token or at, lib.left(n) - n.delay
+    end
+    local record, ends = lib.record(n, who)
+    if not record then return nil end
+    local token, at = match(record, '^%d+|[^|]*|(%d*)|(%d+)|')
+    -- What cannot be read is neither held nor lost.
+    if not at then error('what is stored of a holder of ' .. n.lock .. ' cannot be read') end
+    return is_fenced and token or at, ends - nowMs
+  end
+
+  function lib.holds(n, who, grant)
+    local held = lib.holding(n, who)
+    return held and (grant == '' or held == grant)
+  end
+
+  function lib.granted(n, grant, left)
+    return { 'g', grant, left, n.data or nil }
   end
 
   function lib.why_lost(n, who)
+    if lib.holding(n, who) then return 'lreplaced' end
     if redis.pcall('GET', n.lock .. ':x:' .. who) == 'force-released' then return 'lforce-released' end
     if n.kind == 'closed' and n.who == who then return 'lexpired' end
     if n.kind == 'exclusive' or n.kind == 'foreign' then return 'ltaken-over' end

@@ -12,12 +12,13 @@ export const Letter = {
   enqueueAny: 'Q',
   /** The same without a place in line. */
   tryTakeAny: 'A',
+  /** Argument: the grant, or nothing for whatever the attempt has. */
   release: 'r',
-  /** Release, and keep the name closed. Argument: for how long. */
+  /** Release, and keep the name closed. Arguments: the grant, for how long. */
   releaseAndKeep: 'R',
   /** The attempt can never land from now on. Argument: how long that is remembered. */
   abandon: 'B',
-  /** Prolong what is held. Argument: ttl. */
+  /** Prolong what is held. Arguments: ttl, the grant. */
   renew: 'W',
   /** The heartbeat of a waiter. Argument: ttl. */
   beat: 'H',

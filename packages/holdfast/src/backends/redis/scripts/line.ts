@@ -68,8 +68,8 @@ export const line = `
       end
       n.first = n.first + 1
       n.moved = true
-      lib.grant(n, token, w.who, w.body, w.weight, w.mode, w.dead_from - nowMs)
-      call('PUBLISH', w.channel, 'g|' .. sub(w.who, 1, 22) .. '|' .. token .. '|' .. (n.data and '1' .. n.data or '0'))
+      local grant = lib.grant(n, token, w.who, w.body, w.weight, w.mode, w.dead_from - nowMs)
+      call('PUBLISH', w.channel, 'g|' .. sub(w.who, 1, 22) .. '|' .. grant .. '|' .. (n.data and '1' .. n.data or '0'))
     end
   end
 

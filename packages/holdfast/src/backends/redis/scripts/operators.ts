@@ -10,17 +10,18 @@ local lock = KEYS[1]
 if is_moving(lock) then return redis.error_reply('${SLOT_IS_MOVING}') end
 `
 
-/** KEYS lock; ARGV fencing, who, data. */
+/** KEYS lock; ARGV fencing, who, grant, data. */
 export const setDataScript = redisScript(`${start}
 local n = lib.open(lock)
-if not lib.holding(n, ARGV[2]) then return 'n' end
-call('HSET', n.state, 'd', ARGV[3])
+if not lib.holds(n, ARGV[2], ARGV[3]) then return 'n' end
+call('HSET', n.state, 'd', ARGV[4])
 call('PERSIST', n.state)
 return 's'
 `)
 
 /**
- * KEYS lock; ARGV fencing. Answers nil, or: kind, capacity, closed for, data, holders, waiters. What time has brought
+ * KEYS lock; ARGV fencing. Answers nil, or: kind, capacity, closed for, data, holders, waiters, time,
+ * how long the lock lives, digest of a foreign value. What time has brought
  * about is seen as done; who is dead is not shown. It writes nothing but what is over anyway.
  */
 export const inspectScript = redisScript(`${start}
@@ -44,51 +45,47 @@ local closed = 0
 if n.kind == 'closed' then closed = lib.left(n) end
 if n.kind == 'several' and n.closed > nowMs then closed = n.closed - nowMs end
 if n.kind == 'free' and #waiters == 0 and not n.data then return false end
-return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, waiters, nowMs, lib.left(n) }
+return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, waiters, nowMs, lib.left(n), lib.digest(n) }
 `)
 
-/** KEYS lock; ARGV fencing, kind, wanted, how long marks last, what foreign clients are called. Answers with the number of those who were released. */
-export const forceReleaseScript = redisScript(`${start}
+/** What an operator asks for after it has expired does nothing (T78). */
+const operatorStart = `${start}
+look_at_clock()
+if nowMs >= tonumber(ARGV[2]) then return 'late' end
+`
+
+/** KEYS lock; ARGV fencing, expiry, how long marks last, then the ids. Answers with the number of holders that were released. */
+export const forceReleaseScript = redisScript(`${operatorStart}
 lib.write_also_when_full(lock)
 local n = lib.open(lock)
+local ids, released = {}, 0
+for i = 4, #ARGV do ids[ARGV[i]] = true end
 local meant = {}
-local function consider(who, token, body)
-  local label = cjson.decode(match(body, '^%d+|%d+|(.*)$'))[1]
-  if ARGV[2] == 'all' or (ARGV[2] == 'token' and token == ARGV[3]) or (ARGV[2] == 'holder' and label == ARGV[3]) then
-    meant[#meant + 1] = who
-  end
-end
 if n.kind == 'exclusive' then
-  local body, token = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|[^|]+$')
-  consider(n.who, token, body)
+  meant[1] = n.who
 elseif n.kind == 'several' then
-  for _, who in ipairs(call('ZRANGE', n.holders, 0, -1)) do
-    local token, body = match(lib.record(n, who) or '', '^%d+|[^|]*|(%d*)|%d+|(.*)$')
-    if token then consider(who, token, body) end
-  end
-end
-if n.kind == 'foreign' and (ARGV[2] == 'all' or (ARGV[2] == 'holder' and ARGV[3] == ARGV[5])) then
+  meant = call('ZRANGE', n.holders, 0, -1)
+elseif n.kind == 'foreign' and ids['foreign:' .. lib.digest(n)] then
   n.kind, n.left, n.is_stale = 'free', nil, true
-  lib.settle(n)
-  lib.finish(n)
-  return 1
+  released = 1
 end
 for _, who in ipairs(meant) do
-  call('SET', lock .. ':x:' .. who, 'force-released', 'PX', ARGV[4])
-  lib.let_go(n, who, 0)
+  if ids[sub(who, 1, 22)] and lib.let_go(n, who, 0) then
+    call('SET', lock .. ':x:' .. who, 'force-released', 'PX', ARGV[3])
+    released = released + 1
+  end
 end
 lib.settle(n)
 lib.finish(n)
-return #meant
+return released
 `)
 
-/** KEYS lock; ARGV fencing, capacity. */
-export const resizeScript = redisScript(`${start}
+/** KEYS lock; ARGV fencing, expiry, from, to. */
+export const resizeScript = redisScript(`${operatorStart}
 local n = lib.open(lock)
-local capacity = tonumber(ARGV[2])
+local capacity = tonumber(ARGV[4])
 lib.forget_dead_line(n)
-if not n.capacity then return 'not-found' end
-if n.capacity == ${LOCK_CAPACITY} then return 'lock' end
+if n.capacity ~= tonumber(ARGV[3]) then return 'changed' end
 local heaviest = n.held
 for place = n.first, n.tail - 1 do
   local w = lib.waiter_at(n, place)
@@ -102,12 +99,12 @@ lib.finish(n)
 return 'resized'
 `)
 
-/** KEYS lock; ARGV fencing. */
-export const forgetScript = redisScript(`${start}
+/** KEYS lock; ARGV fencing, expiry, data. */
+export const forgetScript = redisScript(`${operatorStart}
 local n = lib.open(lock)
 lib.settle(n)
 if n.kind == 'exclusive' or n.kind == 'several' or n.kind == 'foreign' or lib.head(n) then return 'in-use' end
-if not n.data then return 'not-found' end
+if n.data ~= ARGV[3] then return 'changed' end
 call('DEL', n.state)
 return 'forgotten'
 `)

@@ -9,6 +9,9 @@
  * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
  * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.
  *
+ * A grant is known by its token, or without tokens by the server's time when it was made: an attempt whose request arrives
+ * once more after its lock was deleted gets another (T84).
+ *
  * A mark that is no number, or to which nothing can be added without losing the room for an epoch (and, at 2^53, the digits
  * of Lua's numbers), grants nothing: it takes an operator to say which tokens come next.
  */
@@ -17,6 +20,7 @@ import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
 export const prelude = `
 local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
 local fencing = ARGV[1]
+local is_fenced = fencing == '1' or fencing == '2'
 local now, nowUs, nowMs
 local behindUs = 0
 local drawn, reserved = 0, 0
@@ -27,6 +31,13 @@ local function look_at_clock()
   now = time[1] .. '.' .. time[2]
   nowUs = time[1] * 1000000 + time[2]
   nowMs = floor(nowUs / 1000)
+end
+
+-- Whether an exclusive lock's value is of this grant; of any, if none is named.
+local function is_grant(value, grant)
+  if grant == '' then return true end
+  local token, at = match(value, '|(%d*)|([^|]+)$')
+  return (is_fenced and token or at) == grant
 end
 
 -- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
@@ -71,7 +82,7 @@ end
 
 -- Nothing, and the answer that says so, if there can be none.
 local function draw_token(lock)
-  if fencing == '0' or fencing == '3' then return '' end
+  if not is_fenced then return '' end
   local token, last
   if fencing == '2' then
     token, last = reserve(lock .. ':t', ':t', 1, 'PX', 86400000)

@@ -3,8 +3,8 @@ export const steps = `
   function lib.acquire(lock, who, body, weight, capacity, mode, ttl_ms, channel)
     if call('EXISTS', lock .. ':x:' .. who) == 1 then return 'x' end
     local n = lib.open(lock)
-    local token, left = lib.holding(n, who)
-    if token then return lib.granted(n, token, left) end
+    local grant, left = lib.holding(n, who)
+    if grant then return lib.granted(n, grant, left) end
     if n.is_unusable then return 'y:s' end
     local w = lib.waiter(n, who)
     if w then
@@ -15,8 +15,8 @@ export const steps = `
       end
       lib.settle(n)
       lib.finish(n)
-      token, left = lib.holding(n, who)
-      if token then return lib.granted(n, token, left) end
+      grant, left = lib.holding(n, who)
+      if grant then return lib.granted(n, grant, left) end
       return channel and not w.has_left and lib.tell(n, w) or 'b'
     end
     lib.forget_dead_line(n)
@@ -24,16 +24,15 @@ export const steps = `
     lib.settle(n)
     local ahead = lib.head(n)
     if not ahead and (n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs)) and n.held + weight <= capacity then
-      local unusable
-      token, unusable = draw_token(lock)
+      local token, unusable = draw_token(lock)
       if not token then
         lib.finish(n)
         return unusable
       end
       n.capacity = capacity
-      lib.grant(n, token, who, body, weight, mode, ttl_ms)
+      local grant = lib.grant(n, token, who, body, weight, mode, ttl_ms)
       lib.finish(n)
-      return lib.granted(n, token, -1)
+      return lib.granted(n, grant, -1)
     end
     if not channel then
       lib.finish(n)
@@ -59,10 +58,10 @@ export const steps = `
     redis.pcall('HDEL', lock .. ':s', '-')
   end
 
-  function lib.release(lock, who, keep_ms)
+  function lib.release(lock, who, grant, keep_ms)
     if keep_ms > 0 then lib.write_also_when_full(lock) end
     local n = lib.open(lock)
-    local released = lib.let_go(n, who, keep_ms)
+    local released = lib.holds(n, who, grant) and lib.let_go(n, who, keep_ms)
     lib.settle(n)
     lib.finish(n)
     return released and 'r' or 'n'
@@ -81,10 +80,11 @@ export const steps = `
     return 'x'
   end
 
-  function lib.renew(lock, who, ttl_ms)
+  function lib.renew(lock, who, grant, ttl_ms)
     lib.write_also_when_full(lock)
     local n = lib.open(lock)
-    if not lib.prolong(n, who, ttl_ms) then return lib.why_lost(n, who) end
+    if not lib.holds(n, who, grant) then return lib.why_lost(n, who) end
+    lib.prolong(n, who, ttl_ms)
     return 'k'
   end
 
@@ -100,10 +100,10 @@ export const steps = `
     end
     lib.settle(n)
     lib.finish(n)
-    local token = lib.holding(n, who)
-    if token then
+    local grant = lib.holding(n, who)
+    if grant then
       lib.prolong(n, who, ttl_ms)
-      return lib.granted(n, token, -1)
+      return lib.granted(n, grant, -1)
     end
     return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
   end
@@ -114,8 +114,8 @@ export const steps = `
     local w = lib.waiter(n, who)
     lib.settle(n)
     lib.finish(n)
-    local token, left = lib.holding(n, who)
-    if token then return lib.granted(n, token, left) end
+    local grant, left = lib.holding(n, who)
+    if grant then return lib.granted(n, grant, left) end
     return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
   end
 `
