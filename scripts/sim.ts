@@ -51,7 +51,7 @@ async function runMany({ seeds, from, workers, mode }: Of<'batch'>): Promise<voi
     seeds,
     workers,
     focus: mode === undefined ? {} : { mode },
-    historyEvery: 8,
+    historyEvery: 1,
     onResult: (done, { seed, violation }) => {
       if (violation !== null) console.log(`seed ${seed} breaks ${violation.rule}: ${violation.message}`)
       if (Date.now() - saidAtMs < 5_000) return

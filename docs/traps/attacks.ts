@@ -41,6 +41,33 @@ export const attacks: TrapSection = {
       later: { reason: noVotes },
     },
     {
+      id: 'T78',
+      title:
+        'An operator’s call that is resent, or lands after it was cancelled, ends a successor (force release, resize, forget)',
+      core: {
+        test: 'T78 G7 a force release that was cancelled and lands later does not end the next holder',
+      },
+      memory: {
+        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+      },
+      sqlite: {
+        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+      },
+      redis: {
+        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+      },
+      redlock: {
+        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+      },
+      postgres: {
+        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+      },
+      'postgres-advisory': {
+        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
+      },
+      later: { later: 'all' },
+    },
+    {
       id: 'T79',
       title:
         'An outcome that was stored in a transaction is reported although the transaction was rolled back',
@@ -73,6 +100,21 @@ export const attacks: TrapSection = {
         reason: 'its functions have the rights of the caller; the test for postgres looks at those as well',
       },
       later: noFunctions,
+    },
+    {
+      id: 'T84',
+      title:
+        'One attempt granted twice under two tokens (a late copy of the request after a deletion): the keep-alive confirms the attempt instead of the grant',
+      core: { test: 'T84 G3 the keep-alive says that the first grant is lost, and the second is given back' },
+      memory: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
+      sqlite: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
+      redis: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
+      redlock: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
+      postgres: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
+      'postgres-advisory': {
+        test: 'T84 T73 a late copy of an acquire after the release is another grant, and core is told of it',
+      },
+      later: { later: 'all' },
     },
     {
       id: 'T90',

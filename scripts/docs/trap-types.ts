@@ -37,7 +37,8 @@ export interface TrapSection {
   readonly traps: readonly Trap[]
 }
 
-export const lastTrap = 75
+/** The numbers of the traps that the table answers. */
+export const trapNumbers: readonly number[] = [...Array.from({ length: 80 }, (_, index) => index + 1), 84, 90]
 export const lastGuarantee = 13
 
 /** For a cell that nobody has answered yet; the check does not let it pass. */

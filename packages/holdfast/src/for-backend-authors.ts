@@ -3,6 +3,7 @@
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
 export {
+  arrivedTooLate,
   calledOff,
   checkIdentity,
   type IdentityOptions,

@@ -129,7 +129,8 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
         'standby, with everything that was confirmed, and the old primary serves nobody any more.',
       'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
       "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
-        'whose clock is ahead, ends leases early, and then only the guard protects.',
+        'whose clock is ahead, ends leases early, and then only the guard protects. A step back keeps the names of a dead ' +
+        'holder for as much longer.',
       'Nobody but Holdfast writes to the tables of its schema, and its sequence is not set back.',
       'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
         'issuer.',

@@ -179,7 +179,8 @@ function infoOf(described: Described): BackendInfo<Fencing> {
 
 function assumptionsOf({ fencing, isCluster, waitFor }: Described): string[] {
   const assumptions = [
-    'The primary’s wall clock is not set forward by more than the drift while a lease is held: Redis expires keys by it.',
+    'The primary’s wall clock is not set forward by more than the drift while a lease is held: Redis expires keys by it. ' +
+      'Set back, it keeps the name of a dead holder for as much longer.',
     'The primary does not lose what it has acknowledged: a crash without persistence, or the promotion of a replica that ' +
       'has not caught up, can give a name away while its holder believes.',
     'Nobody deletes or evicts lock keys: maxmemory-policy is noeviction.',

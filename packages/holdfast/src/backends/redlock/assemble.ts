@@ -209,7 +209,8 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
       "On every server whose vote counts a key expires by a wall clock that is not stepped, and that runs as fast as the client's " +
         'to within the drift. One clock that is stepped forward is enough: if two majorities have that server in common, two ' +
         'clients hold at once and both believe it. The first learns it at a keep-alive in which so many servers say that they do ' +
-        'not have its lock that no majority is left; otherwise it believes until its time is up.',
+        'not have its lock that no majority is left; otherwise it believes until its time is up. A clock that is set back keeps the ' +
+        'vote for a dead holder for as much longer.',
       'A holder stops its work when its signal aborts. A process that is paused, or a write that is under way, does not: nothing in ' +
         'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
       persistence === 'none'

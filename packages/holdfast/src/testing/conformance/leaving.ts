@@ -96,7 +96,7 @@ export const leavingCases = topic('nothing left behind', [
       const ada = await stage.actor()
       const { backend } = ada
       const held = await ada.take('x')
-      const gone = operatorCall(abortedCall().signal)
+      const gone = operatorCall(abortedCall())
       await assert.rejects(backend.forceRelease('x', [publicIdOf(held.attempt)], 'late', gone), isNotApplied)
       await assert.rejects(backend.forget('x', 'a note', gone), isNotApplied)
       await assert.rejects(backend.resize('x', { from: 2, to: 3 }, gone), isNotApplied)

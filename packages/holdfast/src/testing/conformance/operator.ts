@@ -1,6 +1,6 @@
 /** An operator in a case. It does what the locker does for operators: it looks, and then acts on what it saw. */
 import { Operating } from '../../core/operating.ts'
-import type { Backend, Call, HolderState } from '../../spi.ts'
+import type { Backend, Call, HolderState, OperatorCall } from '../../spi.ts'
 import { call } from './requests.ts'
 
 /** Long enough for any case, on the engine's clock. */
@@ -31,6 +31,6 @@ export class Operator {
 }
 
 /** An operator's call that does not expire. */
-export function operatorCall(signal = new AbortController().signal): Call & { readonly notAfterMs: number } {
+export function operatorCall({ signal }: Call = call()): OperatorCall {
   return { signal, notAfterMs: Number.MAX_SAFE_INTEGER }
 }

@@ -52,6 +52,21 @@ export const waiterCases = topic('waiters come and go', [
     },
   },
   {
+    rule: 'C223',
+    title: 'G10 a dead waiter whose TTL is longer than the holder’s costs its own TTL, and not more',
+    needs: ['queue'],
+    async play(stage) {
+      const bob = await stage.actor()
+      const dying = await stage.mortal({ ttlMs: 2 * stage.ttlMs })
+      const holder = await stage.mortal()
+      await holder.take('x')
+      await dying.line('x')
+      const living = await bob.line('x')
+      await stage.outlive(dying)
+      await living.granted(stage.ttlMs / 5)
+    },
+  },
+  {
     rule: 'C82',
     title: 'T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
     needs: ['queue'],

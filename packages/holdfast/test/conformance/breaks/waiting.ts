@@ -71,7 +71,7 @@ export const waitingBreaks: readonly Break[] = [
       return result.kind === 'granted' ? result : new Promise(() => {})
     },
   })),
-  brokenSession('waiters never die', 'C80 C81 C171 C213', (inner, { clock }) => ({
+  brokenSession('waiters never die', 'C80 C81 C171 C213 C223', (inner, { clock }) => ({
     enqueue(request, call) {
       const beat = () => {
         inner.keepAlive({ held: [], waiting: [] }, { signal: new AbortController().signal }).catch(() => {})
