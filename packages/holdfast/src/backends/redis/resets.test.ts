@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, test } from 'vite
 import { forgetfulLibraries, libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
+import { operatorCall } from '../../testing/conformance/operator.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 
@@ -111,6 +112,30 @@ describe.runIf(wanted('redis'))('redis: a connection that is reset', () => {
         assert.equal(await releasing, 'unknown')
         assert.equal(await other.release(), 'released', 'the next call is certain again')
       }
+    },
+  )
+
+  test.each([...libraries, ...forgetfulLibraries])(
+    'T78 G7 a force release whose answer was lost ends no successor when it is sent again, and is told as unknown ($name)',
+    async (library) => {
+      const name = `forced ${library.name}`
+      const [operator, holders] = [await rig.backend(url(), { library }), await rig.backend(server.url)]
+      const session = await holders.openSession(opened(), call())
+      const old = await session.tryAcquire(request(name), call())
+      assert(old.kind === 'granted')
+      const ids = (await operator.inspect(name, call()))?.holders.map(({ id }) => id) ?? []
+      // So that the server knows the script: the first answer would otherwise be that it does not.
+      assert.equal(await operator.forceRelease('never held', ids, 'stuck', operatorCall()), 0)
+      proxy.drop('down')
+      const forcing = operator.forceRelease(name, ids, 'stuck', operatorCall())
+      const refused = assert.rejects(forcing, isUnknown)
+      await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+      const next = await session.tryAcquire(request(name), call())
+      assert(next.kind === 'granted', 'the first copy has ended the old holder')
+      proxy.heal()
+      await refused
+      const kept = await session.keepAlive({ held: [next.grant], waiting: [] }, call())
+      assert(kept.kind === 'alive' && kept.lost.length === 0)
     },
   )
 
