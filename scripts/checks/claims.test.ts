@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Cell, Trap, TrapSection } from '../docs/trap-types.ts'
+import { type Cell, type Trap, type TrapSection, trapNumbers } from '../docs/trap-types.ts'
 import { renderTraps } from '../docs/traps.ts'
 import { checkGuarantees, checkTraps, type PassedTest, passedTests } from './claims.ts'
 
@@ -40,7 +40,8 @@ test('a guarantee without a passed test, and a citation of a test that did not p
 
 function trapsWith(changes: Record<string, Partial<Trap>>): TrapSection[] {
   const reason: Cell = { reason: 'cannot happen' }
-  const traps = numbers('T', 75).map((id) => {
+  const traps = trapNumbers.map((number) => {
+    const id = `T${number}`
     const trap = {
       id: id as Trap['id'],
       title: 'a trap',
@@ -91,7 +92,7 @@ test('an open cell, a missing trap and a stale page are refused', () => {
   ])
   const [section] = trapsWith({})
   const short = [{ title: 'All', traps: section?.traps.slice(1) ?? [] }]
-  expect(messages(checkTraps(short, renderTraps(short), []))[0]).toMatch(/^must list T1 to T75 in order/)
+  expect(messages(checkTraps(short, renderTraps(short), []))[0]).toMatch(/^must list T1 T2/)
   expect(messages(checkTraps(trapsWith({}), 'old', []))).toEqual([
     'differs from its data; run npm run docs:traps',
   ])

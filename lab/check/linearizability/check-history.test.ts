@@ -52,6 +52,17 @@ describe('a history whose operations cannot have taken effect one at a time', ()
 })
 
 describe('a history that only looks wrong', () => {
+  test('the attempt had been granted before, and that grant was deleted before its owner heard of it', () => {
+    const story = new Story({ engineTimes: 'exact' })
+      .engine(5, 'granted', 'a', { token: 1n })
+      .engine(20, 'deleted', 'a')
+      .engine(30, 'granted', 'a', { token: 2n })
+      .acquire('A', 0, 40, { token: 2n })
+      .engine(55, 'released', 'a')
+      .release('A', 50, 60)
+    expectHeld(check(story))
+  })
+
   test('the first one’s time was up, or its release is unknown, or an operator forced it', () => {
     const story = new Story()
       .acquire('A', 0, 10)

@@ -82,7 +82,11 @@ function possibleEnd(history: History, lease: Lease, acquire: Operation): End {
 
 const ends = new Set<EngineEvent['what']>(['released', 'expired', 'forced', 'deleted'])
 
-function engineEnd({ engine }: Lease): EngineEvent | undefined {
-  const granted = engine.findIndex(({ what }) => what === 'granted')
+/** Of the grant that its owner was told of: a late copy of the request can be granted once more (T84). */
+function engineEnd({ engine, acquire }: Lease): EngineEvent | undefined {
+  const told = acquire?.token
+  const granted = engine.findIndex(
+    ({ what, token }) => what === 'granted' && (told === undefined || token === undefined || token === told),
+  )
   return granted < 0 ? undefined : engine.slice(granted).find(({ what }) => ends.has(what))
 }

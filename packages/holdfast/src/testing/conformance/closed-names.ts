@@ -19,7 +19,7 @@ export const closedNameCases = topic('closed names', [
     },
   },
   {
-    rule: 'C230',
+    rule: 'C224',
     title:
       'T23 G10 the lock-delay of a shared holder begins where its time ended, also if that is noticed later',
     needs: ['lock-delay', 'shared'],

@@ -189,7 +189,7 @@ export const waitingBreaks: readonly Break[] = [
       ),
   })),
   brokenBackend('a resize does nothing', 'C120', () => ({ resize: async () => 'resized' })),
-  brokenSession('a lock-delay begins when the expiry is noticed', 'C230', (inner) =>
+  brokenSession('a lock-delay begins when the expiry is noticed', 'C224', (inner) =>
     reask(inner, (request) => ({ ...request, lockDelayMs: 1.5 * request.lockDelayMs })),
   ),
   brokenSession('lock-delays are ignored', 'C123 C126', (inner) =>
