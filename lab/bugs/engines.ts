@@ -151,9 +151,9 @@ export const engineBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: engine,
-        find: '    const claim = this.sessions.get(id)?.claims.get(attempt)\n',
+        find: '    return claim?.token == null || String(claim.token) !== grantId ? undefined : claim\n',
         replaceBy:
-          '    const own = this.sessions.get(id)?.claims.get(attempt)\n    const claim = own ?? [...this.names.values()].flatMap(({ holders }) => [...holders.values()])[0]\n',
+          '    void grantId\n    return claim?.token != null ? claim : [...this.names.values()].flatMap(({ holders }) => [...holders.values()])[0]\n',
       },
     ],
     caughtBy: 'simulation',
@@ -242,9 +242,23 @@ export const engineBugs: readonly PlantedBug[] = [
     where: 'found by testing this design on real engines',
     edits: [
       {
-        file: `${library}/backends/memory/name-table.ts`,
-        find: "      return target.kind === 'token' ? claim.token === target.token : claim.session.holder === target.holder\n",
-        replaceBy: '      return true\n',
+        file: `${library}/backends/memory/engine.ts`,
+        find: '.filter(({ publicId }) => ids.includes(publicId))',
+        replaceBy: '',
+      },
+    ],
+    caughtBy: 'conformance',
+    maxSeeds: 0,
+  },
+  {
+    id: 'T84-attempt-only',
+    what: 'a keep-alive confirms the attempt, whatever its grant',
+    where: 'our own first release',
+    edits: [
+      {
+        file: `${library}/backends/memory/engine.ts`,
+        find: '  return token !== null && String(token) === grantId\n',
+        replaceBy: '  return token !== null && grantId !== null\n',
       },
     ],
     caughtBy: 'conformance',

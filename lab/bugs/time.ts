@@ -156,9 +156,8 @@ export const timeBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${sim}/backend.ts`,
-        find: 'const grant = { name, attempt, token, since: this.#prolongedAt, ttlMs: this.ttlMs }',
-        replaceBy:
-          'const grant = { name, attempt, token, since: instantOf(this.#connection.process), ttlMs: this.ttlMs }',
+        find: '      since: this.#prolongedAt,\n',
+        replaceBy: '      since: instantOf(this.#connection.process),\n',
       },
       {
         file: `${core}/keeper.ts`,

@@ -44,8 +44,10 @@ export class Checks implements EngineObserver {
   readonly #leftovers: Leftovers
   readonly #closedNames: ClosedNames
   readonly #leases = new Map<string, Set<TrackedLease>>()
-  /** By the public id of what held. */
-  readonly #endings = new Map<string, Ended>()
+  /** By the token of the grant: an attempt can be granted twice (T84). */
+  readonly #endings = new Map<bigint, Ended>()
+  /** The last grant of each attempt, by public id: permits do not show theirs. */
+  readonly #tokens = new Map<string, bigint>()
   /** When a holder of a name last ended: a grant in the same moment is a hand-over. */
   readonly #endedAtMs = new Map<string, number>()
   readonly #openings = new Map<string, AbortSignal>()
@@ -116,7 +118,7 @@ export class Checks implements EngineObserver {
   believes(lease: TrackedLease): boolean {
     if (!this.#ask(lease)) return false
     if (lease.overdueMs > 1) this.#heldTooLong(lease)
-    const end = this.#endings.get(lease.id)
+    const end = this.#endOf(lease)
     if (end !== undefined && !unforeseeable.has(end.ending)) this.#believesTooLong(lease, end.ending)
     return true
   }
@@ -125,6 +127,11 @@ export class Checks implements EngineObserver {
   askAllOf(process: SimProcess): void {
     for (const leases of this.#leases.values())
       for (const lease of leases) if (lease.process === process && !lease.isOver) this.believes(lease)
+  }
+
+  #endOf(lease: TrackedLease): Ended | undefined {
+    const token = lease.token ?? this.#tokens.get(lease.id)
+    return token === undefined ? undefined : this.#endings.get(token)
   }
 
   #ask(lease: TrackedLease): boolean {
@@ -164,7 +171,7 @@ export class Checks implements EngineObserver {
     const id = publicIdOf(claim.attempt)
     this.grants++
     if (this.#endedAtMs.get(name.name) === world.nowMs) this.handOvers++
-    this.#endings.delete(id)
+    if (claim.token !== null) this.#tokens.set(id, claim.token)
     this.#leftovers.granted(claim)
     this.#closedNames.granted(claim, name)
     world.note('engine', 'grants', `${name.name} ${shortId(claim.attempt)} token ${claim.token}`)
@@ -204,7 +211,7 @@ export class Checks implements EngineObserver {
     this.#closedNames.ended(claim, ending)
     if (claim.token === null) return
     this.#endedAtMs.set(name.name, world.nowMs)
-    this.#endings.set(publicIdOf(claim.attempt), end)
+    this.#endings.set(claim.token, end)
     if (askedBy !== null && askedBy !== claim.attempt)
       world.fail('G7', `${shortId(askedBy)} ended ${shortId(claim.attempt)}, who holds ${name.name}`)
     if (ending === 'expired' && end.atEngineMs < session.prolongedAtMs + session.ttlMs - 0.01)
@@ -221,7 +228,7 @@ export class Checks implements EngineObserver {
 
   /** Somebody else has the name now: whoever had it must have stopped before. */
   #overtaken(lease: TrackedLease, by: ClaimState): void {
-    const end = this.#endings.get(lease.id)
+    const end = this.#endOf(lease)
     const { machine } = lease.process
     const wasTold = lease.isOver
     const believes = this.#ask(lease)
@@ -276,7 +283,7 @@ export class Checks implements EngineObserver {
 
   /** What an operator took away is noticed at the next keep-alive, or at the latest when the time is up (T34). */
   #mustLearn(lease: TrackedLease): void {
-    const end = this.#endings.get(lease.id)
+    const end = this.#endOf(lease)
     const { ttlMs, expirySlackMs } = this.#world.settings
     const allowedMs = ttlMs * 1.3 + expirySlackMs + 1_000
     if (!unforeseeable.has(end?.ending) || this.#world.nowMs - (end?.atMs ?? 0) < allowedMs) return

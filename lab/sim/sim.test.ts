@@ -142,7 +142,8 @@ test('a planted bug is found, made small, and can be replayed', { timeout: 120_0
   if (bug === undefined) throw new Error('the bank has lost the bug that is planted here')
   const caught = await catchBug(bug, { explain: true })
   expect(caught.seeds).toBeGreaterThan(0)
-  expect(caught.explanation).toMatch(/breaks G3 at [\d.]+ s: lease/)
+  // Belief that is too long shows as G3, or as a loss that is not noticed.
+  expect(caught.explanation).toMatch(/breaks (G3|T34) at [\d.]+ s: lease/)
   // Nothing brings this bug out without a suspended machine.
   const faults = caught.explanation?.match(/^ {2}#\d+ .*$/gm) ?? []
   expect(faults.length).toBeLessThanOrEqual(3)

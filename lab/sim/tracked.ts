@@ -2,6 +2,7 @@
 
 import { elapsedMs, type Instant, instantOf } from '../../packages/holdfast/src/core/clock.ts'
 import { isHoldfastError, type LossReason } from '../../packages/holdfast/src/core/errors.ts'
+import type { Fence } from '../../packages/holdfast/src/core/fence.ts'
 import type { HoldOptions, LeaseBase } from '../../packages/holdfast/src/core/types.ts'
 import type { SimProcess } from './machine.ts'
 
@@ -9,6 +10,8 @@ export class TrackedLease {
   readonly lease: LeaseBase
   readonly id: string
   readonly name: string
+  /** Permits have none. */
+  readonly token: bigint | undefined
   readonly process: SimProcess
   /** What it was asked for with. */
   readonly options: HoldOptions
@@ -29,6 +32,7 @@ export class TrackedLease {
     this.#trackedAt = instantOf(process)
     this.id = lease.id
     this.name = lease.name
+    this.token = (lease as { readonly fence?: Fence }).fence?.token
     this.process = process
     const { signal } = lease
     const onAbort = () => {
