@@ -61,6 +61,15 @@ describe('operators’ calls', () => {
     expect((await client.inspect('s'))?.capacity).toBe(3)
   })
 
+  test('G12 an engine without semaphores refuses to resize, whatever holds the name', async () => {
+    const client = createRig().locker({
+      wrap: (backend) => Object.assign(backend, { info: { ...backend.info, modes: ['exclusive'] } }),
+    })
+    await expect(client.resize('free', 3)).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    await client.acquire('a')
+    await expect(client.resize('a', 3)).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+  })
+
   test('a name that changes at every look is given up, and nothing is applied', async () => {
     const { client, backend } = lockerAndBackend()
     await client.acquirePermits('s', { capacity: 2 })

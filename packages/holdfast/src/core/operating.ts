@@ -9,7 +9,13 @@
 import { type Backend, type Call, LOCK_CAPACITY, type NameState, type OperatorCall } from '../spi.ts'
 import type { LockerContext } from './context.ts'
 import { limits } from './defaults.ts'
-import { BackendUnavailableError, CapacityMismatchError, InvalidArgumentError, quote } from './errors.ts'
+import {
+  BackendUnavailableError,
+  CapacityMismatchError,
+  InvalidArgumentError,
+  quote,
+  UnsupportedError,
+} from './errors.ts'
 import { withoutEpoch } from './fence.ts'
 import { checkText } from './names.ts'
 import type { CallOptions, ForceReleaseOptions } from './types.ts'
@@ -58,6 +64,9 @@ export class Operating {
     to: number,
     options: CallOptions | undefined,
   ): Promise<'resized' | 'in-use' | 'not-found'> {
+    const { backendName } = this.#context
+    if (!this.#backend.info.modes.includes('permits'))
+      throw new UnsupportedError(`${backendName} has no semaphores, so there is no capacity to change.`)
     const what = `resize of ${quote(name)}`
     for (let looks = 0; looks < MAX_LOOKS; looks++) {
       const seen = await this.#look(what, name, options)
