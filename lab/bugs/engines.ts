@@ -253,7 +253,7 @@ export const engineBugs: readonly PlantedBug[] = [
   {
     id: 'T84-attempt-only',
     what: 'a keep-alive confirms the attempt, whatever its grant',
-    where: 'our own first release',
+    where: 'found by simulating this design',
     edits: [
       {
         file: `${library}/backends/memory/engine.ts`,

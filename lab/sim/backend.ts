@@ -1,5 +1,5 @@
 /** The SPI over the simulated network: one attempt per call, and `since` is always the moment of sending. */
-import { arrivedTooLate } from '../../packages/holdfast/src/core/backend-kit.ts'
+import { operatorCallExpired } from '../../packages/holdfast/src/core/backend-kit.ts'
 import { elapsedMs, type Instant, instantOf, laterOf } from '../../packages/holdfast/src/core/clock.ts'
 import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
 import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/core/errors.ts'
@@ -87,7 +87,7 @@ export class SimBackend implements Backend<'fenced'> {
   ): Promise<number> {
     const { notAfterMs } = call
     const answer = await this.#connection.ask({ kind: 'forceRelease', name, ids, notAfterMs }, call)
-    if (answer.kind === 'too-late') throw arrivedTooLate('sim')
+    if (answer.kind === 'too-late') throw operatorCallExpired('sim')
     return answer.kind === 'count' ? answer.count : 0
   }
 

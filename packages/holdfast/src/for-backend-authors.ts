@@ -3,10 +3,10 @@
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
 export {
-  arrivedTooLate,
   calledOff,
   checkIdentity,
   type IdentityOptions,
+  operatorCallExpired,
   prolongedSince,
   throwIfCalledOff,
 } from './core/backend-kit.ts'

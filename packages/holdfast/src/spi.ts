@@ -62,8 +62,8 @@ export interface Call {
   /** `enqueue` calls it once it knows that it has to wait for its turn. */
   readonly onQueued?: () => void
   /**
-   * `close` calls it after each part that the engine has confirmed: so many claims are still to be given up. Core limits
-   * the time between two parts, not the whole, and reports what is left if no more parts come.
+   * `close` calls it after each part that the engine confirms, with the number of claims that remain. The call limit
+   * applies to each part.
    */
   readonly onProgress?: (left: number) => void
 }
@@ -235,8 +235,8 @@ export interface NameState {
 /** The call of an operator who has looked at the name before. */
 export interface OperatorCall extends Call {
   /**
-   * From then on, by the clock of `NameState.atMs`, the engine refuses the call: it rejects with `not-applied`. Without
-   * it, a call that was cancelled or resent could still take effect when nobody expects it any more.
+   * The engine refuses the call from this time on, on the clock of `NameState.atMs`, with outcome `not-applied`.
+   * Otherwise a cancelled or resent call could still take effect later.
    */
   readonly notAfterMs: number
 }

@@ -58,10 +58,10 @@ export function calledOff(
 }
 
 /** For an operator's call that reaches the engine after its `notAfterMs`. */
-export function arrivedTooLate(backend: string): BackendUnavailableError {
+export function operatorCallExpired(backend: string): BackendUnavailableError {
   return new BackendUnavailableError(
     backend,
-    'the call reached the engine too late, and was refused there. Look at the name again, and repeat it',
+    'the call reached the engine after its expiry, and nothing was changed. Inspect the name, then repeat the call',
     'not-applied',
   )
 }

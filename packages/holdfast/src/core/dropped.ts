@@ -11,9 +11,9 @@ import { emit, hasListeners } from './events.ts'
 import type { LeaseRecord } from './lease.ts'
 
 /**
- * The registry refers to records weakly. A record reaches the listeners of its own signal, and `onJeopardy`, and those
- * often reach the handle: a registry that kept the record would keep both for ever, with the session and the locker.
- * The session keeps the record for as long as the lease is live.
+ * Holds records weakly. A record refers to its signal's listeners and to `onJeopardy`, which often refer to the handle. A
+ * strong reference would keep all of them, the session and the locker in memory for ever. The session keeps the record
+ * while the lease is live.
  */
 const dropped = new FinalizationRegistry<WeakRef<LeaseRecord>>((reference) => {
   const record = reference.deref()

@@ -46,11 +46,11 @@ export interface HoldfastEvents {
   lost: AboutLease & { readonly reason: LossReason; readonly heldForMs: number }
   released: AboutLease & { readonly heldForMs: number; readonly outcome: 'released' | 'not-held' | 'unknown' }
   'release-failed': AboutLease & { readonly error: unknown }
-  /** Closing a session gave up only a part: the engine keeps the claims that are left until their TTL is over. */
+  /** The engine stopped answering while a session was being closed. It keeps the remaining claims until their TTL ends. */
   'close-failed': {
     readonly backend: string
     readonly namespace: string
-    /** Leases and places in the queue; at most, where an answer is missing. */
+    /** Leases and queue positions that remain: an upper bound. */
     readonly left: number
     readonly expireWithinMs: number
     readonly error: unknown

@@ -23,7 +23,7 @@ export interface Fence {
 
 const MAX_TOKEN = 2n ** 63n - 1n
 const EPOCH_SHIFT = 52n
-/** What leaves room for an epoch. */
+/** The largest token of an engine: the bits above it are the epoch. */
 export const LARGEST_ENGINE_TOKEN = (1n << EPOCH_SHIFT) - 1n
 
 /** The marker that survives duplicate installs of the package in one process. */

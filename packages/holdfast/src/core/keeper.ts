@@ -296,7 +296,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     for (const place of places) place.onLost(reason)
   }
 
-  /** A part at a time: each lease has its own limit, which the wait for thousands of others must not use up. */
+  /** Releases in batches, so that no lease's call times out while thousands of others are sent first. */
   async #keepClosed(): Promise<void> {
     const kept = [...this.#lingering.values()].filter((lease) => lease.holdAtLeastLeftMs > 0)
     while (kept.length > 0) {
@@ -325,14 +325,14 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     }
   }
 
-  /** For so long at most the engine keeps what a session has that is not renewed any more. */
+  /** The longest time for which the engine keeps the claims of a session that is no longer renewed. */
   get #mostMsAtEngine(): number {
     return this.#ttlMs + this.#context.info.expirySlackMs
   }
 
   /**
-   * Once, for the sake of waiters: without an answer the session ends by its TTL. It may take as long as the engine makes
-   * progress, until that TTL has done the rest. Answers what is left of `claims`, and why.
+   * Closes the session at the engine, once. Each confirmed part restarts the call limit; the TTL ends the call. Returns
+   * how many of `claims` remain, and the error.
    */
   async #closeAtEngine(
     claims: number,
@@ -361,5 +361,5 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 }
 
-/** As many as the lane of an engine sends in a call or two. */
+/** Releases in flight at once. */
 const RELEASED_AT_ONCE = 500

@@ -16,7 +16,7 @@ export type LeaseState = 'held' | 'jeopardy' | 'lost' | 'released'
 /**
  * `released`: it was held until now. `not-held`: it had ended before. `unknown`: the engine did not answer, or its
  * answer does not say which of the two is true, because a request may have been sent twice. An unanswered release is
- * tried again in the background, and may be by calling again.
+ * retried in the background. Calling `release` again retries it too.
  */
 export type ReleaseOutcome = 'released' | 'not-held' | 'unknown'
 

@@ -8,7 +8,7 @@
  *             alive ──close──▶ gone                            [closeSession]
  */
 import assert from 'node:assert/strict'
-import { arrivedTooLate } from '../../core/backend-kit.ts'
+import { operatorCallExpired } from '../../core/backend-kit.ts'
 import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
 import type { LossReason } from '../../core/errors.ts'
 import { type Random, systemRandom } from '../../core/ids.ts'
@@ -321,7 +321,7 @@ export class MemoryEngine implements Disposable {
 
   #operatorStep<T>(notAfterMs: number, operation: (nowMs: number) => T): T {
     return this.#step((nowMs) => {
-      if (nowMs >= notAfterMs) throw arrivedTooLate('memory')
+      if (nowMs >= notAfterMs) throw operatorCallExpired('memory')
       return operation(nowMs)
     })
   }

@@ -6,7 +6,7 @@
  * the id of the attempt, so the successor is not touched (T74).
  */
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { arrivedTooLate, calledOff } from '../../core/backend-kit.ts'
+import { calledOff, operatorCallExpired } from '../../core/backend-kit.ts'
 import { sleep } from '../../core/clock.ts'
 import { BackendUnavailableError, quote } from '../../core/errors.ts'
 import type { OperatorCall } from '../../spi.ts'
@@ -31,7 +31,7 @@ export async function forceRelease(
   const ids = arrayLiteral(targets.map((row) => row[2]))
   const sessions = arrayLiteral(targets.map((row) => row[9]))
   const [marked] = await links.query(sql.force, [sessions, ids, notAfterMs], signal)
-  if (Number(marked?.[0]) === 0) throw arrivedTooLate(NAME)
+  if (Number(marked?.[0]) === 0) throw operatorCallExpired(NAME)
   const startedMs = clock.monotonicMs()
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
     const left = await links.query(sql.left, [ids], signal)

@@ -1,6 +1,6 @@
 /** The SPI over one schema of a PostgreSQL database. */
 import { arrayLiteral, type Parameter } from '../../clients/postgres/index.ts'
-import { arrivedTooLate, prolongedSince } from '../../core/backend-kit.ts'
+import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
@@ -137,7 +137,7 @@ export class PostgresBackend implements Backend<'fenced'> {
       if (kind === 'handed') room.granted(Number(session), attempt, BigInt(token ?? 0), data)
       else result = [kind, token]
     }
-    if (result[0] === 'too-late') throw arrivedTooLate('postgres')
+    if (result[0] === 'too-late') throw operatorCallExpired('postgres')
     return result
   }
 }

@@ -22,7 +22,7 @@ export type Answer =
   | { readonly kind: 'replaced' }
   /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
   | { readonly kind: 'unusable'; readonly suffix: string }
-  /** The mark of the tokens, which is the lock key followed by this, is no number that can be added to. Empty: that of all. */
+  /** The stored last token is not a number below 2^52, so there is no next one. `:t`: the name's own; empty: that of all. */
   | { readonly kind: 'no-token'; readonly suffix: string }
   /** The server refused a command in the middle of the step; or, with a cause, the call has failed that it was in. */
   | { readonly kind: 'failed'; readonly message: string; readonly cause?: unknown }

@@ -6,7 +6,7 @@
  */
 
 import { type RedisConnection, type RedisReply, type RedisScript, slotOf } from '../../clients/redis/index.ts'
-import { arrivedTooLate, throwIfCalledOff } from '../../core/backend-kit.ts'
+import { operatorCallExpired, throwIfCalledOff } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { emit, hasListeners } from '../../core/events.ts'
@@ -43,11 +43,11 @@ const WARNING_INTERVAL_MS = 60_000
 const maybeReleased: Answer = {
   kind: 'failed',
   message:
-    'it is not held, but the connection was lost meanwhile: the client may have sent the release twice',
+    'it is not held, but the connection was lost during the call: the client may have sent the release twice',
 }
 
-/** The client may have sent the call twice. Every answer but this one is the same for the second copy. */
-function withDoubt(answer: Answer): Answer {
+/** The client may have sent the batch twice. Only `not-held` can then be wrong: the first copy may have released. */
+function unknownIfNotHeld(answer: Answer): Answer {
   return answer.kind === 'not-held' ? maybeReleased : answer
 }
 
@@ -137,7 +137,10 @@ export class Engine {
     return answers
   }
 
-  /** A script of an operator: a second copy of it finds what the first has done, and answers something else. */
+  /**
+   * Runs an operator's script. If the connection was lost during the call, the answer may belong to a second copy: the
+   * outcome is unknown.
+   */
   async operate(
     script: RedisScript,
     key: string,
@@ -149,10 +152,10 @@ export class Engine {
     if (losses !== this.connection.lossCount())
       throw new BackendUnavailableError(
         'redis',
-        'the connection was lost meanwhile, and the client may have sent the call twice. Look at the name',
+        'the connection was lost during the call, and the client may have sent it twice. Inspect the name, then decide',
         'unknown',
       )
-    if (answer === 'late') throw arrivedTooLate('redis')
+    if (answer === 'late') throw operatorCallExpired('redis')
     return answer
   }
 
@@ -185,7 +188,7 @@ export class Engine {
     const losses = this.connection.lossCount()
     return this.connection.run(batchScript, keys, args, signal).then((reply) => {
       const answers = this.#read(reply, requests.length)
-      return losses === this.connection.lossCount() ? answers : answers.map(withDoubt)
+      return losses === this.connection.lossCount() ? answers : answers.map(unknownIfNotHeld)
     })
   }
 

@@ -90,7 +90,7 @@ export interface LaneOptions {
   readonly clock: Clock
   /** Two calls of one turn of the event loop would leave, and be answered, as one. */
   readonly writesOncePerTurn: boolean
-  /** What is sent now leaves now. */
+  /** The client writes commands to the socket now, instead of queueing them. */
   readonly isConnected: () => boolean
   readonly send: (requests: readonly Request[]) => Promise<readonly Answer[]>
 }

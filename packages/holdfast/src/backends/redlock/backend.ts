@@ -1,6 +1,6 @@
 /** The SPI over several servers that know nothing of each other. */
 import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
-import { arrivedTooLate, prolongedSince } from '../../core/backend-kit.ts'
+import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
@@ -131,7 +131,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
     const ended = poll.count((reply) => Number(reply) === 1)
     const late = poll.count((reply) => Number(reply) === -1)
     if (ended >= blocking) return 1
-    if (late >= quorum) throw arrivedTooLate('redlock')
+    if (late >= quorum) throw operatorCallExpired('redlock')
     if (poll.answered.length >= quorum) return 0
     throw this.#ensemble.unavailable(`force release of ${JSON.stringify(name)}: done`, ended, poll, 'unknown')
   }

@@ -1,12 +1,12 @@
 /** What an operator may do to a name, each as a step inside a transaction, on what the operator saw (T78). */
-import { arrivedTooLate } from '../../core/backend-kit.ts'
+import { operatorCallExpired } from '../../core/backend-kit.ts'
 import { catchUp, promote } from './line.ts'
 import type { NamePlace } from './statements.ts'
 import type { Transaction } from './transaction.ts'
 
 /** Before every step. */
 function begin(tx: Transaction, notAfterMs: number): void {
-  if (tx.nowMs >= notAfterMs) throw arrivedTooLate('sqlite')
+  if (tx.nowMs >= notAfterMs) throw operatorCallExpired('sqlite')
   catchUp(tx)
 }
 

@@ -89,7 +89,7 @@ export class RedisConnection {
     return this.#raw.writesOncePerTurn
   }
 
-  /** What is sent now leaves now. */
+  /** The client writes commands to the socket now, instead of queueing them. */
   get isConnected(): boolean {
     return isConnected(this.#client)
   }

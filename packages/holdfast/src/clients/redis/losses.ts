@@ -17,7 +17,7 @@ interface Emitter {
 
 /**
  * `close`: ioredis. `-node`, `node error`: a Cluster of ioredis. `reconnecting`, `topology-change`: node-redis, its Sentinel
- * client. One that means no loss only makes an answer less certain than it is.
+ * client. A false alarm only turns `not-held` into `unknown`.
  */
 const signsOfLoss = ['close', '-node', 'node error', 'reconnecting', 'topology-change', errorMonitor]
 

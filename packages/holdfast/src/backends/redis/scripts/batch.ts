@@ -12,7 +12,7 @@
  *            r, n           released, not held
  *            k, l<reason>   prolonged, lost; lreplaced: the attempt holds it by another grant
  *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
- *            z:t, z         the mark of the tokens, of the name or of all, is no number that can be added to
+ *            z:t, z         the last token, of the name or of all, is not a number below 2^52: there is no next one
  *            v              the slot of the name is being moved to another node: nothing was done
  *            {e, message}   the server refused a command of this request
  *
@@ -76,7 +76,7 @@ end
 
 -- What is rare. An error, say of a key that has another type, is the answer to this request, and none of the others'.
 local function step(name, lock, ...)
-  -- To renew takes keys that are there. Everything else may need one that is not, or is on the other side.
+  -- A renewal needs only existing keys. Every other step may need a key that is missing, or already on the other node.
   local is_refused = name ~= 'renew' and is_moving(lock) or name == 'renew' and are_apart(lock, lock .. ':s', lock .. ':h')
   if is_refused then return 'v' end
   lib = lib or library()

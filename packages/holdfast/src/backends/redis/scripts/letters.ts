@@ -12,7 +12,7 @@ export const Letter = {
   enqueueAny: 'Q',
   /** The same without a place in line. */
   tryTakeAny: 'A',
-  /** Argument: the grant, or nothing for whatever the attempt has. */
+  /** Argument: the grant; empty releases any grant of the attempt. */
   release: 'r',
   /** Release, and keep the name closed. Arguments: the grant, for how long. */
   releaseAndKeep: 'R',

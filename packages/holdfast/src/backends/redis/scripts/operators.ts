@@ -48,7 +48,7 @@ if n.kind == 'free' and #waiters == 0 and not n.data then return false end
 return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, waiters, nowMs, lib.left(n), lib.digest(n) }
 `)
 
-/** What an operator asks for after it has expired does nothing (T78). */
+/** Refuses a call that arrives after its expiry (T78). */
 const operatorStart = `${start}
 look_at_clock()
 if nowMs >= tonumber(ARGV[2]) then return 'late' end

@@ -12,8 +12,8 @@
  * A grant is known by its token, or without tokens by the server's time when it was made: an attempt whose request arrives
  * once more after its lock was deleted gets another (T84).
  *
- * A mark that is no number, or to which nothing can be added without losing the room for an epoch (and, at 2^53, the digits
- * of Lua's numbers), grants nothing: it takes an operator to say which tokens come next.
+ * If the last token is not a number, or the next would exceed 2^52 − 1, nothing is granted: an operator must decide which
+ * tokens come next. Larger ones would leave no room for an epoch, and from 2^53 on Lua's numbers lose digits.
  */
 import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
 
@@ -48,7 +48,7 @@ local function are_apart(...)
   return type(found) == 'table' and match(found.err, 'non local key') ~= nil
 end
 
--- There is no such second key, so this is true for as long as the slot is being moved.
+-- The second key never exists, so a slot that is being moved always refuses this.
 local function is_moving(lock)
   return are_apart(lock, lock .. ':x:')
 end
@@ -99,5 +99,5 @@ local function draw_token(lock)
 end
 `
 
-/** In the server's own words for it, which clients may act upon. Nothing has been written then. */
+/** Starts with the server's own error code, so that clients recognise it. Sent only before anything is written. */
 export const SLOT_IS_MOVING = 'TRYAGAIN the slot of this name is being moved to another node'
