@@ -7,8 +7,8 @@ import { CheckStatus } from '@stryker-mutator/api/check'
 import type { Mutant } from '@stryker-mutator/api/core'
 import { declareFactoryPlugin, PluginKind, tokens } from '@stryker-mutator/api/plugin'
 
-/** `HOLDFAST_MUTANTS`: how many, and the seed, as `2000/1`. */
-const [size = 0, seed = 0] = (process.env.HOLDFAST_MUTANTS ?? '').split('/').map(Number)
+/** `HOLDFAST_MUTANTS`: how many, the seed, and how many of these to leave out, as `2000/1/900`. */
+const [size = 0, seed = 0, skip = 0] = (process.env.HOLDFAST_MUTANTS ?? '').split('/').map(Number)
 
 class Sample implements Checker {
   readonly #chosen = new Set<string>()
@@ -19,7 +19,7 @@ class Sample implements Checker {
   async group(mutants: Mutant[]): Promise<string[][]> {
     const ranked = mutants.map(({ id, ...mutant }) => ({ id, rank: rankOf(mutant) }))
     ranked.sort((a, b) => (a.rank < b.rank ? -1 : 1))
-    for (const { id } of ranked.slice(0, size)) this.#chosen.add(id)
+    for (const { id } of ranked.slice(skip, size)) this.#chosen.add(id)
     return [mutants.map(({ id }) => id)]
   }
 
