@@ -234,6 +234,39 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     await working
   })
 
+  test('the signal of the caller is part of the signal of the work', async () => {
+    const controller = new AbortController()
+    const reason = new Error('no longer needed')
+    const call = first()(
+      fresh(),
+      async ({ signal }) => {
+        assert.equal(signal.aborted, false)
+        const aborted = new Promise((resolve) => signal.addEventListener('abort', resolve))
+        controller.abort(reason)
+        await aborted
+        throw signal.reason
+      },
+      { signal: controller.signal },
+    )
+    await assert.rejects(call, reason)
+  })
+
+  test('T79 G7 who was overtaken before it could store is told so, also if the work goes on as if nothing had happened', async () => {
+    const request = fresh()
+    const [one, two] = world().clients as [Idempotent<Tx>, Idempotent<Tx>]
+    const slow = one(request, async ({ store }) => {
+      await world().expire(request.scope, request.key, 'claim')
+      assert.equal(await two(request, () => 'successor'), 'successor')
+      await assert.rejects(
+        world().transaction((tx) => store(tx, 'late')),
+        { code: 'LEASE_LOST', reason: 'taken-over' },
+      )
+      return 'late'
+    })
+    await assert.rejects(slow, { code: 'LEASE_LOST', reason: 'taken-over' })
+    assert.equal(await one(request, () => assert.fail('done already')), 'successor')
+  })
+
   test('G7 who was overtaken cannot store its outcome, is told so, and guards refuse its fence', async () => {
     const request = fresh()
     const guard = memoryGuard<string>()
@@ -408,15 +441,18 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     assert.deepEqual(await first()(request, () => assert.fail('done already')), { at: 1 })
   })
 
-  test('a result that cannot be stored is an error, and the work is not done again', async () => {
+  test.each([
+    ['JSON cannot express', 1n],
+    ['is too large', 'x'.repeat(1_048_576)],
+  ])('a result that %s is an error, and the work is not done again', async (_why, result) => {
     const request = fresh()
     await assert.rejects(
-      first()(request, () => 1n),
-      { code: 'INVALID_ARGUMENT' },
+      first()(request, () => result),
+      { code: 'INVALID_ARGUMENT', argument: 'result' },
     )
     await assert.rejects(
-      first()(request, () => 1),
-      { code: 'STORED_FAILURE' },
+      first()(request, () => assert.fail('done already')),
+      ({ code, failure }) => code === 'STORED_FAILURE' && /^result must/.test(failure.message),
     )
   })
 

@@ -136,3 +136,7 @@ describe('epochs', () => {
     assert.throws(() => withEpoch(1, MAX_ENGINE_TOKEN + 1n), { code: 'INVALID_ARGUMENT' })
   })
 })
+
+test('without an epoch, a token is what the engine issued, however large', () => {
+  for (const token of [1n, 2n ** 52n, 2n ** 63n - 1n]) assert.equal(withoutEpoch(0, token), token)
+})

@@ -94,6 +94,41 @@ describe('a kept claim', () => {
     assert.equal(kept.remainingMs, 0)
   })
 
+  test('G4 a confirmation that comes after the deadline does not revive it, also if no timer has come', () => {
+    const { clock, kept } = keep()
+    const since = instantOf(clock)
+    clock.block(15_000)
+    assert.equal(kept.confirm(since, 15_000), false)
+    assert.equal(kept.confirm(instantOf(clock), 15_000), false)
+    assert.equal(kept.signal.aborted, true)
+  })
+
+  test('one that is stopped has no time left, and is not lost', async () => {
+    const { clock, kept } = keep()
+    kept.stop()
+    assert.equal(kept.remainingMs, 0)
+    await clock.advance(60_000)
+    assert.equal(kept.signal.aborted, false)
+  })
+
+  test('a claim whose answer took most of its time is renewed before the rest is over', async () => {
+    const clock = createFakeClock()
+    const since = instantOf(clock)
+    await clock.advance(14_000)
+    let renewals = 0
+    const kept = new KeptClaim({
+      clock,
+      resource: 's/k',
+      since,
+      ttlMs: 15_000,
+      renew: async () => ++renewals > 0,
+    })
+    await clock.advance(847)
+    assert.equal(renewals, 1)
+    assert.equal(kept.signal.aborted, false)
+    kept.stop()
+  })
+
   test('T3 a wall clock that is stepped forward, and a suspended machine, end it early', () => {
     const { clock, kept } = keep()
     clock.stepWall(3_600_000)

@@ -276,6 +276,70 @@ describe('answers that get lost', () => {
     await store.close()
   })
 
+  test('G6 of the claim, which always comes when its time is over: a caller who does not wait claims once more, and gives it back', async () => {
+    const clock = createFakeClock()
+    const store = new SqliteKeys(new DatabaseSync(join(folder, `late ${++files}.db`)), clock, systemRandom)
+    const calls: string[] = []
+    const slow = new Proxy(store, {
+      get(target, name: keyof KeyStore<SqliteDatabase>) {
+        const method = target[name].bind(target) as (...args: unknown[]) => Promise<unknown>
+        if (name !== 'claim' && name !== 'abandon') return method
+        return async (...args: unknown[]) => {
+          calls.push(name)
+          const answer = await method(...args)
+          if (name === 'claim') await sleep(clock, 1_000)
+          return answer
+        }
+      },
+    })
+    const call = createIdempotent<SqliteDatabase>(slow, { clock })(
+      request,
+      () => assert.fail('it is too late'),
+      {
+        ttlMs: 1_000,
+        waitMs: 0,
+      },
+    )
+    const refused = assert.rejects(call, { code: 'ACQUIRE_TIMEOUT' })
+    await clock.advance(10_000)
+    await refused
+    assert.deepEqual(calls, ['claim', 'claim', 'abandon'])
+    const next = createIdempotent(store, { clock })(request, ({ isTakeover }) => isTakeover, { waitMs: 0 })
+    assert.equal(await next, false, 'nothing was begun')
+    await store.close()
+  })
+
+  test('G6 G11 a caller who goes away while another look at the key hangs is told at once, and never looks', async () => {
+    const clock = createFakeClock()
+    const store = new SqliteKeys(new DatabaseSync(join(folder, `gone ${++files}.db`)), clock, systemRandom)
+    const gate = Promise.withResolvers<void>()
+    let looks = 0
+    const hanging = new Proxy(store, {
+      get(target, name: keyof KeyStore<SqliteDatabase>) {
+        const method = target[name].bind(target) as (...args: unknown[]) => Promise<unknown>
+        if (name !== 'claim') return method
+        return (...args: unknown[]) => {
+          looks++
+          return gate.promise.then(() => method(...args))
+        }
+      },
+    })
+    const idempotent = createIdempotent<SqliteDatabase>(hanging, { clock })
+    const first = idempotent(request, () => 'done')
+    await clock.advance(0)
+    const controller = new AbortController()
+    const reason = new Error('no longer needed')
+    const gone = idempotent(request, () => assert.fail('gone'), { signal: controller.signal })
+    await clock.advance(0)
+    controller.abort(reason)
+    await assert.rejects(gone, reason)
+    gate.resolve()
+    assert.equal(await first, 'done')
+    await clock.advance(1_000)
+    assert.equal(looks, 1)
+    await store.close()
+  })
+
   test.each(['settle', 'abandon'] as const)(
     'G11 of %s, which hangs: the caller is told within the time of a call, and it goes on behind',
     async (hanging) => {
