@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { peek } from '../../test/rig.ts'
 import type { FaultyBackend } from '../testing/faulty-backend.ts'
+import { defaults } from './defaults.ts'
 
 const ttlMs = 9_000
 
@@ -69,6 +70,16 @@ describe('a session that is given up', () => {
     await clock.advance(ttlMs)
     expect(waiting.status).toBe('fulfilled')
   })
+})
+
+test('a session whose leases were lost is idle, and is closed after a while', async () => {
+  const { client, clock, faults, locker } = setUp()
+  const lease = await client.acquire('a', { ttlMs })
+  await locker().forceRelease('a', { all: true, reason: 'a test' })
+  await clock.advance(ttlMs)
+  expect(lease.state).toBe('lost')
+  await clock.advance(defaults.idleSessionMs + ttlMs)
+  expect(faults.count('close')).toBe(1)
 })
 
 test('G3 leases of one session that end at different times each end at their own, without being looked at', async () => {
