@@ -72,6 +72,18 @@ describe('a session that is given up', () => {
   })
 })
 
+test('a release that is repeated for a while keeps the name closed for as long as was promised, and no longer', async () => {
+  const { client, clock, faults, locker } = setUp()
+  const lease = await client.acquire('cron', { ttlMs, holdAtLeastMs: 60_000 })
+  for (let count = 0; count < 9; count++) faults.next('release', { kind: 'error-before' })
+  expect(await lease.release()).toBe('unknown')
+  await clock.advance(59_999)
+  expect(faults.count('release')).toBe(10)
+  expect(await locker().tryAcquire('cron')).toBeNull()
+  await clock.advance(1)
+  expect(await locker().tryAcquire('cron')).not.toBeNull()
+})
+
 test('a session whose leases were lost is idle, and is closed after a while', async () => {
   const { client, clock, faults, locker } = setUp()
   const lease = await client.acquire('a', { ttlMs })
