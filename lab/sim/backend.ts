@@ -17,6 +17,7 @@ import type {
   Grant,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   NameState,
   OperatorCall,
   Random,
@@ -167,10 +168,7 @@ export class SimSession implements BackendSession<'fenced'> {
     this.#confirmed.set(leaseId, { since, learntAtMs, before: this.confirmedSince(leaseId) })
   }
 
-  async keepAlive(
-    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<'fenced'>> {
+  async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { world, process } = this.#connection
     const since = instantOf(process)
     const touch = () => {

@@ -137,6 +137,12 @@ describe('a seed', () => {
   })
 })
 
+// Each showed something that no other check did: T84, and a checker that took two grants of one attempt for one.
+test.each([9003744, 20261116003787])('seed %d, which broke something once, breaks nothing', async (seed) => {
+  const { violation } = await runSeed(seed, { checkHistory: true })
+  expect(violation).toBeNull()
+})
+
 test('a planted bug is found, made small, and can be replayed', { timeout: 120_000 }, async () => {
   const bug = bugs.find(({ id }) => id === 'T3-monotonic-only')
   if (bug === undefined) throw new Error('the bank has lost the bug that is planted here')

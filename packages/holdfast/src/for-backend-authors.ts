@@ -9,6 +9,7 @@ export {
   operatorCallExpired,
   prolongedSince,
   throwIfCalledOff,
+  tokenGrant,
 } from './core/backend-kit.ts'
 export { isCalledOff, onCalledOff, unlessAborted } from './core/calling-off.ts'
 export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './core/clock.ts'

@@ -94,6 +94,12 @@ export interface GrantedClaim extends Claim {
   readonly grantId: string
 }
 
+/** What a keep-alive is asked to prolong. */
+export interface ListedClaims {
+  readonly held: readonly GrantedClaim[]
+  readonly waiting: readonly Claim[]
+}
+
 export interface AcquireRequest extends Claim {
   readonly mode: Mode
   /** Granted when first in line and the holders' weights leave room: `held + weight <= capacity`. */
@@ -164,10 +170,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
    * removes one that was not listed. A claim that is held under another grant is lost. A session whose time is up is
    * gone, even if nobody has noticed yet.
    */
-  keepAlive(
-    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<F>>
+  keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>>
 
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>>
 
@@ -232,6 +235,12 @@ export interface NameState {
   readonly atMs: number
 }
 
+/** From the capacity that the operator saw to the one that is wanted. */
+export interface CapacityChange {
+  readonly from: number
+  readonly to: number
+}
+
 /** The call of an operator who has looked at the name before. */
 export interface OperatorCall extends Call {
   /**
@@ -280,7 +289,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Changes a semaphore's capacity; `in-use` if the holders or a waiter would not fit; `changed` if it is not `from`. */
   resize(
     name: string,
-    capacity: { readonly from: number; readonly to: number },
+    capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'>
   /** Removes the data of a name that nobody holds or waits for; `changed` if it is not `data`. */

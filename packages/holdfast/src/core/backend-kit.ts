@@ -1,5 +1,5 @@
 /** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
-import type { Call } from '../spi.ts'
+import type { Call, Claim, Grant } from '../spi.ts'
 import { isCalledOff } from './calling-off.ts'
 import type { Instant } from './clock.ts'
 import { defaults, limits } from './defaults.ts'
@@ -38,6 +38,18 @@ export function prolongedSince(
 ): Instant {
   const agoMs = session.ttlMs - session.leftMs
   return { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
+}
+
+/** A grant of an engine with tokens, which is known by its token. */
+export function tokenGrant(
+  { name, attempt }: Claim,
+  token: bigint,
+  terms: { readonly since: Instant; readonly ttlMs: number },
+  previousData: string | null | undefined,
+): Grant<'fenced'> {
+  const { since, ttlMs } = terms
+  const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
+  return previousData == null ? grant : { ...grant, previousData }
 }
 
 /** Every call starts with it: what nobody waits for any more is not sent. */

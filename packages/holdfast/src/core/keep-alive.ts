@@ -10,7 +10,7 @@
  * 2. A failed keep-alive is not a "no": it puts leases into jeopardy, is tried again soon, and the deadline alone
  *    decides (T16, T30, T33). An answer that comes late still counts, from its send time, unless the lease is over.
  */
-import type { Call, Claim, Fencing, Grant, GrantedClaim, KeepAliveResult } from '../spi.ts'
+import type { Call, Claim, Fencing, Grant, KeepAliveResult, ListedClaims } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import type { Instant } from './clock.ts'
@@ -31,10 +31,7 @@ export interface PlaceInLine<F extends Fencing = Fencing> {
 }
 
 export interface KeepAliveTerms<F extends Fencing> {
-  keepAlive(
-    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<F>>
+  keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<F>>
   /** What rides on the session, by attempt. */
   readonly leases: ReadonlyMap<string, LeaseRecord>
   readonly lingering: ReadonlyMap<string, LeaseRecord>

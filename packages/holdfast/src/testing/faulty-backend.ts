@@ -20,11 +20,13 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  CapacityChange,
   Claim,
   Fencing,
   GrantedClaim,
   Instant,
   KeepAliveResult,
+  ListedClaims,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -153,7 +155,7 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
 
   resize(
     name: string,
-    capacity: { readonly from: number; readonly to: number },
+    capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
     return this.#operate('resize', name, call, (inner) => this.#inner.resize(name, capacity, inner))
@@ -215,10 +217,7 @@ class FaultySession<F extends Fencing> implements BackendSession<F> {
         wire.send('setData', claim.name, call, (innerCall) => setData(claim, data, innerCall))
   }
 
-  keepAlive(
-    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult> {
+  keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult> {
     return this.#wire.send('keepAlive', null, call, (inner) => this.#inner.keepAlive(claims, inner))
   }
 

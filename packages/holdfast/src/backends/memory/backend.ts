@@ -7,6 +7,7 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  CapacityChange,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -90,7 +91,7 @@ export class MemoryBackend implements Backend<'fenced'> {
 
   async resize(
     name: string,
-    capacity: { readonly from: number; readonly to: number },
+    capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
     const { engine, namespace } = this.#connection.begin(call)

@@ -116,11 +116,7 @@ export class MemoryEngine implements Disposable {
   }
 
   /** Null: the session is gone, and nothing brings it back (T31). */
-  keepAlive(
-    namespace: string,
-    id: string,
-    listed: { readonly held: readonly spi.GrantedClaim[]; readonly waiting: readonly spi.Claim[] },
-  ): Kept | null {
+  keepAlive(namespace: string, id: string, listed: spi.ListedClaims): Kept | null {
     return this.#step((nowMs) => {
       const session = this.#sessions.get(namespace, id)
       if (session === undefined) return null
@@ -267,7 +263,7 @@ export class MemoryEngine implements Disposable {
   resize(
     namespace: string,
     name: string,
-    capacity: { readonly from: number; readonly to: number },
+    capacity: spi.CapacityChange,
     notAfterMs: number,
   ): 'resized' | 'in-use' | 'changed' {
     return this.#operatorStep(notAfterMs, (nowMs) =>

@@ -9,7 +9,7 @@ import assert from 'node:assert/strict'
 import { CapacityMismatchError } from '../../core/errors.ts'
 import { publicIdOf } from '../../core/ids.ts'
 import { compareNames } from '../../core/names.ts'
-import type { AcquireRequest } from '../../spi.ts'
+import type { AcquireRequest, CapacityChange } from '../../spi.ts'
 import type { Deadlines } from './deadlines.ts'
 import type { EventLog } from './event-log.ts'
 import { Scoped } from './scoped.ts'
@@ -108,7 +108,7 @@ export class NameTable {
 
   resize(
     record: NameRecord | undefined,
-    { from, to }: { readonly from: number; readonly to: number },
+    { from, to }: CapacityChange,
     nowMs: number,
   ): 'resized' | 'in-use' | 'changed' {
     if (record === undefined || !isInUse(record) || record.capacity !== from) return 'changed'

@@ -1,5 +1,6 @@
 /** A client's view of its session: it adds to the engine's answers since when this client may believe them. */
 import assert from 'node:assert/strict'
+import { tokenGrant } from '../../core/backend-kit.ts'
 import { type Instant, instantOf } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import type {
@@ -12,6 +13,7 @@ import type {
   Grant,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   SessionHandle,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
@@ -43,10 +45,7 @@ export class MemorySession implements BackendSession<'fenced'> {
     this.#prolongedAt = since
   }
 
-  async keepAlive(
-    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<'fenced'>> {
+  async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { engine, namespace, clock } = this.#connection.begin(call)
     const since = instantOf(clock)
     const kept = engine.keepAlive(namespace, this.id, claims)
@@ -110,14 +109,7 @@ export class MemorySession implements BackendSession<'fenced'> {
   #granted(claim: EngineClaim): { readonly kind: 'granted'; readonly grant: Grant<'fenced'> } {
     const { record, attempt, token, previousData } = claim
     assert(token !== null, 'a claim that holds has a token')
-    const grant = {
-      name: record.name,
-      attempt,
-      grantId: String(token),
-      token,
-      since: this.#prolongedAt,
-      ttlMs: this.ttlMs,
-    }
-    return { kind: 'granted', grant: previousData === undefined ? grant : { ...grant, previousData } }
+    const terms = { since: this.#prolongedAt, ttlMs: this.ttlMs }
+    return { kind: 'granted', grant: tokenGrant({ name: record.name, attempt }, token, terms, previousData) }
   }
 }

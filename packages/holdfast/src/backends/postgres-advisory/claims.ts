@@ -6,6 +6,7 @@
  * gone); an answer comes late (the claim is known all the same, and whoever does not want it any more abandons it); a
  * wait is called off in the moment of its turn (T11: its connection is ended, whatever it has got by then).
  */
+import { tokenGrant } from '../../core/backend-kit.ts'
 import type { Instant } from '../../core/clock.ts'
 import { ClosedError, type LossReason } from '../../core/errors.ts'
 import type {
@@ -85,9 +86,9 @@ export class Claims {
     return this.#lost.get(attempt)
   }
 
-  grantOf({ name, attempt, token }: Holding): Grant<'fenced'> {
+  grantOf(holding: Holding): Grant<'fenced'> {
     const { prolongedAt: since, ttlMs } = this.#life
-    return { name, attempt, grantId: String(token), token, since, ttlMs }
+    return tokenGrant(holding, holding.token, { since, ttlMs }, null)
   }
 
   /** An operator wants it back. */

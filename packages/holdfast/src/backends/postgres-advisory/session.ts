@@ -14,6 +14,7 @@ import type {
   EnqueueResult,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   LostClaim,
   SessionHandle,
 } from '../../spi.ts'
@@ -81,10 +82,7 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     }
   }
 
-  async keepAlive(
-    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<'fenced'>> {
+  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     this.#links.check(call)
     if (this.#ended) return { kind: 'gone' }
     const since = instantOf(this.#links.clock)

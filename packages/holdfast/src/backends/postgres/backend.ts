@@ -9,6 +9,7 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  CapacityChange,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -97,7 +98,7 @@ export class PostgresBackend implements Backend<'fenced'> {
 
   async resize(
     name: string,
-    { from, to }: { readonly from: number; readonly to: number },
+    { from, to }: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
     const [kind] = await this.#operate(call, 'resize', [name, from, to])

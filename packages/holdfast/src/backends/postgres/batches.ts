@@ -22,12 +22,13 @@ export interface Item {
   readonly name: string
   readonly attempt: string
   readonly session: number
-  /** Of a release or `setData`: the token of the grant. */
   readonly mode?: string
   readonly weight?: number
   readonly capacity?: number
   readonly ms?: number
   readonly text?: string
+  /** The grant that a release or `setData` is about. */
+  readonly token?: string
 }
 
 export interface Answer {
@@ -234,8 +235,8 @@ function keyOf(op: Operation, attempt: string): string {
 
 /** Null: there is no shorter way for it. */
 function singleCall(item: Item): readonly [BatchStatement, readonly Parameter[]] | null {
-  const { op, name, attempt, session, mode, weight, capacity, ms = 0, text = null } = item
-  if (op === 'r') return ['giveBack', [name, attempt, session, ms, mode ?? null]]
+  const { op, name, attempt, session, mode, weight, capacity, ms = 0, text = null, token = null } = item
+  if (op === 'r') return ['giveBack', [name, attempt, session, ms, token]]
   if (op !== 't' && op !== 'q') return null
   const wanted = [mode ?? null, weight ?? null, capacity ?? null, ms, text]
   return ['take', [op, name, attempt, session, ...wanted]]
@@ -260,7 +261,8 @@ function parametersOf(items: readonly Item[]): readonly Parameter[] {
     column(({ name }) => name),
     column(({ attempt }) => attempt),
     column(({ session }) => session),
-    column(({ mode }) => mode),
+    // One column, as in version 1: an acquire has a mode, and a release or `setData` a token.
+    column(({ mode, token }) => mode ?? token),
     column(({ weight }) => weight),
     column(({ capacity }) => capacity),
     column(({ ms }) => ms),

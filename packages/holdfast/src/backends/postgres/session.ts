@@ -1,6 +1,7 @@
 /** A client's view of its session: it adds to what the database says since when this client may believe it. */
 import assert from 'node:assert/strict'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
+import { tokenGrant } from '../../core/backend-kit.ts'
 import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
 import { BackendUnavailableError, CapacityMismatchError, type LossReason } from '../../core/errors.ts'
 import type {
@@ -13,6 +14,7 @@ import type {
   Grant,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   LostClaim,
   SessionHandle,
 } from '../../spi.ts'
@@ -50,10 +52,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
     this.#prolongedAt = since
   }
 
-  async keepAlive(
-    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<'fenced'>> {
+  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { sql, namespace, room, clock } = this.#connection
     const hasArrived = ({ attempt }: Claim) => !this.#onTheWay.has(attempt)
     const waiting = listed.waiting.filter(hasArrived)
@@ -135,7 +134,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 
   async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
-    const answer = await this.#send('d', claim, call, { mode: claim.grantId, text: data })
+    const answer = await this.#send('d', claim, call, { token: claim.grantId, text: data })
     return answer.kind === 'stored' ? 'stored' : 'not-held'
   }
 
@@ -144,7 +143,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
     { keepForMs }: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
-    const answer = await this.#send('r', claim, call, { mode: claim.grantId, ms: keepForMs })
+    const answer = await this.#send('r', claim, call, { token: claim.grantId, ms: keepForMs })
     if (keepForMs > 0) this.#connection.noteClosedName()
     return answer.kind === 'released' ? 'released' : 'not-held'
   }
@@ -168,7 +167,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
     op: Operation,
     { name, attempt }: Claim,
     call: Call,
-    rest: Pick<Item, 'mode' | 'ms' | 'text'> = {},
+    rest: Pick<Item, 'token' | 'ms' | 'text'> = {},
   ): Promise<Answer> {
     return this.#connection.apply({ op, name, attempt, session: this.#no, ...rest }, call)
   }
@@ -199,16 +198,8 @@ export class PostgresSession implements BackendSession<'fenced'> {
     throw new BackendUnavailableError('postgres', 'the attempt was abandoned', 'not-applied')
   }
 
-  #grant({ name, attempt }: Claim, token: bigint, data: string | null): Grant<'fenced'> {
-    const grant = {
-      name,
-      attempt,
-      grantId: String(token),
-      token,
-      since: this.#prolongedAt,
-      ttlMs: this.ttlMs,
-    }
-    return data === null ? grant : { ...grant, previousData: data }
+  #grant(claim: Claim, token: bigint, data: string | null): Grant<'fenced'> {
+    return tokenGrant(claim, token, { since: this.#prolongedAt, ttlMs: this.ttlMs }, data)
   }
 }
 

@@ -11,6 +11,7 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  CapacityChange,
   Fencing,
   NameState,
   OperatorCall,
@@ -179,7 +180,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
 
   async resize(
     name: string,
-    { from, to }: { readonly from: number; readonly to: number },
+    { from, to }: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
     this.#begin()

@@ -24,6 +24,7 @@ import type {
   Grant,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   LostClaim,
   SessionHandle,
 } from '../../spi.ts'
@@ -146,10 +147,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     })
   }
 
-  async keepAlive(
-    claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<F>> {
+  async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
     const { engine, room, confirming } = this.#tools
     throwIfCalledOff('redis', call)
     const since = instantOf(engine.clock)

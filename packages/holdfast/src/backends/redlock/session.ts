@@ -10,6 +10,7 @@ import type {
   Claim,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   SessionHandle,
 } from '../../spi.ts'
 import {
@@ -70,10 +71,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     this.handle = { id, ttlMs, holder }
   }
 
-  async keepAlive(
-    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<'unfenced'>> {
+  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'unfenced'>> {
     const { result, lacking } = await renew(
       this.#ensemble,
       {

@@ -8,6 +8,7 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  CapacityChange,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -92,7 +93,7 @@ export class SqliteBackend implements Backend<'fenced'> {
 
   resize(
     name: string,
-    capacity: { readonly from: number; readonly to: number },
+    capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
     return this.#connection.write(call, (tx) => resize(tx, this.#place(name), capacity, call.notAfterMs))

@@ -15,7 +15,7 @@
  */
 import assert from 'node:assert/strict'
 import { CapacityMismatchError, type LossReason } from '../../core/errors.ts'
-import type { AcquireRequest, Claim, GrantedClaim, LostClaim } from '../../spi.ts'
+import type { AcquireRequest, Claim, GrantedClaim, ListedClaims, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { catchUp, Places, promote, removeSession } from './line.ts'
 import type { Situation } from './statements.ts'
@@ -153,11 +153,7 @@ export interface Kept {
 }
 
 /** One statement for all claims, however many; more only if the session has others than it thinks. Null: gone. */
-export function keepAlive(
-  tx: Transaction,
-  owner: Owner,
-  claims: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-): Kept | null {
+export function keepAlive(tx: Transaction, owner: Owner, claims: ListedClaims): Kept | null {
   const { sql } = tx
   const { namespace, session } = owner
   const listed = [...claims.held, ...claims.waiting]

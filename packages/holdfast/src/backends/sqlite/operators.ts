@@ -1,5 +1,6 @@
 /** What an operator may do to a name, each as a step inside a transaction, on what the operator saw (T78). */
 import { operatorCallExpired } from '../../core/backend-kit.ts'
+import type { CapacityChange } from '../../spi.ts'
 import { catchUp, promote } from './line.ts'
 import type { NamePlace } from './statements.ts'
 import type { Transaction } from './transaction.ts'
@@ -30,7 +31,7 @@ export function forceRelease(
 export function resize(
   tx: Transaction,
   { namespace, name }: NamePlace,
-  { from, to }: { readonly from: number; readonly to: number },
+  { from, to }: CapacityChange,
   notAfterMs: number,
 ): 'resized' | 'in-use' | 'changed' {
   begin(tx, notAfterMs)

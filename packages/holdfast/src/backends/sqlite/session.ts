@@ -1,5 +1,6 @@
 /** A client's view of its session: it adds to what the file says since when this client may believe it. */
 import assert from 'node:assert/strict'
+import { tokenGrant } from '../../core/backend-kit.ts'
 import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
 import type {
   AcquireRequest,
@@ -11,6 +12,7 @@ import type {
   Grant,
   GrantedClaim,
   KeepAliveResult,
+  ListedClaims,
   SessionHandle,
 } from '../../spi.ts'
 import * as claims from './claims.ts'
@@ -48,10 +50,7 @@ export class SqliteSession implements BackendSession<'fenced'> {
     this.#prolongedAt = since
   }
 
-  async keepAlive(
-    listed: { readonly held: readonly GrantedClaim[]; readonly waiting: readonly Claim[] },
-    call: Call,
-  ): Promise<KeepAliveResult<'fenced'>> {
+  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { room, clock } = this.#connection
     const since = instantOf(clock)
     const kept = await this.#connection.writeFirst(call, (tx) => {
@@ -143,15 +142,7 @@ export class SqliteSession implements BackendSession<'fenced'> {
     return { kind: 'granted', grant: this.#grant(claim, token, data) }
   }
 
-  #grant({ name, attempt }: Claim, token: bigint, data: string | null): Grant<'fenced'> {
-    const grant = {
-      name,
-      attempt,
-      grantId: String(token),
-      token,
-      since: this.#prolongedAt,
-      ttlMs: this.ttlMs,
-    }
-    return data === null ? grant : { ...grant, previousData: data }
+  #grant(claim: Claim, token: bigint, data: string | null): Grant<'fenced'> {
+    return tokenGrant(claim, token, { since: this.#prolongedAt, ttlMs: this.ttlMs }, data)
   }
 }

@@ -54,6 +54,7 @@ export const dataCases = topic('data', [
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
       assert.equal(await bob.setData(held, 'forged'), 'not-held')
+      assert.equal(await ada.setData({ ...held, attempt: request('x').attempt }, 'forged'), 'not-held')
       assert.equal(await ada.setData(request('x'), 'forged'), 'not-held')
       assert.equal(await ada.setData(request('never'), 'forged'), 'not-held')
       await ada.release(held)

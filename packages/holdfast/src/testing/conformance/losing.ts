@@ -329,6 +329,25 @@ export const losingCases = topic('force release and loss', [
     },
   },
   {
+    rule: 'C226',
+    title:
+      'T84 a late copy of an acquire after the claim was not renewed for a TTL: what the keep-alive says is so',
+    async play(stage) {
+      const ada = await stage.mortal()
+      const asked = request('x')
+      const first = await ada.take(asked)
+      // The session lives on. Where claims have a time of their own, this one ends.
+      for (let third = 0; third < 4; third++) {
+        await stage.passTime(ada.session.ttlMs / 3)
+        await ada.stayAlive()
+      }
+      const again = await ada.take(asked)
+      const lost = await ada.stayAlive({ held: [first] })
+      assert.equal(lost.length, again.grantId === first.grantId ? 0 : 1)
+      assert.deepEqual(await ada.stayAlive({ held: [again] }), [])
+    },
+  },
+  {
     rule: 'C222',
     title: 'T84 the same for a copy that waits: whoever held under the old grant has lost it',
     needs: ['queue', 'shared'],

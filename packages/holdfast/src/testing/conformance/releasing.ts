@@ -9,6 +9,8 @@ export const releasingCases = topic('releasing', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
+      const { attempt } = request('x')
+      assert.equal(await ada.release({ ...held, attempt }), 'not-held')
       assert.equal(await ada.release(request('x')), 'not-held')
       assert(await ada.holds(held))
       await bob.expectBusy('x')

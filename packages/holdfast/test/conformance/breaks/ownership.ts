@@ -1,6 +1,6 @@
 /** Faults of exclusion, ownership and tokens. */
 import { publicIdOf } from '../../../src/core/ids.ts'
-import type { AcquireResult, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
+import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll } from '../../careless.ts'
 import { type AnyGrant, type Break, broken, brokenBackend, brokenSession, lineOf, regrant } from './break.ts'
@@ -52,6 +52,24 @@ export const ownershipBreaks: readonly Break[] = [
       return (await forceAll(backend, claim.name, call)) > 0 ? 'released' : 'not-held'
     },
   })),
+  brokenSession('a holder is known by its grant, whatever the attempt', 'C36 C135', (inner, backend) => {
+    const byGrant = async (claim: GrantedClaim, call: Call) => {
+      const holders = (await backend.inspect(claim.name, call))?.holders ?? []
+      const holder = holders.find(({ token }) => String(token) === claim.grantId)
+      const attempt = [...attempts].find((each) => publicIdOf(each) === holder?.id)
+      return attempt === undefined ? claim : { ...claim, attempt }
+    }
+    const attempts = new Set<string>()
+    return {
+      tryAcquire(request, call) {
+        attempts.add(request.attempt)
+        return inner.tryAcquire(request, call)
+      },
+      release: async (claim, options, call) => inner.release(await byGrant(claim, call), options, call),
+      setData: async (claim, data, call) =>
+        inner.setData?.(await byGrant(claim, call), data, call) ?? Promise.reject(new TypeError('no data')),
+    }
+  }),
   broken('a release asks for the attempt and not for the session', 'C37 C130', () => {
     const owners = new Map<string, (claim: GrantedClaim) => Promise<unknown>>()
     return (backend) =>
@@ -199,6 +217,14 @@ export const ownershipBreaks: readonly Break[] = [
       return inner.keepAlive({ held: await Promise.all(current), waiting }, call)
     },
   })),
+  brokenSession('a repeated acquire names another grant', 'C31 C226', (inner) => {
+    const asked = new Set<string>()
+    return regrant(inner, (grant) => {
+      if (asked.has(grant.attempt)) return { ...grant, grantId: '0' }
+      asked.add(grant.attempt)
+      return grant
+    })
+  }),
   brokenSession('a place in line counts as what is held', 'C222', (inner, backend) => ({
     async keepAlive({ held, waiting }, call) {
       const isWaiting = await Promise.all(
