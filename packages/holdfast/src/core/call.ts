@@ -43,6 +43,7 @@ export function callAnswerable<T>(
 /** One object for everything about the call: an acquire and a release make one each, so there are many of them. */
 export class EngineCall<T> extends Cancellation implements Call {
   readonly onQueued: () => void
+  readonly onProgress?: (left: number) => void
   readonly #engine: Engine
   readonly #limits: CallLimits
   readonly #resolve: (answer: T) => void
@@ -63,6 +64,7 @@ export class EngineCall<T> extends Cancellation implements Call {
     this.#resolve = resolve
     this.#reject = reject
     this.onQueued = limits.onQueued ?? doNothing
+    if (limits.onProgress !== undefined) this.onProgress = (left) => this.#progressed(left)
   }
 
   start(run: (call: EngineCall<T>) => Promise<T>): void {
@@ -85,7 +87,7 @@ export class EngineCall<T> extends Cancellation implements Call {
   }
 
   /** Part of the work is done: the limit counts anew. */
-  onProgress(left: number): void {
+  #progressed(left: number): void {
     if (this.#settled) return
     this.#timer?.cancel()
     this.#armTimer()

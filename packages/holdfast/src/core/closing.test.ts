@@ -1,5 +1,6 @@
 /** How long closing may take when a session has more than the engine gives up at once, and what is said of the rest. */
 import { describe, expect, test } from 'vitest'
+import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { createRig, eventsDuring, peek } from '../../test/rig.ts'
 import type { Backend, BackendSession, Call } from '../spi.ts'
 import { sleep } from './clock.ts'
@@ -134,4 +135,62 @@ test('T23 what is to be held at least is released in parts, so that none waits f
   expect(most).toBeLessThanOrEqual(500)
   const closed = (await locker().list()).filter(({ closedForMs }) => closedForMs > ttlMs)
   expect(closed).toHaveLength(1_200)
+})
+
+test('the whole takes a TTL at most, also with hold-at-least and a slow engine, and says what was not kept closed', async () => {
+  const { clock, locker } = createRig()
+  const client = locker({
+    ttlMs,
+    wrap: (backend) => {
+      const openSession = backend.openSession.bind(backend)
+      backend.openSession = async (request, call) => {
+        const session = await openSession(request, call)
+        const release = session.release.bind(session)
+        session.release = async (...given) => {
+          await sleep(clock, 2_500)
+          return release(...given)
+        }
+        return session
+      }
+      return backend
+    },
+  })
+  const LEASES = 5_000
+  for (let i = 0; i < LEASES; i++) await client.acquire(`n${i}`, { holdAtLeastMs: 10 * ttlMs })
+  const closing = peek(client.close())
+  const failed = await eventsDuring('release-failed', () => clock.advance(ttlMs + 100))
+  expect(closing.status).toBe('fulfilled')
+  const closed = (await locker().list()).filter(({ closedForMs }) => closedForMs > 0)
+  expect(closed.length).toBeGreaterThan(0)
+  expect(new Set(failed.map(({ name }) => name)).size).toBe(LEASES - closed.length)
+})
+
+test('G11 a waiter of which the engine has not said that it is gone counts as left', async () => {
+  const { clock, faulty, locker } = createFaultyRig()
+  const { client, faults } = faulty({ ttlMs })
+  await client.acquire('a')
+  await locker().acquire('b', { ttlMs: 60_000 })
+  void peek(client.acquire('b', { waitMs: 60_000 }))
+  await clock.settle()
+  faults.freeze()
+  const closing = peek(client.close())
+  const events = await eventsDuring('close-failed', () => clock.advance(ttlMs / 2))
+  expect(closing.status).toBe('fulfilled')
+  expect(events).toMatchObject([{ left: 2 }])
+})
+
+test('a backend may take onProgress out of its call, and progress after the end changes nothing', async () => {
+  const stage = setStage(async (giveUpAll, call) => {
+    const { onProgress } = call
+    onProgress?.(1)
+    await giveUpAll(call)
+    late = onProgress
+  })
+  let late: ((left: number) => void) | undefined
+  await stage.client.acquire('a')
+  await stage.client.close()
+  const before = stage.clock.pendingTimers
+  late?.(1)
+  expect(stage.clock.pendingTimers).toBe(before)
+  expect(late).toBeDefined()
 })

@@ -270,9 +270,13 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const claims = this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size
     this.#finish('closed')
     const endedAtMs = this.clock.monotonicMs()
-    await this.#keepClosed()
-    const { left, error } = await this.#closeAtEngine(claims, { keepsProcessAlive: true })
-    const expireWithinMs = this.#mostMsAtEngine - (this.clock.monotonicMs() - endedAtMs)
+    const expireWithin = () => this.#mostMsAtEngine - (this.clock.monotonicMs() - endedAtMs)
+    await this.#keepClosed(expireWithin)
+    const { left, error } = await this.#closeAtEngine(claims, {
+      withinMs: expireWithin(),
+      keepsProcessAlive: true,
+    })
+    const expireWithinMs = expireWithin()
     if (left === 0 || expireWithinMs <= 0 || !hasListeners('close-failed')) return
     const { backend, namespace } = this.about
     emit('close-failed', { backend, namespace, left, expireWithinMs, error })
@@ -297,32 +301,38 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   /** Releases in batches, so that no lease's call times out while thousands of others are sent first. */
-  async #keepClosed(): Promise<void> {
+  async #keepClosed(expireWithin: () => number): Promise<void> {
     const kept = [...this.#lingering.values()].filter((lease) => lease.holdAtLeastLeftMs > 0)
-    while (kept.length > 0) {
-      const outcomes = await Promise.all(
-        kept.splice(0, RELEASED_AT_ONCE).map((lease) => this.#keepOne(lease)),
-      )
-      if (outcomes.includes('failed')) return
+    let failure: unknown
+    while (kept.length > 0 && failure === undefined) {
+      const batch = kept.splice(0, RELEASED_AT_ONCE)
+      const outcomes = await Promise.all(batch.map((lease) => this.#keepOne(lease, expireWithin())))
+      failure = outcomes.find((error) => error !== undefined)
     }
+    for (const lease of kept) this.#notKept(lease, failure)
   }
 
-  async #keepOne(lease: LeaseRecord): Promise<'kept' | 'failed'> {
+  /** Undefined, or the error. */
+  async #keepOne(lease: LeaseRecord, withinMs: number): Promise<unknown> {
     const keepForMs = lease.holdAtLeastLeftMs
     const limits = {
       what: `release of "${lease.claim.name}"`,
-      timeoutMs: this.#keepAlives.callLimitMs,
+      timeoutMs: Math.min(this.#keepAlives.callLimitMs, withinMs),
       keepsProcessAlive: true,
     }
     const release = (call: Call) => this.engineSession.release(lease.claim, { keepForMs }, call)
     try {
       await callEngine(this.#context, limits, release)
-      return 'kept'
+      return undefined
     } catch (error) {
-      // What fails here is the rest of the hold-at-least: the name becomes free with the session, as if the holder had died.
-      if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
-      return 'failed'
+      this.#notKept(lease, error)
+      return error
     }
+  }
+
+  /** The rest of its hold-at-least is gone: the name becomes free with the session, as if the holder had died. */
+  #notKept(lease: LeaseRecord, error: unknown): void {
+    if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
   }
 
   /** The longest time for which the engine keeps the claims of a session that is no longer renewed. */
@@ -336,11 +346,11 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
    */
   async #closeAtEngine(
     claims: number,
-    { keepsProcessAlive = false } = {},
+    { withinMs = this.#mostMsAtEngine, keepsProcessAlive = false } = {},
   ): Promise<{ readonly left: number; readonly error?: unknown }> {
     let left = claims
     const expired = new Cancellation()
-    const timer = this.clock.setTimer(this.#mostMsAtEngine, () => expired.cancel(undefined))
+    const timer = this.clock.setTimer(Math.max(0, withinMs), () => expired.cancel(undefined))
     const limits = {
       what: 'close of the session',
       timeoutMs: this.#keepAlives.callLimitMs,

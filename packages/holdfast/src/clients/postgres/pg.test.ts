@@ -58,6 +58,12 @@ describe.runIf(wanted('postgres'))('pg', () => {
       own.release()
       expect(await last).toEqual([[1]])
       expect(warnings.map(String)).toEqual([])
+      // A checkout in a later turn is listened to again.
+      const listeners: number[] = []
+      pool.on('acquire', (connection) => listeners.push(connection.listenerCount('error')))
+      for (let times = 0; times < 3; times++) await database.query('SELECT 1')
+      expect(new Set(listeners).size).toBe(1)
+      expect(listeners[0]).toBeGreaterThan(0)
       expect(own.listenerCount('error')).toBeLessThan(3)
     } finally {
       process.removeListener('warning', onWarning)
