@@ -126,13 +126,13 @@ export class RedlockBackend implements Backend<'unfenced'> {
         ? [ownerText(record), layout.session(record.session)]
         : [record.value, layout.lock(name)]
     const args = [owner, record.kind === 'held' ? '1' : '0', String(call.notAfterMs)]
-    const poll = this.#ensemble.poll((node) => node.run(forceScript, [layout.lock(name), session], args))
+    const poll = this.#ensemble.poll((node) => node.operate(forceScript, [layout.lock(name), session], args))
     await poll.until(() => poll.answered.length === this.#ensemble.nodes.length, call)
-    const ended = poll.count((reply) => Number(reply) === 1)
-    const late = poll.count((reply) => Number(reply) === -1)
+    const ended = poll.count((answer) => answer === 1)
+    const late = poll.count((answer) => answer === -1)
     if (ended >= blocking) return 1
     if (late >= quorum) throw operatorCallExpired('redlock')
-    if (poll.answered.length >= quorum) return 0
+    if (poll.answered.length >= quorum && ended + poll.uncertain.length < blocking) return 0
     throw this.#ensemble.unavailable(`force release of ${JSON.stringify(name)}: done`, ended, poll, 'unknown')
   }
 

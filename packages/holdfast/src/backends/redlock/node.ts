@@ -178,6 +178,18 @@ export class RedlockNode {
     return this.#bounded(this.connection.run(script, keys, args))
   }
 
+  /**
+   * As `run`, for an operator's call that answers 1 if it did something. Rejects if the client may have sent it twice and the
+   * answer is another one: the first copy may have done it.
+   */
+  async operate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<number> {
+    const losses = this.connection.lossCount()
+    const answer = Number(await this.run(script, keys, args))
+    if (answer !== 1 && losses !== this.connection.lossCount())
+      throw this.#failure('the connection was lost meanwhile: it may have been done', 'unknown')
+    return answer
+  }
+
   /** A plain command. */
   async send(args: readonly string[]): Promise<RedisReply> {
     if (this.isSilent) throw this.#notAsked()

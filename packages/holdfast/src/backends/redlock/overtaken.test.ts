@@ -1,13 +1,15 @@
 /** Nodes that are asked later than the others, or refuse a part of what they are asked. */
 import assert from 'node:assert/strict'
 import { wanted } from 'holdfast-lab/servers'
+import type { Redis } from 'ioredis'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
-import { libraries } from '../../../test/redis/clients.ts'
+import { type ClientLibrary, libraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, request } from '../../../test/redlock/stage.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
+import { forceScript } from './scripts.ts'
 
 const nobody = [null, null, null, null, null]
 
@@ -66,6 +68,32 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
     },
   )
 
+  test.each([
+    { lost: [0, 1, 2, 3, 4], outcome: 'unknown' },
+    { lost: [0, 1, 2], outcome: 'unknown' },
+    { lost: [0, 1], outcome: 1 },
+  ])(
+    'T78 G11 a force release that the clients sent twice does not say that it released nothing (answers lost: $lost)',
+    async ({ lost, outcome }) => {
+      const stage = new RedlockStage(nodes)
+      await hold(await stage.session(), 'x')
+      await nodes.flush()
+      const operator = await stage.backend({ library: losingAnswersTo(forceScript.sha1, lost) })
+      const seen = await operator.inspect('x', call())
+      assert(seen !== null)
+      const ids = seen.holders.map(({ id }) => id)
+      const forcing = operator
+        .forceRelease('x', ids, 'stuck', { ...call(), notAfterMs: seen.atMs + 60_000 })
+        .catch((error: unknown) => (isHoldfastError(error, 'BACKEND_UNAVAILABLE') ? error.outcome : error))
+      await eventually('the answers are lost', () =>
+        lost.every((index) => stage.proxy(index).swallowedBytes('down') > 0),
+      )
+      for (const proxy of nodes.proxies) proxy.heal()
+      assert.equal(await forcing, outcome)
+      assert.deepEqual(await stage.values('x'), nobody)
+    },
+  )
+
   test('G6 what is given up while the memory of the nodes is full is given up, also beside an acquire that they refuse', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
@@ -106,4 +134,28 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
       )
     assert.match(again, /the attempt was abandoned/)
   })
+
+  /** Clients to whom the answers of these nodes to the first call of a script are lost. */
+  function losingAnswersTo(sha1: string, lost: readonly number[]): ClientLibrary {
+    const [library] = libraries
+    assert(library !== undefined)
+    return {
+      ...library,
+      async open(url) {
+        const opened = await library.open(url)
+        const client = opened.client as Redis
+        const proxy = lost.map((index) => nodes.proxies[index]).find((each) => url.endsWith(`:${each?.port}`))
+        const evalsha = client.evalsha.bind(client) as (...args: unknown[]) => Promise<unknown>
+        let isFirst = true
+        client.evalsha = (script: string | Buffer, ...args: unknown[]) => {
+          if (isFirst && script === sha1) {
+            isFirst = false
+            proxy?.drop('down')
+          }
+          return evalsha(script, ...args)
+        }
+        return opened
+      },
+    }
+  }
 })
