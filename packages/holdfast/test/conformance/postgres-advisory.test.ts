@@ -19,7 +19,7 @@ const exceptions: readonly DeclaredException[] = [
     rule,
     why: attaching,
   })),
-  ...['C51', 'C149', 'C150', 'C220'].map((rule) => ({
+  ...['C51', 'C149', 'C150', 'C220', 'C225'].map((rule) => ({
     rule,
     lacksHook: 'deleteName' as const,
     why: deleting,

@@ -58,8 +58,9 @@ function wordsOf({ owner, ttlMs, lockDelayMs, details }: NodeClaim): readonly st
   return [ownerText(owner), String(ttlMs), String(lockDelayMs), details]
 }
 
-export function releaseItem(ensemble: Ensemble, claim: Claimed, keepForMs: number): Item {
-  const args = [ownerText(claim.owner), String(Math.ceil(keepForMs))]
+/** `grantedAt`: only the grant that the node made then; whatever the owner has there if it is empty. */
+export function releaseItem(ensemble: Ensemble, claim: Claimed, keepForMs: number, grantedAt: string): Item {
+  const args = [ownerText(claim.owner), String(Math.ceil(keepForMs)), grantedAt]
   return { word: 'release', ...keysOf(ensemble, claim), args }
 }
 
@@ -161,7 +162,7 @@ export async function takeBack(ensemble: Ensemble, claim: NodeClaim, poll: Poll<
     ensemble.inBackground(async () => {
       await node.tell(abandon)
     })
-  const release = releaseItem(ensemble, claim, 0)
+  const release = releaseItem(ensemble, claim, 0, '')
   const outcomes = await Promise.allSettled(nodesThat(poll, 'granted').map((node) => node.ask(release)))
   return poll.uncertain.length + outcomes.filter(({ status }) => status === 'rejected').length
 }

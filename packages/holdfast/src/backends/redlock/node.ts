@@ -151,6 +151,11 @@ export class RedlockNode {
     this.#countsFromMs = this.#clock.monotonicMs() + quarantinedForMs
   }
 
+  /** Before a grant is named to it: by its run id a node is told when it made the grant. */
+  async identify(): Promise<void> {
+    if (this.#runId === null) await this.#look()
+  }
+
   /** In order with everything else that is asked; what is asked meanwhile leaves together. */
   ask(item: Item): Promise<ItemAnswer> {
     return this.#lane.add(item)

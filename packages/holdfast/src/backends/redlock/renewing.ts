@@ -89,6 +89,7 @@ async function keepAliveAt(
   node: RedlockNode,
   { held, session, ttlMs }: Renewal,
 ): Promise<Kept> {
+  await node.identify()
   let digits = ''
   for (let from = 0; from === 0 || from < held.length; from += LARGEST_CALL) {
     const part = held.slice(from, from + LARGEST_CALL)

@@ -26,9 +26,15 @@ local function held_by(lock, owner)
   return value, delay, value
 end
 
+-- Whether a lock of 'owner' is of the grant that was made at this time; of any, if the time is not known (T84).
+local function is_grant(value, owner, granted_at)
+  return granted_at == '' or string.match(value, '^%d+|([^|]*)|', #owner + 1) == granted_at
+end
+
 -- Ends the hold of 'owner', if it has one. A lock-delay that has begun is left to run.
-local function drop(lock, owner, keep_ms)
-  if not held_by(lock, owner) then return false end
+local function drop(lock, owner, keep_ms, granted_at)
+  local mine = held_by(lock, owner)
+  if not mine or not is_grant(mine, owner, granted_at) then return false end
   if keep_ms == '0' then redis.call('DEL', lock) else redis.call('SET', lock, 'hfr1|closed', 'PX', keep_ms) end
   return true
 end
@@ -87,18 +93,18 @@ return {standing(KEYS[1], tonumber(ARGV[1]))}
 export const claimsScript = redisScript(`${holding}${marking}
 local words = {}
 
-function words.release(session, lock, owner, keep_ms)
+function words.release(session, lock, owner, keep_ms, granted_at)
   -- To delete is never refused.
   if keep_ms ~= '0' then redis.pcall('HDEL', session, '-') end
   -- Who closed the session has given everything up; what is left of it is cleared away all the same.
   local is_alive = redis.call('EXISTS', session) == 1
-  return drop(lock, owner, keep_ms) and is_alive and 'released' or 'not-held'
+  return drop(lock, owner, keep_ms, granted_at) and is_alive and 'released' or 'not-held'
 end
 
 function words.abandon(session, lock, owner)
   redis.pcall('HDEL', session, '-')
   mark(session, owner, 'abandoned')
-  drop(lock, owner, '0')
+  drop(lock, owner, '0', '')
   return 'abandoned'
 end
 
@@ -133,7 +139,7 @@ local function refuses_all(message)
   return string.find(message, 'READONLY') or string.find(message, 'MISCONF') or string.find(message, 'NOREPLICAS')
 end
 
-local lengths = {release = 2, abandon = 1, acquire = 5, mend = 5}
+local lengths = {release = 3, abandon = 1, acquire = 5, mend = 5}
 local answers, key, at = {}, 1, 2
 while at <= #ARGV do
   local word, last = ARGV[at], at + lengths[ARGV[at]]
@@ -180,7 +186,7 @@ for at = 2, #KEYS do
   local lock, owner, granted_at = KEYS[at], ARGV[2 * at - 2], ARGV[2 * at - 1]
   local mine, delay, other = held_by(lock, owner)
   local digit = '0'
-  if mine and granted_at ~= '' and string.match(mine, '^%d+|([^|]*)|', #owner + 1) ~= granted_at then
+  if mine and not is_grant(mine, owner, granted_at) then
     digit = '4'
   elseif mine then
     redis.call('PEXPIRE', lock, ttl + delay)
@@ -198,7 +204,7 @@ return table.concat(digits)
 /** KEYS session, then locks; ARGV their owners. */
 export const closeScript = redisScript(`${holding}
 redis.call('DEL', KEYS[1])
-for at = 1, #ARGV do drop(KEYS[at + 1], ARGV[at], '0') end
+for at = 1, #ARGV do drop(KEYS[at + 1], ARGV[at], '0', '') end
 return 1
 `)
 
@@ -223,7 +229,7 @@ export const forceScript = redisScript(`${holding}${marking}
 local time = redis.call('TIME')
 if time[1] * 1000 + math.floor(time[2] / 1000) >= tonumber(ARGV[3]) then return -1 end
 if ARGV[2] == '1' then
-  if not drop(KEYS[1], ARGV[1], '0') then return 0 end
+  if not drop(KEYS[1], ARGV[1], '0', '') then return 0 end
   mark(KEYS[2], ARGV[1], 'force-released')
   return 1
 end

@@ -172,17 +172,19 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     const { quorum, nodes } = this.#ensemble
     const known = this.#held.get(claim.attempt)
     if (known !== undefined && known.grantId !== claim.grantId) return 'not-held'
-    const item = releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs)
+    const itemFor = ({ runId }: RedlockNode) =>
+      releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs, grantedAtBy(runId, claim.grantId))
     const held = this.#giveUp(claim)
     if (held !== undefined) held.isInOrder = true
     // A node that owes an answer, or is not connected, is told as well if it may have the lock: then it lets go of it
     // when it is back, and does not keep it from others until the TTL is over. If it cannot have it, nothing is sent: its
     // client would keep one command for each lock that the others grant while it is away.
     const poll = this.#ensemble.poll(async (node) => {
-      if (node.isAnswering || held === undefined) return (await node.ask(item)).reply
+      if (held === undefined) await node.identify()
+      if (node.isAnswering || held === undefined) return (await node.ask(itemFor(node))).reply
       if (!held.nodes.has(node)) return 'not-held'
       held.isInOrder = false
-      return node.tell(item)
+      return node.tell(itemFor(node))
     })
     const released = () => poll.count((reply) => reply === 'released')
     const notHeld = () => poll.count((reply) => reply === 'not-held')
@@ -282,7 +284,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
           await node.ask(mendItem(this.#ensemble, held.claim, grantedAtBy(node.runId, held.grantId)))
         } finally {
           // Its release may have overtaken the mending.
-          if (this.#isOver(held)) await node.tell(releaseItem(this.#ensemble, held.claim, 0))
+          if (this.#isOver(held)) await node.tell(releaseItem(this.#ensemble, held.claim, 0, ''))
         }
       }),
     )

@@ -313,6 +313,30 @@ export const losingCases = topic('force release and loss', [
     },
   },
   {
+    rule: 'C225',
+    title:
+      'T84 an attached client that names the old grant has lost it too, and its release leaves the new one',
+    async play(stage) {
+      const deleteName = hookOf(stage.world, 'deleteName')
+      const ada = await stage.actor()
+      const asked = request('x')
+      const lost = await ada.take(asked)
+      await deleteName('x')
+      await stage.passTime(2)
+      const again = await ada.take(asked)
+      // Each says nothing else before: an engine may have to learn first how to tell grants apart.
+      const [heir, other] = [await stage.attach(ada), await stage.attach(ada)]
+      assert(heir !== null && other !== null)
+      assert.deepEqual(await other.stayAlive({ held: [lost] }), [
+        { attempt: lost.attempt, reason: 'deleted' },
+      ])
+      assert.equal(await heir.release(lost), 'not-held')
+      assert(await heir.holds(again))
+      assert.deepEqual(await heir.stayAlive({ held: [again] }), [])
+      assert.equal(await heir.release(again), 'released')
+    },
+  },
+  {
     rule: 'C221',
     title: 'T84 T73 a late copy of an acquire after the release is another grant, and core is told of it',
     async play(stage) {

@@ -3,7 +3,16 @@ import { publicIdOf } from '../../../src/core/ids.ts'
 import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll } from '../../careless.ts'
-import { type AnyGrant, type Break, broken, brokenBackend, brokenSession, lineOf, regrant } from './break.ts'
+import {
+  type AnyBackend,
+  type AnyGrant,
+  type Break,
+  broken,
+  brokenBackend,
+  brokenSession,
+  lineOf,
+  regrant,
+} from './break.ts'
 
 export const ownershipBreaks: readonly Break[] = [
   broken(
@@ -207,14 +216,19 @@ export const ownershipBreaks: readonly Break[] = [
       return inner.forget(name, (await inner.inspect(name, call))?.data ?? data, call)
     },
   })),
-  brokenSession('a keep-alive confirms the attempt, whatever its grant', 'C220 C221', (inner, backend) => ({
-    async keepAlive({ held, waiting }, call) {
-      const current = held.map(async (claim) => {
-        const holders = (await backend.inspect(claim.name, call))?.holders ?? []
-        const holder = holders.find(({ id }) => id === publicIdOf(claim.attempt))
-        return holder === undefined ? claim : { ...claim, grantId: String(holder.token) }
-      })
-      return inner.keepAlive({ held: await Promise.all(current), waiting }, call)
+  brokenSession(
+    'a keep-alive confirms the attempt, whatever its grant',
+    'C220 C221 C225',
+    (inner, backend) => ({
+      async keepAlive({ held, waiting }, call) {
+        const current = held.map((claim) => withCurrentGrant(claim, backend, call))
+        return inner.keepAlive({ held: await Promise.all(current), waiting }, call)
+      },
+    }),
+  ),
+  brokenSession('a release gives up the attempt, whatever its grant', 'C220 C221 C225', (inner, backend) => ({
+    async release(claim, options, call) {
+      return inner.release(await withCurrentGrant(claim, backend, call), options, call)
     },
   })),
   brokenSession('a repeated acquire names another grant', 'C31 C226', (inner) => {
@@ -271,3 +285,10 @@ export const ownershipBreaks: readonly Break[] = [
       }),
   ),
 ]
+
+/** The same attempt, with the grant that the engine has for it now. */
+async function withCurrentGrant(claim: GrantedClaim, backend: AnyBackend, call: Call): Promise<GrantedClaim> {
+  const holders = (await backend.inspect(claim.name, call))?.holders ?? []
+  const holder = holders.find(({ id }) => id === publicIdOf(claim.attempt))
+  return holder === undefined ? claim : { ...claim, grantId: String(holder.token) }
+}
