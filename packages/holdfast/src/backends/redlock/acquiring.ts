@@ -124,7 +124,7 @@ export async function tryAcquire(ensemble: Ensemble, claim: NodeClaim, call: Cal
   return { result: refusal(ensemble, claim, poll, leftOver), nodes: [], strangers, poll }
 }
 
-function voteOf({ runId, quarantinedForMs, reply }: ItemAnswer): Vote {
+export function voteOf({ runId, quarantinedForMs, reply }: ItemAnswer): Vote {
   const about = { runId, quarantinedForMs }
   if (reply === 'abandoned' || reply === 'no-session')
     return { ...about, kind: reply, grantedAt: '', leftMs: 0, heldBy: '' }

@@ -1,15 +1,15 @@
 /** Nodes that are asked later than the others, or refuse a part of what they are asked. */
 import assert from 'node:assert/strict'
-import { wanted } from 'holdfast-lab/servers'
+import { redisCall, wanted } from 'holdfast-lab/servers'
 import type { Redis } from 'ioredis'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { type ClientLibrary, libraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
-import { call, eventually, hold, RedlockStage, request } from '../../../test/redlock/stage.ts'
+import { call, eventually, hold, RedlockStage, request, ttlMs } from '../../../test/redlock/stage.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
-import { forceScript } from './scripts.ts'
+import { claimsScript, forceScript } from './scripts.ts'
 
 const nobody = [null, null, null, null, null]
 
@@ -91,6 +91,46 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
       for (const proxy of nodes.proxies) proxy.heal()
       assert.equal(await forcing, outcome)
       assert.deepEqual(await stage.values('x'), nobody)
+    },
+  )
+
+  test.each(['voted late', 'were mended'] as const)(
+    'T84 late copies of an acquire at nodes that %s do not confirm the old grant',
+    async (how) => {
+      const stage = new RedlockStage(nodes)
+      const backend = await stage.backend()
+      const id = newSessionId()
+      const session = await backend.openSession({ id, ttlMs, holder: 'ada' }, call())
+      await nodes.flush()
+      const [first, others, unnamed] = [0, [1, 2], [3, 4]]
+      if (how === 'were mended') await stage.rival('x', unnamed)
+      else for (const index of unnamed) stage.proxy(index).hold('down')
+      const held = await hold(session, 'x')
+      if (how === 'were mended') {
+        await nodes.flush()
+        await stage.remove('x', unnamed)
+        await session.keepAlive({ held: [held], waiting: [] }, call())
+      }
+      for (const proxy of nodes.proxies) proxy.heal()
+      await eventually('all have it', async () => !(await stage.values('x')).includes(null))
+      await nodes.flush()
+      const values = await stage.values('x')
+
+      await stage.remove('x', [...others, ...unnamed])
+      for (const index of unnamed) {
+        const [, owner, details] = /^((?:[^|]+\|){3})\d+\|[^|]+\|(.*)$/s.exec(values[index] ?? '') ?? []
+        assert(owner !== undefined && details !== undefined)
+        const keys = [`holdfast:${stage.namespace}:session:${id}`, stage.key('x')]
+        const args = ['', 'acquire', owner, ttlMs, 0, details, '']
+        await redisCall(stage.server(index), 'EVAL', claimsScript.source, 2, ...keys, ...args)
+      }
+      assert.deepEqual(
+        (await stage.values('x')).map((value) => value !== null),
+        stage.all.map((index) => index === first || unnamed.includes(index)),
+      )
+      const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
+      assert(kept.kind === 'alive')
+      assert.deepEqual(kept.lost, [{ attempt: held.attempt, reason: 'deleted' }])
     },
   )
 

@@ -12,7 +12,7 @@ import { elapsedMs } from '../../core/clock.ts'
 import type { LossReason } from '../../core/errors.ts'
 import type { Call, Claim, GrantedClaim, KeepAliveResult, LostClaim } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
-import { grantedAtBy, ownerText } from './layout.ts'
+import { ownerText } from './layout.ts'
 import type { RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 import { keepAliveScript } from './scripts.ts'
@@ -24,6 +24,8 @@ export interface Renewal {
   readonly session: string
   readonly ttlMs: number
   readonly held: readonly GrantedClaim[]
+  /** When this node made the grant; empty if that is not known. */
+  grantedAt(node: RedlockNode, claim: GrantedClaim): string
   /** When a claim was last confirmed, if that is known here. */
   confirmedAt(claim: Claim): Instant | undefined
 }
@@ -87,16 +89,16 @@ export async function renew(ensemble: Ensemble, renewal: Renewal, call: Call): P
 async function keepAliveAt(
   { layout }: Ensemble,
   node: RedlockNode,
-  { held, session, ttlMs }: Renewal,
+  { held, session, ttlMs, grantedAt }: Renewal,
 ): Promise<Kept> {
   await node.identify()
   let digits = ''
   for (let from = 0; from === 0 || from < held.length; from += LARGEST_CALL) {
     const part = held.slice(from, from + LARGEST_CALL)
     const keys = [layout.session(session), ...part.map(({ name }) => layout.lock(name))]
-    const owners = part.flatMap(({ attempt, grantId }) => [
-      ownerText({ attempt, session }),
-      grantedAtBy(node.runId, grantId),
+    const owners = part.flatMap((claim) => [
+      ownerText({ attempt: claim.attempt, session }),
+      grantedAt(node, claim),
     ])
     const reply = await node.run(keepAliveScript, keys, [String(ttlMs), ...owners])
     if (reply === null) return { knowsSession: false, digits: '' }

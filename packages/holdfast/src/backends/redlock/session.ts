@@ -22,6 +22,7 @@ import {
   takeBack,
   tryAcquire,
   type Vote,
+  voteOf,
 } from './acquiring.ts'
 import type { Ensemble } from './ensemble.ts'
 import { bootKey, detailsText, grantedAtBy, ownerText, sharesVote } from './layout.ts'
@@ -41,6 +42,8 @@ export interface SessionFacts {
 interface Held {
   readonly claim: NodeClaim
   readonly grantId: string
+  /** By run id: when nodes made the grant that `grantId` does not name, because they voted late or were mended. */
+  readonly laterVotes: Map<string, string>
   /** The nodes that have it, or may have it. */
   readonly nodes: Set<RedlockNode>
   confirmedAt: Instant
@@ -78,6 +81,7 @@ export class RedlockSession implements BackendSession<'unfenced'> {
         session: this.id,
         ttlMs: this.ttlMs,
         held: listed.held,
+        grantedAt: (node, claim) => this.#grantedAt(node, claim),
         confirmedAt: ({ attempt }) => this.#held.get(attempt)?.confirmedAt,
       },
       call,
@@ -122,10 +126,12 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     if (result.kind !== 'session-gone')
       for (const node of strangers) this.#ensemble.inBackground(() => this.#openAt(node))
     if (result.kind === 'granted') {
-      const grantId = this.#grantIdFor(attempt, result.grant)
+      const known = this.#knownGrant(attempt, result.grant)
+      const grantId = known?.grantId ?? result.grant.grantId
       const held = {
         claim,
         grantId,
+        laterVotes: known?.laterVotes ?? new Map<string, string>(),
         nodes: new Set(nodes),
         confirmedAt: result.grant.since,
         isOver: false,
@@ -133,16 +139,26 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       }
       this.#held.set(attempt, held)
       if (!poll.isAllIn) poll.allIn.then(() => this.#meetLateVotes(held, poll))
-      poll.allIn.then(() => this.#mendMissingVotes(held, poll))
+      poll.allIn.then(() => {
+        for (const { value } of poll.answered) rememberVote(held, value)
+        this.#mendMissingVotes(held, poll)
+      })
       return { kind: 'granted', grant: { ...result.grant, grantId } }
     }
     return result
   }
 
   /** An attempt that is asked for again may be answered by other nodes first; it is the same grant all the same. */
-  #grantIdFor(attempt: string, { grantId }: GrantedClaim): string {
+  #knownGrant(attempt: string, { grantId }: GrantedClaim): Held | undefined {
     const known = this.#held.get(attempt)
-    return known !== undefined && sharesVote(known.grantId, grantId) ? known.grantId : grantId
+    return known !== undefined && sharesVote(known.grantId, grantId) ? known : undefined
+  }
+
+  /** When this node made the grant; empty if that is not known here. */
+  #grantedAt({ runId }: RedlockNode, { attempt, grantId }: GrantedClaim): string {
+    const held = this.#held.get(attempt)
+    const later = held?.grantId === grantId ? held.laterVotes.get(runId ?? '') : undefined
+    return grantedAtBy(runId, grantId) || (later ?? '')
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {
@@ -172,8 +188,8 @@ export class RedlockSession implements BackendSession<'unfenced'> {
     const { quorum, nodes } = this.#ensemble
     const known = this.#held.get(claim.attempt)
     if (known !== undefined && known.grantId !== claim.grantId) return 'not-held'
-    const itemFor = ({ runId }: RedlockNode) =>
-      releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs, grantedAtBy(runId, claim.grantId))
+    const itemFor = (node: RedlockNode) =>
+      releaseItem(this.#ensemble, this.#nodeClaim(claim), keepForMs, this.#grantedAt(node, claim))
     const held = this.#giveUp(claim)
     if (held !== undefined) held.isInOrder = true
     // A node that owes an answer, or is not connected, is told as well if it may have the lock: then it lets go of it
@@ -276,12 +292,14 @@ export class RedlockSession implements BackendSession<'unfenced'> {
   async #mend({ node, session, claims }: Lack): Promise<void> {
     if (session) await this.#openAt(node)
     await Promise.all(
-      claims.map(async ({ attempt }) => {
+      claims.map(async ({ name, attempt }) => {
         const held = this.#held.get(attempt)
         if (held === undefined) return
         held.nodes.add(node)
         try {
-          await node.ask(mendItem(this.#ensemble, held.claim, grantedAtBy(node.runId, held.grantId)))
+          const grantedAt = this.#grantedAt(node, { name, attempt, grantId: held.grantId })
+          const answer = await node.ask(mendItem(this.#ensemble, held.claim, grantedAt))
+          rememberVote(held, voteOf(answer))
         } finally {
           // Its release may have overtaken the mending.
           if (this.#isOver(held)) await node.tell(releaseItem(this.#ensemble, held.claim, 0, ''))
@@ -289,4 +307,11 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       }),
     )
   }
+}
+
+/** The first time counts: a node that names another one later was reached by a copy of the request (T84). */
+function rememberVote({ grantId, laterVotes }: Held, { kind, runId, grantedAt }: Vote): void {
+  if (kind !== 'granted' || runId === '' || laterVotes.has(runId) || grantedAtBy(runId, grantId) !== '')
+    return
+  laterVotes.set(runId, grantedAt)
 }
