@@ -382,6 +382,28 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     )
   })
 
+  test('T77 also the vote of a server that did not know the session', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await stage.session()
+    await hold(session, 'warm')
+    await nodes.flush()
+    await redisCall(stage.server(4), 'DEL', `holdfast:${stage.namespace}:session:${session.id}`)
+    // There is no majority before it has answered that it does not know the session.
+    stage.proxy(2).hold('down')
+    stage.proxy(3).hold('down')
+    const holding = hold(session, 'x')
+    // The request has left after the first, and is answered after the second.
+    await nodes.flush([2, 3])
+    await nodes.flush([2, 3])
+    stage.proxy(2).heal()
+    const held = await holding
+    stage.proxy(3).heal()
+    await eventually('all have it', async () => {
+      const values = await stage.values('x')
+      return values.every((value) => value?.startsWith(`hfr1|${held.attempt}|`))
+    })
+  })
+
   /** The third address leads to the first server. */
   function sameServerTwice() {
     const [library] = libraries
