@@ -5,6 +5,8 @@ const noFunctions = { reason: 'only PostgreSQL has functions with the rights of 
 const noVotes = 'no votes: one server, or one file, decides'
 const noSlots = 'no slots: everything about a name is in one place'
 
+const byCore = { reason: 'core decides when a call is made again' }
+
 export const attacks: TrapSection = {
   title: 'Found by attacking the public API',
   traps: [
@@ -115,6 +117,20 @@ export const attacks: TrapSection = {
         test: 'T84 T73 a late copy of an acquire after the release is another grant, and core is told of it',
       },
       later: { later: 'all' },
+    },
+    {
+      id: 'T87',
+      title: 'After an outage longer than the TTL a waiting call fails at once, retryable: a hot loop',
+      core: {
+        test: 'T87 after an outage longer than the TTL a waiting call retries with backoff, and is served when the engine is back',
+      },
+      memory: byCore,
+      sqlite: byCore,
+      redis: byCore,
+      redlock: byCore,
+      postgres: byCore,
+      'postgres-advisory': byCore,
+      later: byCore,
     },
     {
       id: 'T90',

@@ -443,6 +443,39 @@ describe('acquiring from an engine that is not well', () => {
     expect((await client.acquire('a')).state).toBe('held')
   })
 
+  test('T87 after an outage longer than the TTL a waiting call retries with backoff, and is served when the engine is back', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    const lease = await client.acquire('a', { ttlMs })
+    faults.cutOff()
+    await clock.advance(2 * ttlMs)
+    expect(lease.state).toBe('lost')
+    const before = faults.count()
+    const waiting = peek(client.acquire('b', { ttlMs, waitMs: 60_000 }))
+    await clock.advance(10_000)
+    expect(waiting.status).toBe('pending')
+    expect(faults.count() - before).toBeLessThan(60)
+    faults.restore()
+    await clock.advance(5_000)
+    expect(waiting.status).toBe('fulfilled')
+  })
+
+  test('T87 when the engine stays away, the call fails at the end of its wait, and says how long that was', async () => {
+    const { clock, faulty } = createFaultyRig()
+    const { client, faults } = faulty()
+    await client.acquire('a', { ttlMs })
+    faults.freeze()
+    await clock.advance(2 * ttlMs)
+    const waiting = peek(client.acquire('b', { ttlMs, waitMs: 2_000 }))
+    await clock.advance(1_999)
+    expect(waiting.status).toBe('pending')
+    await clock.advance(1)
+    expect(waiting.reason).toMatchObject({
+      code: 'BACKEND_UNAVAILABLE',
+      message: expect.stringContaining('no answer within 2000 ms'),
+    })
+  })
+
   test('a further session that cannot be opened is tried again until the wait is over', async () => {
     const { clock, faulty } = createFaultyRig()
     const { client, faults } = faulty()
