@@ -11,11 +11,13 @@ export const holders = `
     local state = lock .. ':s'
     -- A key of another type answers with an error, which comes as a table: it belongs to somebody else.
     local value = redis.pcall('GET', lock)
-    local fields = redis.pcall('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd')
+    local fields = redis.pcall('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd', 'l')
     local is_foreign, is_unusable = type(value) == 'table', fields.err ~= nil
     if is_unusable then fields = {} end
     local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
       is_unusable = is_unusable, first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
+    -- Written by every client that knows gaps, and by no other.
+    if fields[8] and match(fields[2] or '', '%.0$') then n.gaps = 's' .. fields[8] .. ':' end
     local generation = fields[3]
     if not value then
       n.kind = 'free'

@@ -13,7 +13,9 @@ import { steps } from './steps.ts'
  *                 hf1m|<generation>     several holders, in lock:h; lives as long as the last of them
  *                 hf1c                  closed: nobody holds it, and nobody may yet
  *                 anything else         a foreign client's
- *   lock:s        hash: f, t            first place in line, and the one after the last
+ *   lock:s        hash: f, t            first place in line, and the one after the last, as <place>.0 (see below)
+ *                       l               which queue this is: the attempt that began it, the first half of it
+ *                       s<l>:<place>    at both ends of a gap, that is of places that were left: the other end
  *                       q<place>        <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: who stands
  *                                       there, until when it counts, and when its process will look by itself
  *                       w:<who>         its place
@@ -23,6 +25,11 @@ import { steps } from './steps.ts'
  *                       d               data
  *   lock:h        sorted set: holders of several, by the end of their time
  *   lock:x:<who>  this attempt can never land: 'abandoned' or 'force-released'
+ *
+ *   Clients of before gaps were stored share the queue with those of now. They write f and t as whole numbers and read
+ *   them as numbers, and know neither l nor s. So a t without .0 says that such a client has joined this queue; until it
+ *   is empty no gap is looked for, and places that were left are passed one by one. The gaps of a former queue, which
+ *   such a client leaves behind, have another l.
  *
  *   `who` is <attempt>|<session>, `body` is <lock delay>|<ttl>|<json of label and note>.
  *
@@ -40,6 +47,7 @@ local function library()
   local LOCK = ${LOCK_CAPACITY}
   local HINT_MARGIN_MS = 100
   local POLL_MS = 400
+  local MOST_DEAD = 100
 ${holders}${line}${steps}
   return lib
 end

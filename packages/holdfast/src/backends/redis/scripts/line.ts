@@ -31,20 +31,71 @@ export const line = `
     w.has_left = true
   end
 
+  -- Leaves from anywhere. Positions that were left in the middle of the queue are gaps: each end of one names the other end,
+  -- so a gap of any length is passed in one step, and stores two fields. Answers with the position after the gap.
+  function lib.give_up(n, w)
+    lib.leave_line(n, w)
+    if not n.gaps or w.place <= n.first then return w.place + 1 end
+    local before, behind = n.gaps .. w.place - 1, n.gaps .. w.place + 1
+    local ends = call('HMGET', n.state, before, behind)
+    local from, to = tonumber(ends[1] or w.place), tonumber(ends[2] or w.place)
+    call('HDEL', n.state, before, behind)
+    call('HSET', n.state, n.gaps .. from, to, n.gaps .. to, from)
+    return to + 1
+  end
+
+  -- The last position of the gap that begins here.
+  function lib.gap_end(n, place)
+    return tonumber(n.gaps and call('HGET', n.state, n.gaps .. place) or place)
+  end
+
   function lib.stay_in_line(n, w)
     lib.store(n, w, 'w:' .. w.who, w.place)
     n.seen[w.place] = w
     w.has_left = nil
   end
 
-  -- The first in line who is alive; the dead before it leave. Each place is passed once, so this costs O(1) a waiter.
+  -- The first in line who is alive; the dead before it leave. Each dead waiter is passed once, and each gap.
   function lib.head(n)
     while n.first < n.tail do
       local w = lib.waiter_at(n, n.first)
       if w and w.dead_from > nowMs then return w end
-      if w then lib.leave_line(n, w) end
-      n.first = n.first + 1
+      local last = n.first
+      if w then
+        lib.leave_line(n, w)
+      else
+        last = lib.gap_end(n, n.first)
+        if n.gaps then call('HDEL', n.state, n.gaps .. n.first, n.gaps .. last) end
+      end
+      n.first = last + 1
       n.moved = true
+    end
+  end
+
+  -- The living waiters, in order. The dead among them leave.
+  function lib.living(n)
+    local living, place = {}, n.first
+    while place < n.tail do
+      local w = lib.waiter_at(n, place)
+      if not w then
+        place = lib.gap_end(n, place) + 1
+      elseif w.dead_from > nowMs then
+        living[#living + 1] = w
+        place = place + 1
+      else
+        place = lib.give_up(n, w)
+      end
+    end
+    return living
+  end
+
+  -- The dead right behind a living waiter leave, a limited number at a time: they would all be passed by one grant.
+  function lib.remove_dead_behind(n, w)
+    local place = w.place + 1
+    for _ = 1, n.gaps and MOST_DEAD or 0 do
+      local other = place < n.tail and lib.waiter_at(n, place)
+      if other and other.dead_from > nowMs or place >= n.tail then return end
+      place = other and lib.give_up(n, other) or lib.gap_end(n, place) + 1
     end
   end
 
@@ -89,7 +140,7 @@ export const line = `
     if n.is_unusable then return end
     local w = lib.head(n)
     if not w then
-      if n.had_line or n.moved then call('HDEL', n.state, 'f', 't') end
+      if n.had_line or n.moved then call('HDEL', n.state, 'f', 't', 'l') end
       n.first, n.tail = 0, 0
       if n.kind ~= 'several' then
         if n.data then call('HDEL', n.state, 'cap') else call('DEL', n.state) end

@@ -37,9 +37,8 @@ elseif n.kind == 'several' then
     if weight then holders[#holders + 1] = { who, weight, mode, token, since, ends - nowMs, body } end
   end
 end
-for place = n.first, n.tail - 1 do
-  local w = lib.waiter_at(n, place)
-  if w and w.dead_from > nowMs then waiters[#waiters + 1] = { w.who, w.weight, w.mode, nowMs - w.since, w.body } end
+for i, w in ipairs(lib.living(n)) do
+  waiters[i] = { w.who, w.weight, w.mode, nowMs - w.since, w.body }
 end
 local closed = 0
 if n.kind == 'closed' then closed = lib.left(n) end
@@ -87,10 +86,7 @@ local capacity = tonumber(ARGV[4])
 lib.forget_dead_line(n)
 if n.capacity ~= tonumber(ARGV[3]) then return 'changed' end
 local heaviest = n.held
-for place = n.first, n.tail - 1 do
-  local w = lib.waiter_at(n, place)
-  if w and w.dead_from > nowMs then heaviest = math.max(heaviest, w.weight) end
-end
+for _, w in ipairs(lib.living(n)) do heaviest = math.max(heaviest, w.weight) end
 if heaviest > capacity then return 'in-use' end
 n.capacity = capacity
 call('HSET', n.state, 'cap', capacity)

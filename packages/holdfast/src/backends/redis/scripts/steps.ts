@@ -40,14 +40,16 @@ export const steps = `
     end
     if not ahead then
       n.first, n.tail = 0, 0
-      call('HSET', n.state, 'f', 0, 'cap', capacity)
+      local line = sub(who, 1, 22)
+      n.gaps = 's' .. line .. ':'
+      call('HSET', n.state, 'f', 0, 'l', line, 'cap', capacity)
     elseif n.moved then
       call('HSET', n.state, 'f', n.first)
     end
     w = { place = n.tail, who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
       mode = mode, body = body }
     n.tail = n.tail + 1
-    local told = lib.tell(n, w, 't', n.tail, 'w:' .. who, w.place)
+    local told = lib.tell(n, w, 't', n.gaps and n.tail .. '.0' or n.tail, 'w:' .. who, w.place)
     lib.keep(n, ttl_ms)
     return told
   end
@@ -73,7 +75,7 @@ export const steps = `
     local n = lib.open(lock)
     if not lib.let_go(n, who, 0) then
       local w = lib.waiter(n, who)
-      if w then lib.leave_line(n, w) end
+      if w then lib.give_up(n, w) end
     end
     lib.settle(n)
     lib.finish(n)
@@ -97,6 +99,7 @@ export const steps = `
       w.dead_from = nowMs + ttl_ms
       lib.store(n, w)
       lib.keep(n, ttl_ms)
+      lib.remove_dead_behind(n, w)
     end
     lib.settle(n)
     lib.finish(n)

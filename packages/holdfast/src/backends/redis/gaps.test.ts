@@ -1,0 +1,225 @@
+/** Waiters that gave up or died leave no positions behind that later operations would have to pass (T81). */
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { type Clock, createClock } from 'holdfast-lab/faults'
+import { connectRedis, type RespClient, type Server, startRedis, wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { newSeed } from '../../../test/seed.ts'
+import { seededRandom } from '../../testing/seeded-random.ts'
+import { batchScript } from './scripts/batch.ts'
+import { Letter } from './scripts/letters.ts'
+import { inspectScript } from './scripts/operators.ts'
+
+const fixture = new URL('../../../test/redis/fixtures/layout-1.lua', import.meta.url)
+const [withGaps, withoutGaps] = [batchScript.source, readFileSync(fixture, 'utf8')]
+const LONG_MS = 1_000_000
+const SHORT_MS = 1_000
+/** No time ends exactly when a step does. */
+const STEP_MS = 400
+
+/** One name, asked about with the scripts themselves. */
+class Name {
+  readonly #wire: RespClient
+  readonly lock: string
+  #waiters = 0
+
+  constructor(wire: RespClient, name: string) {
+    this.#wire = wire
+    this.lock = `holdfast:default:{${name}}`
+  }
+
+  async ask(script: string, letter: Letter, who: string, ...args: (string | number)[]): Promise<string> {
+    return String(await this.#wire.call('EVAL', script, 1, this.lock, '0', letter + who, ...args))
+  }
+
+  /** Answers with who it is. */
+  async enqueue(ttlMs = LONG_MS, script = withGaps): Promise<string> {
+    const who = `${String(++this.#waiters).padStart(22, '0')}.${'s'.repeat(22)}|${'t'.repeat(16)}`
+    assert.match(await this.ask(script, Letter.enqueue, who, `0|${ttlMs}|["h"]`, ttlMs, 'channel'), /^[gw]/)
+    return who
+  }
+
+  async giveUp(who: string, script = withGaps): Promise<void> {
+    assert.equal(await this.ask(script, Letter.abandon, who, 60_000), 'x')
+  }
+
+  async release(who: string, script = withGaps): Promise<void> {
+    assert.equal(await this.ask(script, Letter.release, who, ''), 'r')
+  }
+
+  async beat(who: string, script = withGaps): Promise<void> {
+    assert.match(await this.ask(script, Letter.beat, who, LONG_MS), /^[gw]/)
+  }
+
+  /** The holder and the waiters, as inspect shows them. */
+  async inspect(): Promise<{ holder?: string; waiters: string[] }> {
+    const found = await this.#wire.call('EVAL', inspectScript.source, 1, this.lock, '0')
+    if (found === null) return { waiters: [] }
+    const [, , , , holders, waiters] = found as [unknown, unknown, unknown, unknown, string[][], string[][]]
+    const holder = holders[0]?.[0]
+    return { ...(holder !== undefined && { holder }), waiters: waiters.map(([who]) => String(who)) }
+  }
+
+  async fields(): Promise<number> {
+    return Number(await this.#wire.call('HLEN', `${this.lock}:s`))
+  }
+}
+
+describe.runIf(wanted('redis'))('positions that waiters have left', () => {
+  const clock: Clock = createClock()
+  let server: Server
+  let wire: RespClient
+  beforeAll(async () => {
+    server = await startRedis({ clock })
+    clock.freeze()
+    wire = await connectRedis(server)
+  })
+  afterAll(async () => {
+    wire?.close()
+    await server?.stop()
+  })
+
+  /** Commands that the server runs meanwhile, those of scripts included. */
+  async function commandsOf(work: () => Promise<unknown>): Promise<number> {
+    const count = async () => {
+      const report = String(await wire.call('INFO', 'commandstats'))
+      const calls = [...report.matchAll(/^cmdstat_(?!info|eval)[^:]+:calls=(\d+)/gm)]
+      return calls.reduce((sum, [, call]) => sum + Number(call), 0)
+    }
+    const before = await count()
+    await work()
+    return (await count()) - before
+  }
+
+  /** What is left, and what it costs, after so many waiters gave up behind a living head. */
+  async function costAfter(gaveUp: number) {
+    const name = new Name(wire, `${gaveUp} gave up`)
+    const [holder, head] = [await name.enqueue(), await name.enqueue()]
+    const leaving: string[] = []
+    for (let index = 0; index < gaveUp; index++) leaving.push(await name.enqueue())
+    const next = await name.enqueue()
+    // From the middle, from both ends, and in between: every other one first.
+    const inOrder = [
+      ...leaving.filter((_, index) => index % 2 === 0),
+      ...leaving.filter((_, index) => index % 2),
+    ]
+    for (const who of inOrder) await name.giveUp(who)
+    const fields = await name.fields()
+    const inspect = await commandsOf(() => name.inspect())
+    assert.deepEqual(await name.inspect(), { holder, waiters: [head, next] })
+    const join = await commandsOf(async () => name.giveUp(await name.enqueue()))
+    const releases = [
+      await commandsOf(() => name.release(holder)),
+      await commandsOf(() => name.release(head)),
+      await commandsOf(() => name.release(next)),
+    ]
+    assert.equal(await name.fields(), 0)
+    return { fields, inspect, join, releases }
+  }
+
+  test('T81 G9 what is stored, and what inspect and release cost, does not depend on how many waiters gave up', async () => {
+    assert.deepEqual(await costAfter(500), await costAfter(5))
+  })
+
+  test('T81 heartbeats of living waiters remove the dead behind them, a limited number at a time', async () => {
+    const name = new Name(wire, 'died')
+    const [holder, head] = [await name.enqueue(), await name.enqueue()]
+    const empty = await name.fields()
+    for (let index = 0; index < 350; index++) await name.enqueue(SHORT_MS)
+    const next = await name.enqueue()
+    clock.step(2 * SHORT_MS)
+    await name.beat(head)
+    assert((await name.fields()) > empty + 2 * 200, 'one heartbeat removes some of them')
+    for (let beat = 0; beat < 3; beat++) await name.beat(head)
+    assert((await name.fields()) <= empty + 4, 'the one behind them, and one gap')
+    await name.release(holder)
+    await name.release(head)
+    await name.release(next)
+  })
+
+  for (const [starter, script] of [
+    ['now', withGaps],
+    ['before', withoutGaps],
+  ] as const) {
+    test(`T81 a gap in a queue that was emptied by a client of before is no gap in the next, begun by one of ${starter}`, async () => {
+      const name = new Name(wire, `next queue, ${starter}`)
+      const several = async (by: string) => {
+        const all: string[] = []
+        for (let index = 0; index < 6; index++) all.push(await name.enqueue(LONG_MS, by))
+        return all as [string, string, string, string, string, string]
+      }
+      // Data keeps the hash, and with it the gap, while the queue comes and goes.
+      await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
+      const [holder, first, left, alsoLeft, ...others] = await several(withGaps)
+      await name.giveUp(left)
+      await name.giveUp(alsoLeft)
+      for (const who of [holder, first, ...others]) await name.release(who, withoutGaps)
+      const [heir, second, leaving, ...rest] = await several(script)
+      await name.giveUp(leaving, withoutGaps)
+      for (const who of [heir, second, ...rest]) await name.release(who)
+      assert.deepEqual(await name.inspect(), { waiters: [] })
+    })
+  }
+
+  /** Random operations, by scripts that are drawn for each, compared with a plain array. */
+  async function play(seed: number, scripts: readonly string[]): Promise<void> {
+    const random = seededRandom(seed)
+    const pick = <Item>(items: readonly Item[]) => items[Math.floor(random.fraction() * items.length)] as Item
+    const name = new Name(wire, `random ${seed} ${scripts.length}`)
+    // Data keeps the hash alive while the queue comes and goes.
+    await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
+    let nowMs = 0
+    let queue: { readonly who: string; readonly deadFromMs: number }[] = []
+    let holder: (typeof queue)[number] | undefined
+    const settle = () => {
+      if (holder !== undefined && holder.deadFromMs <= nowMs) holder = undefined
+      queue = queue.filter(({ deadFromMs }) => deadFromMs > nowMs)
+      holder ??= queue.shift()
+    }
+    for (let step = 0; step < 250; step++) {
+      const [draw, script] = [random.fraction(), pick(scripts)]
+      // Phases in which the queue grows, and in which it empties.
+      const growth = Math.floor(step / 40) % 2 === 0 ? 0.6 : 0.2
+      if (draw < growth || holder === undefined) {
+        const ttlMs = random.fraction() < 0.2 ? SHORT_MS : LONG_MS
+        queue.push({ who: await name.enqueue(ttlMs, script), deadFromMs: nowMs + ttlMs })
+      } else if (draw < growth + 0.3 && queue.length > 0) {
+        const leaving = pick(queue)
+        await name.giveUp(leaving.who, script)
+        queue = queue.filter((waiter) => waiter !== leaving)
+      } else if (draw < growth + 0.35) {
+        clock.step(STEP_MS)
+        nowMs += STEP_MS
+        settle()
+        // A look does what time has brought about.
+        await name.ask(script, Letter.look, 'nobody|nobody')
+      } else if (draw < growth + 0.37 && queue.length > 0) {
+        const beating = pick(queue)
+        await name.beat(beating.who, script)
+        queue = queue.map((waiter) =>
+          waiter === beating ? { ...waiter, deadFromMs: nowMs + LONG_MS } : waiter,
+        )
+      } else {
+        await name.release(holder.who, script)
+        holder = undefined
+      }
+      settle()
+      const shown = await name.inspect()
+      assert.deepEqual(
+        [shown.holder, ...shown.waiters],
+        [holder?.who, ...queue.map(({ who }) => who)],
+        `seed ${seed}, step ${step}`,
+      )
+    }
+  }
+
+  test('T81 G8 the order of the queue is kept, whoever leaves it', async () => {
+    const seed = newSeed()
+    for (let run = 0; run < 5; run++) await play(seed + run, [withGaps])
+  })
+
+  test('T81 G8 clients of before and of now share one queue, in order', async () => {
+    const seed = newSeed()
+    for (let run = 0; run < 10; run++) await play(seed + run, [withGaps, withoutGaps])
+  })
+})
