@@ -94,6 +94,14 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     if (backend === undefined) throw new Error('no backend')
     const meta = await operator.query('SELECT version FROM upgraded.meta')
     expect(meta.rows).toEqual([{ version: 2 }])
+    await stage.backend({ schema: 'made_anew' })
+    const indexesOf = async (schema: string) => {
+      const found = await operator.query('SELECT indexdef FROM pg_indexes WHERE schemaname = $1 ORDER BY 1', [
+        schema,
+      ])
+      return found.rows.map(({ indexdef }) => indexdef.replace(schema, ''))
+    }
+    expect(await indexesOf('upgraded')).toEqual(await indexesOf('made_anew'))
 
     const session = await openSession(backend)
     expect((await session.tryAcquire(exclusive('x'), call())).kind).toBe('busy')

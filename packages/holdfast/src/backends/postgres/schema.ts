@@ -2,8 +2,8 @@
  * The schema in the user's database: created or upgraded by the first client that comes, refused when it is newer.
  *
  *   none ──▶ 2        tables and functions are made
- *   1 ──▶ 2           functions are added and replaced; the tables are the same. Clients of version 1 that run go on, with
- *                     the same tables and so excluding the new ones; they refuse to start anew.
+ *   1 ──▶ 2           functions are added and replaced, and an index; the tables are the same. Clients of version 1 that run
+ *                     go on, with the same tables and so excluding the new ones; they refuse to start anew.
  *
  * What may go wrong between its steps: look · lock · look again · create · commit.
  *   Many start at once: one creates while the others wait for the lock, and then find it. A crash before the commit leaves
@@ -22,7 +22,7 @@ import { claims } from './sql/claims.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
 import { single } from './sql/single.ts'
-import { tables } from './sql/tables.ts'
+import { tables, waitersByAttempt } from './sql/tables.ts'
 import { turns } from './sql/turns.ts'
 import { waiting } from './sql/waiting.ts'
 
@@ -44,7 +44,8 @@ export function schemaSql(schema: string): string {
 /** All statements that make of version 1 the present one. Running it twice does no harm. */
 export function upgradeSql(schema: string): string {
   const s = quoteIdentifier(schema)
-  return [...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
+  const indexes = [waitersByAttempt(s), `DROP INDEX IF EXISTS ${s}.waiters_by_session;`]
+  return [...indexes, ...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
 }
 
 function functions(s: string): readonly string[] {

@@ -25,7 +25,7 @@
  * others go on to \`settle\`.
  */
 import { quoteText } from '../../../clients/postgres/index.ts'
-import { LOCK_SEED } from './turns.ts'
+import { BY_INDEX, LOCK_SEED } from './turns.ts'
 
 export const claims = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.apply(
@@ -33,8 +33,7 @@ CREATE OR REPLACE FUNCTION ${s}.apply(
   p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[])
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET plan_cache_mode = force_generic_plan ${BY_INDEX} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   v_row record;
@@ -59,12 +58,15 @@ BEGIN
     FOR v_row IN
       DELETE FROM ${s}.holders h
       USING unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_ms) AS i (op, name, attempt, session, token, ms),
-        ${s}.sessions z
-      WHERE i.op = 'r' AND h.namespace = p_namespace AND h.name = i.name AND h.attempt = i.attempt
-        AND (i.token IS NULL OR h.token::text = i.token)
-        AND h.session = i.session AND z.no = i.session AND z.ended IS NULL AND z.expires_at > clock_timestamp()
+        LATERAL (
+          SELECT f.ctid FROM ${s}.holders f
+          WHERE f.namespace = p_namespace AND f.name = i.name AND f.attempt = i.attempt AND f.session + 0 = i.session
+            AND (i.token IS NULL OR f.token::text = i.token) OFFSET 0) held
+      WHERE i.op = 'r' AND h.ctid = held.ctid AND EXISTS (
+        SELECT FROM ${s}.sessions z
+        WHERE z.no = i.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0)
       RETURNING h.name, h.attempt, h.capacity, i.ms,
-        EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name) AS waited_for
+        EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0) AS waited_for
     LOOP
       IF v_row.ms > 0 THEN
         v_keeps := true;
@@ -89,13 +91,16 @@ BEGIN
         FROM unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_weights, p_capacities, p_ms, p_texts)
           WITH ORDINALITY AS u (op, name, attempt, session, mode, weight, capacity, ms, note, nth)
         WHERE u.op IN ('t', 'q') ORDER BY name, nth) i
-      JOIN ${s}.sessions z ON z.no = i.session AND z.namespace = p_namespace AND z.ended IS NULL
-        AND z.expires_at > clock_timestamp()
-        AND (NOT z.has_marks OR NOT EXISTS (SELECT FROM ${s}.marks m WHERE m.session = z.no AND m.attempt = i.attempt))
-      LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = i.name
-      WHERE (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
-        AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = i.name)
-        AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = i.name)
+      LEFT JOIN LATERAL (
+        SELECT n.data, n.closed_until FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = i.name OFFSET 0) n ON true
+      WHERE EXISTS (
+          SELECT FROM ${s}.sessions z
+          WHERE z.no = i.session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()
+            AND (NOT z.has_marks OR NOT EXISTS (
+              SELECT FROM ${s}.marks m WHERE m.session = i.session AND m.attempt = i.attempt OFFSET 0)) OFFSET 0)
+        AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
+        AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = i.name OFFSET 0)
+        AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = i.name OFFSET 0)
       RETURNING attempt, token, previous_data
     LOOP
       v_done := v_done || ('g' || v_row.attempt);
@@ -164,7 +169,7 @@ BEGIN
       INSERT INTO ${s}.names AS n (namespace, name, capacity, data)
       SELECT p_namespace, v_name, h.capacity, p_texts[i]
       FROM ${s}.holders h JOIN ${s}.sessions z ON z.no = h.session AND z.ended IS NULL
-      WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session = p_sessions[i]
+      WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i]
         AND (p_modes[i] IS NULL OR h.token::text = p_modes[i])
       ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
       kind := CASE WHEN FOUND THEN 'stored' ELSE 'not-held' END;
@@ -179,12 +184,13 @@ BEGIN
       ON CONFLICT DO NOTHING;
       UPDATE ${s}.sessions z SET has_marks = true WHERE z.no = p_sessions[i] AND NOT z.has_marks;
       DELETE FROM ${s}.waiters w
-      WHERE w.session = p_sessions[i] AND w.attempt = p_attempts[i] AND w.namespace = p_namespace AND w.name = v_name
+      WHERE w.session = p_sessions[i] AND w.attempt = p_attempts[i]
+        AND w.namespace || '' = p_namespace AND w.name || '' = v_name
       RETURNING w.capacity INTO v_capacity;
     END IF;
     -- Everything that was over has been cleared, so what is found is alive.
     DELETE FROM ${s}.holders h
-    WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session = p_sessions[i]
+    WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i]
       AND (p_ops[i] = 'a' OR p_modes[i] IS NULL OR h.token::text = p_modes[i])
     RETURNING h.capacity INTO v_capacity;
     IF p_ops[i] = 'r' THEN
@@ -216,7 +222,8 @@ BEGIN
     (SELECT z.ended IS NULL FROM ${s}.sessions z WHERE z.no = p_session AND z.namespace = p_namespace) AS is_alive,
     EXISTS (SELECT FROM ${s}.marks m WHERE m.session = p_session AND m.attempt = p_attempt) AS has_mark,
     EXISTS (SELECT FROM ${s}.waiters w
-      WHERE w.session = p_session AND w.attempt = p_attempt AND w.namespace = p_namespace AND w.name = p_name) AS waits,
+      WHERE w.session = p_session AND w.attempt = p_attempt
+        AND w.namespace || '' = p_namespace AND w.name || '' = p_name) AS waits,
     EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name) AS waited_for,
     (SELECT coalesce(sum(h.weight), 0) FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name) AS held,
     coalesce(
@@ -236,7 +243,7 @@ BEGIN
     RETURN;
   END IF;
   RETURN QUERY SELECT 'granted', h.token::text, h.previous_data, NULL::double precision FROM ${s}.holders h
-  WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session = p_session;
+  WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session + 0 = p_session;
   IF FOUND THEN RETURN; END IF;
   -- Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
   IF NOT v_found.waits THEN

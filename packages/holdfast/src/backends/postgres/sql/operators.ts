@@ -4,6 +4,7 @@
  * follow.
  */
 import { ID_LENGTH } from '../../../core/ids.ts'
+import { BY_INDEX } from './turns.ts'
 
 export const operators = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.prepare_name(p_namespace text, p_channel text, p_name text, p_marks boolean)
@@ -32,7 +33,7 @@ $$;
 -- locked: the call may have waited for it.
 CREATE OR REPLACE FUNCTION ${s}.force_release(
   p_namespace text, p_channel text, p_name text, p_ids text[], p_not_after_ms double precision)
-RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_hit record;
@@ -62,7 +63,7 @@ END $$;
 -- resized | in-use | changed | too-late
 CREATE OR REPLACE FUNCTION ${s}.resize(
   p_namespace text, p_channel text, p_name text, p_from integer, p_to integer, p_not_after_ms double precision)
-RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_use record;
@@ -88,7 +89,7 @@ END $$;
 -- forgotten | in-use | changed | too-late. A name that is still closed stays so; its data goes all the same.
 CREATE OR REPLACE FUNCTION ${s}.forget(
   p_namespace text, p_channel text, p_name text, p_data text, p_not_after_ms double precision)
-RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT * FROM ${s}.prepare_name(p_namespace, p_channel, p_name, false);

@@ -8,7 +8,7 @@
  *               further calls, or by whoever touches their names, or by a sweep.
  */
 import { quoteText } from '../../../clients/postgres/index.ts'
-import { LOCK_SEED } from './turns.ts'
+import { BY_INDEX, LOCK_SEED } from './turns.ts'
 
 export const CLOSE_AT_ONCE = 64
 
@@ -17,7 +17,7 @@ const REMEMBER_ENDED = "interval '5 minutes'"
 
 export const sessions = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.open_session(p_namespace text, p_id text, p_holder text, p_ttl_ms double precision)
-RETURNS TABLE (no bigint, ttl_ms double precision) LANGUAGE plpgsql AS $$
+RETURNS TABLE (no bigint, ttl_ms double precision) LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_found ${s}.sessions;
@@ -53,7 +53,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.keep_alive(
   p_namespace text, p_session bigint, p_attempts text[], p_names text[], p_tokens text[], p_waiting text[])
 RETURNS TABLE (kind text, name text, attempt text, token text, data text) LANGUAGE plpgsql
-SET enable_bitmapscan = off AS $$
+${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_found ${s}.sessions;
@@ -109,7 +109,7 @@ BEGIN
 
   IF cardinality(p_waiting) > 0 THEN
     RETURN QUERY SELECT 'granted', h.name, h.attempt, h.token::text, h.previous_data FROM ${s}.holders h
-    WHERE h.session = p_session AND h.attempt = ANY (p_waiting);
+    WHERE h.session = p_session AND h.attempt || '' = ANY (p_waiting);
   END IF;
   RETURN QUERY SELECT 'stale', NULL, NULL, NULL, NULL FROM ${s}.sessions z
   WHERE CASE WHEN z.ended IS NULL THEN z.expires_at <= clock_timestamp()
@@ -124,7 +124,7 @@ DECLARE
   v_name text;
 BEGIN
   PERFORM ${s}.clear(p_namespace, p_names);
-  DELETE FROM ${s}.waiters w WHERE w.session = p_session AND w.name = ANY (p_names);
+  DELETE FROM ${s}.waiters w WHERE w.session = p_session AND w.name || '' = ANY (p_names);
   FOREACH v_name IN ARRAY p_names LOOP
     RETURN QUERY SELECT * FROM ${s}.promote(p_namespace, v_name, p_channel);
   END LOOP;
@@ -140,7 +140,7 @@ $$;
 -- handed over to a waiter of the caller's process, or: there is more to give up
 CREATE OR REPLACE FUNCTION ${s}.close_session(p_namespace text, p_channel text, p_session bigint)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql
-SET enable_bitmapscan = off AS $$
+${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_names text[] := ${s}.names_of(p_session, ${CLOSE_AT_ONCE});
@@ -159,7 +159,7 @@ END $$;
 
 -- Tidies up after one session that is over. Nobody waits for this: what is over does not count, swept or not. One
 -- sweeper at a time is enough. True: there may be more to do.
-CREATE OR REPLACE FUNCTION ${s}.sweep() RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.sweep() RETURNS boolean LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_found ${s}.sessions;
   v_names text[];

@@ -8,13 +8,13 @@
  *   [[…], …]          anything else: the rows of \`settle\`
  */
 import { quoteText } from '../../../clients/postgres/index.ts'
-import { LOCK_SEED } from './turns.ts'
+import { BY_INDEX, LOCK_SEED } from './turns.ts'
 
 export const single = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.take(
   p_namespace text, p_channel text, p_op text, p_name text, p_attempt text, p_session bigint, p_mode text,
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_token bigint;
   v_data text;
@@ -30,7 +30,7 @@ BEGIN
     p_lock_delay_ms, clock_timestamp(), p_note, n.data
   FROM ${s}.sessions z LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = p_name
   WHERE z.no = p_session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()
-    AND (NOT z.has_marks OR NOT EXISTS (SELECT FROM ${s}.marks m WHERE m.session = z.no AND m.attempt = p_attempt))
+    AND (NOT z.has_marks OR NOT EXISTS (SELECT FROM ${s}.marks m WHERE m.session = p_session AND m.attempt = p_attempt))
     AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
     AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
     AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
@@ -46,7 +46,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.give_back(
   p_namespace text, p_channel text, p_name text, p_attempt text, p_session bigint, p_keep_ms double precision,
   p_token text)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_capacity integer;
   v_waited_for boolean;
@@ -59,7 +59,7 @@ BEGIN
     PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED}));
   END IF;
   DELETE FROM ${s}.holders h
-  WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session = p_session
+  WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session + 0 = p_session
     AND h.token::text = p_token
     AND EXISTS (SELECT FROM ${s}.sessions z
       WHERE z.no = p_session AND z.ended IS NULL AND z.expires_at > clock_timestamp())

@@ -1,5 +1,5 @@
 /**
- * What the schema looks like. Version 2: the tables are those of version 1.
+ * What the schema looks like. Version 2: the tables are those of version 1, but for the second index of `waiters`.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -7,6 +7,7 @@
  *
  * - A renewal updates one row and no index: `sessions` has indexes on what never changes, and room on each page
  *   for the versions that it leaves behind, which the next access to the page removes again.
+ * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see turns).
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
 export const tables = (s: string) => `
@@ -64,7 +65,7 @@ CREATE TABLE ${s}.waiters (
   channel text,
   PRIMARY KEY (namespace, name, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-CREATE UNIQUE INDEX waiters_by_session ON ${s}.waiters (session, attempt, name);
+${waitersByAttempt(s)}
 
 CREATE TABLE ${s}.marks (
   session bigint NOT NULL,
@@ -82,3 +83,7 @@ CREATE TABLE ${s}.names (
   PRIMARY KEY (namespace, name)
 );
 `
+
+/** Version 1 had (session, attempt, name). */
+export const waitersByAttempt = (s: string) =>
+  `CREATE INDEX IF NOT EXISTS waiters_by_attempt ON ${s}.waiters (session, attempt);`

@@ -14,6 +14,11 @@
  * transaction, and nothing brings it back, not even a clock that is set back. Only this way of being over takes
  * something away; to see without the lock that a session is alive is enough to add to what it has, because what is
  * added ends with the session.
+ *
+ * Every connection caches its plans, and would go on with one that was made while a table was small when it is large (T83).
+ * So the planner has no choice. Functions that clients call have BY_INDEX. A lookup compares the columns with which an index
+ * begins, and no column of another index: what must not be looked up by is an expression (`h.session + 0`,
+ * `w.name || ''`). OFFSET 0 keeps a lookup from becoming a join, which might read all rows once instead of a few rows often.
  */
 import { quoteText } from '../../../clients/postgres/index.ts'
 import { ID_LENGTH } from '../../../core/ids.ts'
@@ -23,6 +28,12 @@ export const LOCK_SEED = '7305804402384072037'
 
 /** No call waits for as long in a server that works, and core has called off its calls by then, unless told otherwise. */
 export const LONGEST_LOCK_WAIT_MS = 5_000
+
+/**
+ * Set for the functions that clients call, and so for the plans of all that those call. Where there is no index, a scan that
+ * is switched off is done all the same, and counts as so expensive that it would be compiled first, which takes 0.2 s.
+ */
+export const BY_INDEX = 'SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off'
 
 export const turns = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.begin_work() RETURNS void LANGUAGE plpgsql AS $$
@@ -82,8 +93,10 @@ BEGIN
     SELECT z.no FROM ${s}.sessions z
     WHERE z.ended IS NULL AND (z.no = ANY (p_always) OR (z.expires_at <= clock_timestamp() AND (
       z.no = ANY (p_perhaps)
-      OR EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = ANY (p_names) AND h.session = z.no)
-      OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = ANY (p_names) AND w.session = z.no))))
+      OR EXISTS (SELECT FROM unnest(p_names) AS u (name) WHERE EXISTS (
+        SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = u.name AND h.session + 0 = z.no OFFSET 0) OFFSET 0)
+      OR EXISTS (SELECT FROM ${s}.waiters w
+        WHERE w.session = z.no AND w.namespace || '' = p_namespace AND w.name || '' = ANY (p_names) OFFSET 0))))
     ORDER BY z.no
     FOR UPDATE);
   IF cardinality(v_locked) > 0 THEN
@@ -104,9 +117,10 @@ DECLARE
   v_dead record;
 BEGIN
   FOR v_dead IN
-    DELETE FROM ${s}.holders h
-    WHERE h.namespace = p_namespace AND h.name = ANY (p_names)
-      AND NOT EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = h.session AND z.ended IS NULL)
+    DELETE FROM ${s}.holders h USING unnest(p_names) AS u (name), LATERAL (
+      SELECT d.ctid FROM ${s}.holders d WHERE d.namespace = p_namespace AND d.name = u.name
+        AND NOT EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = d.session AND z.ended IS NULL OFFSET 0) OFFSET 0) dead
+    WHERE h.ctid = dead.ctid
     RETURNING h.name, h.capacity, h.lock_delay_ms, h.session
   LOOP
     IF v_dead.lock_delay_ms > 0 THEN
@@ -130,8 +144,9 @@ DECLARE
 BEGIN
   LOOP
     SELECT w.*, z.no IS NULL OR z.ended IS NOT NULL AS is_over INTO v_first
-    FROM ${s}.waiters w LEFT JOIN ${s}.sessions z ON z.no = w.session
-    WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1;
+    FROM (
+      SELECT * FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1) w
+    LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = w.session OFFSET 0) z ON true;
     EXIT WHEN NOT FOUND;
     IF v_first.is_over THEN
       DELETE FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name AND w.place = v_first.place;

@@ -8,11 +8,13 @@
  *   missing   it is not in line any more (why, in data)
  *   due       in so many milliseconds it is worth to ask again about this name
  */
+import { BY_INDEX } from './turns.ts'
+
 export const waiting = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.tend(
   p_namespace text, p_channel text, p_due text[], p_sessions bigint[], p_names text[], p_attempts text[])
 RETURNS TABLE (kind text, name text, attempt text, token text, data text, ms double precision, session bigint)
-LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_name text;
@@ -35,11 +37,14 @@ BEGIN
     u.name, u.attempt, h.token::text, coalesce(h.previous_data, CASE WHEN h.token IS NULL THEN m.kind END),
     NULL::double precision, u.session
   FROM unnest(p_sessions, p_names, p_attempts) AS u (session, name, attempt)
-  LEFT JOIN ${s}.sessions z ON z.no = u.session
-  LEFT JOIN ${s}.holders h ON h.namespace = p_namespace AND h.name = u.name AND h.attempt = u.attempt AND h.session = u.session
-  LEFT JOIN ${s}.marks m ON m.session = u.session AND m.attempt = u.attempt
+  LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = u.session OFFSET 0) z ON true
+  LEFT JOIN LATERAL (
+    SELECT * FROM ${s}.holders h
+    WHERE h.namespace = p_namespace AND h.name = u.name AND h.attempt = u.attempt AND h.session + 0 = u.session OFFSET 0) h ON true
+  LEFT JOIN LATERAL (
+    SELECT * FROM ${s}.marks m WHERE m.session = u.session AND m.attempt = u.attempt OFFSET 0) m ON true
   WHERE z.no IS NULL OR z.ended IS NOT NULL OR NOT EXISTS (
-    SELECT FROM ${s}.waiters w WHERE w.session = u.session AND w.attempt = u.attempt AND w.name = u.name);
+    SELECT FROM ${s}.waiters w WHERE w.session = u.session AND w.attempt = u.attempt AND w.name || '' = u.name OFFSET 0);
 
   RETURN QUERY
   SELECT 'due', asked.name, NULL, NULL, NULL, ${s}.due_in(p_namespace, asked.name), NULL::bigint

@@ -1,0 +1,200 @@
+/**
+ * Plans are cached by each connection, and made by what the tables hold at that time (T83). Whatever they held: a call
+ * reads what belongs to its own names, and nothing else.
+ */
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import type pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openSession, Stage } from '../../../test/postgres/stage.ts'
+import { LOCK_CAPACITY } from '../../spi.ts'
+
+const ITEMS = 32
+const OTHERS = 11_000
+
+/** One connection, and the functions as a backend calls them. */
+class Caller {
+  readonly #client: pg.Client
+  readonly #session: number
+
+  constructor(client: pg.Client, session: number) {
+    this.#client = client
+    this.#session = session
+  }
+
+  /** The entries of indexes and the rows that are read meanwhile, as PostgreSQL counts them. */
+  async reads(work: () => Promise<unknown>): Promise<number> {
+    await this.#client.query('BEGIN')
+    const before = await this.#entries()
+    await work()
+    const after = await this.#entries()
+    await this.#client.query('COMMIT')
+    return after - before
+  }
+
+  async #entries(): Promise<number> {
+    const { rows } = await this.#client.query(`
+      SELECT sum(pg_stat_get_xact_tuples_returned(oid))::int AS entries FROM pg_class
+      WHERE relnamespace = 'plans'::regnamespace AND relkind IN ('r', 'i')`)
+    return rows[0].entries
+  }
+
+  async apply(op: string, names: readonly string[], attempt = 'first'): Promise<string[]> {
+    const all = <Item>(item: Item) => names.map(() => item)
+    const { rows } = await this.#client.query(
+      'SELECT kind FROM plans.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
+      [
+        ...['default', 'nobody', all(op), names, names.map((name) => `${attempt}/${name}`)],
+        ...[
+          all(this.#session),
+          all(op === 'r' || op === 'd' ? null : 'exclusive'),
+          all(LOCK_CAPACITY),
+          all(LOCK_CAPACITY),
+          all(0),
+          all(null),
+        ],
+      ],
+    )
+    return [...new Set(rows.map(({ kind }) => kind as string))]
+  }
+
+  async take(op: string, name: string, attempt = 'first'): Promise<string[]> {
+    const { rows } = await this.#client.query(
+      'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS answer',
+      [
+        ...['default', 'nobody', op, name, `${attempt}/${name}`, this.#session, 'exclusive'],
+        ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null],
+      ],
+    )
+    return kindsOf(rows[0].answer)
+  }
+
+  async giveBack(name: string): Promise<string[]> {
+    const { rows } = await this.#client.query(
+      `SELECT plans.give_back($1, $2, $3, $4, $5, 0, currval('plans.tokens')::text) AS answer`,
+      ['default', 'nobody', name, `first/${name}`, this.#session],
+    )
+    return kindsOf(rows[0].answer)
+  }
+
+  async tend(names: readonly string[], attempt: string): Promise<string[]> {
+    const attempts = names.map((name) => `${attempt}/${name}`)
+    const { rows } = await this.#client.query('SELECT kind FROM plans.tend($1, $2, $3, $4, $5, $6)', [
+      ...['default', 'nobody', names, names.map(() => this.#session), names, attempts],
+    ])
+    return [...new Set(rows.map(({ kind }) => kind as string))]
+  }
+
+  /** The life of another session, which has one claim. */
+  async live(name: string): Promise<string[]> {
+    const ask = async (sql: string, ...rest: unknown[]) =>
+      (await this.#client.query(sql, ['default', ...rest])).rows
+    const [{ no }] = await ask('SELECT no FROM plans.open_session($1, $2, $3, 600000)', name, 'another')
+    const other = new Caller(this.#client, no)
+    await other.apply('t', [name])
+    const kept = await ask("SELECT kind FROM plans.keep_alive($1, $2, '{}', '{}', '{}', '{}')", no)
+    await ask("SELECT kind FROM plans.close_session($1, 'nobody', $2)", no)
+    return kept.map(({ kind }) => kind)
+  }
+
+  async analyze(): Promise<void> {
+    await this.#client.query(
+      'VACUUM ANALYZE plans.holders, plans.waiters, plans.names, plans.marks, plans.sessions',
+    )
+  }
+
+  /** What other names have: as many holders, waiters, marks and names with data. */
+  async fill(): Promise<void> {
+    await this.#client.query(
+      `
+      INSERT INTO plans.holders SELECT 'default', 'other/' || i, 'other/' || i, $1, i, 'exclusive', 1, 1, 0, now()
+      FROM generate_series(1, ${OTHERS}) AS i`,
+      [this.#session],
+    )
+    await this.#client.query(
+      `
+      INSERT INTO plans.waiters SELECT 'default', 'other/' || i, i, 'waiter/' || i, $1, 'exclusive', 1, 1, 0, now()
+      FROM generate_series(1, ${OTHERS}) AS i`,
+      [this.#session],
+    )
+    await this.#client.query(
+      `INSERT INTO plans.marks SELECT $1, 'marked/' || i, 'abandoned' FROM generate_series(1, ${OTHERS}) AS i`,
+      [this.#session],
+    )
+    await this.#client.query(
+      `INSERT INTO plans.names SELECT 'default', 'other/' || i, 1, 'data' FROM generate_series(1, ${OTHERS}) AS i`,
+    )
+  }
+}
+
+/** See `sql/single.ts`. */
+function kindsOf(answer: string): string[] {
+  if (answer.startsWith('+')) return ['granted']
+  return JSON.parse(answer)
+    .map(([, , kind]: string[]) => kind)
+    .sort()
+}
+
+describe.runIf(wanted('postgres'))('plans on postgres', () => {
+  let server: Server
+  beforeAll(async () => {
+    // Nothing but the test makes statistics.
+    server = await startPostgres({ settings: { autovacuum: 'off' } })
+  }, 60_000)
+  afterAll(() => server?.stop())
+
+  // The last is what an automatic ANALYZE of a new table leaves.
+  for (const [start, prepare] of [
+    ['were new', async () => {}],
+    ['were known to be empty', (caller: Caller) => caller.analyze()],
+    [
+      'were known to be small',
+      async (caller: Caller) => {
+        await caller.apply('t', ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'])
+        await caller.analyze()
+      },
+    ],
+  ] as const) {
+    test(`T83 with plans made while the tables ${start}, calls read as little with 11,000 others held`, async () => {
+      await using stage = new Stage(server.url)
+      const operator = await stage.operator()
+      await operator.query('DROP SCHEMA IF EXISTS plans CASCADE')
+      const backend = await stage.backend({ schema: 'plans' })
+      await openSession(backend, 600_000)
+      const { rows } = await operator.query('SELECT no::int FROM plans.sessions')
+      const caller = new Caller(operator, rows[0].no)
+      await prepare(caller)
+      // PostgreSQL makes a plan for every call at first, and one for all calls later.
+      for (let made = 0; made < 8; made++) await costs(caller, `first ${made}`)
+      const before = await costs(caller, 'before')
+      await caller.fill()
+      const after = await costs(caller, 'after')
+      const more = Object.entries(after).map(
+        ([what, entries]) => [what, entries - (before[what] ?? 0)] as const,
+      )
+      expect(more.filter(([, entries]) => entries > 4 * ITEMS)).toEqual([])
+    }, 60_000)
+  }
+})
+
+async function costs(caller: Caller, label: string): Promise<Record<string, number>> {
+  const names = Array.from({ length: ITEMS }, (_, index) => `${label}/${index}`)
+  const costs: Record<string, number> = {}
+  const step = async (what: string, work: () => Promise<unknown>, answer: unknown) => {
+    costs[what] = await caller.reads(async () => expect(await work(), what).toEqual(answer))
+  }
+  await step('acquire', () => caller.apply('t', names), ['granted'])
+  await step('acquire again', () => caller.apply('t', names), ['granted'])
+  await step('acquire what is held', () => caller.apply('t', names, 'second'), ['busy'])
+  await step('enqueue', () => caller.apply('q', names, 'second'), ['queued'])
+  await step('look', () => caller.tend(names, 'second'), ['due'])
+  await step('abandon', () => caller.apply('a', names, 'second'), ['abandoned'])
+  await step('set data', () => caller.apply('d', names), ['stored'])
+  await step('release', () => caller.apply('r', names), ['released'])
+  await step('release again', () => caller.apply('r', names), ['not-held'])
+  await step('acquire one', () => caller.take('t', label), ['granted'])
+  await step('acquire one that is held', () => caller.take('t', label, 'second'), ['busy'])
+  await step('enqueue one', () => caller.take('q', label, 'second'), ['queued'])
+  await step('release one to the next', () => caller.giveBack(label), ['handed', 'released'])
+  await step('a session', () => caller.live(`${label}/another`), ['alive', 'unlisted'])
+  return costs
+}
