@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import type { Parameter, Row } from '../../clients/postgres/index.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
-import { Batches, type BatchStatement, type Item } from './batches.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import { Batches, type BatchStatement, type Handed, type Item } from './batches.ts'
 
 const never = new AbortController().signal
 
@@ -51,8 +52,9 @@ describe('requests that leave together', () => {
     const { batches, sent } = stand()
     const both = [batches.add(wanting('a'), never), batches.add(wanting('a'), never)]
     await microtasks()
-    expect(sent.map(({ attempts }) => attempts)).toEqual([['a'], ['a']])
     sent[0]?.answer([['+1']])
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts)).toEqual([['a'], ['a']])
     sent[1]?.answer([['+1']])
     expect((await Promise.all(both)).map(({ token }) => token)).toEqual(['1', '1'])
   })
@@ -71,8 +73,6 @@ describe('requests that leave together', () => {
     expect(sent[1]?.signal.aborted).toBe(false)
     second.abort(new Error('enough'))
     expect(await outcomeOf(slow)).toBe('unknown')
-    // Nobody waits for that call any more.
-    expect(sent[1]?.signal.aborted).toBe(true)
     sent[0]?.answer([['+1']])
     await first
     await microtasks()
@@ -81,8 +81,8 @@ describe('requests that leave together', () => {
     expect(await behind).toMatchObject({ token: '2' })
   })
 
-  test('a call with several callers goes on until the last of them has gone', async () => {
-    const { batches, sent } = stand()
+  test('a call with several callers goes on after the last of them has gone, for a while', async () => {
+    const { batches, sent, clock } = stand()
     const controllers = [new AbortController(), new AbortController()]
     const asked = controllers.map(({ signal }, index) => batches.add(wanting(`a${index}`), signal))
     const outcomes = Promise.all(asked.map(outcomeOf))
@@ -90,22 +90,85 @@ describe('requests that leave together', () => {
     controllers[0]?.abort()
     expect(sent[0]?.signal.aborted).toBe(false)
     controllers[1]?.abort()
-    expect(sent[0]?.signal.aborted).toBe(true)
     expect(await outcomes).toEqual(['unknown', 'unknown'])
+    await clock.advance(999)
+    expect(sent[0]?.signal.aborted).toBe(false)
+    await clock.advance(1)
+    expect(sent[0]?.signal.aborted).toBe(true)
+  })
+
+  test('the answer to a call that no caller waits for is read, and keeps the connection', async () => {
+    const { batches, sent, clock, handed } = stand()
+    const controller = new AbortController()
+    const asked = batches.add(wanting('a'), controller.signal)
+    await microtasks()
+    controller.abort()
+    expect(await outcomeOf(asked)).toBe('unknown')
+    sent[0]?.answer([[JSON.stringify([['h', 'b', 'handed', '7', null, null, 2]])]])
+    await clock.advance(10_000)
+    expect(sent[0]?.signal.aborted).toBe(false)
+    expect(handed).toEqual([{ session: 2, attempt: 'b', token: '7', data: null }])
+  })
+
+  test('when it is closed, only calls that no caller waits for are cancelled', async () => {
+    const { batches, sent } = stand()
+    const controller = new AbortController()
+    const left = batches.add(wanting('a'), controller.signal)
+    await microtasks()
+    const awaited = batches.add(wanting('b'), never)
+    await microtasks()
+    controller.abort()
+    expect(await outcomeOf(left)).toBe('unknown')
+    batches.close(new Error('closed'))
+    expect(sent.map(({ signal }) => signal.aborted)).toEqual([true, false])
+    sent[1]?.answer([['+1']])
+    expect(await awaited).toMatchObject({ token: '1' })
+  })
+
+  test('a second acquire of a name waits here and can be cancelled; a release and other names go at once', async () => {
+    const { batches, sent } = stand()
+    const first = batches.add({ ...wanting('a'), name: 'hot' }, never)
+    await microtasks()
+    const controller = new AbortController()
+    const second = batches.add({ ...wanting('b'), name: 'hot' }, controller.signal)
+    const third = batches.add({ ...wanting('c'), name: 'hot' }, never)
+    await microtasks()
+    expect(sent).toHaveLength(1)
+    controller.abort()
+    expect(await outcomeOf(second)).toBe('not-applied')
+    const released = batches.add({ ...wanting('d'), name: 'hot', op: 'r' }, never)
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts)).toEqual([['a'], ['d']])
+    sent[1]?.answer([['-']])
+    expect(await released).toMatchObject({ kind: 'released' })
+    const other = batches.add(wanting('e'), never)
+    await microtasks()
+    expect(sent.at(-1)?.attempts).toEqual(['e'])
+    sent.at(-1)?.answer([['+1']])
+    await other
+    sent[0]?.answer([['+2']])
+    await first
+    await microtasks()
+    expect(sent.at(-1)?.attempts).toEqual(['c'])
+    sent.at(-1)?.answer([['+3']])
+    expect(await third).toMatchObject({ token: '3' })
   })
 })
 
 function stand() {
   const sent: Sent[] = []
+  const handed: Handed[] = []
+  const clock = createFakeClock()
   const batches = new Batches({
+    clock,
     call: (statement, parameters, signal) => {
       const made = new Sent(statement, parameters, signal)
       sent.push(made)
       return made.rows.promise
     },
-    onHanded: () => {},
+    onHanded: (each) => handed.push(each),
   })
-  return { batches, sent }
+  return { batches, sent, handed, clock }
 }
 
 let tokens = 0
@@ -119,7 +182,7 @@ class Sent {
   constructor(statement: BatchStatement, parameters: readonly Parameter[], signal: AbortSignal) {
     this.statement = statement
     this.signal = signal
-    const attempts = String(parameters[2])
+    const attempts = String(parameters[statement === 'giveBack' ? 1 : 2])
     this.attempts = statement === 'apply' ? attempts.slice(1, -1).replaceAll('"', '').split(',') : [attempts]
   }
 

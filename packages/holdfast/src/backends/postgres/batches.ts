@@ -5,13 +5,17 @@
  *
  *   waiting ──room for a call──▶ under way ──answered──▶ settled
  *   waiting ──signal aborts──▶ settled: not applied
- *   under way ──signal aborts──▶ settled: unknown; when nobody is left in the batch, it is called off itself
+ *   under way ──signal aborts──▶ settled: unknown; when no caller is left in the batch, it has GRACE_MS to be answered
+ *
+ * A call that is cancelled costs its connection, and a new one costs more than the answer. If callers with short waits
+ * cancelled theirs at once, none of them would be answered in time again.
  *
  * A single request never waits for company: while there is room for a call, it leaves at the end of the microtask. It is
  * told directly, because promises in between cost as much as all the rest of an uncontended request.
  */
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
 import { calledOff } from '../../core/backend-kit.ts'
+import type { Clock, Timer } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 
 export type Operation = 't' | 'q' | 'r' | 'a' | 'd'
@@ -56,6 +60,7 @@ export interface BatchesOptions {
     signal: AbortSignal,
   ) => Promise<readonly Row[]>
   readonly onHanded: (handed: Handed) => void
+  readonly clock: Clock
 }
 
 /** Each name of a batch takes a place in the server's lock table, which has some thousands for everybody. */
@@ -63,6 +68,9 @@ const MAX_BATCH = 128
 const MOST_UNDER_WAY = 2
 /** Fewer than these who come together leave together: two small calls cost more than one. */
 const WORTH_TWO_CALLS = 8
+
+/** For the answer to a call that no caller waits for. Much longer than an answer takes, unless a lock is stuck. */
+const GRACE_MS = 1_000
 
 /** A microtask without what Node's queueMicrotask adds to each. */
 const soon = Promise.resolve()
@@ -108,15 +116,48 @@ class Entry {
     const { batch } = this
     this.fail(calledOff('postgres', this.#signal, batch === undefined ? 'not-applied' : 'unknown'))
     if (batch === undefined) return
-    batch.present--
-    if (batch.present === 0) batch.controller.abort(this.#signal.reason)
+    batch.leave(this.#signal.reason)
   }
 }
 
-interface Batch {
-  readonly controller: AbortController
-  /** How many of its entries somebody waits for. */
-  present: number
+/** One call, and how many callers still wait for it. */
+class Batch {
+  readonly #controller = new AbortController()
+  readonly #clock: Clock
+  readonly #entries: readonly Entry[]
+  #names: ReadonlySet<string> | undefined
+  #present: number
+  #grace: Timer | undefined
+
+  constructor(clock: Clock, entries: readonly Entry[]) {
+    this.#clock = clock
+    this.#entries = entries
+    this.#present = entries.length
+    for (const entry of entries) entry.batch = this
+  }
+
+  hasName(name: string): boolean {
+    this.#names ??= new Set(this.#entries.map(({ item }) => item.name))
+    return this.#names.has(name)
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  leave(reason: unknown): void {
+    if (--this.#present > 0) return
+    this.#grace = this.#clock.setTimer(GRACE_MS, () => this.#controller.abort(reason))
+  }
+
+  /** Cancels it, unless a caller waits for it. */
+  close(reason: unknown): void {
+    if (this.#present === 0) this.#controller.abort(reason)
+  }
+
+  done(): void {
+    this.#grace?.cancel()
+  }
 }
 
 export class Batches {
@@ -126,6 +167,7 @@ export class Batches {
   /** How many entries those calls have. */
   #onTheWay = 0
   #isGathering = false
+  readonly #batches = new Set<Batch>()
 
   constructor(options: BatchesOptions) {
     this.#options = options
@@ -140,6 +182,11 @@ export class Batches {
       this.#isGathering = true
       soon.then(this.#leaveTogether)
     })
+  }
+
+  /** Cancels the calls that no caller waits for. */
+  close(reason: unknown): void {
+    for (const batch of this.#batches) batch.close(reason)
   }
 
   readonly #leaveTogether = (): void => {
@@ -159,17 +206,18 @@ export class Batches {
 
   /** An attempt is asked about once in a call; who asks the same twice at once gets an answer each, one after the other. */
   #nextBatch(): readonly Entry[] {
-    const waiting = this.#waiting.filter(({ isSettled }) => !isSettled)
+    const present = this.#waiting.filter(({ isSettled }) => !isSettled)
+    const waiting = this.#batches.size === 0 ? present : present.filter(({ item }) => !this.#mustWait(item))
     // Half of all, also when they have come apart: a call with few costs nearly as much as one with many.
     const all = waiting.length + this.#onTheWay
     const most = Math.min(MAX_BATCH, all >= WORTH_TWO_CALLS ? Math.ceil(all / MOST_UNDER_WAY) : all)
-    if (waiting.length === 1) {
+    if (present.length === 1 && waiting.length === 1) {
       this.#waiting = []
       return waiting
     }
     const keys = new Set<string>()
     const leaving: Entry[] = []
-    const staying: Entry[] = []
+    const staying: Entry[] = waiting === present ? [] : present.filter(({ item }) => this.#mustWait(item))
     for (const entry of waiting) {
       const key = keyOf(entry.item.op, entry.item.attempt)
       if (leaving.length === most || keys.has(key)) staying.push(entry)
@@ -182,11 +230,21 @@ export class Batches {
     return leaving
   }
 
+  /**
+   * A second call about a name would only wait for its lock at the server, behind the first and in the way of other
+   * processes. Here it can still be cancelled. A release goes at once: others wait for it.
+   */
+  #mustWait({ op, name }: Item): boolean {
+    if (op === 'r') return false
+    for (const batch of this.#batches) if (batch.hasName(name)) return true
+    return false
+  }
+
   /** Never rejects. */
   async #send(entries: readonly Entry[]): Promise<void> {
-    const batch: Batch = { controller: new AbortController(), present: entries.length }
-    for (const entry of entries) entry.batch = batch
-    const { signal } = batch.controller
+    const batch = new Batch(this.#options.clock, entries)
+    const { signal } = batch
+    this.#batches.add(batch)
     try {
       const [alone] = entries
       const single = entries.length === 1 && alone !== undefined ? singleCall(alone.item) : null
@@ -201,6 +259,9 @@ export class Batches {
       }
     } catch (error) {
       for (const entry of entries) entry.fail(error)
+    } finally {
+      batch.done()
+      this.#batches.delete(batch)
     }
   }
 

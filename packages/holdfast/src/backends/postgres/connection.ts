@@ -62,6 +62,7 @@ export class Connection {
       isTold: () => this.#notifications.hears,
     })
     this.#batches = new Batches({
+      clock,
       call: (statement, parameters, signal) => {
         statistics.batches++
         return this.#run(this.sql[statement], [namespace, this.channel, ...parameters], signal)
@@ -135,6 +136,7 @@ export class Connection {
     const closed = new ClosedError('The postgres backend')
     this.room.close(closed)
     for (const controller of this.#background) controller.abort(closed)
+    this.#batches.close(closed)
     await this.#notifications.close()
     await this.#options.database.close()
     await this.#options.end?.()

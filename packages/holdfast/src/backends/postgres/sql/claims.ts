@@ -40,7 +40,7 @@ DECLARE
   v_done text[] := '{}';
   v_line text[] := '{}';
   v_lazily boolean;
-  v_keeps boolean := false;
+  v_lasts boolean := false;
 BEGIN
   -- As begin_work and lock_names do it, without the cost of a statement for each.
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
@@ -69,7 +69,7 @@ BEGIN
         EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0) AS waited_for
     LOOP
       IF v_row.ms > 0 THEN
-        v_keeps := true;
+        v_lasts := true;
         PERFORM ${s}.close_name(p_namespace, v_row.name, v_row.capacity,
           clock_timestamp() + v_row.ms * interval '1 millisecond');
       END IF;
@@ -103,6 +103,7 @@ BEGIN
         AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = i.name OFFSET 0)
       RETURNING attempt, token, previous_data
     LOOP
+      v_lasts := true;
       v_done := v_done || ('g' || v_row.attempt);
       op := 'g'; attempt := v_row.attempt; kind := 'granted'; token := v_row.token; data := v_row.previous_data;
       RETURN NEXT;
@@ -112,7 +113,10 @@ BEGIN
   IF cardinality(v_done) < cardinality(p_ops) OR cardinality(v_line) > 0 THEN
     RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
       p_weights, p_capacities, p_ms, p_texts, v_done, v_line);
-  ELSIF 'r' = ALL (p_ops) AND NOT v_keeps THEN
+    IF NOT v_lasts THEN
+      PERFORM ${s}.commit_lazily_if_it_may();
+    END IF;
+  ELSIF NOT v_lasts THEN
     v_lazily := ${s}.commit_lazily();
   END IF;
 END $$;
@@ -173,6 +177,7 @@ BEGIN
         AND (p_modes[i] IS NULL OR h.token::text = p_modes[i])
       ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
       kind := CASE WHEN FOUND THEN 'stored' ELSE 'not-held' END;
+      PERFORM ${s}.must_last();
       RETURN NEXT;
       CONTINUE;
     END IF;
@@ -252,6 +257,7 @@ BEGIN
       RETURN;
     END IF;
     IF v_found.closed_until IS NULL AND NOT v_found.waited_for AND v_found.held + p_weight <= p_capacity THEN
+      PERFORM ${s}.must_last();
       v_token := nextval(${quoteText(`${s}.tokens`)});
       INSERT INTO ${s}.holders VALUES (p_namespace, p_name, p_attempt, p_session, v_token, p_mode, p_weight, p_capacity,
         p_lock_delay_ms, clock_timestamp(), p_note, v_found.data);
@@ -273,13 +279,15 @@ END $$;
 
 -- In how many milliseconds time alone may change something: a session of somebody who holds or waits is over, or the
 -- name opens. Whoever holds it later waits for it now, so nobody's end is missed. Null: nothing can.
-CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE sql AS $$
-  SELECT greatest(0, extract(epoch FROM min(at) - clock_timestamp()) * 1000)::double precision FROM (
+-- In PL/pgSQL, which keeps the plan: to make it takes ten times as long as to run it.
+CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (SELECT greatest(0, extract(epoch FROM min(at) - clock_timestamp()) * 1000)::double precision FROM (
     SELECT CASE WHEN z.ended IS NULL THEN coalesce(z.expires_at, clock_timestamp()) ELSE clock_timestamp() END AS at
     FROM (
       SELECT h.session FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name
       UNION SELECT w.session FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name
-    ) AS c LEFT JOIN ${s}.sessions z ON z.no = c.session
+    ) AS c LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = c.session OFFSET 0) z ON true
     UNION ALL
     SELECT n.closed_until FROM ${s}.names n
     WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()
@@ -290,6 +298,6 @@ CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS do
       AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
       AND NOT EXISTS (SELECT FROM ${s}.names n
         WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp())
-  ) AS soon
-$$;
+  ) AS soon);
+END $$;
 `

@@ -18,6 +18,7 @@ RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_token bigint;
   v_data text;
+  v_answer text;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
     PERFORM ${s}.begin_work();
@@ -38,9 +39,11 @@ BEGIN
   IF v_token IS NOT NULL THEN
     RETURN CASE WHEN v_data IS NULL THEN '+' || v_token ELSE '+' || v_token || ' ' || v_data END;
   END IF;
-  RETURN (SELECT json_agg(json_build_array(a.op, a.attempt, a.kind, a.token, a.data, a.ms, a.session))::text
-    FROM ${s}.settle(p_namespace, p_channel, ARRAY[p_op], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
-      ARRAY[p_mode], ARRAY[p_weight], ARRAY[p_capacity], ARRAY[p_lock_delay_ms], ARRAY[p_note], '{}', '{}') a);
+  SELECT json_agg(json_build_array(a.op, a.attempt, a.kind, a.token, a.data, a.ms, a.session))::text INTO v_answer
+  FROM ${s}.settle(p_namespace, p_channel, ARRAY[p_op], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
+    ARRAY[p_mode], ARRAY[p_weight], ARRAY[p_capacity], ARRAY[p_lock_delay_ms], ARRAY[p_note], '{}', '{}') a;
+  PERFORM ${s}.commit_lazily_if_it_may();
+  RETURN v_answer;
 END $$;
 
 CREATE OR REPLACE FUNCTION ${s}.give_back(

@@ -48,12 +48,26 @@ BEGIN
   END IF;
 END $$;
 
--- For a release that gives nothing to anybody: its commit need not wait for the disk. Whoever is granted the name next
--- waits for the disk, and the log up to there includes the release. After a crash that lost it the claim is there again, and
--- ends with its session, or at the next keep-alive, which does not list it.
+-- For a call that grants nothing, closes nothing and stores nothing: its commit need not wait for the disk. Whoever is
+-- granted the name next waits for the disk, and the log up to there includes this call. After a crash that lost it, what was
+-- released or abandoned is there again, and ends with its session, or at the next keep-alive, which does not list it; a
+-- waiter has lost its place, and asks anew.
 CREATE OR REPLACE FUNCTION ${s}.commit_lazily() RETURNS boolean LANGUAGE sql AS $$
   SELECT set_config('synchronous_commit', 'off', true) IS NULL
 $$;
+
+-- What this transaction does must not be undone by a crash.
+CREATE OR REPLACE FUNCTION ${s}.must_last() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('holdfast.must_last', 'yes', true);
+END $$;
+
+CREATE OR REPLACE FUNCTION ${s}.commit_lazily_if_it_may() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('holdfast.must_last', true) IS DISTINCT FROM 'yes' THEN
+    PERFORM ${s}.commit_lazily();
+  END IF;
+END $$;
 
 -- A lock that is stuck must not gather processes of the server that wait for it, for callers who have long gone. What is
 -- given up is undone (55P03). For locks that are free, which is nearly all of them, this costs nothing.
@@ -86,12 +100,18 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.lock_sessions(p_namespace text, p_names text[], p_always bigint[], p_perhaps bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+  -- This reads the whole, small table: no index knows the expiry.
+  v_over bigint[] := ARRAY(SELECT z.no FROM ${s}.sessions z WHERE z.ended IS NULL AND z.expires_at <= clock_timestamp());
   v_locked bigint[];
 BEGIN
+  IF cardinality(p_always) + cardinality(v_over) = 0 THEN
+    RETURN;
+  END IF;
   PERFORM ${s}.limit_waits();
   v_locked := ARRAY(
     SELECT z.no FROM ${s}.sessions z
-    WHERE z.ended IS NULL AND (z.no = ANY (p_always) OR (z.expires_at <= clock_timestamp() AND (
+    WHERE z.no = ANY (p_always || v_over) AND z.ended IS NULL
+      AND (z.no = ANY (p_always) OR (z.expires_at <= clock_timestamp() AND (
       z.no = ANY (p_perhaps)
       OR EXISTS (SELECT FROM unnest(p_names) AS u (name) WHERE EXISTS (
         SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = u.name AND h.session + 0 = z.no OFFSET 0) OFFSET 0)
@@ -107,6 +127,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION ${s}.close_name(p_namespace text, p_name text, p_capacity integer, p_until timestamptz)
 RETURNS void LANGUAGE sql AS $$
+  SELECT ${s}.must_last();
   INSERT INTO ${s}.names AS n (namespace, name, capacity, closed_until) VALUES (p_namespace, p_name, p_capacity, p_until)
   ON CONFLICT (namespace, name) DO UPDATE SET closed_until = greatest(n.closed_until, excluded.closed_until)
 $$;
@@ -159,6 +180,7 @@ BEGIN
       FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name;
     END IF;
     EXIT WHEN v_held + v_first.weight > v_first.capacity;
+    PERFORM ${s}.must_last();
     token := nextval(${quoteText(`${s}.tokens`)});
     INSERT INTO ${s}.holders VALUES (p_namespace, p_name, v_first.attempt, v_first.session, token, v_first.mode,
       v_first.weight, v_first.capacity, v_first.lock_delay_ms, clock_timestamp(), v_first.note, v_name.data);

@@ -1,0 +1,83 @@
+/** Callers whose waits are short: what they cost the server, and each other. */
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openSession, Stage } from '../../../test/postgres/stage.ts'
+import { systemClock } from '../../core/clock.ts'
+import { isHoldfastError } from '../../core/errors.ts'
+import { createLocker } from '../../core/locker.ts'
+import { LOCK_CAPACITY } from '../../spi.ts'
+import { openPostgres } from './assemble.ts'
+
+const CONTENDERS = 10
+const TRIES = 40
+
+describe.runIf(wanted('postgres'))('short waits on postgres', () => {
+  let server: Server
+  beforeAll(async () => {
+    server = await startPostgres()
+  }, 60_000)
+  afterAll(() => server?.stop())
+
+  test('G8 contenders that wait for 20 ms keep their connections, and some of them are granted', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 4 })
+    let connections = 0
+    pool.on('connect', () => connections++)
+    const locker = createLocker(await openPostgres({ client: pool }))
+    const counts = { granted: 0, timedOut: 0, unknown: 0 }
+    const contend = async () => {
+      for (let tried = 0; tried < TRIES; tried++) {
+        try {
+          await locker.withLease(
+            'hot',
+            { waitMs: 20 },
+            () => new Promise((done) => systemClock.setTimer(2, () => done(null))),
+          )
+          counts.granted++
+        } catch (error) {
+          if (isHoldfastError(error, 'ACQUIRE_TIMEOUT')) counts.timedOut++
+          else if (isHoldfastError(error, 'BACKEND_UNAVAILABLE')) counts.unknown++
+          else throw error
+        }
+      }
+    }
+    await Promise.all(Array.from({ length: CONTENDERS }, contend))
+    await locker.close()
+    await pool.end()
+    expect(counts.granted + counts.timedOut + counts.unknown).toBe(CONTENDERS * TRIES)
+    expect(counts.granted).toBeGreaterThan(0)
+    expect(connections).toBeLessThanOrEqual(4)
+  }, 60_000)
+
+  test('T68 calls that grant, close or store something wait for the disk, and no others', async () => {
+    await using stage = new Stage(server.url)
+    await openSession(await stage.backend({ schema: 'disk' }), 600_000)
+    const operator = await stage.operator()
+    const take = (op: string, attempt: string) =>
+      `SELECT disk.take('default', 'nobody', '${op}', 'x', '${attempt}', 1, 'exclusive', ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 0, NULL)`
+    const apply = (
+      op: string,
+      attempt: string,
+      ms = 0,
+    ) => `SELECT disk.apply('default', 'nobody', '{${op}}', '{x}', '{${attempt}}',
+      '{1}', '{${op === 'q' ? 'exclusive' : 'NULL'}}', '{${LOCK_CAPACITY}}', '{${LOCK_CAPACITY}}', '{${ms}}', '{text}')`
+    const calls: [what: string, sql: string, lasts: boolean][] = [
+      ['a grant', take('q', 'a'), true],
+      ['a try that is busy', take('t', 'b'), false],
+      ['a place in line', take('q', 'b'), false],
+      ['another, in a batch', apply('q', 'c'), false],
+      ['an abandoned place', apply('a', 'c'), false],
+      ['data', apply('d', 'a'), true],
+      ['a release to the next', apply('r', 'a'), true],
+      ['a release of what is not held', apply('r', 'a'), false],
+      ['a release that keeps the name closed', apply('r', 'b', 60_000), true],
+    ]
+    for (const [what, sql, lasts] of calls) {
+      await operator.query('BEGIN')
+      await operator.query(sql)
+      const { rows } = await operator.query('SHOW synchronous_commit')
+      await operator.query('COMMIT')
+      expect([what, rows[0].synchronous_commit]).toEqual([what, lasts ? 'on' : 'off'])
+    }
+  })
+})
