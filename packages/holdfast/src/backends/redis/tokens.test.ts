@@ -13,6 +13,8 @@ import { createLocker } from '../../core/locker.ts'
 import type { Locker } from '../../core/types.ts'
 import { memoryGuard } from '../../guards/memory.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
+import { call, request } from '../../testing/conformance/requests.ts'
+import { newSessionId } from '../../testing/conformance/stage.ts'
 import { openRedis } from './assemble.ts'
 
 const held: unknown[] = []
@@ -176,6 +178,22 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     assert.equal(await tokenOf(locker), 4503599627370494n)
     assert.equal(await tokenOf(locker), 4503599627370495n)
     await assert.rejects(locker.tryAcquire('x'), (error) => isHoldfastError(error, 'UNSUPPORTED'))
+  })
+
+  test('G2 G11 requests that travel together do not get beyond the last token that can be drawn', async () => {
+    await using rig = new Rig()
+    const backend = await rig.backend(marked.url, { backend: { fencing: 'clock-backed' } })
+    const session = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+    await redisCall(marked, 'SET', 'holdfast:token', '4503599627370490')
+    // There is room for five.
+    const results = await Promise.allSettled(
+      Array.from({ length: 21 }, (_, index) => session.tryAcquire(request(`batch ${index}`), call())),
+    )
+    for (const result of results)
+      if (result.status === 'rejected') assert(isHoldfastError(result.reason, 'UNSUPPORTED'))
+      else assert(result.value.kind === 'granted' && (result.value.grant.token ?? 0n) <= 4503599627370495n)
+    assert(results.filter(({ status }) => status === 'rejected').length >= 16)
+    assert(Number(await redisCall(marked, 'GET', 'holdfast:token')) <= 4503599627370495)
   })
 
   test('G2 G11 a server’s clock that is beyond the largest token grants nothing', async () => {
