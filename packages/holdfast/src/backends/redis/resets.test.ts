@@ -2,13 +2,15 @@
 import assert from 'node:assert/strict'
 import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, test } from 'vitest'
+import type { Redis } from 'ioredis'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, onTestFinished, test } from 'vitest'
 import { forgetfulLibraries, libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { operatorCall } from '../../testing/conformance/operator.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
+import { openRedis } from './assemble.ts'
 
 const isUnknown = (error: unknown) =>
   isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown'
@@ -70,6 +72,33 @@ describe.runIf(wanted('redis'))('redis: a connection that is reset', () => {
       await lease.renew()
       assert.equal(lease.state, 'held')
       assert.equal(await lease.release(), 'released')
+    },
+  )
+
+  test.each(forgetfulLibraries)(
+    'T76 a call that waited for a connection settles when that connection is lost ($name)',
+    async (library) => {
+      const { client, close } = await library.open(url())
+      onTestFinished(close)
+      const backend = openRedis({ client })
+      const session = await backend.openSession(opened(), call())
+      const events = client as Redis
+      const closed = () => new Promise((resolve) => events.once('close', resolve))
+      proxy.refuse()
+      proxy.reset()
+      await closed()
+      const queued = session.tryAcquire(request(`queued ${library.name}`), call())
+      const refused = assert.rejects(queued, isUnknown)
+      // The client has tried to connect once more in vain: the call is in its queue by now.
+      await closed()
+      // What it has queued leaves as soon as it is ready.
+      events.once('ready', () => proxy.drop('down'))
+      proxy.heal()
+      await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
+      proxy.heal()
+      await refused
+      assert.equal((await session.tryAcquire(request(`${library.name} next`), call())).kind, 'granted')
+      await backend[Symbol.asyncDispose]()
     },
   )
 
