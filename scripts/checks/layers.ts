@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
 import { filesUnder, pathFrom, root } from '../lib/repository.ts'
-import { importsOf, parse } from '../lib/syntax.ts'
+import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
 const everything = ['core', 'spi.ts', 'clients', 'backends', 'guards', 'lockfree', 'open.ts']
 
@@ -44,9 +44,10 @@ export function checkLayers(src: string): Complaint[] {
   const complaints: Complaint[] = []
   for (const path of filesUnder(src, isSource)) {
     const file = pathFrom(src, path)
-    for (const { from, typeOnly, dynamic, line } of importsOf(parse(path, readFileSync(path, 'utf8')))) {
-      const mayLoad = file === 'open.ts' && dynamic && from !== null && peers[from] !== undefined
-      if (mayLoad) continue
+    const parsed = parse(path, readFileSync(path, 'utf8'))
+    if (file === 'open.ts') complaints.push(...checkPeers(path, parsed))
+    for (const { from, typeOnly, dynamic, line } of importsOf(parsed)) {
+      if (file === 'open.ts' && dynamic && from === null) continue
       const message = from === null ? 'a dynamic import must name its file' : judge(file, from, typeOnly)
       if (message) complaints.push({ file: pathFrom(root, path), line, message })
     }
@@ -55,6 +56,23 @@ export function checkLayers(src: string): Complaint[] {
     }
   }
   return complaints
+}
+
+/** Optional peers are loaded by `loadPeer`, whose type names them; the bundlers of users would resolve a literal name. */
+function checkPeers(path: string, parsed: ts.SourceFile): Complaint[] {
+  const imports = importsOf(parsed).filter(({ from, dynamic }) => dynamic && from === null)
+  const named = [...descendants(parsed)].find(
+    (node) => ts.isTypeAliasDeclaration(node) && node.name.text === 'Peer',
+  )
+  const names = [...(named ? descendants(named) : [])].filter(ts.isStringLiteral)
+  return [
+    ...imports
+      .slice(1)
+      .map(({ line }) => ({ line, message: 'only loadPeer may import what it does not name' })),
+    ...names
+      .filter(({ text }) => peers[text] === undefined)
+      .map((node) => ({ line: lineOf(node), message: `${node.text} is not in the table of peers` })),
+  ].map((complaint) => ({ file: pathFrom(root, path), ...complaint }))
 }
 
 export function isSource(path: string): boolean {
@@ -67,7 +85,7 @@ function judge(file: string, from: string, typeOnly: boolean): string | null {
     return layer === 'core' && outsideWorld.has(from) ? `core may not import ${from}` : null
   }
   if (!from.startsWith('.'))
-    return `the library has no dependencies, so it may not import ${from} (open.ts loads optional peers, those of the table here)`
+    return `the library has no dependencies, so it may not import ${from} (open.ts loads optional peers with loadPeer)`
 
   const target = posix.join(dirname(file), from)
   if (target.startsWith('../')) return `${from} lies outside the library's sources`

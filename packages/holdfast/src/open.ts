@@ -80,6 +80,17 @@ function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement):
     )
 }
 
+/** Optional peers (ADR 0009). */
+type Peer = 'ioredis' | 'redis' | 'pg' | 'postgres'
+
+/**
+ * The name is a variable, and the comments are for webpack and Vite, so that bundlers leave the import alone. They would
+ * fail on the peers that the program does not use, because those are not installed.
+ */
+function loadPeer(name: Peer): Promise<unknown> {
+  return import(/* webpackIgnore: true */ /* @vite-ignore */ name)
+}
+
 interface LockerUrl {
   readonly scheme: string
   /** What stands between the scheme and the question mark, as it was written: each backend reads it in its own way. */
@@ -211,8 +222,8 @@ async function openRedis(url: LockerUrl): Promise<Backend<Fencing>> {
     }),
   }
   const { client, close } = await redisClientFromUrl(url.scheme, url.location, {
-    ioredis: () => import('ioredis'),
-    redis: () => import('redis'),
+    ioredis: () => loadPeer('ioredis'),
+    redis: () => loadPeer('redis'),
   })
   try {
     return openRedis({ ...options, client }, { closeClient: close })
@@ -233,7 +244,7 @@ async function openRedlock(url: LockerUrl): Promise<Backend<'unfenced'>> {
     ...commonOptions(url, parameterNames),
     ...optionsFromParameters(url.parameters),
   }
-  const libraries = { ioredis: () => import('ioredis'), redis: () => import('redis') }
+  const libraries = { ioredis: () => loadPeer('ioredis'), redis: () => loadPeer('redis') }
   const opened = await Promise.all(
     nodesFromUrl(url.location, url.parameters).map(({ scheme, location }) =>
       redisClientFromUrl(scheme, location, libraries, { mayBeDown: true }),
@@ -260,7 +271,7 @@ async function openPostgres(url: LockerUrl): Promise<Backend<'fenced'>> {
     ...commonOptions(url, ['schema', ...connectionParameters]),
     ...(schema !== undefined && { schema }),
   }
-  const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
+  const libraries = { pg: () => loadPeer('pg'), postgres: () => loadPeer('postgres') }
   const { client, end } = await postgresClientFromUrl(url.location, url.parameters, libraries)
   try {
     return await openPostgres({ ...options, client }, { end })
@@ -288,7 +299,7 @@ async function openPostgresAdvisory(url: LockerUrl): Promise<Backend<'fenced'>> 
       maxConnections: checkIntegerText('maxConnections', maxConnections, { min: 1 }),
     }),
   }
-  const libraries = { pg: () => import('pg'), postgres: () => import('postgres') }
+  const libraries = { pg: () => loadPeer('pg'), postgres: () => loadPeer('postgres') }
   // With postgres.js the connections for locks come out of the client's own, so it needs more of them.
   const connections = (options.maxConnections ?? USUAL_MAX_CONNECTIONS) + 1
   const { client, end } = await postgresClientFromUrl(url.location, parameters, libraries, connections)

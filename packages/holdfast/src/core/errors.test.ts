@@ -200,7 +200,7 @@ describe('isHoldfastError', () => {
   })
 
   test('the mark is invisible where errors are printed or sent', () => {
-    assert.deepEqual(Object.keys(new ClosedError()).sort(), ['code', 'name', 'retryable'])
+    assert.deepEqual(Object.keys(new ClosedError()).sort(), ['code', 'retryable'])
     assert.ok(!Object.getOwnPropertySymbols({ ...new ClosedError() }).length)
   })
 })

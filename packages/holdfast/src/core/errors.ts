@@ -31,8 +31,13 @@ export abstract class HoldfastError extends Error {
 
   constructor(message: string, options?: ErrorOptions) {
     super(message, options)
-    this.name = new.target.name
     Object.defineProperty(this, brand, { value: true })
+  }
+
+  /** From the code, because minifiers rename classes: `LeaseLostError` of `LEASE_LOST`. */
+  override get name(): string {
+    const words = (this.code ?? 'HOLDFAST').split('_')
+    return `${words.map((word) => word.charAt(0) + word.slice(1).toLowerCase()).join('')}Error`
   }
 }
 

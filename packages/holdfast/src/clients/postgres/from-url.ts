@@ -2,7 +2,8 @@
  * A client for a URL, made with whichever of the two libraries is installed. Only `open.ts` may load them, so it hands
  * over how.
  */
-import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../core/errors.ts'
+import { ifInstalled, noneInstalled } from '../if-installed.ts'
 import { endWithin } from './ending.ts'
 import { standbyNotices } from './notices.ts'
 import type { PgPool, PostgresClient, PostgresJs } from './types.ts'
@@ -62,9 +63,7 @@ export async function postgresClientFromUrl(
   }
   const postgres = (await ifInstalled(libraries.postgres)) as PostgresModule | null
   if (postgres !== null) return withPostgresJs(postgres.default, url, { connections, connectSeconds })
-  throw new UnsupportedError(
-    'postgres: needs a client library to connect with. Install one of them: npm install pg, or npm install postgres.',
-  )
+  throw noneInstalled('postgres', ['pg', 'postgres'])
 }
 
 /** In seconds, as libpq has it. */
@@ -141,13 +140,4 @@ function withPostgresJs(
     connect_timeout: limits.connectSeconds,
   })
   return { client, end: () => client.end({ timeout: 1 }) }
-}
-
-async function ifInstalled(load: () => Promise<unknown>): Promise<unknown> {
-  try {
-    return await load()
-  } catch (error) {
-    if ((error as { code?: unknown }).code === 'ERR_MODULE_NOT_FOUND') return null
-    throw error
-  }
 }

@@ -3,12 +3,8 @@
  * over how.
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
-import {
-  type HoldfastError,
-  InvalidArgumentError,
-  isHoldfastError,
-  UnsupportedError,
-} from '../../core/errors.ts'
+import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import { ifInstalled, noneInstalled } from '../if-installed.ts'
 import type { RedisClient } from './client.ts'
 import { notConnected, redisFailure } from './failures.ts'
 import { reasonOf } from './trouble.ts'
@@ -44,9 +40,7 @@ export async function redisClientFromUrl(
   if (ioredis !== null) return connected(withIoRedis(ioredis, urls), mayBeDown, clock)
   const redis = (await ifInstalled(libraries.redis)) as NodeRedis | null
   if (redis !== null) return connected(withNodeRedis(redis, urls, mayBeDown), mayBeDown, clock)
-  throw new UnsupportedError(
-    `${scheme}: needs a client library to connect with. Install one of them: npm install ioredis, or npm install redis.`,
-  )
+  throw noneInstalled(scheme, ['ioredis', 'redis'])
 }
 
 /** The parts of `//user:password@a:6379,b:6379/0`; null if it is none. Credentials and database stay in the form of a URL. */
@@ -182,13 +176,4 @@ function couldNotConnect(error: unknown): HoldfastError {
       ? '. Several hosts are the nodes of one Cluster; for independent servers write redlock://'
       : '',
   )
-}
-
-async function ifInstalled(load: () => Promise<unknown>): Promise<unknown> {
-  try {
-    return await load()
-  } catch (error) {
-    if ((error as { code?: unknown } | null)?.code === 'ERR_MODULE_NOT_FOUND') return null
-    throw error
-  }
 }
