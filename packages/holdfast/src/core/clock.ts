@@ -3,6 +3,7 @@
  * `Clock`, so that tests and the simulation can drive every deadline. This is the one file that may touch the
  * system's clocks and timers.
  */
+import { setImmediate as setImmediateOfSystem } from 'node:timers'
 import { callSafely } from './call-safely.ts'
 import { inNeutralContext } from './neutral-context.ts'
 
@@ -86,9 +87,13 @@ export function sleep(
   })
 }
 
-/** Runs `work` when this turn of the event loop has written what it had to write. It is not time that passes there. */
+// Test runners fake timers by replacing globals, and the functions of node:timers. A turn of the event loop is not time,
+// so it must come all the same.
+const realSetImmediate = setImmediateOfSystem
+
+/** Runs `work` when this turn of the event loop has written what it had to write. */
 export function afterThisTurn(work: () => void): void {
-  setImmediate(work)
+  realSetImmediate(work)
 }
 
 // Node fires a timer of more than 2^31 - 1 ms at once, so longer ones are armed in pieces.

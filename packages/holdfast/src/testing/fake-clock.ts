@@ -1,5 +1,5 @@
 /** A clock that stands still until a test moves it: deadlines, renewals and expiries happen when told to. */
-import type { Clock, Timer } from '../core/clock.ts'
+import { afterThisTurn, type Clock, type Timer } from '../core/clock.ts'
 
 export interface FakeClock extends Clock {
   /** Moves both clocks, fires every timer that falls due in its order, and lets promises settle in between. */
@@ -45,7 +45,7 @@ export function createFakeClock(
 
   const settle = async () => {
     // A turn of the event loop drains all microtasks; a few turns also let sockets of this process deliver.
-    for (let turn = 0; turn < 4; turn++) await new Promise((resolve) => setImmediate(resolve))
+    for (let turn = 0; turn < 4; turn++) await new Promise<void>((resolve) => afterThisTurn(resolve))
   }
 
   return {

@@ -237,7 +237,7 @@ class Transmission<T> {
   /** Having waited in line is an effect too: a place that was taken is not reported. */
   #failAfterwards(error: unknown): void {
     const failed = () => this.fail(error ?? this.#wire.error(this.kind, 'injected failure', 'unknown'))
-    this.#land(() => queueMicrotask(failed)).then(failed, failed)
+    this.#land(() => void Promise.resolve().then(failed)).then(failed, failed)
   }
 
   #end(outcome: LoggedCall['outcome']): boolean {

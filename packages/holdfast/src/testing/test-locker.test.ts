@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { describe, test } from 'vitest'
+import { afterEach, describe, test, vi } from 'vitest'
 import { memory } from '../backends/memory/index.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { createLocker } from '../core/locker.ts'
@@ -187,5 +187,43 @@ describe('testLocker', () => {
 
   test('nonsense options are refused', () => {
     assert.throws(() => testLocker({ realtime: true } as object), isInvalid)
+  })
+})
+
+describe('beside fake timers of the test runner', () => {
+  afterEach(() => void vi.useRealTimers())
+
+  // With what only Jest fakes by itself.
+  const timers = ['setTimeout', 'clearTimeout', 'setImmediate', 'Date', 'performance'] as const
+  const everything = { toFake: [...timers, 'hrtime' as const, 'queueMicrotask' as const] }
+
+  test.each([
+    ['what vitest fakes by itself', {}],
+    ['everything', everything],
+  ])('%s: time is that of the world, and nothing hangs', async (_, faked) => {
+    vi.useFakeTimers(faked)
+    const world = testLocker({ ttlMs: 10_000 })
+    const lease = await world.locker.acquire('sku:42')
+    const waiting = world.locker.acquire('sku:42', { waitMs: 60_000 })
+    await world.clock.advance(30_000)
+    assert.equal(lease.state, 'held')
+    await lease.release()
+    const next = await waiting
+    world.freeze()
+    await world.clock.advance(10_000)
+    assert.equal(next.state, 'lost')
+    await world.close()
+  })
+
+  test('in real time, the timers are those of the test runner', async () => {
+    vi.useFakeTimers(everything)
+    const world = testLocker({ realTime: true, ttlMs: 10_000 })
+    const lease = await world.locker.acquire('sku:42')
+    await vi.advanceTimersByTimeAsync(30_000)
+    assert.equal(lease.state, 'held')
+    world.freeze()
+    await vi.advanceTimersByTimeAsync(10_000)
+    assert.equal(lease.state, 'lost')
+    await world.close()
   })
 })
