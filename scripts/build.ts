@@ -35,7 +35,13 @@ async function bundleModules(): Promise<string[]> {
       .map((path) => pathFrom(dist, path).replace(/\.d\.ts$/, ''))
       .map((name) => [name, join(library, 'src', `${name}.ts`)]),
   )
-  const bundle = await rolldown({ input, platform: 'node', cwd: library })
+  const bundle = await rolldown({
+    input,
+    platform: 'node',
+    cwd: library,
+    // It has nothing to export; what it does at import matters.
+    treeshake: { moduleSideEffects: [{ test: /node-version\.ts$/, sideEffects: true }] },
+  })
   const { output } = await bundle.write({
     dir: dist,
     format: 'esm',

@@ -2,6 +2,7 @@
  * Every failure is a typed error with a code (G11). Messages say what happened, to which resource, and what to
  * do; they never contain an attempt's secret or a connection's password.
  */
+import './node-version.ts'
 import { LOCK_CAPACITY } from '../spi.ts'
 import type { Fence } from './fence.ts'
 

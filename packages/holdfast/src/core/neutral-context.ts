@@ -6,6 +6,7 @@
  *
  * The neutral context is the one in which this module was loaded: usually none.
  */
+import './node-version.ts'
 import { AsyncLocalStorage } from 'node:async_hooks'
 
 export const inNeutralContext: <T>(run: () => T) => T = AsyncLocalStorage.snapshot()

@@ -20,11 +20,12 @@
  */
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
+import type { DatabaseSync } from 'node:sqlite'
 import {
   fileOf,
   isInTransaction,
   isSqliteDatabase,
+  openDatabase,
   ownStep,
   type SqliteDatabase,
   type TransactionTerms,
@@ -94,7 +95,7 @@ function openFile(path: unknown): DatabaseSync {
   const folder = dirname(resolve(path))
   if (path !== ':memory:' && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
-  return ownStep(path, () => new DatabaseSync(path))
+  return ownStep(path, () => openDatabase(path))
 }
 
 /** Two guards of one connection must take turns with each other, too. */

@@ -1,9 +1,9 @@
 /** Ways without a lock, on a SQLite file: for all processes of one machine. */
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import {
   isSqliteDatabase,
+  openDatabase,
   ownStep,
   prepare,
   type SqliteDatabase,
@@ -42,7 +42,7 @@ export function sqliteIdempotent(options: SqliteIdempotentOptions): Idempotent<S
   const folder = dirname(resolve(path))
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
-  const database = ownStep(path, () => new DatabaseSync(path), 'store of idempotency keys')
+  const database = ownStep(path, () => openDatabase(path), 'store of idempotency keys')
   return createIdempotent(new SqliteKeys(database, clock, random), { clock, random })
 }
 

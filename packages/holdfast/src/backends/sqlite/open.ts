@@ -11,7 +11,8 @@
  */
 import { statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
-import { DatabaseSync } from 'node:sqlite'
+import type { DatabaseSync } from 'node:sqlite'
+import { openDatabase } from '../../clients/sqlite/index.ts'
 import { isHoldfastError, quote, UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import { codeOf, foreignFile, isBusy, readOnly, sqliteCodes, unavailable } from './failures.ts'
@@ -73,7 +74,7 @@ function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
 }
 
 function connect(path: string, options: OpenOptions): DatabaseSync {
-  const connection = new DatabaseSync(path)
+  const connection = openDatabase(path)
   try {
     connection.exec(`PRAGMA busy_timeout = ${PAUSE_MS}`)
     ensureSchema(connection, path, { fileId: options.random.id(), ...options.machine })
@@ -110,7 +111,7 @@ function isAdmitted(connection: DatabaseSync, path: string, machine: MachineIden
 
 /** Removes what the last boot left behind, alone with the file; busy if somebody else has it open. */
 function removeRemains(path: string, machine: MachineIdentity): void {
-  const connection = new DatabaseSync(path)
+  const connection = openDatabase(path)
   try {
     connection.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON')
     connection.exec('BEGIN IMMEDIATE')

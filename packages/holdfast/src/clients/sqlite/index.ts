@@ -8,4 +8,5 @@ export {
   type SqliteParameter,
   type SqliteStatement,
 } from './client.ts'
+export { openDatabase } from './opening.ts'
 export { ownStep, type TransactionTerms, transact, whileBusy } from './transaction.ts'
