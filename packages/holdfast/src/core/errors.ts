@@ -5,6 +5,7 @@
 import './node-version.ts'
 import { LOCK_CAPACITY } from '../spi.ts'
 import type { Fence } from './fence.ts'
+import { tokensAsText } from './tokens-as-text.ts'
 
 export type ErrorCode =
   | 'ACQUIRE_TIMEOUT'
@@ -135,6 +136,7 @@ export class FenceStaleError extends HoldfastError {
     )
     this.fence = fence
     this.highest = highest
+    tokensAsText(this)
   }
 }
 

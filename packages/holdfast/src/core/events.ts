@@ -6,6 +6,7 @@ import { type Channel, channel } from 'node:diagnostics_channel'
 import type { LossReason } from './errors.ts'
 import { inNeutralContext } from './neutral-context.ts'
 import { checkOneOf } from './options.ts'
+import { tokensAsText } from './tokens-as-text.ts'
 
 /** What every event about a name says. */
 export interface AboutName {
@@ -125,6 +126,7 @@ export function hasListeners(kind: EventKind): boolean {
 
 export function emit<K extends EventKind>(kind: K, event: HoldfastEvents[K]): void {
   const to = channelOf(kind)
+  tokensAsText(event)
   if (kinds[kind] === 'caller') to.publish(event)
   else inNeutralContext(() => to.publish(event))
 }

@@ -3,7 +3,7 @@
  * sessions (`keeper`), the wait (`waiting`) and the lease.
  */
 import { hostname } from 'node:os'
-import type { Backend, BackendInfo, Call, Fencing, NameState, WatchEvent } from '../spi.ts'
+import type { Backend, BackendInfo, Call, Fencing, WatchEvent } from '../spi.ts'
 import {
   type AcquireDefaults,
   checkCapacity,
@@ -24,10 +24,12 @@ import { type Fence, isFence, withEpoch, withoutEpoch } from './fence.ts'
 import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
 import type { Random } from './ids.ts'
 import { canonicalOrder, HeldLeases } from './lease-set.ts'
+import { shownState } from './name-state.ts'
 import { checkName, checkPrefix, checkText } from './names.ts'
 import { holdersMeantBy, Operating } from './operating.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from './options.ts'
 import { Sessions } from './sessions.ts'
+import { tokensAsText } from './tokens-as-text.ts'
 import type {
   AcquireOptions,
   CallOptions,
@@ -35,6 +37,7 @@ import type {
   Lease,
   LeaseSet,
   Locker,
+  NameState,
   Permit,
   PermitOptions,
   TryAcquireOptions,
@@ -200,13 +203,13 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const state = await this.#call(`inspect of "${name}"`, options, (call) =>
       this.#backend.inspect(name, call),
     )
-    return state === null ? null : this.#withEpochs(state)
+    return state === null ? null : shownState(state, this.info.epoch)
   }
 
   async list(prefix = '', options?: CallOptions): Promise<readonly NameState[]> {
     checkPrefix(prefix)
     const states = await this.#call('list', options, (call) => this.#backend.list(prefix, call))
-    return states.map((state) => this.#withEpochs(state))
+    return states.map((state) => shownState(state, this.info.epoch))
   }
 
   async *watch(prefix = '', options: WatchOptions = {}): AsyncGenerator<WatchEvent> {
@@ -228,7 +231,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     try {
       for await (const event of events) {
         if ('token' in event && event.token !== null)
-          yield { ...event, token: withEpoch(this.info.epoch, event.token) }
+          yield tokensAsText({ ...event, token: withEpoch(this.info.epoch, event.token) })
         else yield event
       }
     } catch (error) {
@@ -237,15 +240,6 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     } finally {
       stop.untie()
     }
-  }
-
-  #withEpochs(state: NameState): NameState {
-    const { epoch } = this.info
-    if (epoch === 0) return state
-    const holders = state.holders.map((holder) =>
-      holder.token === null ? holder : { ...holder, token: withEpoch(epoch, holder.token) },
-    )
-    return { ...state, holders }
   }
 
   // --- operating -------------------------------------------------------------------------------------------

@@ -1,8 +1,28 @@
 /** What users see: leases, permits and the locker. */
-import type { BackendInfo, Fencing, NameState, WatchEvent } from '../spi.ts'
+import type * as spi from '../spi.ts'
+import type { BackendInfo, Fencing, WatchEvent } from '../spi.ts'
 import type { Fence } from './fence.ts'
 
-export type { BackendInfo, Fencing, HolderState, Mode, NameState, Scope, WaiterState } from '../spi.ts'
+export type { BackendInfo, Fencing, Mode, Scope } from '../spi.ts'
+
+/** A holder as `inspect` and `list` show it. `JSON.stringify` writes its token as text. */
+export interface HolderState extends Omit<spi.HolderState, 'weight'> {
+  /** Its permits of a semaphore; absent for a lock. */
+  readonly weight?: number
+}
+
+export interface WaiterState extends Omit<spi.WaiterState, 'weight'> {
+  /** The permits of a semaphore that it waits for; absent for a lock. */
+  readonly weight?: number
+}
+
+export interface NameState extends Omit<spi.NameState, 'capacity' | 'holders' | 'waiters'> {
+  /** All permits of a semaphore; absent for a lock. */
+  readonly capacity?: number
+  readonly holders: readonly HolderState[]
+  /** In the order of their turns. */
+  readonly waiters: readonly WaiterState[]
+}
 
 /**
  * held ──renewal not confirmed──▶ jeopardy ──confirmed──▶ held
