@@ -1,11 +1,28 @@
-// Runs before `npm pack` and `npm publish` of the library: puts the repository's README and licence into the
-// package. Does not build, so that packing never changes what was tested.
+// Runs before `npm pack` and `npm publish` of the library: puts the README, the licence and the documents for users into
+// the package. Does not build, so that packing never changes what was tested.
 
-import { copyFileSync, existsSync } from 'node:fs'
+import { copyFileSync, cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { root } from './lib/repository.ts'
+import { pathFrom, root } from './lib/repository.ts'
 
 const library = join(root, 'packages/holdfast')
 if (!existsSync(join(library, 'dist/index.js')))
   throw new Error('there is no build; run `npm run build` first')
-for (const name of ['README.md', 'LICENSE']) copyFileSync(join(root, name), join(library, name))
+
+copyFileSync(join(root, 'LICENSE'), join(library, 'LICENSE'))
+rmSync(join(library, 'docs'), { recursive: true, force: true })
+cpSync(join(root, 'docs'), join(library, 'docs'), {
+  recursive: true,
+  filter: (path) => !/^docs\/(adr|traps)\b|\.ts$/.test(pathFrom(root, path)),
+})
+writeFileSync(join(library, 'README.md'), forRegistry(readFileSync(join(root, 'README.md'), 'utf8')))
+
+/**
+ * The registry shows the README without the files around it. So links lead to the package's own documents, in this
+ * version, where the registry's files can be read; what is about the repository is left out.
+ */
+function forRegistry(readme: string): string {
+  const { name, version } = JSON.parse(readFileSync(join(library, 'package.json'), 'utf8'))
+  const [text = ''] = readme.split('\n## This repository\n')
+  return text.replaceAll(/\]\((?!#|https?:)([^)]+)\)/g, `](https://unpkg.com/${name}@${version}/$1)`)
+}

@@ -1,7 +1,7 @@
 // What users would install: the packed library in an empty project.
 
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -14,6 +14,21 @@ const tool = (path: string) => join(root, 'node_modules', path)
 let project: string
 let tarball: string
 let files: string[]
+let packedBytes: number
+
+const readPacked = (path: string) => readFileSync(join(project, 'node_modules/holdfast', path), 'utf8')
+
+/** As links name them. */
+function headingsOf(text: string): string[] {
+  const headings = text.split('\n').filter((line) => /^#+ /.test(line))
+  return headings.map((line) =>
+    line
+      .replace(/^#+ /, '')
+      .toLowerCase()
+      .replace(/[^\w -]/g, '')
+      .replaceAll(' ', '-'),
+  )
+}
 
 function start(command: string, args: string[], cwd: string) {
   const { status, stdout, stderr, error } = spawnSync(command, args, { cwd, encoding: 'utf8' })
@@ -56,9 +71,10 @@ describe('package', () => {
     project = mkdtempSync(join(tmpdir(), 'holdfast-pack-'))
     const [packed] = Object.values(
       JSON.parse(run('npm', ['pack', '--json', '--pack-destination', project], library).stdout),
-    ) as { filename: string; files: { path: string }[] }[]
+    ) as { filename: string; size: number; files: { path: string }[] }[]
     if (!packed) throw new Error('npm pack packed nothing')
     tarball = join(project, packed.filename)
+    packedBytes = packed.size
     files = packed.files.map(({ path }) => path)
     writeFileSync(
       join(project, 'package.json'),
@@ -69,10 +85,35 @@ describe('package', () => {
 
   afterAll(() => rmSync(project, { recursive: true, force: true }))
 
-  test('contains the build, the README and the licence, and no tests', () => {
-    const others = files.filter((path) => !path.startsWith('dist/'))
+  test('contains the build, the documents and the licence, and no tests', () => {
+    const others = files.filter((path) => !/^(dist|docs)\//.test(path))
     expect(others.sort()).toEqual(['LICENSE', 'README.md', 'package.json'])
+    expect(files.filter((path) => !/\.(js|d\.ts|md|json)$|^LICENSE$/.test(path))).toEqual([])
     expect(files.filter((path) => /\.test(-d)?\./.test(path))).toEqual([])
+  })
+
+  test('is at most 400 kB, in few files, without source maps that lead nowhere', () => {
+    expect(packedBytes).toBeLessThanOrEqual(400_000)
+    expect(files.length).toBeLessThan(300)
+    const scripts = files.filter((path) => path.endsWith('.js'))
+    expect(scripts.filter((path) => /sourceMappingURL/.test(readPacked(path)))).toEqual([])
+  })
+
+  test('every link of its README leads somewhere', () => {
+    const { version } = JSON.parse(readPacked('package.json'))
+    const readme = readPacked('README.md')
+    const links = [...readme.matchAll(/\]\(([^)]+)\)/g)].map(([, link = '']) => link)
+    expect(links.length).toBeGreaterThan(10)
+    const broken = links.filter((link) => {
+      const [, path = '', heading] =
+        /^(?:https:\/\/unpkg\.com\/holdfast@([^#]*))?(?:#(.*))?$/.exec(link) ?? []
+      if (path === '' && heading === undefined) return !link.startsWith('https://')
+      const file = path === '' ? 'README.md' : path.replace(`${version}/`, '')
+      return (
+        !files.includes(file) || (heading !== undefined && !headingsOf(readPacked(file)).includes(heading))
+      )
+    })
+    expect(broken).toEqual([])
   })
 
   test.for([
