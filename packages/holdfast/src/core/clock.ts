@@ -18,7 +18,10 @@ export interface Timer {
 }
 
 export interface Clock {
-  /** Milliseconds on a clock that never goes back. The zero is shared by all processes of one machine. */
+  /**
+   * Milliseconds on a clock that never goes back. The zero is shared by all processes of one machine; on Bun and Deno,
+   * which have no such clock, it is that of the process (`hasSharedZero`).
+   */
   monotonicMs(): number
   /** Milliseconds since 1970, as the machine's settable clock says. */
   wallMs(): number
@@ -119,6 +122,9 @@ function sharedZeroMs(): number {
 }
 
 const CLOSE_ENOUGH_MS = 0.005
+
+/** Whether readings of the system's monotonic clock mean something to other processes. Bun and Deno count `hrtime` from their own start. */
+export const hasSharedZero = process.versions.bun === undefined && process.versions.deno === undefined
 
 function hrtimeMs(): number {
   const [seconds, nanoseconds] = process.hrtime()

@@ -9,8 +9,8 @@ import {
   type SqliteDatabase,
   type SqliteParameter,
 } from '../clients/sqlite/index.ts'
-import { type Clock, systemClock } from '../core/clock.ts'
-import { InvalidArgumentError, quote } from '../core/errors.ts'
+import { type Clock, hasSharedZero, systemClock } from '../core/clock.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../core/errors.ts'
 import { type Random, systemRandom } from '../core/ids.ts'
 import { checkKnownOptions } from '../core/options.ts'
 import { createIdempotent, type Idempotent } from './idempotent.ts'
@@ -42,6 +42,11 @@ export function sqliteIdempotent(options: SqliteIdempotentOptions): Idempotent<S
   const folder = dirname(resolve(path))
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
+  if (clock === systemClock && !hasSharedZero)
+    throw new UnsupportedError(
+      'sqliteIdempotent needs a monotonic clock that all processes of the machine share. Bun and Deno count from the ' +
+        'start of the process. Use Node, or holdfast/lockfree/postgres.',
+    )
   const database = ownStep(path, () => openDatabase(path), 'store of idempotency keys')
   return createIdempotent(new SqliteKeys(database, clock, random), { clock, random })
 }

@@ -10,7 +10,7 @@ import type { BackendInfo } from '../../spi.ts'
 import { SqliteBackend } from './backend.ts'
 import { Connection } from './connection.ts'
 import { type FileSystemTypeOf, fileSystemTypeOf } from './file-checks.ts'
-import { type MachineIdentity, ownMachine } from './machine.ts'
+import { asSeenBy, type MachineIdentity, ownMachine } from './machine.ts'
 import { openFile, type Synchronous } from './open.ts'
 
 export interface SqliteOptions {
@@ -50,7 +50,10 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
   const { namespace, issuer, epoch } = checkIdentity(options)
   const synchronous = checkOneOf('synchronous', options.synchronous ?? 'normal', ['normal', 'full'])
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
-  const machine = options.machine === undefined ? ownMachine() : checkMachine(options.machine)
+  const machine = asSeenBy(
+    clock,
+    options.machine === undefined ? ownMachine() : checkMachine(options.machine),
+  )
 
   const {
     socketFolder,
@@ -139,6 +142,8 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
         'it, or its -wal and -shm files, while it is in use.',
       'What was written is lost only when the machine restarts, and what the disk has confirmed is not lost even then.',
       'A restart of the machine ends every lease, lock-delay and hold-at-least at once: no process has survived it.',
+      'On Bun and Deno, whose monotonic clocks count from the start of the process, one process has the file at a time. ' +
+        'A second one is refused.',
       'After the file was restored from a backup or copied, the epoch is raised before it is used under the same issuer.',
     ],
     confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',

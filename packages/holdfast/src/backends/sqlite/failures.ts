@@ -1,11 +1,7 @@
 /** What SQLite's error codes mean for a caller. */
 import { dirname, join } from 'node:path'
+import { primaryCodeOf } from '../../clients/sqlite/index.ts'
 import { BackendUnavailableError, type CallOutcome, quote, UnsupportedError } from '../../core/errors.ts'
-
-export interface SqliteError extends Error {
-  /** The extended code; its low byte is the primary one. */
-  readonly errcode: number
-}
 
 export const sqliteCodes = {
   BUSY: 5,
@@ -16,9 +12,9 @@ export const sqliteCodes = {
   NOTADB: 26,
 } as const
 
+/** The primary code. */
 export function codeOf(error: unknown): number | null {
-  const code = (error as Partial<SqliteError> | null)?.errcode
-  return typeof code === 'number' ? code & 0xff : null
+  return primaryCodeOf(error) ?? null
 }
 
 /** Another connection has the lock that this one needs, and will give it back. */

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
-import { identify, monotonicOffset, ownMachine } from './machine.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import { asSeenBy, identify, monotonicOffset, ownMachine } from './machine.ts'
 
 describe('which machine this is', () => {
   test.runIf(process.platform === 'linux')('Linux says when it was started', () => {
@@ -16,6 +18,20 @@ describe('which machine this is', () => {
     assert.equal(monotonicOffset(shifted), '-86400 5000')
     assert.equal(monotonicOffset('monotonic           0         0\nboottime            0         0\n'), '0 0')
     assert.equal(monotonicOffset(null), '0 0', 'a kernel without time namespaces')
+  })
+
+  test('T71 a clock that counts from the start of the process makes each process a boot of its own', () => {
+    const machine = { bootId: 'b', timeNamespaceOffset: '0 0' }
+    const { bootId, ...rest } = asSeenBy(systemClock, machine, false)
+    assert.match(bootId, /^b\/.{22}$/)
+    assert.deepEqual(rest, { timeNamespaceOffset: '0 0' })
+    assert.deepEqual(
+      asSeenBy(systemClock, machine, false),
+      { bootId, ...rest },
+      'the same for all of the process',
+    )
+    assert.equal(asSeenBy(systemClock, machine, true), machine)
+    assert.equal(asSeenBy(createFakeClock(), machine, false), machine, 'a clock of the user is trusted')
   })
 
   test('a system that cannot tell one start from another is refused, and told what to pass', () => {

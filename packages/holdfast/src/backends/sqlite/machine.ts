@@ -5,7 +5,9 @@
  */
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { type Clock, hasSharedZero, systemClock } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
+import { systemRandom } from '../../core/ids.ts'
 
 export interface MachineIdentity {
   /** Different after every start of the machine, the same for all of its processes. */
@@ -21,6 +23,17 @@ let own: MachineIdentity | undefined
 export function ownMachine(): MachineIdentity {
   own ??= identify(process.platform)
   return own
+}
+
+const processId = systemRandom.id()
+
+/**
+ * Where a monotonic clock counts from the start of the process, its readings mean nothing to other processes. There each
+ * process counts as a boot of its own. So it has the file alone, and what an earlier one left is removed.
+ */
+export function asSeenBy(clock: Clock, machine: MachineIdentity, isShared = hasSharedZero): MachineIdentity {
+  if (clock !== systemClock || isShared) return machine
+  return { ...machine, bootId: `${machine.bootId}/${processId}` }
 }
 
 /** Exported for its test; `ownMachine` asks the system once. */

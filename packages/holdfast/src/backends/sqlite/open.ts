@@ -13,6 +13,7 @@ import { statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import type { DatabaseSync } from 'node:sqlite'
 import { openDatabase } from '../../clients/sqlite/index.ts'
+import { hasSharedZero } from '../../core/clock.ts'
 import { isHoldfastError, quote, UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import { codeOf, foreignFile, isBusy, readOnly, sqliteCodes, unavailable } from './failures.ts'
@@ -166,9 +167,13 @@ function asTyped(error: unknown, path: string): unknown {
   if (code === sqliteCodes.READONLY || code === sqliteCodes.CANTOPEN) return readOnly(path, error)
   if (isBusy(error))
     return new UnsupportedError(
-      `sqlite: ${quote(path)} could not be had. Either another program keeps it ` +
-        'locked, or processes that were shown another boot id (as in system containers) have it open: all users of ' +
-        'one file must run under one kernel and see the same /proc/sys/kernel/random/boot_id.',
+      hasSharedZero
+        ? `sqlite: ${quote(path)} could not be had. Either another program keeps it ` +
+            'locked, or processes that were shown another boot id (as in system containers) have it open: all users of ' +
+            'one file must run under one kernel and see the same /proc/sys/kernel/random/boot_id.'
+        : `sqlite: ${quote(path)} is open in another process. Bun and Deno count monotonic time from the start of ` +
+            'the process, so processes cannot agree on when a lease ends: one process has the file at a time. Use Node, ' +
+            'or an engine on a server.',
       { cause: error },
     )
   return unavailable(`${quote(path)} could not be opened`, 'not-applied', error)

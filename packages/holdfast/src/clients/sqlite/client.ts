@@ -46,7 +46,9 @@ const SQLITE_ERROR = 1
 const SQLITE_BUSY = 5
 const SQLITE_LOCKED = 6
 const SQLITE_READONLY = 8
+const SQLITE_CORRUPT = 11
 const SQLITE_CANTOPEN = 14
+const SQLITE_PROTOCOL = 15
 const SQLITE_CONSTRAINT = 19
 const SQLITE_NOTADB = 26
 
@@ -76,9 +78,26 @@ export function remedyFor(error: unknown): string | undefined {
 }
 
 /** The low byte of SQLite's extended result code; undefined if the error is not SQLite's. */
-function primaryCodeOf(error: unknown): number | undefined {
-  const code = (error as { errcode?: unknown } | null)?.errcode
-  return typeof code === 'number' ? code & 0xff : undefined
+export function primaryCodeOf(error: unknown): number | undefined {
+  const { errcode, code, message } = (error ?? {}) as {
+    readonly errcode?: unknown
+    readonly code?: unknown
+    readonly message?: unknown
+  }
+  if (typeof errcode === 'number') return errcode & 0xff
+  return code === 'ERR_SQLITE_ERROR' ? codeOfMessage[String(message)] : undefined
+}
+
+/** For Deno, whose `exec` leaves the code out. */
+const codeOfMessage: Readonly<Record<string, number>> = {
+  'database is locked': SQLITE_BUSY,
+  'database table is locked': SQLITE_LOCKED,
+  'cannot start a transaction within a transaction': SQLITE_ERROR,
+  'attempt to write a readonly database': SQLITE_READONLY,
+  'database disk image is malformed': SQLITE_CORRUPT,
+  'unable to open database file': SQLITE_CANTOPEN,
+  'locking protocol': SQLITE_PROTOCOL,
+  'file is not a database': SQLITE_NOTADB,
 }
 
 /** The path of the file behind a connection; empty for a database in memory, and for one that cannot say. */

@@ -4,6 +4,7 @@ export {
   isInTransaction,
   isSqliteDatabase,
   prepare,
+  primaryCodeOf,
   type SqliteDatabase,
   type SqliteParameter,
   type SqliteStatement,
