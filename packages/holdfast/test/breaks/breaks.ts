@@ -98,9 +98,9 @@ export const breaks: readonly PlantedBreak[] = [
     guarantee: 'G7',
     what: 'a release looks for the name instead of for its own claim',
     file: 'backends/memory/engine.ts',
-    find: 'const claim = session === undefined ? undefined : this.#claimOf(session, claimed)',
+    find: '    return session !== undefined && holdsGrant(session, claimed)\n',
     replaceBy:
-      'const claim = [...(this.#names.find(namespace, claimed.name)?.holders.values() ?? [])][0] ?? (session && this.#claimOf(session, claimed))',
+      '    const [first] = this.#names.find(namespace, claimed.name)?.holders.values() ?? []\n    if (first !== undefined) return first\n    return session !== undefined && holdsGrant(session, claimed)\n',
     caughtBy: conformance,
   },
   {
