@@ -73,7 +73,10 @@ BEGIN
     set_config('idle_session_timeout', my_ttl_ms::text, false),
     set_config('synchronous_commit', 'on', false),
     set_config('default_transaction_isolation', 'read committed', false),
-    set_config('default_transaction_read_only', 'off', false);
+    set_config('default_transaction_read_only', 'off', false),
+    -- A plan is kept for as long as the connection lives, however large the table becomes (T83). A scan that is switched
+    -- off, where there is no other way, would count as so expensive that it is compiled first.
+    set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false);
   FOREACH setting IN ARRAY ARRAY['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',
     'transaction_timeout'] LOOP
     IF current_setting(setting, true) IS NOT NULL THEN
