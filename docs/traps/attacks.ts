@@ -3,6 +3,7 @@ import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 const noOutcomes = { reason: 'outcomes are stored by `idempotent` alone, on SQLite and PostgreSQL' }
 const noFunctions = { reason: 'only PostgreSQL has functions with the rights of their owner' }
 const noVotes = 'no votes: one server, or one file, decides'
+const noPlans = { reason: 'no SQL, and so no plans' }
 const noSlots = 'no slots: everything about a name is in one place'
 
 const byCore = { reason: 'core decides when a call is made again' }
@@ -102,6 +103,41 @@ export const attacks: TrapSection = {
         reason: 'its functions have the rights of the caller; the test for postgres looks at those as well',
       },
       later: noFunctions,
+    },
+    {
+      id: 'T81',
+      title:
+        'Waiters that gave up leave positions behind a living head: later operations walk over all of them',
+      core: { reason: 'the queue is the engine’s; core gives every position back' },
+      memory: { reason: 'a linked list: a waiter that leaves is taken out of it' },
+      sqlite: { reason: 'a position is a row, which is deleted when its waiter leaves' },
+      redis: {
+        test: 'T81 G9 what is stored, and what inspect and release cost, does not depend on how many waiters gave up',
+      },
+      redlock: { reason: 'no queue' },
+      postgres: { reason: 'a position is a row, which is deleted when its waiter leaves' },
+      'postgres-advisory': { reason: 'a wait is a statement of the server’s own, which is cancelled' },
+      later: { later: 'all' },
+    },
+    {
+      id: 'T83',
+      title:
+        'A cached generic plan that was made while the table was small: every item of a batch scans all holders',
+      seenIn: 'PostgreSQL',
+      core: noPlans,
+      memory: noPlans,
+      sqlite: {
+        reason: 'no statistics are made, so plans do not change; statements look up by whole keys',
+      },
+      redis: noPlans,
+      redlock: noPlans,
+      postgres: {
+        test: 'T83 with plans made while the tables were known to be small, calls read as little with 11,000 others held',
+      },
+      'postgres-advisory': {
+        test: 'T83 with plans made while the table was small, an acquire reads its own record only',
+      },
+      later: noPlans,
     },
     {
       id: 'T84',
