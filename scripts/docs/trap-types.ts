@@ -40,6 +40,8 @@ export interface TrapSection {
 /** The numbers of the traps that the table answers. */
 export const trapNumbers: readonly number[] = [
   ...Array.from({ length: 80 }, (_, index) => index + 1),
+  81,
+  83,
   84,
   87,
   90,
