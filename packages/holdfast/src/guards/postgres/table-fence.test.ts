@@ -15,6 +15,7 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
   let pool: pg.Pool
   const fenced = tableFence({ table: 'accounts', name: 'accounts' })
   const byRow = tableFence({ table: 'public.accounts', name: 'account/', column: 'id' })
+  const byIssuer = tableFence({ table: 'accounts', name: 'accounts', issuers: ["o'ne", 'tw\\"o'] })
 
   beforeAll(async () => {
     server = await startPostgres()
@@ -27,7 +28,7 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     await server.stop()
   })
   beforeEach(async () => {
-    await fenced.remove(pool)
+    for (const each of [fenced, byRow, byIssuer]) await each.remove(pool)
     await pool.query('TRUNCATE accounts')
     await pool.query('INSERT INTO accounts VALUES (7, 100), (9, 0)')
     for (const table of ['guards', 'guard_names', 'guard_issuers'])
@@ -136,8 +137,8 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
   })
 
   test('issuers that are named are trusted, and no others', async () => {
-    const named = tableFence({ table: 'accounts', name: 'accounts', issuers: ["o'ne", 'tw\\"o'] })
-    await named.install(pool)
+    await fenced.remove(pool)
+    for (let time = 0; time < 2; time++) await byIssuer.install(pool)
     assert.equal(await write(formatFence(accounts(5n))), 'foreign')
     assert.equal(await write(formatFence(makeFence({ ...accounts(5n), issuer: 'tw\\"o' }))), 'written')
   })
@@ -257,6 +258,142 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     }
     await byRow.remove(pool)
     await pool.query('DROP FUNCTION redirect CASCADE')
+  })
+
+  test('a table that does not exist cannot be fenced; taking a fence away from it is no error', async () => {
+    const misspelt = tableFence({ table: 'acounts', name: 'accounts' })
+    await assert.rejects(misspelt.install(pool), {
+      code: 'UNSUPPORTED',
+      message: /relation "acounts" does not exist/,
+    })
+    await assert.rejects(pool.query(misspelt.installSql), { code: '42P01' })
+    await misspelt.remove(pool)
+  })
+
+  test('a fence on a table that is itself a partition fences its rows', async () => {
+    await pool.query(`
+      CREATE TABLE visits (id int, at int) PARTITION BY RANGE (at);
+      CREATE TABLE visits_1 PARTITION OF visits FOR VALUES FROM (0) TO (10);
+      CREATE TABLE visits_2 PARTITION OF visits FOR VALUES FROM (10) TO (20)`)
+    const partition = tableFence({ table: 'visits_1', name: 'visits' })
+    for (let time = 0; time < 2; time++) await partition.install(pool)
+    for (const statement of ['INSERT INTO visits VALUES (1, 1)', 'TRUNCATE visits_1'])
+      assert.equal(await write(null, statement), 'missing', statement)
+    assert.equal(await write(null, 'INSERT INTO visits VALUES (1, 11)'), 'written')
+    await partition.remove(pool)
+    assert.equal(await write(null, 'INSERT INTO visits VALUES (1, 1)'), 'written')
+  })
+
+  test('a table that has another fence is not fenced again: neither it, nor a table from which it inherits', async () => {
+    await pool.query(`
+      CREATE TABLE bosses (id int, pay int);
+      CREATE TABLE clerks () INHERITS (bosses);
+      INSERT INTO clerks VALUES (1, 0);
+      CREATE TABLE yards (id int) PARTITION BY RANGE (id);
+      CREATE TABLE yards_1 PARTITION OF yards FOR VALUES FROM (0) TO (10)`)
+    const another = (table: string) => ({
+      code: 'UNSUPPORTED',
+      message: new RegExp(`the table ${table} has another fence: holdfast\\.fence_row\\('default', '',`),
+    })
+    for (const [table, child] of [
+      ['bosses', 'clerks'],
+      ['yards', 'yards_1'],
+    ] as const) {
+      const ofChild = tableFence({ table: child, name: child })
+      const ofParent = tableFence({ table, name: table })
+      await ofChild.install(pool)
+      await assert.rejects(ofParent.install(pool), another(child))
+      await ofParent.remove(pool)
+      assert.equal(
+        await write(null, `UPDATE ${table} SET id = 2`),
+        child === 'clerks' ? 'missing' : 'written',
+      )
+      assert.equal(await write(null, `INSERT INTO ${child} VALUES (1)`), 'missing')
+      assert.equal(await write(null, `TRUNCATE ${child}`), 'missing')
+      await ofChild.remove(pool)
+
+      await ofParent.install(pool)
+      await assert.rejects(ofChild.install(pool), another(child))
+      await ofChild.remove(pool)
+      assert.equal(await write(formatFence(fence(5n, child)), `INSERT INTO ${child} VALUES (1)`), 'missing')
+      await ofParent.remove(pool)
+      assert.equal(await write(null, `INSERT INTO ${child} VALUES (1)`), 'written')
+    }
+  })
+
+  test('options are changed in one transaction: the old fence is removed, the new one installed', async () => {
+    await assert.rejects(byIssuer.install(pool), {
+      code: 'UNSUPPORTED',
+      message: /accounts has another fence/,
+    })
+    await pool.query(`BEGIN; ${fenced.removeSql} ${byIssuer.installSql} COMMIT`)
+    assert.equal(await write(formatFence(accounts(5n))), 'foreign')
+  })
+
+  test('a fence of another schema is another fence', async () => {
+    const elsewhere = tableFence({ table: 'accounts', name: 'accounts', schema: 'elsewhere' })
+    await assert.rejects(elsewhere.install(pool), {
+      code: 'UNSUPPORTED',
+      message: /accounts has another fence/,
+    })
+    await elsewhere.remove(pool)
+    assert.equal(await write(null), 'missing')
+  })
+
+  test('a tree with a foreign table is fenced, except for TRUNCATE of that table before PostgreSQL 16', async () => {
+    const { hostname, port } = new URL(server.url)
+    await pool.query(`
+      CREATE EXTENSION postgres_fdw;
+      CREATE SERVER here FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '${hostname}', port '${port}', dbname 'postgres');
+      CREATE USER MAPPING FOR CURRENT_USER SERVER here OPTIONS (user 'postgres', password_required 'false');
+      CREATE TABLE far (id int);
+      CREATE TABLE whole (id int) PARTITION BY RANGE (id);
+      CREATE FOREIGN TABLE foreign_part PARTITION OF whole FOR VALUES FROM (0) TO (10) SERVER here
+        OPTIONS (table_name 'far')`)
+    const whole = tableFence({ table: 'whole', name: 'whole' })
+    for (let time = 0; time < 2; time++) await whole.install(pool)
+    for (const statement of [
+      'INSERT INTO whole VALUES (1)',
+      'INSERT INTO foreign_part VALUES (1)',
+      'TRUNCATE whole',
+    ])
+      assert.equal(await write(null, statement), 'missing', statement)
+    const { rows } = await pool.query("SELECT current_setting('server_version_num')::int AS version")
+    const isFenced = rows[0].version >= 160_000
+    assert.equal(await write(null, 'TRUNCATE foreign_part'), isFenced ? 'missing' : 'written')
+    await whole.remove(pool)
+    assert.equal(await write(null, 'INSERT INTO whole VALUES (1)'), 'written')
+  })
+
+  test('T80 a table of an owner who may not use the function is named when the fence is installed', async () => {
+    await pool.query('DROP ROLE IF EXISTS lodger')
+    await pool.query(`
+      CREATE ROLE lodger;
+      CREATE TABLE rooms (id int) PARTITION BY RANGE (id);
+      CREATE TABLE rooms_1 PARTITION OF rooms FOR VALUES FROM (0) TO (10);
+      ALTER TABLE rooms_1 OWNER TO lodger`)
+    const rooms = tableFence({ table: 'rooms', name: 'rooms' })
+    await assert.rejects(rooms.install(pool), {
+      code: 'UNSUPPORTED',
+      message: /lodger, the owner of the table rooms_1, may not use the function holdfast\.fence_row\(\)/,
+    })
+    await pool.query('GRANT EXECUTE ON FUNCTION holdfast.fence_row() TO lodger')
+    await rooms.install(pool)
+    assert.equal(await write(formatFence(fence(5n, 'rooms')), 'INSERT INTO rooms VALUES (1)'), 'written')
+    await pool.query('DROP TABLE rooms; DROP OWNED BY lodger; DROP ROLE lodger')
+  })
+
+  test('a table that was fenced in layout 1 gets the new triggers when install runs again', async () => {
+    await pool.query(`
+      CREATE TABLE aged (id int);
+      CREATE TABLE aged_child () INHERITS (aged);
+      CREATE TRIGGER holdfast_fence BEFORE INSERT OR UPDATE OR DELETE ON aged FOR EACH ROW
+        EXECUTE FUNCTION holdfast.fence_row('default', '', 'aged');
+      CREATE TRIGGER holdfast_fence_truncate BEFORE TRUNCATE ON aged FOR EACH STATEMENT
+        EXECUTE FUNCTION holdfast.fence_row('default', '', 'aged')`)
+    assert.equal(await write(null, 'INSERT INTO aged_child VALUES (1)'), 'written')
+    await tableFence({ table: 'aged', name: 'aged' }).install(pool)
+    assert.equal(await write(null, 'INSERT INTO aged_child VALUES (1)'), 'missing')
   })
 
   test('row by row: a column in which equal values can have two texts is refused', async () => {

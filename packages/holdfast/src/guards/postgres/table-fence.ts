@@ -29,7 +29,7 @@ import {
   typedStep,
 } from '../../clients/postgres/index.ts'
 import { limits } from '../../core/defaults.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 import { fenceText } from '../../core/fence.ts'
 import { checkName, checkText } from '../../core/names.ts'
 import { checkKnownOptions } from '../../core/options.ts'
@@ -63,9 +63,12 @@ export interface TableFence {
   /** What `install` runs, for those who apply migrations by themselves. It can be run again. */
   readonly installSql: string
   readonly removeSql: string
-  /** In one transaction. It waits for those who are writing to the table. Run it again for new children of the table. */
+  /**
+   * In one transaction. Waits for open writes to the table. Run it again after adding partitions or child tables. Refuses,
+   * with UNSUPPORTED, if one of the tables has a fence with other options.
+   */
   install(client: PostgresClient): Promise<void>
-  /** Takes the trigger away. What the guard remembers stays. */
+  /** Removes the triggers with these options, and no others. What the guard remembers stays. */
   remove(client: PostgresClient): Promise<void>
 }
 
@@ -75,12 +78,14 @@ export function tableFence(options: TableFenceOptions): TableFence {
   const table = quoteTable('table', options.table)
   const schema = checkSchema(options.schema)
   const { column } = options
-  const call = callOf(schema, options)
+  const fence = fenceOf(schema, options)
   const install = [
-    ...(column === undefined ? [] : [checkColumn(table, column)]),
-    forEachTable(table, [...drop, ...create(call, column !== undefined)]),
+    refuseTables(table, fence),
+    ...(column === undefined ? [] : [refuseColumn(table, column)]),
+    drop(table, fence),
+    create(table, fence, column !== undefined),
   ]
-  const remove = forEachTable(table, drop)
+  const remove = drop(table, fence)
   return {
     guards: 'writes',
     installSql: [tablesSql(guardTables, schema).trim(), ...install, ''].join('\n'),
@@ -94,64 +99,98 @@ export function tableFence(options: TableFenceOptions): TableFence {
   }
 }
 
+/** SQLSTATE of our own refusals to install. */
+const REFUSED = 'HF110'
+
 function inTransaction(client: PostgresClient, body: (tx: SqlRunner) => Promise<unknown>): Promise<void> {
-  return typedStep(() =>
-    sharedDatabase(client).transaction(async (tx) => {
-      await tx.query("SELECT set_config('client_min_messages', 'warning', true)")
-      await body(tx)
-    }),
-  )
-}
-
-/** A statement about a trigger of each table; `%s` is the table. */
-interface ForTable {
-  readonly text: string
-  /** Whether the server makes and drops it at the partitions of a table by itself: triggers for each row. */
-  readonly goesAlong: boolean
-}
-
-const drop: readonly ForTable[] = [
-  { text: 'DROP TRIGGER IF EXISTS holdfast_fence ON %s', goesAlong: true },
-  { text: 'DROP TRIGGER IF EXISTS holdfast_fence_result ON %s', goesAlong: true },
-  { text: 'DROP TRIGGER IF EXISTS holdfast_fence_truncate ON %s', goesAlong: false },
-]
-
-function create(call: string, byRow: boolean): readonly ForTable[] {
-  const onTable = (name: string, when: string, level: string) =>
-    `CREATE TRIGGER ${name} ${when} ON %s FOR EACH ${level} ${call.replaceAll('%', '%%')}`
-  return [
-    // Row by row, also where the table has one name: only such a trigger goes along to the partitions of a table.
-    { text: onTable('holdfast_fence', 'BEFORE INSERT OR UPDATE OR DELETE', 'ROW'), goesAlong: true },
-    ...(byRow
-      ? [{ text: onTable('holdfast_fence_result', 'AFTER INSERT OR UPDATE', 'ROW'), goesAlong: true }]
-      : []),
-    { text: onTable('holdfast_fence_truncate', 'BEFORE TRUNCATE', 'STATEMENT'), goesAlong: false },
-  ]
+  return typedStep(async () => {
+    try {
+      await sharedDatabase(client).transaction(async (tx) => {
+        await tx.query("SELECT set_config('client_min_messages', 'warning', true)")
+        await body(tx)
+      })
+    } catch (error) {
+      if (serverStateOf(error) !== REFUSED) throw error
+      throw new UnsupportedError(`postgres: ${(error as Error).message}`, { cause: error })
+    }
+  })
 }
 
 /**
- * For the table and all that inherit from it now: a write to a parent changes the rows of its children without asking the
- * triggers of the parent, and TRUNCATE of a partition asks only those of the partition. A foreign table has no TRUNCATE
- * triggers before PostgreSQL 14, and is left out there.
+ * The table and all that inherit from it now: a write to a parent changes the rows of its children without asking the
+ * triggers of the parent, and TRUNCATE of a partition asks only those of the partition.
  */
-function forEachTable(table: string, statements: readonly ForTable[]): string {
-  const execute = statements.map(({ text, goesAlong }) => {
-    const condition = goesAlong ? 'NOT is_partition' : "kind <> 'f'"
+function treeOf(root: string): string {
+  return `WITH RECURSIVE tree (relid, depth) AS (
+      SELECT ${root}::oid, 0
+      UNION SELECT i.inhrelid, depth + 1 FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.relid)`
+}
+
+/** Refuses tables that have another fence, which would be lost, and tables whose writes the function would refuse. */
+function refuseTables(table: string, { functionOid, isThis }: Fenced): string {
+  const tree = treeOf(`${literal(table)}::regclass`)
+  return `DO ${literal(`DECLARE
+  wrong record;
+BEGIN
+  ${tree}
+  SELECT t.tgrelid::regclass AS fenced, substring(pg_catalog.pg_get_triggerdef(t.oid) FROM 'EXECUTE FUNCTION (.*)') AS call
+  INTO wrong FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = relid
+  WHERE ${IS_FENCE} AND (${isThis}) IS NOT TRUE LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'the table % has another fence: %. Remove that first, with the options with which it was installed',
+      wrong.fenced, wrong.call USING ERRCODE = '${REFUSED}';
+  END IF;
+  ${tree}
+  SELECT c.oid::regclass AS fenced, c.relowner::regrole AS owner, ${functionOid}::regprocedure AS call
+  INTO wrong FROM tree JOIN pg_catalog.pg_class c ON c.oid = relid
+  WHERE NOT pg_catalog.has_function_privilege(c.relowner, ${functionOid}, 'EXECUTE') LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION '%, the owner of the table %, may not use the function %. Grant EXECUTE on it to the owner',
+      wrong.owner, wrong.fenced, wrong.call USING ERRCODE = '${REFUSED}';
+  END IF;
+END`)};`
+}
+
+/** Drops the triggers of this fence, and of no other. Those that a partition has from its table go with the table's. */
+function drop(table: string, { isThis }: Fenced): string {
+  return `DO ${literal(`DECLARE
+  fenced oid;
+  name text;
+BEGIN
+  FOR fenced, name IN
+    ${treeOf(`pg_catalog.to_regclass(${literal(table)})`)}
+    SELECT t.tgrelid, t.tgname FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = relid
+    WHERE ${IS_FENCE} AND t.tgparentid = 0 AND ${isThis} GROUP BY t.tgrelid, t.tgname ORDER BY min(depth)
+  LOOP
+    EXECUTE pg_catalog.format('DROP TRIGGER %I ON %s', name, fenced::regclass);
+  END LOOP;
+END`)};`
+}
+
+function create(table: string, { call }: Fenced, byRow: boolean): string {
+  const execute = (condition: string, name: string, when: string, level: string) => {
+    const text = `CREATE TRIGGER ${name} ${when} ON %s FOR EACH ${level} ${call.replaceAll('%', '%%')}`
     return `    IF ${condition} THEN EXECUTE pg_catalog.format(${literal(text)}, fenced::regclass); END IF;`
-  })
+  }
+  // The server copies row triggers to partitions, so the table also has one where all its rows have one name.
+  const isNotCopied = 'NOT is_partition'
+  // Before PostgreSQL 16 a foreign table cannot have a TRUNCATE trigger.
+  const canTruncate = "kind <> 'f' OR current_setting('server_version_num')::int >= 160000"
   return `DO ${literal(`DECLARE
   fenced oid;
   is_partition boolean;
   kind "char";
 BEGIN
   FOR fenced, is_partition, kind IN
-    WITH RECURSIVE tree (relid, depth) AS (
-      SELECT pg_catalog.to_regclass(${literal(table)})::oid, 0
-      UNION SELECT i.inhrelid, depth + 1 FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.relid)
+    ${treeOf(`${literal(table)}::regclass`)}
     SELECT c.oid, bool_or(c.relispartition AND depth > 0), c.relkind FROM tree JOIN pg_catalog.pg_class c ON c.oid = relid
     GROUP BY c.oid, c.relkind ORDER BY min(depth)
   LOOP
-${execute.join('\n')}
+${[
+  execute(isNotCopied, 'holdfast_fence', 'BEFORE INSERT OR UPDATE OR DELETE', 'ROW'),
+  ...(byRow ? [execute(isNotCopied, 'holdfast_fence_after', 'AFTER INSERT OR UPDATE', 'ROW')] : []),
+  execute(canTruncate, 'holdfast_fence_truncate', 'BEFORE TRUNCATE', 'STATEMENT'),
+].join('\n')}
   END LOOP;
 END`)};`
 }
@@ -169,7 +208,7 @@ const KEY_TYPES = [
   'boolean',
 ]
 
-function checkColumn(table: string, column: string): string {
+function refuseColumn(table: string, column: string): string {
   const types = KEY_TYPES.map((type) => `'${type}'::regtype`).join(', ')
   const name = literal(column)
   return `DO ${literal(`BEGIN
@@ -180,14 +219,26 @@ function checkColumn(table: string, column: string): string {
     AND (coalesce(nullif(t.typbasetype, 0), t.oid) IN (${types}) OR t.typtype = 'e'
       OR (t.oid = 'numeric'::regtype AND a.atttypmod >= 0));
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the column % cannot be the key of a fence', ${name} USING ERRCODE = '42804',
-      DETAIL = 'It must exist and not be generated, and values that are equal must have one text: an integer, a text, a uuid, a numeric with a scale.';
+    RAISE EXCEPTION 'the column % cannot be the key of a fence. It must exist and not be generated, and values that are equal must have one text: an integer, a text, a uuid, a numeric with a scale',
+      ${name} USING ERRCODE = '${REFUSED}';
   END IF;
 END`)};`
 }
 
-/** What the triggers execute. */
-function callOf(schema: string, options: TableFenceOptions): string {
+/** A fence as its triggers have it. */
+interface Fenced {
+  /** What they execute. */
+  readonly call: string
+  /** SQL: the function's oid; null if it does not exist. */
+  readonly functionOid: string
+  /** SQL: whether the trigger `t` is one of this fence. */
+  readonly isThis: string
+}
+
+/** SQL: whether the trigger `t` is one of any fence. */
+const IS_FENCE = "starts_with(t.tgname::text, 'holdfast_fence')"
+
+function fenceOf(schema: string, options: TableFenceOptions): Fenced {
   const { column, guard, issuers } = options
   const settings = checkGuardOptions({
     ...(guard !== undefined && { name: guard }),
@@ -205,7 +256,18 @@ function callOf(schema: string, options: TableFenceOptions): string {
     name,
     ...(column === undefined ? [] : [checkIdentifier('column', column)]),
   ]
-  return `EXECUTE FUNCTION ${quoteIdentifier(schema)}.fence_row(${parameters.map(literal).join(', ')})`
+  const texts = parameters.map(literal).join(', ')
+  // By its name in the catalogue: taking a fence away needs no right to use the schema.
+  const functionOid = `(SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname = ${literal(schema)} AND p.proname = 'fence_row' AND p.pronargs = 0)`
+  return {
+    call: `EXECUTE FUNCTION ${quoteIdentifier(schema)}.fence_row(${texts})`,
+    functionOid,
+    // The server keeps the arguments of a trigger as bytes, with a zero after each.
+    isThis: `t.tgfoid = ${functionOid} AND t.tgargs = (
+      SELECT string_agg(convert_to(argument, getdatabaseencoding()) || decode('00', 'hex'), ''::bytea ORDER BY place)
+      FROM unnest(ARRAY[${texts}]) WITH ORDINALITY AS a (argument, place))`,
+  }
 }
 
 /** A string constant; statements that create something take no parameters. */
