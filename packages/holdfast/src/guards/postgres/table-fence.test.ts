@@ -400,14 +400,18 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     await pool.query(`
       CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
       CREATE DOMAIN account_id AS bigint;
+      CREATE DOMAIN code AS char(3);
+      CREATE DOMAIN any_code AS bpchar;
+      CREATE DOMAIN cents AS numeric(10, 2);
+      CREATE DOMAIN any_number AS numeric;
       CREATE TABLE keyed (a numeric, b numeric(10, 0), c text COLLATE nocase, d text, e timestamptz, f uuid, g float8,
-        h account_id, i int GENERATED ALWAYS AS (1) STORED)`)
-    for (const column of ['b', 'd', 'f', 'h']) {
+        h account_id, i int GENERATED ALWAYS AS (1) STORED, j bpchar, k char(3), l any_code, m code, n any_number, o cents)`)
+    for (const column of ['b', 'd', 'f', 'h', 'k', 'm', 'o']) {
       const keyed = tableFence({ table: 'keyed', name: 'key/', column })
       await keyed.install(pool)
       await keyed.remove(pool)
     }
-    for (const column of ['a', 'c', 'e', 'g', 'i', 'none']) {
+    for (const column of ['a', 'c', 'e', 'g', 'i', 'j', 'l', 'n', 'none']) {
       const refused = tableFence({ table: 'keyed', name: 'key/', column }).install(pool)
       await assert.rejects(refused, { code: 'UNSUPPORTED', message: /cannot be the key of a fence/ }, column)
     }

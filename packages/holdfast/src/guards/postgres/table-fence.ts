@@ -196,28 +196,20 @@ END`)};`
 }
 
 /** In these types, values that are equal have one text, in every session: a row has one name. */
-const KEY_TYPES = [
-  'smallint',
-  'integer',
-  'bigint',
-  'uuid',
-  'text',
-  'character varying',
-  'character',
-  'date',
-  'boolean',
-]
+const KEY_TYPES = ['smallint', 'integer', 'bigint', 'uuid', 'text', 'character varying', 'date', 'boolean']
 
 function refuseColumn(table: string, column: string): string {
   const types = KEY_TYPES.map((type) => `'${type}'::regtype`).join(', ')
   const name = literal(column)
   return `DO ${literal(`BEGIN
   PERFORM FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-    LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+    LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation,
+    LATERAL (SELECT coalesce(nullif(t.typbasetype, 0), t.oid) AS base,
+      CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END >= 0 AS has_length) AS of
   WHERE a.attrelid = ${literal(table)}::regclass AND a.attname = ${name} AND NOT a.attisdropped AND a.attgenerated = ''
     AND coalesce(c.collisdeterministic, true)
-    AND (coalesce(nullif(t.typbasetype, 0), t.oid) IN (${types}) OR t.typtype = 'e'
-      OR (t.oid = 'numeric'::regtype AND a.atttypmod >= 0));
+    AND (base IN (${types}) OR t.typtype = 'e'
+      OR (base IN ('numeric'::regtype, 'character'::regtype) AND has_length));
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the column % cannot be the key of a fence. It must exist and not be generated, and values that are equal must have one text: an integer, a text, a uuid, a numeric with a scale',
       ${name} USING ERRCODE = '${REFUSED}';
