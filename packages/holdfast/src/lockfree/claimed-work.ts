@@ -1,5 +1,5 @@
 /** The work under a claim, from the claim to its outcome: see `idempotent.ts` for what may go wrong in between. */
-import { type Clock, type Instant, sleep } from '../core/clock.ts'
+import type { Clock, Instant } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import {
   BackendUnavailableError,
@@ -7,6 +7,7 @@ import {
   isHoldfastError,
   LeaseLostError,
   NotCommittedError,
+  outcomeOf,
   quote,
 } from '../core/errors.ts'
 import { makeFence } from '../core/fence.ts'
@@ -26,7 +27,6 @@ export interface Terms {
 }
 
 const FIRST_PAUSE_MS = 10
-const MOST_SETTLINGS = 6
 
 export class ClaimedWork<Tx> {
   readonly #store: KeyStore<Tx>
@@ -136,10 +136,11 @@ export class ClaimedWork<Tx> {
    */
   async #committed(): Promise<string> {
     const { keepMs } = this.#terms
-    const standing = await this.#persist(
-      () => this.#store.abandon(this.#claimed, { begun: true, keepMs }),
-      'the transaction of `store` is still open, or the database hangs. Commit before the work returns',
-    )
+    const standing = await this.#persist(() => this.#store.abandon(this.#claimed, { begun: true, keepMs }), {
+      patience: this.#patience(),
+      why: 'the transaction of `store` is still open, or the database hangs or cannot be reached. Commit before the work returns',
+      mayBeStored: true,
+    })
     if (standing.kind === 'done') return standing.body
     if (standing.kind === 'none') throw new NotCommittedError(this.#claimed.scope, this.#claimed.key)
     throw this.#takenOver()
@@ -163,26 +164,35 @@ export class ClaimedWork<Tx> {
 
   async #settle(outcome: Omit<Outcome, 'keepMs'>): Promise<void> {
     const { keepMs } = this.#terms
-    const standing = await this.#persist(
-      () => this.#store.settle(this.#claimed, { ...outcome, keepMs }),
-      'another transaction keeps the key locked, or the database hangs',
-    )
+    const standing = await this.#persist(() => this.#store.settle(this.#claimed, { ...outcome, keepMs }), {
+      patience: this.#patience(),
+      why: 'another transaction keeps the key locked, or the database hangs or cannot be reached',
+      mayBeStored: false,
+    })
     if (standing.kind === 'lost') throw this.#takenOver()
   }
 
-  /** Repeats a step of the store whose answer was lost. `why`: what may be wrong if there is no answer in time. */
-  async #persist(step: () => Promise<Standing>, why: string): Promise<Standing> {
-    const patience = this.#patience()
-    for (let settlings = 1; ; settlings++) {
+  /**
+   * Repeats a step of the store until it is answered or the time is over. `why`: what may be wrong then. `mayBeStored`:
+   * whether there may be an outcome although no step was applied; a step whose answer was lost may have stored one, too.
+   */
+  async #persist(
+    step: () => Promise<Standing>,
+    { patience, why, mayBeStored }: { patience: Patience; why: string; mayBeStored: boolean },
+  ): Promise<Standing> {
+    let isUnknown = mayBeStored
+    let failure: unknown
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
       try {
         return await patience.limit(step())
       } catch (error) {
-        if (error instanceof OutOfPatience) throw unanswered(this.#resource, why)
-        if (!isHoldfastError(error) || !error.retryable || settlings === MOST_SETTLINGS) throw error
+        const isLate = error instanceof OutOfPatience
+        if (!isLate) failure = error
+        isUnknown ||= isLate || outcomeOf(error) === 'unknown'
+        const canRepeat = isHoldfastError(error) && error.retryable
+        if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+        if (!canRepeat || patience.isOver) throw isUnknown ? unanswered(this.#resource, why, failure) : error
       }
-      await sleep(this.#clock, (0.5 + this.#random.fraction()) * FIRST_PAUSE_MS * 2 ** settlings, {
-        keepsProcessAlive: true,
-      })
     }
   }
 
@@ -196,12 +206,13 @@ export class ClaimedWork<Tx> {
   }
 }
 
-function unanswered(resource: string, why: string): BackendUnavailableError {
+function unanswered(resource: string, why: string, cause: unknown): BackendUnavailableError {
   return new BackendUnavailableError(
     'idempotent',
     `the work for ${quote(resource)} is done, and the database has not answered whether its outcome is stored: ` +
       `${why}. Ask again with the same key`,
     'unknown',
+    { cause },
   )
 }
 

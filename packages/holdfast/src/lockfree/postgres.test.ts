@@ -100,6 +100,23 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     assert.equal(await idempotent(request, () => 'again'), 'again')
   })
 
+  test('G11 T79 a result that was committed before the database became unreachable has an unknown outcome', async () => {
+    await using proxy = await startProxy(server.postgres)
+    const address = new URL(server.postgres.url)
+    address.port = String(proxy.port)
+    const own = new pg.Pool({ connectionString: address.href, max: 2 })
+    own.on('error', () => {})
+    const request = { scope: 's', key: 'committed, then down' }
+    const call = postgresIdempotent({ client: own })(request, async ({ store }) => {
+      await inTransaction(operator, (tx) => store(tx, 'paid'))
+      await proxy.close()
+      return 'returned'
+    })
+    await assert.rejects(call, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+    await own.end()
+    assert.equal(await postgresIdempotent({ client: operator })(request, () => 'again'), 'paid')
+  })
+
   describe('its keys', () => {
     keyStoreCases(() => ({
       store: new PostgresKeys(sharedDatabase(operator), 'holdfast', true),

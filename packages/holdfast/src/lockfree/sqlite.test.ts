@@ -6,12 +6,12 @@ import { DatabaseSync } from 'node:sqlite'
 import { afterAll, describe, test } from 'vitest'
 import { idempotentCases } from '../../test/idempotent-suite.ts'
 import { keyStoreCases } from '../../test/key-store-suite.ts'
-import { sleep, systemClock } from '../core/clock.ts'
+import { type Clock, sleep, systemClock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
-import { BackendUnavailableError } from '../core/errors.ts'
+import { BackendUnavailableError, ClosedError } from '../core/errors.ts'
 import { systemRandom } from '../core/ids.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
-import { createIdempotent } from './idempotent.ts'
+import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import { createIdempotent, type IdempotentContext } from './idempotent.ts'
 import type { KeyStore } from './key-store.ts'
 import { SqliteKeys } from './sqlite/keys.ts'
 import { type SqliteDatabase, sqliteIdempotent, sqliteRow } from './sqlite.ts'
@@ -172,9 +172,13 @@ describe('what is specific to SQLite', () => {
 
 describe('answers that get lost', () => {
   const unknown = () => new BackendUnavailableError('sqlite', 'the answer is lost', 'unknown')
+  const refused = () => new BackendUnavailableError('sqlite', 'the database is down', 'not-applied')
 
-  /** A real store whose answers to some calls are lost after they were applied, or before. */
-  function lossy(lose: (call: string, count: number) => 'after' | 'before' | 'never') {
+  /** A real store whose answers to some calls are lost after they were applied, or before, or which refuses calls. */
+  function lossy(
+    lose: (call: string, count: number) => 'after' | 'before' | 'refused' | 'closed' | 'never',
+    clock: Clock = systemClock,
+  ) {
     const path = join(folder, `lossy ${++files}.db`)
     const store = new SqliteKeys(new DatabaseSync(path), systemClock, systemRandom)
     const counts = new Map<string, number>()
@@ -186,13 +190,15 @@ describe('answers that get lost', () => {
           counts.set(name, count)
           const when = lose(name, count)
           if (when === 'before') throw unknown()
+          if (when === 'refused') throw refused()
+          if (when === 'closed') throw new ClosedError()
           const answer = await method(...args)
           if (when === 'after') throw unknown()
           return answer
         }
       },
     })
-    return { idempotent: createIdempotent<SqliteDatabase>(wrapped), counts, path }
+    return { idempotent: createIdempotent<SqliteDatabase>(wrapped, { clock }), store, counts, path }
   }
   let files = 0
   const request = { scope: 's', key: 'k' }
@@ -403,12 +409,78 @@ describe('answers that get lost', () => {
     },
   )
 
-  test('G11 of everything: the caller hears that the outcome is unknown, and the work’s own error is not replaced', async () => {
-    const settling = lossy((call) => (call === 'settle' ? 'before' : 'never'))
-    await assert.rejects(
-      settling.idempotent(request, () => 1),
-      { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' },
+  /** What a call ends with, and after how long by a clock of its own. */
+  async function ending(clock: FakeClock, call: Promise<unknown>) {
+    const startMs = clock.monotonicMs()
+    let ended: { readonly how: unknown; readonly afterMs: number } | undefined
+    const end = (how: unknown) => {
+      ended = { how, afterMs: clock.monotonicMs() - startMs }
+    }
+    call.then(end, ({ code, outcome }) => end([code, outcome]))
+    await clock.advance(2 * defaults.callTimeoutMs)
+    return ended ?? assert.fail('it has not ended')
+  }
+
+  const storing = (path: string) => {
+    const database = new DatabaseSync(path)
+    return async ({ store }: IdempotentContext<SqliteDatabase>) => {
+      database.exec('BEGIN IMMEDIATE')
+      await store(database, 'committed')
+      database.exec('COMMIT')
+      database.close()
+      return 'returned'
+    }
+  }
+
+  test.each([
+    ['is lost, and then the database is down', 'after', 'unknown'],
+    ['never comes: the database is down', 'refused', 'not-applied'],
+  ] as const)('G11 of the settling, which %s', async (_what, first, outcome) => {
+    const clock = createFakeClock()
+    const { idempotent } = lossy(
+      (call, count) => (call !== 'settle' ? 'never' : count === 1 ? first : 'refused'),
+      clock,
     )
+    const { how, afterMs } = await ending(
+      clock,
+      idempotent(request, () => 'done'),
+    )
+    assert.deepEqual(how, ['BACKEND_UNAVAILABLE', outcome])
+    assert.equal(afterMs, defaults.callTimeoutMs)
+  })
+
+  test.each(['refused', 'closed'] as const)(
+    'G11 T79 of the reading back, which is %s: a result that was committed is not called "not applied"',
+    async (when) => {
+      const clock = createFakeClock()
+      const { idempotent, store, path } = lossy((call) => (call === 'abandon' ? when : 'never'), clock)
+      const { how } = await ending(clock, idempotent(request, storing(path)))
+      assert.deepEqual(how, ['BACKEND_UNAVAILABLE', 'unknown'])
+      assert.equal(await createIdempotent(store)(request, () => 'again'), 'committed')
+    },
+  )
+
+  test('G11 T79 of the reading back, which is refused for almost 5 s: it is repeated for as long', async () => {
+    const clock = createFakeClock()
+    const openUntilMs = clock.monotonicMs() + defaults.callTimeoutMs - 500
+    const isOpen = () => clock.monotonicMs() < openUntilMs
+    const { idempotent, path } = lossy(
+      (call) => (call === 'abandon' && isOpen() ? 'refused' : 'never'),
+      clock,
+    )
+    const { how, afterMs } = await ending(clock, idempotent(request, storing(path)))
+    assert.equal(how, 'committed')
+    assert.ok(afterMs >= defaults.callTimeoutMs - 500 && afterMs < defaults.callTimeoutMs)
+  })
+
+  test('G11 of everything: the caller hears that the outcome is unknown, and the work’s own error is not replaced', async () => {
+    const clock = createFakeClock()
+    const settling = lossy((call) => (call === 'settle' ? 'before' : 'never'), clock)
+    const { how } = await ending(
+      clock,
+      settling.idempotent(request, () => 1),
+    )
+    assert.deepEqual(how, ['BACKEND_UNAVAILABLE', 'unknown'])
     const abandoning = lossy((call) => (call === 'abandon' ? 'before' : 'never'))
     const planted = new Error('planted')
     await assert.rejects(
