@@ -35,8 +35,8 @@ export class ClaimedWork<Tx> {
   readonly #terms: Terms
   readonly #claimed: Claimed
   readonly #resource: string
-  /** Whether the work has called `store`: from then on only a transaction that was committed gives the result. */
-  #usesStore = false
+  /** Calls of `store`. After the first one, only a transaction that was committed gives the result. */
+  readonly #stores: Promise<void>[] = []
   #hasEnded = false
 
   constructor(store: KeyStore<Tx>, clock: Clock, random: Random, terms: Terms, claimed: Claimed) {
@@ -78,7 +78,11 @@ export class ClaimedWork<Tx> {
         return signal === undefined ? kept.signal : AbortSignal.any([kept.signal, signal])
       },
       isTakeover,
-      store: (tx, result) => this.#storeIn(tx, result),
+      store: (tx, result) => {
+        const storing = this.#storeIn(tx, result)
+        if (!this.#hasEnded) this.#stores.push(storing)
+        return storing
+      },
     }
     try {
       return fromJson(await this.#outcomeOf(work, context)) as T
@@ -100,7 +104,7 @@ export class ClaimedWork<Tx> {
       throw error
     }
     this.#hasEnded = true
-    if (this.#usesStore) return this.#committed()
+    if (this.#stores.length > 0) return this.#committed()
     let body: string
     try {
       body = toJson('result', result)
@@ -118,7 +122,6 @@ export class ClaimedWork<Tx> {
       throw new LeaseLostError(this.#resource, 'released', {
         advice: 'The work has ended, and nothing was stored: roll the transaction back.',
       })
-    this.#usesStore = true
     const body = toJson('result', result)
     const { keepMs } = this.#terms
     const standing = await this.#store.settle(this.#claimed, { kind: 'done', body, keepMs }, tx)
@@ -132,11 +135,17 @@ export class ClaimedWork<Tx> {
 
   /**
    * The transaction of `store` is the user's, and may have been rolled back, also without an error: PostgreSQL answers
-   * COMMIT in a failed transaction with ROLLBACK. So the result is read back; without one, the claim is given back.
+   * COMMIT in a failed transaction with ROLLBACK. So the result is read back; without one, the claim is given back. A
+   * `store` that the work did not wait for may still store a result, so it is waited for first.
    */
   async #committed(): Promise<string> {
     const { keepMs } = this.#terms
-    const standing = await this.#persist(() => this.#store.abandon(this.#claimed, { begun: true, keepMs }), {
+    const stored = Promise.allSettled(this.#stores)
+    const readBack = async () => {
+      await stored
+      return this.#store.abandon(this.#claimed, { begun: true, keepMs })
+    }
+    const standing = await this.#persist(readBack, {
       patience: this.#patience(),
       why: 'the transaction of `store` is still open, or the database hangs or cannot be reached. Commit before the work returns',
       mayBeStored: true,

@@ -20,8 +20,9 @@
  *   the settling hangs: the caller hears after a while that the outcome is unknown. It goes on behind.
  *   the work throws after it has stored its result and committed: the result stays.
  *   the work returns although the transaction of `store` was rolled back, or is still open: the result is read back from
- *     the store, after the end of that transaction. Without one the call ends with NOT_COMMITTED, and the claim is given
- *     back. An outcome is never replaced, and `store` is refused once the work has ended.
+ *     the store, after the end of that transaction and of every call of `store`. Without one the call ends with
+ *     NOT_COMMITTED, and the claim is given back. An outcome is never replaced, and `store` is refused once the work has
+ *     ended.
  *   a second caller meanwhile: it waits, and looks again and again until there is an outcome or its patience is over.
  *   a look that hangs, behind a transaction that has the key's row or because the database does not answer: the caller is
  *     told when its patience is over. What the look claims after that is given back. Callers for one key look one after

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { startProxy } from 'holdfast-lab/faults'
 import { type PooledPostgres, startPooledPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
@@ -115,6 +116,35 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     await assert.rejects(call, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
     await own.end()
     assert.equal(await postgresIdempotent({ client: operator })(request, () => 'again'), 'paid')
+  })
+
+  test('T79 a `store` that lands after the work has returned is waited for, and what is committed is the result', async () => {
+    const idempotent = postgresIdempotent({ client: operator })
+    const request = { scope: 's', key: 'not awaited' }
+    const blocker = new pg.Client(server.postgres.url)
+    const tx = new pg.Client(server.postgres.url)
+    for (const each of [blocker, tx]) await each.connect()
+    await blocker.query('SELECT pg_advisory_lock(79)')
+    let storing: Promise<void> | undefined
+    const call = idempotent(request, async ({ store }) => {
+      await tx.query('BEGIN')
+      // The connection is busy, and the work does not wait for it.
+      void tx.query('SELECT pg_advisory_xact_lock(79)')
+      storing = store(tx, 'paid')
+      return 'returned'
+    })
+    const answered = call.then(
+      (result) => result,
+      (error: Error & { code?: string }) => error.code,
+    )
+    // Long enough for an answer that does not wait for the store.
+    await sleep(200)
+    await blocker.query('SELECT pg_advisory_unlock(79)')
+    await storing
+    await tx.query('COMMIT')
+    assert.equal(await answered, 'paid')
+    assert.equal(await idempotent(request, () => 'again'), 'paid')
+    for (const each of [blocker, tx]) await each.end()
   })
 
   describe('its keys', () => {
