@@ -228,8 +228,14 @@ describe.runIf(wanted('postgres')).each(libraries)(
       for (const units of [10, 'ten'])
         await assert.rejects(row(2).write(0n, { units }), { code: 'INVALID_ARGUMENT', argument: 'changes' })
       // A column of a smaller type ends earlier, and only the server knows where.
-      await query('ALTER TABLE used_up ALTER version TYPE int USING 2147483647')
-      await assert.rejects(row(1).write(2_147_483_647n, { units: 5 }), usedUp)
+      await query('ALTER TABLE used_up ALTER version TYPE int USING 2147483647, ADD grams smallint')
+      const tooLarge = { code: 'UNSUPPORTED', retryable: false, message: /does not fit its column/ }
+      await assert.rejects(row(1).write(2_147_483_647n, { units: 5 }), tooLarge)
+      await query('UPDATE used_up SET version = 0')
+      await assert.rejects(row(1).write(0n, { grams: 40_000 }), {
+        ...tooLarge,
+        message: /the version is used up, or one of the changes is too large/,
+      })
       await query('DROP TABLE used_up')
     })
   },

@@ -76,12 +76,9 @@ export function rowStatements<Column extends string, Value>(
 
 const LARGEST_VERSION = 2n ** 63n - 1n
 
-/** Nothing has been written. */
-export function versionUsedUp(options?: ErrorOptions): UnsupportedError {
+function versionUsedUp(): UnsupportedError {
   return new UnsupportedError(
-    'The row cannot be written: its version, or a number among the changes, is beyond the largest value of its column. ' +
-      'Let the version column be a bigint that counts up from 0; then it is not used up.',
-    options,
+    'The version is used up: it has the largest value of a bigint. Nothing was written. Let it count up from 0.',
   )
 }
 

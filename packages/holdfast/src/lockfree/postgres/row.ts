@@ -12,9 +12,9 @@ import {
   sqlRunnerOf,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 import { checkKnownOptions } from '../../core/options.ts'
-import { type RowShape, rowStatements, type VersionedRow, versionUsedUp } from '../versioned-row.ts'
+import { type RowShape, rowStatements, type VersionedRow } from '../versioned-row.ts'
 
 export interface PostgresRowOptions<Column extends string> extends RowShape<Column, Parameter> {
   /** Where the table is: a client, or a transaction of yours. */
@@ -62,8 +62,14 @@ export function postgresRow<Column extends string>(
 
 /** Values that the table does not take, now or later; null if it is something else. */
 function refusedValue(error: unknown): Error | null {
-  if (serverStateOf(error) === OUT_OF_RANGE) return versionUsedUp({ cause: (error as Error).cause })
+  if (serverStateOf(error) === OUT_OF_RANGE)
+    return new UnsupportedError(
+      'A number does not fit its column: the version is used up, or one of the changes is too large. Nothing was written. ' +
+        'A version column of the type bigint is not used up.',
+      { cause: (error as Error).cause },
+    )
   return refusedByTable(error, 'changes')
 }
 
+/** The server does not say which column it is. */
 const OUT_OF_RANGE = '22003'
