@@ -97,4 +97,16 @@ export function keyStoreCases(world: () => KeyStoreWorld): void {
       assert.deepEqual(await store.claim({ ...one, attempt: 'two' }), { kind, body: '1' })
     }
   })
+
+  test('an outcome is kept for as long as it was stored for: no later step prolongs that', async () => {
+    const { store } = world()
+    const one = fresh()
+    assert.equal(await takeoverOf(one), false)
+    await store.settle(one, { kind: 'done', body: '1', keepMs: 1 })
+    await store.settle(one, { kind: 'done', body: '1', keepMs })
+    await store.abandon(one, { begun: true, keepMs })
+    await store.extend(one, 60_000, keepMs)
+    await sleep(10)
+    assert.equal((await store.claim({ ...one, attempt: 'two' })).kind, 'claimed')
+  })
 }
