@@ -205,7 +205,7 @@ function refuseColumn(table: string, column: string): string {
   PERFORM FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation,
     LATERAL (SELECT coalesce(nullif(t.typbasetype, 0), t.oid) AS base,
-      CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END >= 0 AS has_length) AS of
+      CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END >= 0 AS has_length) AS key
   WHERE a.attrelid = ${literal(table)}::regclass AND a.attname = ${name} AND NOT a.attisdropped AND a.attgenerated = ''
     AND coalesce(c.collisdeterministic, true)
     AND (base IN (${types}) OR t.typtype = 'e'
