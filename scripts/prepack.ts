@@ -24,5 +24,9 @@ writeFileSync(join(library, 'README.md'), forRegistry(readFileSync(join(root, 'R
 function forRegistry(readme: string): string {
   const { name, version } = JSON.parse(readFileSync(join(library, 'package.json'), 'utf8'))
   const [text = ''] = readme.split('\n## This repository\n')
-  return text.replaceAll(/\]\((?!#|https?:)([^)]+)\)/g, `](https://unpkg.com/${name}@${version}/$1)`)
+  const note =
+    'The documents are also in `node_modules/holdfast/docs`. Commands that start with `npm run` are for the repository.'
+  return text
+    .replace('\n\n', `\n\n${note}\n\n`)
+    .replaceAll(/\]\((?!#|https?:)([^)]+)\)/g, `](https://unpkg.com/${name}@${version}/$1)`)
 }

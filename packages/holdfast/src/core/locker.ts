@@ -251,7 +251,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const isMeant = holdersMeantBy(options, this.info.epoch)
     const call = { ...(options.signal && { signal: options.signal }) }
     const count = await this.#operating.forceRelease(name, isMeant, reason, call)
-    if (hasListeners('force-released')) emit('force-released', { ...this.#about(name), reason, count })
+    if (count > 0 && hasListeners('force-released'))
+      emit('force-released', { ...this.#about(name), reason, count })
     return count
   }
 

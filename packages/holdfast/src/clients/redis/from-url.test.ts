@@ -31,6 +31,20 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
     await Promise.all([server?.stop(), cluster?.stop()])
   })
 
+  test.each([
+    ['redis://127.0.0.1:99999', /port from 1 to 65535/],
+    ['redis://127.0.0.1:abc', /port from 1 to 65535/],
+    ['redlock://127.0.0.1:99999,127.0.0.1:2,127.0.0.1:3', /port from 1 to 65535/],
+    ['redis://u:p%zz@127.0.0.1:1', /write it as %25/],
+  ])('G11 a URL that cannot be read is refused, with what to write: %s', async (url, expected) => {
+    await assert.rejects(openLocker(url), (error) => {
+      assert(isHoldfastError(error, 'INVALID_ARGUMENT'), String(error))
+      assert.match(error.message, expected)
+      assert.doesNotMatch(inspect(error), /zz/)
+      return true
+    })
+  })
+
   test('openLocker connects, keeps to database and options, and closes what it opened', async () => {
     const locker = await openLocker(`${server.url}/2?fencing=clock-backed&issuer=shop&namespace=a`, {
       require: ['fenced', 'cluster'],

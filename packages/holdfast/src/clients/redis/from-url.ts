@@ -62,7 +62,25 @@ function urlsOf(scheme: string, location: string): string[] {
   const { credentials, hosts, database } = parts
   if (hosts.length > 1 && database.length > 1)
     throw new InvalidArgumentError('url', 'must not name a database: a Cluster has only one.')
-  return hosts.map((host) => `${scheme}://${credentials}${host}${database}`)
+  const urls = hosts.map((host) => `${scheme}://${credentials}${host}${database}`)
+  for (const url of urls) checkReadable(scheme, url)
+  return urls
+}
+
+/** Client libraries answer a URL that they cannot read with errors of their own. */
+function checkReadable(scheme: string, url: string): void {
+  if (!URL.canParse(url))
+    throw new InvalidArgumentError('url', `must be ${scheme}://host:port, with a port from 1 to 65535.`)
+  try {
+    const { username, password } = new URL(url)
+    decodeURIComponent(username + password)
+  } catch {
+    // The cause would show the password.
+    throw new InvalidArgumentError(
+      'url',
+      'has a % in its user or password that does not start an escape; write it as %25.',
+    )
+  }
 }
 
 /** A client that was made and is not connected yet. */
