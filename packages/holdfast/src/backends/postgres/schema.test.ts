@@ -4,7 +4,7 @@ import pg from 'pg'
 import postgresJs from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
-import { call, exclusive, openSession, Stage, take } from '../../../test/postgres/stage.ts'
+import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { postgres, postgresSchema } from './index.ts'
 
@@ -112,6 +112,30 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     const busy = await old.take('CCCCCCCCCCCCCCCCCCCCCC.DDDDDDDDDDDDDDDDDDDDDD', no)
     expect(busy.rows[0].take).toContain('busy')
     expect(await session.release(mine, { keepForMs: 0 }, call())).toBe('released')
+  })
+
+  test('an upgrade and a running call of version 1 do not wait for each other', async () => {
+    await using stage = new Stage(server.url)
+    const operator = await stage.operator()
+    const fixture = new URL('../../../test/postgres/fixtures/schema-1.sql', import.meta.url)
+    await operator.query(readFileSync(fixture, 'utf8').replaceAll('"holdfast"', '"busy"'))
+    await operator.query('BEGIN')
+    await operator.query('SELECT count(*) FROM busy.waiters')
+    const upgrading = stage.backend({ schema: 'busy' }).then(
+      () => 'upgraded',
+      (error: unknown) => String(error),
+    )
+    const watcher = await stage.operator()
+    await until('the upgrade waits for a lock', async () => {
+      const { rows } = await watcher.query(
+        `SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+        WHERE NOT l.granted AND c.relname = 'waiters'`,
+      )
+      return rows.length > 0
+    })
+    await operator.query('DELETE FROM busy.waiters')
+    await operator.query('COMMIT')
+    expect(await upgrading).toBe('upgraded')
   })
 
   test('the printed SQL makes the same schema, for a user who may not make one', async () => {

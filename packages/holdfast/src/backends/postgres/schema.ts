@@ -44,7 +44,12 @@ export function schemaSql(schema: string): string {
 /** All statements that make of version 1 the present one. Running it twice does no harm. */
 export function upgradeSql(schema: string): string {
   const s = quoteIdentifier(schema)
-  const indexes = [waitersByAttempt(s), `DROP INDEX IF EXISTS ${s}.waiters_by_session;`]
+  const indexes = [
+    // The strongest lock first: with a weaker one, a running call and the upgrade could wait for each other.
+    `LOCK TABLE ${s}.waiters IN ACCESS EXCLUSIVE MODE;`,
+    waitersByAttempt(s),
+    `DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
+  ]
   return [...indexes, ...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
 }
 

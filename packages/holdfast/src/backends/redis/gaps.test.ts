@@ -222,4 +222,53 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     const seed = newSeed()
     for (let run = 0; run < 10; run++) await play(seed + run, [withGaps, withoutGaps])
   })
+
+  test('T81 T84 an attempt that begins two queues does not bring the gaps of the first into the second', async () => {
+    const name = new Name(wire, 'same attempt')
+    await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
+    const holder = await name.enqueue()
+    const first = await name.enqueue()
+    const others: string[] = []
+    for (let index = 1; index < 7; index++) others.push(await name.enqueue())
+    const [one, ...rest] = others as [string, ...string[]]
+    const last = rest.pop() as string
+    for (const who of rest) await name.giveUp(who)
+    for (const who of [holder, first, one, last]) await name.release(who, withoutGaps)
+    assert.deepEqual(await name.inspect(), { waiters: [] })
+    clock.step(1)
+    // Another client holds it; a late copy of the first request arrives, and begins a queue again.
+    const heir = await name.enqueue()
+    assert.match(
+      await name.ask(withGaps, Letter.enqueue, first, `0|${LONG_MS}|["h"]`, LONG_MS, 'channel'),
+      /^w/,
+    )
+    const leaving = await name.enqueue()
+    const living: string[] = []
+    for (let index = 0; index < 5; index++) living.push(await name.enqueue())
+    await name.giveUp(leaving)
+    assert.deepEqual(await name.inspect(), { holder: heir, waiters: [first, ...living] })
+  })
+
+  test('T81 a refused acquire leaves the gap that it passed behind, so that nobody passes it again', async () => {
+    const cost = async (gaveUp: number, refuse: boolean) => {
+      const name = new Name(wire, `refused ${gaveUp} ${refuse}`)
+      await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
+      await name.enqueue(SHORT_MS)
+      await name.enqueue(SHORT_MS)
+      const leaving: string[] = []
+      for (let index = 0; index < gaveUp; index++) leaving.push(await name.enqueue())
+      const next = await name.enqueue()
+      for (const who of leaving) await name.giveUp(who)
+      clock.step(2 * SHORT_MS)
+      if (refuse) {
+        const asked = ['nobody|nobody', `0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, 5, 'permits'] as const
+        assert.match(await name.ask(withGaps, Letter.tryTakeAny, ...asked), /^m/)
+      }
+      const commands = await commandsOf(() => name.ask(withGaps, Letter.look, next))
+      return commands
+    }
+    const seen = [await cost(5, false), await cost(500, false), await cost(5, true), await cost(500, true)]
+    assert.equal(seen[0], seen[1])
+    assert.equal(seen[2], seen[3])
+  })
 })

@@ -132,7 +132,8 @@ export class RedlockBackend implements Backend<'unfenced'> {
     const late = poll.count((answer) => answer === -1)
     if (ended >= blocking) return 1
     if (late >= quorum) throw operatorCallExpired('redlock')
-    if (poll.answered.length >= quorum && ended + poll.uncertain.length < blocking) return 0
+    // One vote that was taken away can be enough to end a bare majority.
+    if (poll.answered.length >= quorum && ended + poll.uncertain.length === 0) return 0
     throw this.#ensemble.unavailable(`force release of ${JSON.stringify(name)}: done`, ended, poll, 'unknown')
   }
 

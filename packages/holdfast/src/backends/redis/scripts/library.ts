@@ -14,7 +14,7 @@ import { steps } from './steps.ts'
  *                 hf1c                  closed: nobody holds it, and nobody may yet
  *                 anything else         a foreign client's
  *   lock:s        hash: f, t            first place in line, and the one after the last, as <place>.0 (see below)
- *                       l               which queue this is: the attempt that began it, the first half of it
+ *                       l               which queue this is: the attempt that began it, the first half of it, and when
  *                       s<l>:<place>    at both ends of a gap, that is of places that were left: the other end
  *                       q<place>        <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: who stands
  *                                       there, until when it counts, and when its process will look by itself

@@ -17,7 +17,8 @@ export const line = `
 
   function lib.waiter(n, who)
     local place = n.tail > n.first and call('HGET', n.state, 'w:' .. who)
-    return place and lib.waiter_at(n, tonumber(place))
+    local w = place and lib.waiter_at(n, tonumber(place))
+    return w and w.who == who and w or nil
   end
 
   function lib.store(n, w, ...)

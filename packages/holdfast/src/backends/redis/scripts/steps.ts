@@ -20,7 +20,10 @@ export const steps = `
       return channel and not w.has_left and lib.tell(n, w) or 'b'
     end
     lib.forget_dead_line(n)
-    if n.capacity and n.capacity ~= capacity then return 'm' .. n.capacity end
+    if n.capacity and n.capacity ~= capacity then
+      if n.moved then call('HSET', n.state, 'f', n.first) end
+      return 'm' .. n.capacity
+    end
     lib.settle(n)
     local ahead = lib.head(n)
     if not ahead and (n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs)) and n.held + weight <= capacity then
@@ -40,7 +43,8 @@ export const steps = `
     end
     if not ahead then
       n.first, n.tail = 0, 0
-      local line = sub(who, 1, 22)
+      -- With the time: one attempt can begin two queues (T84).
+      local line = sub(who, 1, 22) .. string.format('.%.0f', nowUs)
       n.gaps = 's' .. line .. ':'
       call('HSET', n.state, 'f', 0, 'l', line, 'cap', capacity)
     elseif n.moved then
