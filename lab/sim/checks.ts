@@ -211,7 +211,10 @@ export class Checks implements EngineObserver {
     this.#closedNames.ended(claim, ending)
     if (claim.token === null) return
     this.#endedAtMs.set(name.name, world.nowMs)
-    this.#endings.set(claim.token, end)
+    const { token } = claim
+    this.#endings.set(token, end)
+    // A crash takes back what was not synced.
+    world.engine.journal.note(() => void this.#endings.delete(token))
     if (askedBy !== null && askedBy !== claim.attempt)
       world.fail('G7', `${shortId(askedBy)} ended ${shortId(claim.attempt)}, who holds ${name.name}`)
     if (ending === 'expired' && end.atEngineMs < session.prolongedAtMs + session.ttlMs - 0.01)

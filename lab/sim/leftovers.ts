@@ -120,6 +120,8 @@ export class Leftovers {
     const id = publicIdOf(claim.attempt)
     if (claim.token === null || world.nowMs < world.healedAtMs || this.#leases.has(id)) return
     const ask = this.#asks.get(claim.attempt)
+    // Of several that are gathered, each is known to core before the set is handed out.
+    if (ask !== undefined && world.isGathering(ask.process, claim.name)) return
     const fromMs = Math.max(this.#grantedAtMs.get(claim.attempt) ?? 0, world.healedAtMs)
     if (ask?.isOver === false && !this.#ended.has(id) && world.nowMs - fromMs > claim.session.ttlMs + 2_000)
       world.fail(

@@ -225,7 +225,7 @@ export class Waiting<F extends Fencing> {
     // After trouble the session's last heartbeat may be so old that the lease would be lost before its first renewal.
     // If the confirming call fails, the lease is worth what it was worth before.
     if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)
-      await unlessCancelled(session.renew(lease), stop).catch(() => {})
+      await session.renew(lease, { signal: stop.signal }).catch(() => {})
     return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }
   }
 
