@@ -102,7 +102,7 @@ export const timeBugs: readonly PlantedBug[] = [
         file: `${core}/waiting.ts`,
         find:
           '    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)\n' +
-          '      await unlessCancelled(session.renew(lease), stop).catch(() => {})\n' +
+          '      await session.renew(lease, { signal: stop.signal }).catch(() => {})\n' +
           "    return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }\n",
         replaceBy: "    return { kind: 'won', lease }\n",
       },
