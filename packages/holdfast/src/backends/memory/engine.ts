@@ -393,7 +393,7 @@ export class MemoryEngine implements Disposable {
   #whyLost(session: Session, claim: spi.Claim): LossReason {
     if (session.marks.get(claim.attempt) === 'force-released') return 'force-released'
     // The attempt was granted once more, under another id: the listed grant was deleted before (T84).
-    if (session.claims.has(claim.attempt)) return 'deleted'
+    if ((session.claims.get(claim.attempt)?.token ?? null) !== null) return 'deleted'
     const record = this.#names.find(session.namespace, claim.name)
     // What the claim weighed is gone with it; no claim weighs less than 1.
     return record !== undefined && record.heldWeight + 1 > record.capacity ? 'taken-over' : 'deleted'
