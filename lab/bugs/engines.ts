@@ -27,7 +27,7 @@ export const engineBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${library}/core/keeper.ts`,
-        find: 'this.resolve(lease.claim, lease.terms.lockDelayMs)',
+        find: 'this.resolve(lease.claim, lease.keepClosedMs)',
         replaceBy: 'this.resolve(lease.claim)',
       },
     ],

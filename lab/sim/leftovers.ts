@@ -97,12 +97,21 @@ export class Leftovers {
     // Unresolved for at most one TTL, then the session is given up, and ends at the engine one TTL later.
     const { expirySlackMs, callTimeoutMs } = world.settings
     const allowedMs = 2.2 * claim.session.ttlMs + expirySlackMs + callTimeoutMs + 1_000
-    const forMs = world.nowMs - Math.max(sinceMs, world.engine.lastTroubleMs)
+    const fromMs = Math.max(sinceMs, world.engine.lastTroubleMs, this.#lastCopyMs(claim))
+    const forMs = world.nowMs - fromMs
     if (forMs > allowedMs)
       world.fail(
         'G6',
         `${shortId(claim.attempt)} ${claim.token === null ? 'waits for' : 'holds'} ${claim.name}, and nobody has wanted it for ${Math.round(forMs)} ms`,
       )
+  }
+
+  /** A client that has given its session up cannot take back copies of its keep-alives: they prolong the session. */
+  #lastCopyMs(claim: ClaimState): number {
+    const { nowMs, engine } = this.#world
+    const session = this.#sessions.get(publicIdOf(claim.attempt))
+    if (session === undefined || nowMs - session.keptAliveAtMs <= session.ttlMs) return 0
+    return nowMs - (engine.nowMs - claim.session.prolongedAtMs)
   }
 
   #isWanted(claim: ClaimState): boolean {

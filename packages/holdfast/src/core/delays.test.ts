@@ -74,6 +74,27 @@ describe('hold-at-least', () => {
     expect(await locker().tryAcquire('cron')).toBeNull()
   })
 
+  test('T23 survives a lease that a step of the wall clock ends early', async () => {
+    const { clock, locker } = createRig()
+    const lease = await locker().acquire('cron', { ttlMs, maxHoldMs: 1_000, holdAtLeastMs: 1_000 })
+    await clock.advance(200)
+    clock.stepWall(900)
+    expect(lease.state).toBe('lost')
+    await clock.advance(700)
+    expect(await locker().tryAcquire('cron')).toBeNull()
+    await clock.advance(200)
+    expect(await locker().tryAcquire('cron')).not.toBeNull()
+  })
+
+  test('T23 survives a session that ends before the engine would end it', async () => {
+    const { clock, locker } = createRig()
+    const lease = await locker().acquire('cron', { ttlMs, holdAtLeastMs: ttlMs - 10 })
+    clock.block(deadlineMs + 50)
+    await clock.advance(1)
+    expect(lease.state).toBe('lost')
+    expect(await locker().tryAcquire('cron')).toBeNull()
+  })
+
   test('G6 closes nothing that nobody was ever given: a set that could not be had', async () => {
     const { clock, locker } = createRig()
     await locker().acquire('b')

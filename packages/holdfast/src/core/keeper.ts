@@ -171,7 +171,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   leaseLost(lease: LeaseRecord, atEngine: AtEngine): void {
     this.#leases.delete(lease.claim.attempt)
     if (atEngine === 'kept') this.#lingering.set(lease.claim.attempt, lease)
-    if (atEngine === 'abandoned') this.resolve(lease.claim, lease.terms.lockDelayMs)
+    if (atEngine === 'abandoned') this.resolve(lease.claim, lease.keepClosedMs)
     this.#noteIdle()
   }
 
@@ -258,8 +258,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
   end(reason: LossReason): void {
     if (this.#ended.cancelled) return
-    // The engine's own end brings the lock-delay, a close would not.
-    const isDelayed = [...this.#leases.values()].some((lease) => lease.terms.lockDelayMs > 0)
+    // A close would free the names at once.
+    const isDelayed = [...this.#leases.values()].some((lease) => lease.keepClosedMs > 0)
     const isOurWord = reason !== 'session-gone' && !isDelayed && !this.#unresolved.keepsClosed
     this.#finish(reason)
     if (isOurWord) this.#context.background.run(() => this.#closeAtEngine(0))

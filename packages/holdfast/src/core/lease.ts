@@ -211,6 +211,11 @@ export class LeaseRecord {
     return this.#releasing
   }
 
+  /** How long the name stays closed after a loss. */
+  get keepClosedMs(): number {
+    return Math.max(this.terms.lockDelayMs, this.holdAtLeastLeftMs)
+  }
+
   get holdAtLeastLeftMs(): number {
     return this.#leftOf(this.terms.holdAtLeastMs)
   }
