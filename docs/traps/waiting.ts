@@ -43,7 +43,7 @@ export const waiting: TrapSection = {
       id: 'T19',
       title: 'Wake-up lost between the failed try and the subscription',
       seenIn: 'Redisson #1763, #3891',
-      core: { test: 'T19 a release between the failed try and the subscription is not missed' },
+      core: { reason: 'core subscribes to nothing: it takes a place in the queue of the engine, or polls' },
       memory: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       sqlite: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       redis: { test: 'T19 pushes that were missed while the subscription was lost are made up for' },

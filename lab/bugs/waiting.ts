@@ -96,11 +96,6 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/waiting.ts`,
-        find: 'await unlessCancelled(hint === undefined ? pause : Promise.race([pause, hint]), stop)',
-        replaceBy: 'await (hint === undefined ? pause : Promise.race([pause, hint]))',
-      },
-      {
-        file: `${core}/waiting.ts`,
         find: 'Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })',
         replaceBy: 'Math.min(pollMs, retryAfterMs ?? pollMs))',
       },

@@ -113,7 +113,7 @@ export const aboutShape: Shape<About> = {
   backend: optional(text),
   issuer: optional(text),
   fencing: optional(oneOf('fenced', 'unfenced')),
-  waiting: optional(oneOf('queue', 'notify', 'poll')),
+  waiting: optional(oneOf('queue', 'poll')),
   expirySlackMs: optional(duration),
   roundTripMs: optional(duration),
   lockDelayMs: optional(duration),

@@ -41,7 +41,7 @@ export interface About {
   /** Of tokens that name no issuer themselves. */
   readonly issuer?: string
   readonly fencing?: 'fenced' | 'unfenced'
-  readonly waiting?: 'queue' | 'notify' | 'poll'
+  readonly waiting?: 'queue' | 'poll'
   readonly expirySlackMs?: number
   readonly roundTripMs?: number
   readonly lockDelayMs?: number

@@ -125,7 +125,6 @@ export class SimSession implements BackendSession<'fenced'> {
   readonly since: Instant
   readonly handle: SessionHandle
   declare readonly enqueue?: NonNullable<BackendSession<'fenced'>['enqueue']>
-  declare readonly waitForFree?: NonNullable<BackendSession<'fenced'>['waitForFree']>
   readonly #connection: SimConnection
   #prolongedAt: Instant
   /** The same on the clock of the world. */
@@ -148,7 +147,6 @@ export class SimSession implements BackendSession<'fenced'> {
     this.keptAliveAtMs = connection.world.nowMs
     const { waiting } = connection.world.settings
     if (waiting === 'queue') this.enqueue = (request, call) => this.#enqueue(request, call)
-    if (waiting === 'notify') this.waitForFree = (name, call) => this.#waitForFree(name, call)
   }
 
   /** Since when a lease may count by what core had been told of it before this moment. */
@@ -235,19 +233,6 @@ export class SimSession implements BackendSession<'fenced'> {
     }).finally(() => {
       connection.turns.delete(request.attempt)
       connection.world.checks.answered(request.attempt)
-    })
-  }
-
-  #waitForFree(name: string, call: Call): Promise<void> {
-    const { hints } = this.#connection
-    return new Promise((resolve, reject) => {
-      const listeners = hints.get(name) ?? new Set()
-      hints.set(name, listeners.add(resolve))
-      call.signal.addEventListener('abort', () => {
-        listeners.delete(resolve)
-        reject(this.#connection.unavailable('called off', 'unknown'))
-      })
-      this.#connection.ask({ kind: 'subscribe', session: this.id, name }, call).catch(reject)
     })
   }
 

@@ -32,7 +32,6 @@ export class SimConnection {
   readonly #batches: Coalescer<Outgoing, EngineAnswer> | null
   /** Attempts that wait for their turn, and those who wait for a name to become free. */
   readonly turns = new Map<string, (push: EnginePush) => void>()
-  readonly hints = new Map<string, Set<() => void>>()
   #sent = 0
   #closed = false
 
@@ -85,12 +84,6 @@ export class SimConnection {
   receivePush(push: EnginePush): void {
     const { world, address } = this
     world.note(address, 'push', push.kind === 'turn' ? `turn ${push.grant.attempt.slice(0, 8)}` : push.kind)
-    if (push.kind === 'free') {
-      const listeners = this.hints.get(push.name)
-      this.hints.delete(push.name)
-      for (const listener of listeners ?? []) listener()
-      return
-    }
     const attempt = push.kind === 'turn' ? push.grant.attempt : push.attempt
     this.turns.get(attempt)?.(push)
   }

@@ -51,7 +51,7 @@ export function settingsFor(seed: number, only?: Mode): Settings {
     durationMs: DURATION_MS,
     clients,
     tasksPerClient: dice.integer(1, 2),
-    waiting: dice.pick(['queue', 'queue', 'queue', 'notify', 'poll'] as const),
+    waiting: dice.pick(['queue', 'queue', 'queue', 'queue', 'poll'] as const),
     transport: dice.pick(['messages', 'messages', 'batches'] as const),
     patientKeepAlive: dice.chance(0.3),
     refusesWhenDown: stream(seed, 'refusal').chance(0.5),

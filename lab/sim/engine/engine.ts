@@ -58,7 +58,6 @@ export class SimEngine {
   readonly names = new Map<string, NameState>()
   readonly #options: EngineOptions
   readonly #journal: Journal
-  readonly #subscribers = new Map<string, Set<string>>()
   #nextToken = 1n
   #reservedUpTo = 0n
 
@@ -85,8 +84,6 @@ export class SimEngine {
         return this.#setData(request.session, request.claim, request.data)
       case 'close':
         return this.#close(request.session, nowMs)
-      case 'subscribe':
-        return this.#subscribe(request.name, address)
       case 'check':
         return this.#check(request)
       case 'forceRelease':
@@ -109,7 +106,6 @@ export class SimEngine {
 
   /** A crash ends the connections, and with them what was only known on them. */
   crash(): void {
-    this.#subscribers.clear()
     this.#nextToken = this.#reservedUpTo + 1n
   }
 
@@ -351,12 +347,6 @@ export class SimEngine {
     return { kind: 'no' }
   }
 
-  #subscribe(name: string, address: string): EngineAnswer {
-    const subscribers = this.#subscribers.get(name) ?? new Set()
-    this.#subscribers.set(name, subscribers.add(address))
-    return { kind: 'yes' }
-  }
-
   // --- names -----------------------------------------------------------------------------------------------
 
   #addName(name: string, capacity: number): NameState {
@@ -395,9 +385,6 @@ export class SimEngine {
         this.#grant(first, name)
         this.#options.push(first.session.address, { kind: 'turn', grant: grantOf(first) })
       }
-      for (const address of this.#subscribers.get(name.name) ?? [])
-        this.#options.push(address, { kind: 'free', name: name.name })
-      this.#subscribers.delete(name.name)
     }
     if (!isInUse(name) && name.data === undefined && name.closedUntilMs <= nowMs)
       this.#journal.delete(this.names, name.name)

@@ -31,7 +31,6 @@ export type EngineRequest =
       readonly keepForMs: number
     }
   | { readonly kind: 'close'; readonly session: string }
-  | { readonly kind: 'subscribe'; readonly session: string; readonly name: string }
   | { readonly kind: 'check'; readonly name: string; readonly id: string; readonly token: bigint }
   | { readonly kind: 'inspect'; readonly name: string }
   | {
@@ -74,7 +73,6 @@ export type EngineAnswer =
 export type EnginePush =
   | { readonly kind: 'turn'; readonly grant: Granted }
   | { readonly kind: 'no-turn'; readonly attempt: string; readonly why: 'abandoned' | 'gone' }
-  | { readonly kind: 'free'; readonly name: string }
 
 /** For the trace: `tryAcquire a c1-17`. */
 export function describeRequest(request: EngineRequest): string {

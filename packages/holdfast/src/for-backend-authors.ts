@@ -2,6 +2,8 @@
  * What the author of a backend imports, as `holdfast/spi`: the interface, and the helpers with which Holdfast's own
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
+
+export { callWith, unlessAborted } from './core/aborting.ts'
 export {
   calledOff,
   checkIdentity,
@@ -11,7 +13,6 @@ export {
   throwIfCalledOff,
   tokenGrant,
 } from './core/backend-kit.ts'
-export { isCalledOff, onCalledOff, unlessAborted } from './core/calling-off.ts'
 export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './core/clock.ts'
 export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
 export { defaultDriftMs } from './core/defaults.ts'

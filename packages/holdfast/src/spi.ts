@@ -6,7 +6,7 @@
  *
  * - Every call has three outcomes. A rejection with `BackendUnavailableError` says which of the two bad ones it
  *   is (`not-applied` or `unknown`); any other rejection that is not a HoldfastError counts as `unknown`.
- * - When `call.signal` aborts, a call settles soon; what was already sent may still land, so the outcome is unknown.
+ * - A call that is cancelled settles soon; what was already sent may still land, so the outcome is unknown.
  * - `since` is the send time of a request that the engine is known to have applied and that prolonged the claim,
  *   on `backend.clock`; it never comes from a receipt. Where leases ride on a session it is the session's.
  * - `tryAcquire` and `enqueue` are idempotent in the attempt: asked again, they answer with the same grant while it
@@ -38,8 +38,8 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   /** The top 11 bits of every token (0–2047); core adds them, backends return the engine's own number. */
   readonly epoch: number
   readonly modes: readonly Mode[]
-  /** `queue`: the engine keeps a fair line. `notify`: it tells when to try again. `poll`: neither. */
-  readonly waiting: 'queue' | 'notify' | 'poll'
+  /** `queue`: waiters are served in order, and learn of their turn. `poll`: core tries again at intervals. */
+  readonly waiting: 'queue' | 'poll'
   /** Who enforces a lock-delay and a hold-at-least. */
   readonly lockDelay: 'server' | 'waiter' | 'none'
   readonly holdAtLeast: 'server' | 'waiter' | 'none'
@@ -56,8 +56,12 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   readonly confirmed: string
 }
 
-/** What accompanies every call: a way for core to say that nobody waits for the answer any more. */
+/** What accompanies every call. A cancelled call has no caller any more: it settles soon, and its outcome is unknown. */
 export interface Call {
+  readonly cancelled: boolean
+  /** Runs `callback` when the call is cancelled (now, if it already is); the returned function takes it back. */
+  onCancel(callback: () => void): () => void
+  /** The same as a signal, for client libraries that take one. It is made at the first read; `onCancel` is cheaper. */
   readonly signal: AbortSignal
   /** `enqueue` calls it once it knows that it has to wait for its turn. */
   readonly onQueued?: () => void
@@ -177,9 +181,6 @@ export interface BackendSession<F extends Fencing = Fencing> {
   /** Takes a place in the engine's fair line and answers when the turn has come. Only with `waiting: 'queue'`. */
   enqueue?(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>>
 
-  /** Resolves when the name may have become free: a hint, possibly spurious. Only with `waiting: 'notify'`. */
-  waitForFree?(name: string, call: Call): Promise<void>
-
   /** Afterwards this attempt neither holds nor waits, and a late request for it can never land. */
   abandon(claim: Claim, call: Call): Promise<void>
 
@@ -294,9 +295,6 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   ): Promise<'resized' | 'in-use' | 'changed'>
   /** Removes the data of a name that nobody holds or waits for; `changed` if it is not `data`. */
   forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'>
-  /** Ends quietly when its signal aborts. Without it, core compares lists at intervals. */
-  watch?(
-    prefix: string,
-    options: { readonly cursor?: string; readonly signal: AbortSignal },
-  ): AsyncIterable<WatchEvent>
+  /** Ends quietly when the call is cancelled. Without it, core compares lists at intervals. */
+  watch?(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent>
 }

@@ -1,12 +1,18 @@
 /** For planted breaks: what an engine does that does not ask whom it hits. */
+import { callWith } from '../src/core/aborting.ts'
 import { publicIdOf } from '../src/core/ids.ts'
 import type { Backend, BackendSession, Call, Claim } from '../src/spi.ts'
 
 /** Ends everything that is held, whatever the operator saw. */
 export async function forceAll(backend: Backend, name: string, { signal }: Call): Promise<number> {
-  const found = await backend.inspect(name, { signal })
+  const found = await backend.inspect(name, callWith(signal))
   const ids = found?.holders.map(({ id }) => id) ?? []
-  return backend.forceRelease(name, ids, 'everything', { signal, notAfterMs: Number.MAX_SAFE_INTEGER })
+  return backend.forceRelease(
+    name,
+    ids,
+    'everything',
+    callWith(signal, { notAfterMs: Number.MAX_SAFE_INTEGER }),
+  )
 }
 
 /** Releases whatever grant the attempt has. */
@@ -16,8 +22,8 @@ export async function releaseByAttempt(
   claim: Claim,
   { signal }: Call,
 ): Promise<void> {
-  const found = await backend.inspect(claim.name, { signal })
+  const found = await backend.inspect(claim.name, callWith(signal))
   const holder = found?.holders.find(({ id }) => id === publicIdOf(claim.attempt))
   if (holder === undefined) return
-  await session.release({ ...claim, grantId: String(holder.token) }, { keepForMs: 0 }, { signal })
+  await session.release({ ...claim, grantId: String(holder.token) }, { keepForMs: 0 }, callWith(signal))
 }

@@ -1,6 +1,8 @@
 /** A memory engine, a fake clock and lockers on them: what most tests of core start from. */
+
 import { MemoryEngine } from '../src/backends/memory/engine.ts'
 import { memory } from '../src/backends/memory/index.ts'
+import { callWith } from '../src/core/aborting.ts'
 import type { HoldfastEvents } from '../src/core/events.ts'
 import { onEvent } from '../src/core/events.ts'
 import { createLocker, type LockerOptions } from '../src/core/locker.ts'
@@ -51,7 +53,7 @@ export function createRig() {
 }
 
 /** A call that nobody limits, for looking at the engine directly. */
-export const plainCall: Call = { signal: new AbortController().signal }
+export const plainCall: Call = callWith()
 
 /** Collects the events of one kind while `body` runs. */
 export async function eventsDuring<K extends keyof HoldfastEvents>(

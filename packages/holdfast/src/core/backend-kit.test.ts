@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
+import { callWith } from './aborting.ts'
 import { calledOff, checkIdentity, prolongedSince, throwIfCalledOff } from './backend-kit.ts'
 import { elapsedMs, instantOf } from './clock.ts'
 import { isHoldfastError } from './errors.ts'
@@ -45,9 +46,9 @@ describe('a call that is called off', () => {
   const reason = new Error('the user has gone home')
 
   test('before it was sent: it has not taken effect', () => {
-    throwIfCalledOff('acme', { signal: new AbortController().signal })
+    throwIfCalledOff('acme', callWith())
     assert.throws(
-      () => throwIfCalledOff('acme', { signal: AbortSignal.abort(reason) }),
+      () => throwIfCalledOff('acme', callWith(AbortSignal.abort(reason))),
       (error) =>
         isHoldfastError(error, 'BACKEND_UNAVAILABLE') &&
         error.outcome === 'not-applied' &&

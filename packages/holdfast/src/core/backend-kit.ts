@@ -1,6 +1,5 @@
 /** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
 import type { Call, Claim, Grant } from '../spi.ts'
-import { isCalledOff } from './calling-off.ts'
 import type { Instant } from './clock.ts'
 import { defaults, limits } from './defaults.ts'
 import { BackendUnavailableError, type CallOutcome } from './errors.ts'
@@ -54,7 +53,7 @@ export function tokenGrant(
 
 /** Every call starts with it: what nobody waits for any more is not sent. */
 export function throwIfCalledOff(backend: string, call: Call): void {
-  if (isCalledOff(call)) throw calledOff(backend, call.signal, 'not-applied')
+  if (call.cancelled) throw calledOff(backend, call.signal, 'not-applied')
 }
 
 /** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */

@@ -221,7 +221,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const cursor =
       options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.nameBytes) }
     const events =
-      this.#backend.watch?.(prefix, { signal, ...cursor }) ??
+      this.#backend.watch?.(prefix, cursor, stop.cancellation) ??
       watchByListing(() => this.#call('watch', { signal }, (call) => this.#backend.list(prefix, call)), {
         clock: this.#context.clock,
         intervalMs: defaults.pollMs,

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { createRig } from '../../test/rig.ts'
 import type { Backend } from '../spi.ts'
+import { callWith } from './aborting.ts'
 
 const all = { all: true, reason: 'stuck' } as const
 
@@ -53,7 +54,7 @@ describe('operators’ calls', () => {
     backend.inspect = async (name, call) => {
       const seen = await inspect(name, call)
       if (++looks === 1)
-        await backend.resize(name, { from: 2, to: 5 }, { signal: call.signal, notAfterMs: 1e15 })
+        await backend.resize(name, { from: 2, to: 5 }, callWith(call.signal, { notAfterMs: 1e15 }))
       return seen
     }
     expect(await client.resize('s', 3)).toBe('resized')

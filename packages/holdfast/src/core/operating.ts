@@ -6,7 +6,9 @@
  *     ▲             │
  *     └── changed ──┘   MAX_LOOKS times at most
  */
+
 import { type Backend, type Call, LOCK_CAPACITY, type NameState, type OperatorCall } from '../spi.ts'
+import { callWith } from './aborting.ts'
 import type { LockerContext } from './context.ts'
 import { limits } from './defaults.ts'
 import {
@@ -110,7 +112,7 @@ export class Operating {
     run: (call: OperatorCall) => Promise<T>,
   ): Promise<T> {
     const notAfterMs = seen.atMs + this.#context.callTimeoutMs
-    return this.#callOnce(what, options, (call) => run({ signal: call.signal, notAfterMs }))
+    return this.#callOnce(what, options, (call) => run(callWith(call.signal, { notAfterMs })))
   }
 
   #keepsChanging(what: string): BackendUnavailableError {

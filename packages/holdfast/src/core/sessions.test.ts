@@ -59,7 +59,6 @@ describe('opening sessions', () => {
 
   test.each([
     ['enqueue', {}, "waiting: 'queue'"],
-    ['waitForFree', { waiting: 'notify' }, "waiting: 'notify'"],
     ['setData', { waiting: 'poll' }, 'data: true'],
   ] as const)(
     'a backend that lacks the %s that it declares has a mistake, and is not unavailable',

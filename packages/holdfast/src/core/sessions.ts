@@ -141,7 +141,6 @@ export class Sessions<F extends Fencing> {
 function missingMethod(info: BackendInfo, session: BackendSession): InvalidArgumentError | undefined {
   const declared = [
     ['enqueue', info.waiting === 'queue', "waiting: 'queue'"],
-    ['waitForFree', info.waiting === 'notify', "waiting: 'notify'"],
     ['setData', info.data, 'data: true'],
   ] as const
   for (const [method, isDeclared, by] of declared)

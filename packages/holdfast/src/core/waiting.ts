@@ -1,10 +1,8 @@
 /**
- * How an acquire gets its grant: from the engine's own line where there is one, else by trying again when told
- * to, else by polling. The wait ends at once when `stop` is raised (a deadline, the caller's signal, a closing
+ * How an acquire gets its grant: from the engine's own queue where there is one, else by polling. The wait ends at once when `stop` is raised (a deadline, the caller's signal, a closing
  * locker), and whatever may have been left at the engine is cleaned up behind it (G6).
  *
  *   queue    enqueue ─────────────────────────────────────────▶ granted
- *   notify   try ─busy─▶ subscribe ─▶ try again ─busy─▶ wait for the hint or the next poll ─▶ try …   (T19)
  *   poll     try ─busy─▶ wait for the next poll ─▶ try …
  *
  * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
@@ -13,7 +11,7 @@
 import type { AcquireRequest, AcquireResult, BackendSession, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
 import { callAnswerable, callEngine } from './call.ts'
-import { Cancellation, unlessCancelled } from './cancellation.ts'
+import { type Cancellation, unlessCancelled } from './cancellation.ts'
 import { sleep } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
@@ -39,8 +37,6 @@ export interface WaitObserver {
 
 /** Several sessions in a row that die before they can be used mean that the engine is not well. */
 const MAX_SESSIONS_PER_TRY = 3
-const SHORTEST_PAUSE_MS = 2
-const MOST_HASTY_HINTS = 3
 
 type Tried = { kind: 'won'; lease: LeaseRecord } | { kind: 'busy'; retryAfterMs?: number } | { kind: 'again' }
 
@@ -137,48 +133,21 @@ export class Waiting<F extends Fencing> {
     stop: Cancellation,
     observer: WaitObserver,
   ): Promise<LeaseRecord | null> {
-    const listening = new Cancellation()
-    const untie = stop.onCancel(() => listening.cancel(stop.reason))
-    const { clock } = this.#context
-    let hint: Promise<void> | undefined
-    let hastyHints = 0
     let waiting = false
-    try {
-      for (;;) {
-        const tried = await this.#tryIn(session, wanted, stop)
-        if (tried.kind === 'won') return tried.lease
-        if (tried.kind === 'again' || !session.isSound) return null
-        if (!waiting) observer.onWaiting()
-        waiting = true
-        if (hint === undefined && session.engineSession.waitForFree !== undefined) {
-          // Subscribe, then try again, then wait: a release between the first try and the subscription is not missed.
-          // Who cannot be notified polls.
-          const never = new Promise<void>(() => {})
-          hint = session.engineSession.waitForFree(wanted.request.name, listening).catch(() => never)
-          continue
-        }
-        const pausedAtMs = clock.monotonicMs()
-        await this.#pollPause(hint, tried.retryAfterMs, stop)
-        hint = undefined
-        // Hints may be spurious; an engine whose hints come at once, again and again, must not make this a hot loop.
-        hastyHints = clock.monotonicMs() - pausedAtMs < SHORTEST_PAUSE_MS ? hastyHints + 1 : 0
-        if (hastyHints > MOST_HASTY_HINTS) await backOff(this.#context, 0, stop)
-      }
-    } finally {
-      untie()
-      listening.cancel(undefined)
+    for (;;) {
+      const tried = await this.#tryIn(session, wanted, stop)
+      if (tried.kind === 'won') return tried.lease
+      if (tried.kind === 'again' || !session.isSound) return null
+      if (!waiting) observer.onWaiting()
+      waiting = true
+      await this.#pollPause(tried.retryAfterMs, stop)
     }
   }
 
-  async #pollPause(
-    hint: Promise<void> | undefined,
-    retryAfterMs: number | undefined,
-    stop: Cancellation,
-  ): Promise<void> {
+  async #pollPause(retryAfterMs: number | undefined, stop: Cancellation): Promise<void> {
     const { clock, random } = this.#context
     const pollMs = defaults.pollMs + random.fraction() * defaults.pollJitterMs
-    const pause = sleep(clock, Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })
-    await unlessCancelled(hint === undefined ? pause : Promise.race([pause, hint]), stop)
+    await sleep(clock, Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })
   }
 
   #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {

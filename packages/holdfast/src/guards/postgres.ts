@@ -33,7 +33,7 @@ import {
   tablesSql,
   typedStep,
 } from '../clients/postgres/index.ts'
-import { unlessAborted } from '../core/calling-off.ts'
+import { unlessAborted } from '../core/aborting.ts'
 import type { Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../core/errors.ts'

@@ -7,7 +7,6 @@ export const callKinds = [
   'keepAlive',
   'tryAcquire',
   'enqueue',
-  'waitForFree',
   'abandon',
   'setData',
   'release',

@@ -3,6 +3,7 @@ import { describe, test } from 'vitest'
 import { type NamingSession, namingGrants } from '../../test/naming-grants.ts'
 import { MemoryEngine } from '../backends/memory/engine.ts'
 import { memory } from '../backends/memory/index.ts'
+import { callWith } from '../core/aborting.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { newAttempt } from '../core/ids.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY } from '../spi.ts'
@@ -15,7 +16,7 @@ import { weakenWaiting } from './weaken-waiting.ts'
 
 const TTL_MS = 10_000
 const random = seededRandom(1)
-const call = () => ({ signal: new AbortController().signal })
+const call = () => callWith()
 
 function exclusive(name: string): AcquireRequest {
   const attempt = newAttempt(random)
@@ -89,10 +90,7 @@ describe('a faulty backend', () => {
   test('has exactly the optional methods of what it wraps', async () => {
     const { faults, session } = await setUp()
     assert.deepEqual([faults.watch !== undefined, session.inner.enqueue !== undefined], [true, true])
-    assert.equal('waitForFree' in session.inner, false)
-    const { inner: notified } = await open(faultyBackend(weakenWaiting(memory(), 'notify')))
-    assert.deepEqual(['enqueue' in notified, notified.waitForFree !== undefined], [false, true])
-    const { watch: _, ...blind } = weakenWaiting(memory(), 'poll')
+    const { watch: _, ...blind } = weakenWaiting(memory())
     assert.equal('watch' in faultyBackend(blind), false)
   })
 
@@ -126,7 +124,7 @@ describe('a faulty backend', () => {
     const { faults, session, holders, clock } = await setUp()
     const caller = new AbortController()
     faults.next('tryAcquire', { kind: 'lost-request' })
-    const answer = observe(session.tryAcquire(exclusive('n'), caller))
+    const answer = observe(session.tryAcquire(exclusive('n'), callWith(caller.signal)))
     await clock.advance(60_000)
     assert.equal(answer.state, 'pending')
     caller.abort()
@@ -139,7 +137,7 @@ describe('a faulty backend', () => {
     const { faults, session, holders, clock } = await setUp()
     const caller = new AbortController()
     faults.next('tryAcquire', { kind: 'lost-reply' })
-    const answer = observe(session.tryAcquire(exclusive('n'), caller))
+    const answer = observe(session.tryAcquire(exclusive('n'), callWith(caller.signal)))
     await clock.settle()
     assert.deepEqual([answer.state, holders('n')], ['pending', 1])
     caller.abort()
@@ -187,7 +185,7 @@ describe('a faulty backend', () => {
     const caller = new AbortController()
     const [first, second] = [exclusive('n'), exclusive('n')]
     const answers = [
-      observe(session.tryAcquire(first, caller)),
+      observe(session.tryAcquire(first, callWith(caller.signal))),
       observe(session.tryAcquire(second, call())),
     ] as const
     await clock.advance(5_000)

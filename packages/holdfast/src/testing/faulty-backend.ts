@@ -11,6 +11,7 @@
  *
  * Time comes from the clock only; nothing is printed. What happened is in `log`.
  */
+import { callWith } from '../core/aborting.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Random } from '../core/ids.ts'
 import type {
@@ -177,7 +178,7 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     make: (call: OperatorCall) => Promise<T>,
   ): Promise<T> {
     const { notAfterMs } = call
-    return this.#send(kind, name, call, ({ signal }) => make({ signal, notAfterMs }))
+    return this.#send(kind, name, call, ({ signal }) => make(callWith(signal, { notAfterMs })))
   }
 
   #send<T>(kind: CallKind, name: string | null, call: Call, make: (call: Call) => Promise<T>): Promise<T> {
@@ -191,7 +192,6 @@ class FaultySession<F extends Fencing> implements BackendSession<F> {
   readonly since: Instant
   readonly handle: SessionHandle
   declare readonly enqueue?: NonNullable<BackendSession<F>['enqueue']>
-  declare readonly waitForFree?: NonNullable<BackendSession<F>['waitForFree']>
   declare readonly setData?: NonNullable<BackendSession<F>['setData']>
   readonly #inner: BackendSession<F>
   readonly #wire: FaultyWire
@@ -207,10 +207,6 @@ class FaultySession<F extends Fencing> implements BackendSession<F> {
     if (enqueue !== undefined)
       this.enqueue = (request, call) =>
         wire.send('enqueue', request.name, call, (innerCall) => enqueue(request, innerCall))
-    const waitForFree = inner.waitForFree?.bind(inner)
-    if (waitForFree !== undefined)
-      this.waitForFree = (name, call) =>
-        wire.send('waitForFree', name, call, (innerCall) => waitForFree(name, innerCall))
     const setData = inner.setData?.bind(inner)
     if (setData !== undefined)
       this.setData = (claim, data, call) =>

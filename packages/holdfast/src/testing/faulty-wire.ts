@@ -5,6 +5,7 @@
  *
  * A request that was sent may land although its caller has gone; an answer that nobody waits for is dropped.
  */
+import { callWith } from '../core/aborting.ts'
 import type { Clock, Timer } from '../core/clock.ts'
 import { BackendUnavailableError, type CallOutcome, ClosedError, outcomeOf } from '../core/errors.ts'
 import type { Call } from '../spi.ts'
@@ -212,7 +213,7 @@ class Transmission<T> {
       if (this.#entry.outcome === 'pending' && this.#wire.state === 'up') this.#call.onProgress?.(left)
     }
     try {
-      return await this.#make({ signal: controller.signal, onQueued: queued, onProgress: progressed })
+      return await this.#make(callWith(controller.signal, { onQueued: queued, onProgress: progressed }))
     } finally {
       this.#listening.delete(controller)
     }

@@ -36,4 +36,4 @@ export { FaultyBackend, type FaultyBackendOptions, faultyBackend } from './fault
 export type { LoggedCall } from './faulty-wire.ts'
 export { seededRandom } from './seeded-random.ts'
 export { type TestLocker, type TestLockerOptions, testLocker } from './test-locker.ts'
-export { type WeakenWaitingOptions, weakenWaiting } from './weaken-waiting.ts'
+export { weakenWaiting } from './weaken-waiting.ts'

@@ -12,17 +12,14 @@ describeBackend({
   except: memoryExceptions,
 })
 
-// Two engines that have no line: one that tells when to try again, one that does not even do that.
-for (const waiting of ['notify', 'poll'] as const) {
-  describeBackend({
-    name: `memory weakened to ${waiting}`,
-    describe,
-    test,
-    createWorld: () => memoryWorld({ wrap: (backend) => weakenWaiting(backend, waiting) }),
-    lacks: ['queue'],
-    except: memoryExceptions.filter(({ rule }) => rule !== 'C71'),
-  })
-}
+describeBackend({
+  name: 'memory weakened to poll',
+  describe,
+  test,
+  createWorld: () => memoryWorld({ wrap: weakenWaiting }),
+  lacks: ['queue'],
+  except: memoryExceptions.filter(({ rule }) => rule !== 'C71'),
+})
 
 // And one that can do nothing but lock: whatever it lacks it refuses.
 describeBackend({

@@ -6,12 +6,13 @@ import {
   type Surroundings,
 } from '../../src/backends/postgres/assemble.ts'
 import type { PostgresBackend } from '../../src/backends/postgres/backend.ts'
+import { callWith } from '../../src/core/aborting.ts'
 import { newAttempt, systemRandom } from '../../src/core/ids.ts'
 import { type AcquireRequest, type BackendSession, type Call, LOCK_CAPACITY } from '../../src/spi.ts'
 import { type NamingSession, namingGrants } from '../naming-grants.ts'
 import { type ClientLibrary, type ClientOptions, withPg } from './clients.ts'
 
-export const call = (): Call => ({ signal: new AbortController().signal })
+export const call = (): Call => callWith()
 
 export function exclusive(name: string, rest: Partial<AcquireRequest> = {}): AcquireRequest {
   const attempt = newAttempt(systemRandom)

@@ -103,11 +103,8 @@ export class MemoryBackend implements Backend<'fenced'> {
     return engine.forget(namespace, name, data, call.notAfterMs)
   }
 
-  watch(
-    prefix: string,
-    options: { readonly cursor?: string; readonly signal: AbortSignal },
-  ): AsyncIterable<WatchEvent> {
-    return watch(this.#connection, prefix, options)
+  watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
+    return watch(this.#connection, prefix, options.cursor, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test, vi } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { newAttempt, publicIdOf, systemRandom } from '../../core/ids.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY, type WatchEvent } from '../../spi.ts'
@@ -10,7 +11,7 @@ import { Deadlines } from './deadlines.ts'
 import { MemoryEngine, memory, sharedMemoryEngine } from './index.ts'
 import { Line } from './line.ts'
 
-const call = { signal: new AbortController().signal }
+const call = callWith()
 const nothing = { sessions: 0, names: 0, waiters: 0, deadlines: 0 }
 
 async function open(backend: Backend<'fenced'>, ttlMs = 10_000) {
@@ -175,7 +176,7 @@ describe('the memory engine', () => {
     await session.tryAcquire(held, call)
     const waiting = exclusive('n')
     const abort = new AbortController()
-    const first = session.enqueue(waiting, { signal: abort.signal })
+    const first = session.enqueue(waiting, callWith(abort.signal))
     const behind = session.enqueue(exclusive('n'), call)
     abort.abort()
     await assert.rejects(async () => first, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
@@ -218,8 +219,7 @@ describe('the memory engine', () => {
       await session.tryAcquire(holding, call)
       let woken = 0
       const requests = Array.from({ length: waiters }, () => exclusive('n'))
-      for (const request of requests)
-        void session.enqueue(request, { signal: new AbortController().signal }).then(() => woken++)
+      for (const request of requests) void session.enqueue(request, callWith()).then(() => woken++)
       const visits = countVisits()
       const next = requests.slice(0, 10)
       for (const request of next) {
@@ -272,8 +272,7 @@ describe('watching the memory engine', () => {
     return taken
   }
   const iterate = (backend: Backend<'fenced'>, prefix = '', cursor?: string) => {
-    const options = { signal: new AbortController().signal, ...(cursor === undefined ? {} : { cursor }) }
-    const events = backend.watch?.(prefix, options)
+    const events = backend.watch?.(prefix, cursor === undefined ? {} : { cursor }, callWith())
     assert.ok(events !== undefined)
     return events[Symbol.asyncIterator]()
   }
@@ -369,7 +368,7 @@ describe('watching the memory engine', () => {
   test('ends with its signal, and throws when the backend is closed', async () => {
     const { backend } = await setUp()
     const abort = new AbortController()
-    const watched = backend.watch?.('', { signal: abort.signal })[Symbol.asyncIterator]()
+    const watched = backend.watch?.('', {}, callWith(abort.signal))[Symbol.asyncIterator]()
     const ended = watched?.next()
     abort.abort()
     assert.equal((await ended)?.done, true)

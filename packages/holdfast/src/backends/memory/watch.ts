@@ -2,25 +2,21 @@
  * Watching reads the engine's log from a cursor on. A cursor that the log no longer reaches back to, or that is
  * another engine's, starts with a gap and the current holders: less than what happened, but a true picture.
  */
-import type { WatchEvent } from '../../spi.ts'
+import type { Call, WatchEvent } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import type { MemoryEngine } from './engine.ts'
 import type { LoggedEvent } from './event-log.ts'
 
-export interface WatchRequest {
-  readonly cursor?: string
-  readonly signal: AbortSignal
-}
-
-/** Ends when the signal aborts; throws when the connection is closed. */
+/** Ends when the call is cancelled; throws when the connection is closed. */
 export function watch(
   connection: Connection,
   prefix: string,
-  request: WatchRequest,
+  cursor: string | undefined,
+  call: Call,
 ): AsyncIterable<WatchEvent> {
   const { engine, namespace } = connection
   // Taken now and not at the first read, so that nothing between the two is missed.
-  const start = request.cursor === undefined ? engine.log.last : readCursor(engine, request.cursor)
+  const start = cursor === undefined ? engine.log.last : readCursor(engine, cursor)
   const concerns = (event: LoggedEvent) => event.namespace === namespace && event.name.startsWith(prefix)
 
   return {
@@ -28,8 +24,8 @@ export function watch(
       const stopWatching = engine.addWatcher()
       try {
         let seen = start
-        while (!request.signal.aborted) {
-          connection.begin(request)
+        while (!call.cancelled) {
+          connection.begin(call)
           if (seen === null || !engine.log.reachesBackTo(seen)) {
             seen = engine.log.last
             yield* currentState(engine, namespace, prefix, seen)
@@ -37,7 +33,7 @@ export function watch(
           }
           const event = engine.log.at(seen + 1)
           if (event === null) {
-            await nextEvent(connection, request)
+            await nextEvent(connection, call)
             continue
           }
           seen = event.sequence
@@ -74,7 +70,7 @@ function publicEvent(engine: MemoryEngine, event: LoggedEvent): WatchEvent {
   return { kind, name, id, holder, token, cursor: cursorOf(engine, sequence) }
 }
 
-function nextEvent(connection: Connection, request: WatchRequest): Promise<void> {
+function nextEvent(connection: Connection, call: Call): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
       untie()
@@ -82,7 +78,7 @@ function nextEvent(connection: Connection, request: WatchRequest): Promise<void>
       resolve()
     }
     const stopListening = connection.engine.log.onNext(done)
-    const untie = connection.onCut(request, done)
+    const untie = connection.onCut(call, done)
   })
 }
 

@@ -6,6 +6,7 @@ import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { elapsedMs } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { makeFence } from '../../core/fence.ts'
@@ -198,7 +199,7 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
         const asked = request('x')
         const controller = new AbortController()
         const queued = Promise.withResolvers<void>()
-        const waiting = waiter.enqueue(asked, { signal: controller.signal, onQueued: queued.resolve })
+        const waiting = waiter.enqueue(asked, callWith(controller.signal, { onQueued: queued.resolve }))
         await queued.promise
         const releasing = holder.release(held, { keepForMs: 0 }, call())
         // From before the unlock until after the grant.

@@ -3,6 +3,7 @@ import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 
@@ -19,7 +20,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       const held = request('x')
       const granted = await session.tryAcquire(held, call())
       await server.kill()
-      const limited = () => ({ signal: AbortSignal.timeout(5_000) })
+      const limited = () => callWith(AbortSignal.timeout(5_000))
       const down = { code: 'BACKEND_UNAVAILABLE' }
       await expect(backend.inspect('x', limited())).rejects.toMatchObject(down)
       await expect(backend.list('', limited())).rejects.toMatchObject(down)

@@ -5,6 +5,7 @@ import postgresJs from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { postgres, postgresSchema } from './index.ts'
 
@@ -154,7 +155,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     const backend = await postgres({ ...options, createSchema: false })
     const session = await openSession(backend as never)
     await take(session, exclusive('x'))
-    await session.close({ signal: new AbortController().signal })
+    await session.close(callWith())
     await backend[Symbol.asyncDispose]()
     await pool.end()
   })

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import { LOCK_SEED, LONGEST_LOCK_WAIT_MS } from './sql/turns.ts'
@@ -24,7 +25,7 @@ const ways = [
 const schemaSql = plantedSchema('holdfast', [[`'${LONGEST_LOCK_WAIT_MS}'`, "'400'"]])
 
 function calledOffSoon(): Call {
-  return { signal: AbortSignal.timeout(40) }
+  return callWith(AbortSignal.timeout(40))
 }
 
 describe.each(ways)('$way', ({ way, isWanted }) => {
@@ -79,7 +80,7 @@ describe.runIf(wanted('postgres'))('a caller who waits on', () => {
       const operator = await stage.operator()
       await operator.query('BEGIN')
       await operator.query(stuck['the lock of a name'])
-      const patient: Call = { signal: new AbortController().signal }
+      const patient: Call = callWith()
       await expect(session.tryAcquire(exclusive('x'), patient)).rejects.toMatchObject({
         code: 'BACKEND_UNAVAILABLE',
         outcome: 'not-applied',

@@ -4,6 +4,7 @@ import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import { createLocker } from '../../core/locker.ts'
 import { memoryGuard } from '../../guards/memory.ts'
 
@@ -74,7 +75,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       const held = exclusive('x')
       const token = await take(session, held)
       await server.kill()
-      const limited = () => ({ signal: AbortSignal.timeout(5_000) })
+      const limited = () => callWith(AbortSignal.timeout(5_000))
       const down = { code: 'BACKEND_UNAVAILABLE' }
       await expect(backend.inspect('x', limited())).rejects.toMatchObject(down)
       await expect(backend.list('', limited())).rejects.toMatchObject(down)

@@ -1,6 +1,7 @@
 /** The SPI over the user's Redis client. */
 
 import type { Subscription } from '../../clients/redis/index.ts'
+import { callWith } from '../../core/aborting.ts'
 import { prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { ClosedError, UnsupportedError } from '../../core/errors.ts'
@@ -73,7 +74,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
       clock: engine.clock,
       random: engine.random,
       pollMs,
-      look: (requests) => engine.sendAll(requests, { signal: this.#ending.signal }),
+      look: (requests) => engine.sendAll(requests, callWith(this.#ending.signal)),
     })
     this.#subscribed = new SharedWork((signal) =>
       engine.connection.subscribe(
@@ -84,8 +85,8 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
       ),
     )
     this.#checked = new SharedWork(async (signal) => {
-      await options.checkServer({ signal })
-      await this.#listen({ signal })
+      await options.checkServer(callWith(signal))
+      await this.#listen(callWith(signal))
     })
     this.#tools = {
       engine,

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { Rig, until } from '../../../test/redis/rig.ts'
 import { eventsDuring } from '../../../test/rig.ts'
 import { startProgram } from '../../../test/start-program.ts'
+import { callWith } from '../../core/aborting.ts'
 import { createLocker } from '../../core/locker.ts'
 import type { Locker } from '../../core/types.ts'
 import { replace } from '../../testing/conformance/wrapping.ts'
@@ -102,7 +103,7 @@ describe.runIf(wanted('redis'))('closing thousands of leases', () => {
           const noted = (left: number) => {
             progress = progress.then(() => onProgress(left)).then(() => call.onProgress?.(left))
           }
-          await inner.close({ signal: call.signal, onProgress: noted })
+          await inner.close(callWith(call.signal, { onProgress: noted }))
           await progress
         },
       }),

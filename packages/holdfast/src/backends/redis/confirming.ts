@@ -13,8 +13,8 @@
  */
 
 import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
+import { callWith } from '../../core/aborting.ts'
 import { calledOff } from '../../core/backend-kit.ts'
-import { onCalledOff } from '../../core/calling-off.ts'
 import { Coalescer, type Settled } from '../../core/coalescer.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
@@ -106,7 +106,7 @@ export class Confirming {
     const reached = desk.queue.add(claim)
     reached.catch(() => {})
     return new Promise((resolve, reject) => {
-      const stopListening = onCalledOff(call, () => reject(calledOff('redis', call.signal, 'unknown')))
+      const stopListening = call.onCancel(() => reject(calledOff('redis', call.signal, 'unknown')))
       reached.finally(stopListening).then(resolve, reject)
     })
   }
@@ -142,7 +142,7 @@ export class Confirming {
     let own: DedicatedConnection | undefined
     let isGood = false
     try {
-      own = await desk.connection.join({ signal })
+      own = await desk.connection.join(callWith(signal))
       const reached = await this.#reachAll(own, claims, signal)
       isGood = reached.every(({ ok }) => ok)
       return reached

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
@@ -16,7 +17,7 @@ function request(name: string) {
   return { name, attempt, lockDelayMs: 0, ...exclusive }
 }
 
-const call = (signal = new AbortController().signal) => ({ signal })
+const call = (signal?: AbortSignal) => callWith(signal)
 
 describe.runIf(wanted('redis'))('when redis fails', () => {
   let server: Server

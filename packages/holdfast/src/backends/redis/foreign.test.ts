@@ -8,6 +8,7 @@ import { Redis } from 'ioredis'
 import { Mutex } from 'redis-semaphore'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { pause, Rig, until } from '../../../test/redis/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 
 const compareAndDelete =
   "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
@@ -81,7 +82,7 @@ describe.runIf(wanted('redis'))('foreign clients of redis', () => {
     assert.equal(await take(300), null)
     await lease.release()
     const backend = await rig.backend(server.url)
-    const call = { signal: new AbortController().signal }
+    const call = callWith()
     const session = await backend.openSession({ id: 'a-session-that-dies', ttlMs: 300, holder: 'h' }, call)
     const asked = { name: 'report', attempt: 'left-alone.secret', lockDelayMs: 0 }
     const exclusive = { mode: 'exclusive', weight: 2 ** 30, capacity: 2 ** 30 } as const

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
@@ -8,7 +9,7 @@ import { Lane, type Request } from './lane.ts'
 import { Letter } from './scripts/letters.ts'
 
 const request = (key: string): Request => ({ key, letter: Letter.look, who: 'a|s', args: [] })
-const call = (signal = new AbortController().signal) => ({ signal })
+const call = (signal?: AbortSignal) => callWith(signal)
 
 /** A lane whose calls are answered when the test says so. */
 function stage({ writesOncePerTurn = false } = {}) {

@@ -13,7 +13,6 @@
  * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
  */
 import { calledOff } from '../../core/backend-kit.ts'
-import { isCalledOff, onCalledOff } from '../../core/calling-off.ts'
 import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
@@ -52,7 +51,7 @@ class Entry {
 
   listen(): void {
     if (this.isSettled || this.stopListening !== undefined) return
-    this.stopListening = onCalledOff(this.call, () =>
+    this.stopListening = this.call.onCancel(() =>
       this.fail(calledOff('redis', this.call.signal, this.isSent ? 'unknown' : 'not-applied')),
     )
   }
@@ -130,7 +129,7 @@ export class Lane {
       asker.failed(new BackendUnavailableError('redis', 'it was closed', 'not-applied'))
       return
     }
-    if (isCalledOff(call)) {
+    if (call.cancelled) {
       asker.failed(calledOff('redis', call.signal, 'not-applied'))
       return
     }

@@ -9,7 +9,6 @@
  * has asked, and who is over stays over); the answer is lost (the lane says so, and core abandons the attempt).
  */
 import { calledOff } from '../../core/backend-kit.ts'
-import { onCalledOff } from '../../core/calling-off.ts'
 import type { Instant } from '../../core/clock.ts'
 import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../spi.ts'
 import type { Answer, Told } from './answers.ts'
@@ -78,7 +77,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
       room.granted(this, answer.grantId, session.sinceOf(this.heartbeat, answer.leftMs), answer.data)
     } else if (answer.kind === 'waiting') {
       if (!room.enter(this)) return
-      this.#stopListening = onCalledOff(this.call, () => this.#calledOff())
+      this.#stopListening = this.call.onCancel(() => this.#calledOff())
       this.call.onQueued?.()
       // Asked for twice, and handed over to the other meanwhile: nobody will be told again.
       room.told(this, known.isWaiting ? answer.told : LOOK_NOW)

@@ -6,6 +6,7 @@ import type { Redis } from 'ioredis'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, onTestFinished, test } from 'vitest'
 import { forgetfulLibraries, libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { operatorCall } from '../../testing/conformance/operator.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
@@ -111,7 +112,7 @@ describe.runIf(wanted('redis'))('redis: a connection that is reset', () => {
       await session.keepAlive({ held: [], waiting: [] }, call())
       proxy.drop('down')
       const { signal } = new AbortController()
-      const running = assert.rejects(session.tryAcquire(request(name), { signal }), isUnknown)
+      const running = assert.rejects(session.tryAcquire(request(name), callWith(signal)), isUnknown)
       await until('the server has answered', () => proxy.swallowedBytes('down') > 0)
       proxy.heal()
       await running

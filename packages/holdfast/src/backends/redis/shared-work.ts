@@ -3,7 +3,6 @@
  * them waits for it; what has failed, or was called off by the last of them, is started anew by the next.
  */
 import { calledOff } from '../../core/backend-kit.ts'
-import { isCalledOff, onCalledOff } from '../../core/calling-off.ts'
 import type { Call } from '../../spi.ts'
 
 interface Running<T> {
@@ -27,12 +26,12 @@ export class SharedWork<T> {
 
   /** The result, also for who comes later. Who is called off here has asked for nothing else yet. */
   join(call: Call): Promise<T> {
-    if (isCalledOff(call)) return Promise.reject(calledOff('redis', call.signal, 'not-applied'))
+    if (call.cancelled) return Promise.reject(calledOff('redis', call.signal, 'not-applied'))
     this.#running ??= this.#run()
     const running = this.#running
     running.callers++
     return new Promise<T>((resolve, reject) => {
-      const stopListening = onCalledOff(call, () => {
+      const stopListening = call.onCancel(() => {
         running.callers--
         reject(calledOff('redis', call.signal, 'not-applied'))
         if (running.callers > 0) return

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { libraryNamed } from '../../../test/redis/clients.ts'
 import { clusterUrls } from '../../../test/redis/guard-world.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { onEvent } from '../../core/events.ts'
 import { systemRandom } from '../../core/ids.ts'
@@ -70,7 +71,7 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     await using server = await startRedis()
     await using rig = new Rig()
     const backend = await rig.backend(server.url, { backend: { fencing: 'clock-backed' } })
-    const call = () => ({ signal: new AbortController().signal })
+    const call = () => callWith()
     const session = await backend.openSession({ id: 's'.repeat(32), ttlMs: 60_000, holder: 'h' }, call())
     const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, capacity: LOCK_CAPACITY } as const
     const acquire = (index: number, note: string) => {

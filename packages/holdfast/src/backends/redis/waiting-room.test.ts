@@ -1,6 +1,7 @@
 /** Pushes and answers come over two connections: either may be the first. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { callWith } from '../../core/aborting.ts'
 import { instantOf } from '../../core/clock.ts'
 import { systemRandom } from '../../core/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
@@ -45,7 +46,7 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', grantId: '9' }
     const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, capacity: LOCK_CAPACITY } as const
     const request = { name: 'n', attempt, lockDelayMs: 0, ...exclusive }
     let queued = 0
-    const call = { signal: controller.signal, onQueued: () => queued++ }
+    const call = callWith(controller.signal, { onQueued: () => queued++ })
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
     const facts = { key: 'k', who: `${attempt}|s`, known, isNew: true }
     const place = new Place(host, request, facts, sent, call, turn.resolve, turn.reject)

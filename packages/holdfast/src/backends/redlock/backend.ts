@@ -1,5 +1,7 @@
 /** The SPI over several servers that know nothing of each other. */
+
 import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
+import { callWith } from '../../core/aborting.ts'
 import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
@@ -45,7 +47,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
 
   /** Waits until a majority is connected; rejects, with what is the matter, when that is not to be had. */
   async reach(): Promise<void> {
-    await this.#ensemble.reach({ signal: new AbortController().signal })
+    await this.#ensemble.reach(callWith())
   }
 
   /** Waits for all nodes, because only then is it known that they are not one. */

@@ -1,6 +1,5 @@
 /** One question to all nodes at once, and the votes as they come in. */
 import { calledOff } from '../../core/backend-kit.ts'
-import { onCalledOff } from '../../core/calling-off.ts'
 import { outcomeOf } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { RedlockNode } from './node.ts'
@@ -50,7 +49,7 @@ export class Poll<V> {
   /** Resolves as soon as `isDecided` says so, at the latest when all votes are in; rejects when the call is called off. */
   until(isDecided: () => boolean, call: Call): Promise<void> {
     return new Promise((resolve, reject) => {
-      const untie = onCalledOff(call, () => reject(calledOff('redlock', call.signal, 'unknown')))
+      const untie = call.onCancel(() => reject(calledOff('redlock', call.signal, 'unknown')))
       this.#decided = {
         isDecided,
         resolve: () => {

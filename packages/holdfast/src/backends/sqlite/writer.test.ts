@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
 import { SqliteRig, watch } from '../../../test/sqlite/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
@@ -142,13 +143,11 @@ describe('when another process has the write lock', () => {
     const other = occupy(rig)
     const controllers = [new AbortController(), new AbortController()]
     const [early, late] = controllers.map(({ signal }, index) =>
-      watch(session.tryAcquire(request(`called off ${index}`), { signal })),
+      watch(session.tryAcquire(request(`called off ${index}`), callWith(signal))),
     )
     const patient = watch(session.tryAcquire(request('patient'), call()))
     await rig.clock.settle()
-    const behind = watch(
-      session.tryAcquire(request('behind'), { signal: controllers[1]?.signal ?? call().signal }),
-    )
+    const behind = watch(session.tryAcquire(request('behind'), callWith(controllers[1]?.signal)))
     for (const controller of controllers) controller.abort(new Error('no longer needed'))
     await rig.clock.settle()
     for (const each of [early, late, behind]) assert(each?.state === 'rejected' && isNotApplied(each.error))

@@ -8,7 +8,7 @@
  * queue or after reconnecting. Time limits are the caller's.
  */
 
-import { unlessAborted } from '../../core/calling-off.ts'
+import { unlessAborted } from '../../core/aborting.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import {
   BackendUnavailableError,

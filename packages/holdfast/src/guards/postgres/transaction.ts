@@ -23,7 +23,7 @@ import {
   type TransactionOptions,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { onAborted } from '../../core/calling-off.ts'
+import { onAborted } from '../../core/aborting.ts'
 import type { Clock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'

@@ -10,7 +10,7 @@ import {
   type TablePart,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { unlessAborted } from '../../core/calling-off.ts'
+import { unlessAborted } from '../../core/aborting.ts'
 import type { Clock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'

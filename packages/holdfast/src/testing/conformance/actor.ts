@@ -1,5 +1,6 @@
 /** A client with a session, and what it does in a case: short words for the calls of the SPI. */
 import assert from 'node:assert/strict'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { publicIdOf } from '../../core/ids.ts'
 import type {
@@ -120,7 +121,7 @@ export class Place {
     this.request = wanted
     this.id = publicIdOf(wanted.attempt)
     const onQueued = () => void this.queued++
-    actor.session.enqueue(wanted, { signal: this.#controller.signal, onQueued }).then(
+    actor.session.enqueue(wanted, callWith(this.#controller.signal, { onQueued })).then(
       (result) => {
         this.state = result.kind
         if (result.kind === 'granted') this.#grant = result.grant

@@ -11,7 +11,6 @@ export const infoCases = topic('what it says about itself', [
       const { backend, session } = await stage.actor()
       const { info } = backend
       assert.equal(session.enqueue !== undefined, info.waiting === 'queue', 'enqueue')
-      assert.equal(session.waitForFree !== undefined, info.waiting === 'notify', 'waitForFree')
       assert.equal(session.setData !== undefined, info.data, 'setData')
       assert(info.modes.includes('exclusive'), 'every backend can lock')
     },

@@ -231,12 +231,9 @@ async function costOfRelease(stage: Stage, name: string, waiters: number): Promi
 async function learnsOfRelease(stage: Stage): Promise<void> {
   const [ada, bob] = await stage.two()
   const held = await ada.take('x')
-  const { enqueue, waitForFree } = bob.session
-  const hint = waitForFree && stage.start(waitForFree.call(bob.session, 'x', call()))
-  const place = enqueue === undefined ? undefined : await bob.line('x')
+  const place = bob.session.enqueue === undefined ? undefined : await bob.line('x')
   await stage.quiet()
   await ada.release(held)
-  if (hint !== undefined) await stage.drive(hint, stage.ttlMs)
   const next = place === undefined ? await bob.take('x') : await place.granted()
   assert(await bob.holds(next))
 }

@@ -1,4 +1,5 @@
 /** An operator in a case. It does what the locker does for operators: it looks, and then acts on what it saw. */
+import { callWith } from '../../core/aborting.ts'
 import { Operating } from '../../core/operating.ts'
 import type { Backend, Call, HolderState, OperatorCall } from '../../spi.ts'
 import { call } from './requests.ts'
@@ -32,5 +33,5 @@ export class Operator {
 
 /** An operator's call that does not expire. */
 export function operatorCall({ signal }: Call = call()): OperatorCall {
-  return { signal, notAfterMs: Number.MAX_SAFE_INTEGER }
+  return callWith(signal, { notAfterMs: Number.MAX_SAFE_INTEGER })
 }

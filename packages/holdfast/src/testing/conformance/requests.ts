@@ -1,9 +1,10 @@
 /** Calls and requests with sensible defaults. */
+import { callWith } from '../../core/aborting.ts'
 import { newAttempt, systemRandom } from '../../core/ids.ts'
 import { type AcquireRequest, type Call, LOCK_CAPACITY } from '../../spi.ts'
 
-export function call(signal: AbortSignal = new AbortController().signal): Call {
-  return { signal }
+export function call(signal?: AbortSignal): Call {
+  return callWith(signal)
 }
 
 export function abortedCall(): Call {

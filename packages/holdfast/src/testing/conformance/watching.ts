@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../core/ids.ts'
 import type { Backend, WatchEvent } from '../../spi.ts'
-import { type Stage, secretOf, topic } from './toolbox.ts'
+import { call, type Stage, secretOf, topic } from './toolbox.ts'
 
 /** Reads events in the background. */
 class Watcher {
@@ -13,8 +13,8 @@ class Watcher {
 
   constructor(stage: Stage, backend: Backend, prefix: string, cursor?: string) {
     this.#stage = stage
-    const { signal } = this.#controller
-    const events = backend.watch?.(prefix, { signal, ...(cursor !== undefined && { cursor }) })
+    const options = cursor === undefined ? {} : { cursor }
+    const events = backend.watch?.(prefix, options, call(this.#controller.signal))
     assert(events !== undefined, 'a backend that can watch has watch')
     this.#read(events).then(
       () => {

@@ -1,5 +1,7 @@
 /** Faults of what is said, shown, named, kept, and left behind. */
+
 import { memory } from '../../../src/backends/memory/index.ts'
+import { callWith } from '../../../src/core/aborting.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { Backend, Call, NameState } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
@@ -14,7 +16,7 @@ import {
   regrant,
 } from './break.ts'
 
-const fresh = (): Call => ({ signal: new AbortController().signal })
+const fresh = (): Call => callWith()
 
 /** Every method that takes a call gets another one, or has its errors changed. */
 function everyCall<T extends object>(
@@ -80,7 +82,7 @@ const like = (prefix: string) =>
 
 export const showingBreaks: readonly Break[] = [
   brokenBackend('it declares a line that it has not', 'C1', (inner) => ({
-    info: { ...inner.info, waiting: 'notify' },
+    info: { ...inner.info, waiting: 'poll' },
   })),
   brokenBackend('it declares no drift', 'C2', (inner) => ({ info: { ...inner.info, driftMs: () => 0 } })),
   brokenBackend('it assumes nothing', 'C3', (inner) => ({ info: { ...inner.info, assumptions: [] } })),
@@ -112,8 +114,8 @@ export const showingBreaks: readonly Break[] = [
               }
             )
           },
-          watch: async function* (prefix, options) {
-            for await (const event of inner.watch?.(prefix, options) ?? [])
+          watch: async function* (prefix, options, call) {
+            for await (const event of inner.watch?.(prefix, options, call) ?? [])
               yield event.kind === 'gap' ? event : { ...event, holder: whole(event.id) }
           },
         }),
@@ -215,7 +217,7 @@ export const showingBreaks: readonly Break[] = [
     'C183',
     (inner) =>
       ({
-        watch: (_prefix, options) => inner.watch?.('', options) ?? [],
+        watch: (_prefix, options, call) => inner.watch?.('', options, call) ?? [],
       }) as Partial<Backend<'fenced'>>,
   ),
   brokenBackend(
@@ -223,7 +225,7 @@ export const showingBreaks: readonly Break[] = [
     'C184 C185',
     (inner) =>
       ({
-        watch: (prefix, { signal }) => inner.watch?.(prefix, { signal }) ?? [],
+        watch: (prefix, _options, call) => inner.watch?.(prefix, {}, call) ?? [],
       }) as Partial<Backend<'fenced'>>,
   ),
   brokenBackend(
@@ -231,7 +233,7 @@ export const showingBreaks: readonly Break[] = [
     'C186',
     (inner) =>
       ({
-        watch: (prefix, options) => inner.watch?.(prefix, { ...options, signal: fresh().signal }) ?? [],
+        watch: (prefix, options) => inner.watch?.(prefix, options, fresh()) ?? [],
       }) as Partial<Backend<'fenced'>>,
   ),
 ]

@@ -1,4 +1,5 @@
 /** Faults of sessions, of time, and of what is believed. */
+import { callWith } from '../../../src/core/aborting.ts'
 import { instantOf } from '../../../src/core/clock.ts'
 import type { AcquireRequest } from '../../../src/spi.ts'
 import { request } from '../../../src/testing/conformance/toolbox.ts'
@@ -121,7 +122,7 @@ export const timeBreaks: readonly Break[] = [
         return session
       },
       async [Symbol.asyncDispose]() {
-        for (const session of opened) await session.close({ signal: new AbortController().signal })
+        for (const session of opened) await session.close(callWith())
         await inner[Symbol.asyncDispose]()
       },
     }

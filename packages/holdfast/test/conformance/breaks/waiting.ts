@@ -1,4 +1,5 @@
 /** Faults of the line, of abandoning, of modes and of closed names. */
+import { callWith } from '../../../src/core/aborting.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
@@ -54,7 +55,7 @@ export const waitingBreaks: readonly Break[] = [
       })
   }),
   brokenSession('nobody is told to wait', 'C68', (inner) => ({
-    enqueue: (request, { signal }) => lineOf(inner)(request, { signal }),
+    enqueue: (request, { signal }) => lineOf(inner)(request, callWith(signal)),
   })),
   brokenSession('everybody is told to wait', 'C67', (inner) => ({
     enqueue(request, call) {
@@ -63,7 +64,11 @@ export const waitingBreaks: readonly Break[] = [
     },
   })),
   brokenSession('a wait cannot be called off', 'C88 C173', (inner) => ({
-    enqueue: (request, call) => lineOf(inner)(request, { ...call, signal: new AbortController().signal }),
+    enqueue: (request, call) =>
+      lineOf(inner)(
+        request,
+        callWith(undefined, call.onQueued === undefined ? {} : { onQueued: call.onQueued }),
+      ),
   })),
   brokenSession('a wait in a session that is gone goes on for ever', 'C79 C82 C83', (inner) => ({
     async enqueue(request, call) {
@@ -74,7 +79,7 @@ export const waitingBreaks: readonly Break[] = [
   brokenSession('waiters never die', 'C80 C81 C171 C213 C223', (inner, { clock }) => ({
     enqueue(request, call) {
       const beat = () => {
-        inner.keepAlive({ held: [], waiting: [] }, { signal: new AbortController().signal }).catch(() => {})
+        inner.keepAlive({ held: [], waiting: [] }, callWith()).catch(() => {})
         clock.setTimer(inner.ttlMs / 3, beat)
       }
       beat()

@@ -1,4 +1,5 @@
 /** Breaks of the guarantees, each of which the checks must notice and call by its number. */
+import { callWith } from '../../../src/core/aborting.ts'
 import { instantOf } from '../../../src/core/clock.ts'
 import type { Lease, Locker } from '../../../src/core/types.ts'
 import { type Backend, type BackendSession, type Grant, LOCK_CAPACITY } from '../../../src/spi.ts'
@@ -103,7 +104,7 @@ export const lockerBreaks: readonly Break[] = [
           const onQueued = () => {
             waited = true
           }
-          const answer = await lineOf(inner)(request, { signal: call.signal, onQueued })
+          const answer = await lineOf(inner)(request, callWith(call.signal, { onQueued }))
           return waited ? new Promise(() => {}) : answer
         },
         async keepAlive(claims, call) {

@@ -31,7 +31,7 @@ export interface MachineParts {
 }
 
 /** How the machines wait: in the engine's line, when notified, or by polling. */
-export const waitings = ['queue', 'queue', 'notify', 'poll'] as const
+export const waitings = ['queue', 'queue', 'poll'] as const
 /** More calls than this without any time passing are a loop. */
 const MANY_CALLS = 2_000
 /** Within what 1 % of drift allows. */
@@ -89,7 +89,7 @@ export class Machine {
     const { engine, random, history, planted, world, waiting } = this.#parts
     const direct = memory({ engine, random, clock: this.clock })
     const recorded = history.recording(planted.engine?.(direct) ?? direct)
-    const weakened = waiting === 'queue' ? recorded : weakenWaiting(recorded, waiting)
+    const weakened = waiting === 'queue' ? recorded : weakenWaiting(recorded)
     // What is under way on the network arrives also while the machine sleeps.
     return faultyBackend(weakened, { clock: world, plan: (call) => this.#loop() ?? this.#plan(call) })
   }

@@ -3,6 +3,7 @@
  * that both are asked the very same; every answer, and every wait that ends meanwhile, must be the same too.
  */
 import assert from 'node:assert/strict'
+import { callWith } from '../../../src/core/aborting.ts'
 import { newAttempt, publicIdOf, type Random } from '../../../src/core/ids.ts'
 import type { AcquireRequest, Call, Claim, Grant, KeepAliveResult } from '../../../src/spi.ts'
 import type { FakeClock } from '../../../src/testing/fake-clock.ts'
@@ -46,7 +47,7 @@ export class Comparison {
   }
 
   call(): Call {
-    return { signal: new AbortController().signal }
+    return callWith()
   }
 
   // --- what a command refers to ----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /** One of the two engines that are compared: its clients, and what has been seen of it. */
 import assert from 'node:assert/strict'
+import { callWith } from '../../../src/core/aborting.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import { publicIdOf } from '../../../src/core/ids.ts'
 import type { AcquireRequest, Backend, BackendSession, EnqueueResult, NameState } from '../../../src/spi.ts'
@@ -66,7 +67,7 @@ export class Side {
     const wait: Wait = { controller, outcome: undefined, compared: 'not-yet' }
     this.waits.push(wait)
     const queued = Promise.withResolvers<void>()
-    const answer = session.enqueue(request, { signal: controller.signal, onQueued: queued.resolve })
+    const answer = session.enqueue(request, callWith(controller.signal, { onQueued: queued.resolve }))
     const over = outcomeOf(answer).then((outcome) => {
       wait.outcome = outcome
     })

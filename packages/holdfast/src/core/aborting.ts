@@ -1,20 +1,7 @@
-/**
- * Calls that nobody waits for any more. Core's own calls make an AbortSignal only when somebody asks for it, and asking
- * costs more than the rest of an uncontended request; so they are asked directly.
- */
+/** What goes with an AbortSignal. */
 import type { Call } from '../spi.ts'
-import { Cancellation } from './cancellation.ts'
 
-export function isCalledOff(call: Call): boolean {
-  return call instanceof Cancellation ? call.cancelled : call.signal.aborted
-}
-
-/** Runs `callback` when the call is called off (now, if it already is); the returned function takes it back. */
-export function onCalledOff(call: Call, callback: () => void): () => void {
-  return call instanceof Cancellation ? call.onCancel(callback) : onAborted(call.signal, callback)
-}
-
-/** The same of a signal. */
+/** Runs `callback` when the signal aborts (now, if it already has); the returned function takes it back. */
 export function onAborted(signal: AbortSignal, callback: () => void): () => void {
   if (signal.aborted) {
     callback()
@@ -35,4 +22,25 @@ export function unlessAborted<T>(
     const stopListening = onAborted(signal, () => reject(errorFor()))
     work.then(resolve, reject).finally(stopListening)
   })
+}
+
+class SignalCall implements Call {
+  readonly signal: AbortSignal
+
+  constructor(signal: AbortSignal) {
+    this.signal = signal
+  }
+
+  get cancelled(): boolean {
+    return this.signal.aborted
+  }
+
+  onCancel(callback: () => void): () => void {
+    return onAborted(this.signal, callback)
+  }
+}
+
+/** A call that is cancelled by a signal, or never, with further fields: `callWith(signal, { onQueued })`. */
+export function callWith<T extends object>(signal?: AbortSignal, also?: T): Call & T {
+  return Object.assign(new SignalCall(signal ?? new AbortController().signal), also) as Call & T
 }
