@@ -27,13 +27,15 @@ export interface Surroundings {
   readonly notes: Note[]
   readonly info: BackendInfo
   readonly lagMs: number
+  readonly ttlMs: number
 }
 
 export function toHistory({ notes, incidents, startedAt }: Crew, surroundings: Surroundings): History {
-  const { notes: atTheEnd, info, lagMs } = surroundings
+  const { notes: atTheEnd, info, lagMs, ttlMs } = surroundings
   const harness = [...incidents.notes(), ...atTheEnd]
   const sources = [...notes.values(), harness].map((each) => inOrder(each, startedAt))
-  const { name: backend, issuer, fencing, waiting, expirySlackMs } = info
+  const { name: backend, issuer, fencing, waiting } = info
+  const expirySlackMs = info.expirySlackMs(ttlMs)
   const about = { kind: 'about', version: 1, backend, issuer, fencing, waiting, expirySlackMs } as const
   const events = mergeEvents(sources)
   const plain = assemble(about, events)

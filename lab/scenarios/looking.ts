@@ -26,7 +26,7 @@ export async function lookAtTheEnd(
       const waiters = (state?.waiters ?? []).map(({ id, holder }) => ({ leaseId: id, process: holder }))
       notes.push({ kind: 'snapshot', at: nowMs(), name: lockName, askedAt, holders, waiters })
       if (holders.length + waiters.length === 0) break
-      await sleep(ttlMs + locker.info.expirySlackMs)
+      await sleep(ttlMs + locker.info.expirySlackMs(ttlMs))
     }
     return { notes, info: locker.info }
   } finally {

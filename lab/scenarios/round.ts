@@ -75,7 +75,7 @@ export async function runRound({ scenario, engine, protection, say }: RoundOptio
   const stopMeasuring = measureLag()
   await scenario.play({ crew, engine: running, ttlMs, say })
   await finish(crew)
-  const surroundings = { ...(await lookAtTheEnd(engine, running, ttlMs)), lagMs: stopMeasuring() }
+  const surroundings = { ...(await lookAtTheEnd(engine, running, ttlMs)), lagMs: stopMeasuring(), ttlMs }
   const found = await entriesIn(kind, resource)
   const final = { kind: 'final', at: nowMs(), resource: resourceName, entries: found } as const
   surroundings.notes.push({ ...final, value: found.at(-1) ?? 'nothing' })

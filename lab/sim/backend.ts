@@ -42,7 +42,8 @@ export function simInfo(waiting: BackendInfo['waiting'], expirySlackMs: number):
     data: true,
     ttlMs: { min: 100, max: 3_600_000, step: 1 },
     driftMs: defaultDriftMs,
-    expirySlackMs,
+    expirySlackMs: () => expirySlackMs,
+    prolongation: 'committed',
     assumptions: ['Clocks of clients and engine run at rates that differ by less than 1 %.'],
     confirmed: 'A keep-alive that the engine has answered, counted from when it was sent.',
   }

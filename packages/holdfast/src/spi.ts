@@ -14,7 +14,14 @@
  *   `grantId`. So everything that a holder does names its grant, not only its attempt (T84).
  * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
  *   has changed, does nothing (T78).
- * - No retries, no logging; the time, timers and randomness only from `backend.clock` and `backend.random`.
+ * - A request for an attempt that was abandoned finds the mark: `tryAcquire` answers `busy`, or rejects; `enqueue` rejects.
+ * - A claim that the engine no longer has is lost as `taken-over` if another claim holds the name at that moment, else as
+ *   `deleted`. The engine's own reason (`force-released`) comes first.
+ * - Where waiters serve themselves, `granted` may come one renewal interval after the turn: a lost wake-up then costs the
+ *   interval (G10). Everywhere else the grant is there when the predecessor ends.
+ * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits end. A second dispose is harmless.
+ * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
+ * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from `backend.clock` and `backend.random`.
  */
 import type { Clock, Instant } from './core/clock.ts'
 import type { LossReason } from './core/errors.ts'
@@ -40,16 +47,29 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   readonly modes: readonly Mode[]
   /** `queue`: waiters are served in order, and learn of their turn. `poll`: core tries again at intervals. */
   readonly waiting: 'queue' | 'poll'
-  /** Who enforces a lock-delay and a hold-at-least. */
-  readonly lockDelay: 'server' | 'waiter' | 'none'
+  /**
+   * Who enforces a lock-delay. `session`: the engine does, with one lock-delay for all claims of a session; core opens a
+   * session for each lock-delay in use.
+   */
+  readonly lockDelay: 'server' | 'session' | 'waiter' | 'none'
+  /** Who enforces a hold-at-least. */
   readonly holdAtLeast: 'server' | 'waiter' | 'none'
   /** Whether a name can carry data from one holder to the next. */
   readonly data: boolean
   readonly ttlMs: { readonly min: number; readonly max: number; readonly step: number }
   /** How much earlier than the engine a holder must stop believing. */
   driftMs(ttlMs: number): number
-  /** How long after a claim's time is up the engine (or the first in line) may take to act on it. */
-  readonly expirySlackMs: number
+  /**
+   * How long after the time of a claim is up the engine, or the first waiter, may take to act on it. Consul may expire a
+   * session at twice its TTL: its slack is one TTL more.
+   */
+  expirySlackMs(ttlMs: number): number
+  /**
+   * What a confirmed keep-alive says. `committed`: no later state of the engine can lack it, as far as `assumptions` hold.
+   * `leader-local`: one server has noted it, and a server that was deposed without knowing it may still confirm one (T63,
+   * T88). The holder then believes longer than the engine does; its fencing token is what makes that harmless.
+   */
+  readonly prolongation: 'committed' | 'leader-local'
   /** What must be true of clocks, disks and operators for the guarantees to hold, in sentences. */
   readonly assumptions: readonly string[]
   /** What counts as a confirmed prolongation, in a sentence. */
@@ -78,6 +98,8 @@ export interface SessionRequest {
   readonly ttlMs: number
   /** The public label of the client, shown to others. */
   readonly holder: string
+  /** Only with `lockDelay: 'session'`: the lock-delay of every claim of this session. */
+  readonly lockDelayMs?: number
 }
 
 /** Plain data that can be carried to another process, which goes on with `attachSession`. It is a secret. */
@@ -165,7 +187,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
   readonly id: string
   /** The TTL that was *granted*, which may be more than was asked for. */
   readonly ttlMs: number
-  /** The send time of the request that opened (or attached) it. */
+  /** The send time of the request that opened it, or of one that is known to have prolonged it. */
   readonly since: Instant
   readonly handle: SessionHandle
 
@@ -202,6 +224,15 @@ export interface BackendSession<F extends Fencing = Fencing> {
   close(call: Call): Promise<void>
 }
 
+/**
+ * A session that another process opened. `since` is null where the engine cannot tell when it was last prolonged: then
+ * nothing of it may be believed until the first keep-alive is confirmed, and `tryAcquire` and `enqueue` make a keep-alive
+ * of their own first.
+ */
+export type AttachedSession<F extends Fencing = Fencing> = Omit<BackendSession<F>, 'since'> & {
+  readonly since: Instant | null
+}
+
 export interface HolderState {
   /** The public half of the attempt. */
   readonly id: string
@@ -230,8 +261,11 @@ export interface NameState {
   /** In the order of their turns. */
   readonly waiters: readonly WaiterState[]
   readonly data?: string
-  /** How much longer the name is closed to everybody by a lock-delay or a hold-at-least; 0 if it is not. */
-  readonly closedForMs: number
+  /**
+   * How much longer the name is closed to everybody by a lock-delay or a hold-at-least; 0 if it is not. Missing where the
+   * engine cannot tell.
+   */
+  readonly closedForMs?: number
   /** When this was read, on the engine's own clock. */
   readonly atMs: number
 }
@@ -275,7 +309,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
 
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
   /** Goes on with a session that another process opened; null if it is gone. Prolongs nothing. */
-  attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<F> | null>
+  attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null>
 
   inspect(name: string, call: Call): Promise<NameState | null>
   /** Names in use (held, waited for, closed, or carrying data) that start with `prefix`, in byte order. */

@@ -136,7 +136,7 @@ function wanted(
 function checkServerDuty(
   info: BackendInfo<Fencing>,
   argument: 'lockDelayMs' | 'holdAtLeastMs',
-  by: 'server' | 'waiter' | 'none',
+  by: BackendInfo['lockDelay'],
   value: number | undefined = 0,
 ): number {
   const ms = checkNumber(argument, value, { min: 0, max: 86_400_000 })

@@ -234,7 +234,7 @@ describe('events of ending', () => {
       backend: 'memory',
       namespace: 'default',
       left: 1,
-      expireWithinMs: 15_000 + expirySlackMs,
+      expireWithinMs: 15_000 + expirySlackMs(15_000),
     })
     assert.match(String(error), /close failed/)
   })

@@ -40,6 +40,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly clock: Clock
   readonly about: LeaseHost['about']
   readonly epoch: number
+  /** That of every lease on it, where the engine ties it to the session. */
+  readonly lockDelayMs: number
   readonly #context: LockerContext
   readonly #onEnd: (session: KeptSession<F>) => void
   readonly #leases = new TransientMap<string, LeaseRecord>()
@@ -60,10 +62,12 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   constructor(
     context: LockerContext,
     engineSession: BackendSession<F>,
+    lockDelayMs: number,
     onEnd: (session: KeptSession<F>) => void,
   ) {
     this.#context = context
     this.engineSession = engineSession
+    this.lockDelayMs = lockDelayMs
     this.clock = context.clock
     this.about = { backend: context.info.name, namespace: context.info.namespace, holder: context.holder }
     this.epoch = context.info.epoch
@@ -337,7 +341,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   /** The longest time for which the engine keeps the claims of a session that is no longer renewed. */
   get #mostMsAtEngine(): number {
-    return this.#ttlMs + this.#context.info.expirySlackMs
+    return this.#ttlMs + this.#context.info.expirySlackMs(this.#ttlMs)
   }
 
   /**

@@ -146,7 +146,7 @@ describe('waiting for a turn', () => {
       dead.enqueue?.({ ...request, name: 'a', attempt: `${id}.secret` }, plainCall).catch(() => {})
     }
     const waiting = peek(locker().acquire('a', { ttlMs, waitMs: Number.POSITIVE_INFINITY }))
-    await clock.advance(ttlMs + backend.info.expirySlackMs)
+    await clock.advance(ttlMs + backend.info.expirySlackMs(ttlMs))
     expect(waiting.status).toBe('fulfilled')
   })
 })

@@ -57,6 +57,24 @@ describe('opening sessions', () => {
     assert.equal(faults.count('openSession'), 2)
   })
 
+  test('an engine that ties the lock-delay to the session gets a session for each', async () => {
+    const asked: (number | undefined)[] = []
+    const rig = createRig()
+    const locker = rig.locker({
+      wrap: (backend) => {
+        const open = backend.openSession.bind(backend)
+        const openSession: typeof open = (request, call) => {
+          asked.push(request.lockDelayMs)
+          return open(request, call)
+        }
+        return Object.assign(backend, { openSession, info: { ...backend.info, lockDelay: 'session' } })
+      },
+    })
+    await Promise.all([locker.acquire('a'), locker.acquire('b', { lockDelayMs: 5_000 }), locker.acquire('c')])
+    await locker.acquire('d', { lockDelayMs: 5_000 })
+    assert.deepEqual(asked, [0, 5_000])
+  })
+
   test.each([
     ['enqueue', {}, "waiting: 'queue'"],
     ['setData', { waiting: 'poll' }, 'data: true'],

@@ -1,5 +1,5 @@
 /**
- * The sessions of one locker: one per TTL in use. Concurrent first acquires share its creation (T22); a session
+ * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first acquires share its creation (T22); a session
  * that takes no new leases at the moment is joined by another, up to a limit. At the limit leases ride on the session
  * whose TTL comes nearest; a worn-out one will do then, because marks cost the engine some space and nobody a lease.
  */
@@ -9,12 +9,21 @@ import type { LockerContext } from './context.ts'
 import { BackendUnavailableError, ClosedError, InvalidArgumentError } from './errors.ts'
 import { KeptSession } from './keeper.ts'
 
+/** What a lease needs of its session. */
+export interface SessionTerms {
+  readonly ttlMs: number
+  readonly request: { readonly lockDelayMs: number }
+}
+
+/** The TTL, or TTL and lock-delay. */
+type Kind = number | string
+
 export class Sessions<F extends Fencing> {
   readonly #backend: Backend<F>
   readonly #context: LockerContext
-  readonly #byTtl = new Map<number, Set<KeptSession<F>>>()
-  /** By TTL, for those who ask for the same: they wait for one session, whichever it will be. */
-  readonly #opening = new Map<number, Promise<KeptSession<F>>>()
+  readonly #byKind = new Map<Kind, Set<KeptSession<F>>>()
+  /** Concurrent requests for the same kind wait for one session. */
+  readonly #opening = new Map<Kind, Promise<KeptSession<F>>>()
   /** Sessions that the engine is being asked for. */
   readonly #requested = new Set<Promise<KeptSession<F>>>()
   readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
@@ -27,18 +36,20 @@ export class Sessions<F extends Fencing> {
   }
 
   /** A session that is ready now, without a round trip. */
-  ready(ttlMs: number): KeptSession<F> | undefined {
-    for (const session of this.#byTtl.get(ttlMs) ?? []) if (session.takesNewLeases) return session
+  ready(terms: SessionTerms): KeptSession<F> | undefined {
+    for (const session of this.#byKind.get(this.#kindOf(terms)) ?? [])
+      if (session.takesNewLeases) return session
     return undefined
   }
 
-  take(ttlMs: number): Promise<KeptSession<F>> {
-    const ready = this.ready(ttlMs)
+  take(terms: SessionTerms): Promise<KeptSession<F>> {
+    const ready = this.ready(terms)
     if (ready !== undefined) return Promise.resolve(this.#handOut(ready))
-    const shared = this.#opening.get(ttlMs)
+    const kind = this.#kindOf(terms)
+    const shared = this.#opening.get(kind)
     if (shared !== undefined) return shared
-    const opening = this.#makeRoomFor(ttlMs).finally(() => this.#opening.delete(ttlMs))
-    this.#opening.set(ttlMs, opening)
+    const opening = this.#makeRoomFor(terms).finally(() => this.#opening.delete(kind))
+    this.#opening.set(kind, opening)
     return opening
   }
 
@@ -48,7 +59,7 @@ export class Sessions<F extends Fencing> {
   }
 
   get all(): KeptSession<F>[] {
-    return [...this.#byTtl.values()].flatMap((sessions) => [...sessions])
+    return [...this.#byKind.values()].flatMap((sessions) => [...sessions])
   }
 
   /** No session is opened from here on. */
@@ -62,28 +73,39 @@ export class Sessions<F extends Fencing> {
     await Promise.all(this.all.map((session) => session.close()))
   }
 
-  async #makeRoomFor(ttlMs: number): Promise<KeptSession<F>> {
+  get #tiesLockDelay(): boolean {
+    return this.#context.info.lockDelay === 'session'
+  }
+
+  #kindOf({ ttlMs, request }: SessionTerms): Kind {
+    return this.#tiesLockDelay ? `${ttlMs}/${request.lockDelayMs}` : ttlMs
+  }
+
+  async #makeRoomFor(terms: SessionTerms): Promise<KeptSession<F>> {
     for (;;) {
       if (this.#closed) throw new ClosedError()
       const open = this.all.filter((session) => session.isOpen)
-      if (open.length + this.#requested.size < this.#context.maxSessions) return this.#request(ttlMs)
+      if (open.length + this.#requested.size < this.#context.maxSessions) return this.#request(terms)
       const idle = open.find((session) => session.isIdle && !this.#isWanted(session))
-      if (idle !== undefined) return this.#request(ttlMs, idle)
+      if (idle !== undefined) return this.#request(terms, idle)
+      const fitting = this.#tiesLockDelay
+        ? open.filter((session) => session.lockDelayMs === terms.request.lockDelayMs)
+        : open
       const nearest =
         nearestTo(
-          ttlMs,
-          open.filter((session) => session.takesNewLeases),
+          terms.ttlMs,
+          fitting.filter((session) => session.takesNewLeases),
         ) ??
         nearestTo(
-          ttlMs,
-          open.filter((session) => session.isSound),
+          terms.ttlMs,
+          fitting.filter((session) => session.isSound),
         )
       if (nearest !== undefined) return this.#handOut(nearest)
       if (this.#requested.size === 0)
         throw new BackendUnavailableError(
           this.#context.backendName,
-          `each of the ${this.#context.maxSessions} sessions has calls whose outcome is unknown, and the engine has not ` +
-            'answered yet what became of them; try again later',
+          `none of the ${this.#context.maxSessions} sessions can take another lease now: their calls have unknown outcomes, ` +
+            'or they have another lock-delay; try again later',
           'not-applied',
         )
       // Those that it could ride on are only just being opened.
@@ -92,30 +114,40 @@ export class Sessions<F extends Fencing> {
   }
 
   /** Counts against the limit from here on, so that concurrent calls cannot exceed it together. */
-  #request(ttlMs: number, insteadOf?: KeptSession<F>): Promise<KeptSession<F>> {
+  #request(terms: SessionTerms, insteadOf?: KeptSession<F>): Promise<KeptSession<F>> {
     const closed = insteadOf?.close() ?? Promise.resolve()
-    const requested = closed.then(() => this.#open(ttlMs))
+    const requested = closed.then(() => this.#open(terms))
     this.#requested.add(requested)
     return requested.finally(() => this.#requested.delete(requested))
   }
 
-  async #open(ttlMs: number): Promise<KeptSession<F>> {
+  async #open(terms: SessionTerms): Promise<KeptSession<F>> {
     const { random, holder, callTimeoutMs } = this.#context
-    const request = { id: random.id() + random.id(), ttlMs, holder }
+    const { ttlMs } = terms
+    const { lockDelayMs } = terms.request
+    const request = {
+      id: random.id() + random.id(),
+      ttlMs,
+      holder,
+      ...(this.#tiesLockDelay && { lockDelayMs }),
+    }
     const engineSession = await callEngine(
       this.#context,
       { what: 'opening a session', timeoutMs: callTimeoutMs, keepsProcessAlive: true },
       (call) => this.#backend.openSession(request, call),
     )
     this.#hasReached = true
-    const session = new KeptSession(this.#context, engineSession, (ended) => this.#forget(ttlMs, ended))
+    const kind = this.#kindOf(terms)
+    const session = new KeptSession(this.#context, engineSession, lockDelayMs, (ended) =>
+      this.#forget(kind, ended),
+    )
     const unusable = this.#closed ? new ClosedError() : missingMethod(this.#context.info, engineSession)
     if (unusable !== undefined) {
       await session.close()
       throw unusable
     }
-    const sessions = this.#byTtl.get(ttlMs) ?? new Set()
-    this.#byTtl.set(ttlMs, sessions.add(session))
+    const sessions = this.#byKind.get(kind) ?? new Set()
+    this.#byKind.set(kind, sessions.add(session))
     return this.#handOut(session)
   }
 
@@ -130,10 +162,10 @@ export class Sessions<F extends Fencing> {
     return this.#context.clock.monotonicMs() - handedOutAtMs < this.#context.callTimeoutMs
   }
 
-  #forget(ttlMs: number, session: KeptSession<F>): void {
-    const sessions = this.#byTtl.get(ttlMs)
+  #forget(kind: Kind, session: KeptSession<F>): void {
+    const sessions = this.#byKind.get(kind)
     sessions?.delete(session)
-    if (sessions?.size === 0) this.#byTtl.delete(ttlMs)
+    if (sessions?.size === 0) this.#byKind.delete(kind)
   }
 }
 

@@ -52,7 +52,7 @@ export class Waiting<F extends Fencing> {
   /** One try. `null`: somebody else has it. */
   async tryOnce(wanted: Wanted, stop: Cancellation): Promise<LeaseRecord | null> {
     for (let tries = 0; tries < MAX_SESSIONS_PER_TRY; tries++) {
-      const session = this.#sessions.ready(wanted.ttlMs) ?? (await this.#sessionFor(wanted, stop))
+      const session = this.#sessions.ready(wanted) ?? (await this.#sessionFor(wanted, stop))
       const tried = await this.#tryIn(session, wanted, stop)
       if (tried.kind === 'won') return tried.lease
       if (tried.kind === 'busy') return null
@@ -69,7 +69,7 @@ export class Waiting<F extends Fencing> {
     const takeTurn = this.#context.info.waiting === 'queue' ? this.#waitInLine : this.#waitByTrying
     for (let rounds = 0; ; rounds++) {
       try {
-        const session = this.#sessions.ready(wanted.ttlMs) ?? (await this.#sessionFor(wanted, stop))
+        const session = this.#sessions.ready(wanted) ?? (await this.#sessionFor(wanted, stop))
         const lease = await takeTurn.call(this, session, wanted, stop, observer)
         if (lease !== null) return lease
       } catch (error) {
@@ -82,7 +82,7 @@ export class Waiting<F extends Fencing> {
   }
 
   #sessionFor(wanted: Wanted, stop: Cancellation): Promise<KeptSession<F>> {
-    return unlessCancelled(this.#sessions.take(wanted.ttlMs), stop)
+    return unlessCancelled(this.#sessions.take(wanted), stop)
   }
 
   /** `null`: the session or the place was lost, or the grant came too late to be of use: start again. */

@@ -87,6 +87,6 @@ test('G11 sessions that all wait for an answer refuse, and say so', async () => 
   await expect(tryAcquire('free')).rejects.toMatchObject({
     code: 'BACKEND_UNAVAILABLE',
     outcome: 'not-applied',
-    message: expect.stringMatching(/each of the 3 sessions has calls whose outcome is unknown/),
+    message: expect.stringMatching(/none of the 3 sessions can take another lease/),
   })
 })

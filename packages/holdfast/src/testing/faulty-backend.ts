@@ -17,6 +17,7 @@ import type { Random } from '../core/ids.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  AttachedSession,
   Backend,
   BackendInfo,
   BackendSession,
@@ -124,10 +125,10 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     const session = await this.#send('openSession', null, call, (inner) =>
       this.#inner.openSession(request, inner),
     )
-    return new FaultySession(session, this.#wire)
+    return Object.assign(new FaultySession(session, this.#wire), { since: session.since })
   }
 
-  async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<F> | null> {
+  async attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null> {
     const attach = (inner: Call) => this.#inner.attachSession(handle, inner)
     const session = await this.#send('attachSession', null, call, attach)
     return session === null ? null : new FaultySession(session, this.#wire)
@@ -186,17 +187,17 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
   }
 }
 
-class FaultySession<F extends Fencing> implements BackendSession<F> {
+class FaultySession<F extends Fencing> implements AttachedSession<F> {
   readonly id: string
   readonly ttlMs: number
-  readonly since: Instant
+  readonly since: Instant | null
   readonly handle: SessionHandle
   declare readonly enqueue?: NonNullable<BackendSession<F>['enqueue']>
   declare readonly setData?: NonNullable<BackendSession<F>['setData']>
-  readonly #inner: BackendSession<F>
+  readonly #inner: AttachedSession<F>
   readonly #wire: FaultyWire
 
-  constructor(inner: BackendSession<F>, wire: FaultyWire) {
+  constructor(inner: AttachedSession<F>, wire: FaultyWire) {
     this.#inner = inner
     this.#wire = wire
     this.id = inner.id

@@ -5,7 +5,7 @@
  * const locker = createLocker(weakenWaiting(memory({ engine })))
  * ```
  */
-import type { Backend, BackendSession, Fencing } from '../spi.ts'
+import type { AttachedSession, Backend, Fencing } from '../spi.ts'
 
 export function weakenWaiting<F extends Fencing>(backend: Backend<F>): Backend<F> {
   const { info, watch } = backend
@@ -13,7 +13,10 @@ export function weakenWaiting<F extends Fencing>(backend: Backend<F>): Backend<F
     info: { ...info, waiting: 'poll', driftMs: (ttlMs) => info.driftMs(ttlMs) },
     clock: backend.clock,
     random: backend.random,
-    openSession: async (request, call) => withoutQueue(await backend.openSession(request, call)),
+    openSession: async (request, call) => {
+      const session = await backend.openSession(request, call)
+      return { ...withoutQueue(session), since: session.since }
+    },
     attachSession: async (handle, call) => {
       const session = await backend.attachSession(handle, call)
       return session === null ? null : withoutQueue(session)
@@ -29,7 +32,7 @@ export function weakenWaiting<F extends Fencing>(backend: Backend<F>): Backend<F
   }
 }
 
-function withoutQueue<F extends Fencing>(session: BackendSession<F>): BackendSession<F> {
+function withoutQueue<F extends Fencing>(session: AttachedSession<F>): AttachedSession<F> {
   const { id, ttlMs, since, handle, setData } = session
   return {
     id,

@@ -92,7 +92,8 @@ function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenc
     ttlMs: { min: 20, max: 86_400_000, step: 1 },
     driftMs: defaultDriftMs,
     // The engine acts by a timer of the event loop, which counts in whole milliseconds.
-    expirySlackMs: 5,
+    expirySlackMs: () => 5,
+    prolongation: 'committed',
     assumptions: [
       'All who must exclude each other use the same MemoryEngine object, in one process.',
       'The engine and its count of tokens end with the process: a resource that outlives it must not be given ' +

@@ -199,7 +199,8 @@ function infoOf({ namespace, issuer, epoch }: Described): BackendInfo<'fenced'> 
     data: false,
     ttlMs: { min: 100, max: 86_400_000, step: 1 },
     driftMs: defaultDriftMs,
-    expirySlackMs: EXPIRY_SLACK_MS,
+    expirySlackMs: () => EXPIRY_SLACK_MS,
+    prolongation: 'committed',
     assumptions: [
       'The connection is the lease: when it is cut or ended, the server gives its locks away at once, and the holder learns ' +
         'it with its next keep-alive; until then only the guard protects.',

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { call, request, shared } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
@@ -112,7 +113,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       const reader = shared('x')
       await ours.tryAcquire(reader, call())
       const queued = Promise.withResolvers<void>()
-      const writing = other.enqueue?.(request('x'), { ...call(), onQueued: queued.resolve })
+      const writing = other.enqueue?.(request('x'), callWith(undefined, { onQueued: queued.resolve }))
       await queued.promise
       const inspect = () => rig.sql('SELECT FROM pg_locks WHERE locktype = $1 AND NOT granted', ['advisory'])
       await expect.poll(async () => (await inspect()).length).toBe(1)

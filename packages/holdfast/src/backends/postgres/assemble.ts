@@ -123,7 +123,8 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
     ttlMs: { min: 50, max: 86_400_000, step: 1 },
     driftMs: defaultDriftMs,
     // Usually the first in line asks within milliseconds; at the latest with its next poll.
-    expirySlackMs: 2 * pollMs + QUERY_MARGIN_MS,
+    expirySlackMs: () => 2 * pollMs + QUERY_MARGIN_MS,
+    prolongation: 'committed',
     assumptions: [
       'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
         'standby, with everything that was confirmed, and the old primary serves nobody any more.',

@@ -6,6 +6,7 @@ import type { NamingSession } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { createLocker } from '../../core/locker.ts'
 import type { Claim } from '../../spi.ts'
@@ -109,7 +110,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       'a release that hands over',
       async ({ session, other, held: [first] }) => {
         const { promise: queued, resolve: onQueued } = Promise.withResolvers<void>()
-        const next = other.enqueue({ ...exclusive('a') }, { ...call(), onQueued })
+        const next = other.enqueue({ ...exclusive('a') }, callWith(undefined, { onQueued }))
         await queued
         await session.release(first as Claim, { keepForMs: 0 }, call())
         await next

@@ -4,12 +4,13 @@ import { type Server, startPgBouncer, startPostgres, wanted } from 'holdfast-lab
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import type { AcquireRequest, BackendSession } from '../../spi.ts'
 
 /** In line, with a promise of what comes of it. */
 async function line(session: BackendSession<'fenced'>, request: AcquireRequest) {
   const queued = Promise.withResolvers<void>()
-  const turn = session.enqueue?.(request, { ...call(), onQueued: queued.resolve })
+  const turn = session.enqueue?.(request, callWith(undefined, { onQueued: queued.resolve }))
   turn?.catch(() => {})
   await queued.promise
   return async () => {

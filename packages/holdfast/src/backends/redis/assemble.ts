@@ -169,7 +169,8 @@ function infoOf(described: Described): BackendInfo<Fencing> {
     ttlMs: { min: 50, max: 86_400_000, step: 1 },
     driftMs: defaultDriftMs,
     // The first in line looks at the very millisecond; who stands behind somebody dead, one poll later.
-    expirySlackMs: 2 * pollMs + BUSY_MARGIN_MS,
+    expirySlackMs: () => 2 * pollMs + BUSY_MARGIN_MS,
+    prolongation: 'leader-local',
     assumptions: assumptionsOf(described),
     confirmed:
       'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +

@@ -4,6 +4,7 @@ import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { Rig, type RigOptions, until } from '../../../test/redis/rig.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
@@ -35,7 +36,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
       const asked = request('x')
       const outcome: { error?: unknown; kind?: string } = {}
       const queued = new Promise<void>((onQueued) => {
-        enqueue(asked, { ...call(), onQueued }).then(
+        enqueue(asked, callWith(undefined, { onQueued })).then(
           ({ kind }) => Object.assign(outcome, { kind }),
           (error: unknown) => Object.assign(outcome, { error }),
         )

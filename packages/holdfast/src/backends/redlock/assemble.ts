@@ -202,7 +202,8 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
     data: false,
     ttlMs,
     driftMs: defaultDriftMs,
-    expirySlackMs: nodeTimeoutMs,
+    expirySlackMs: () => nodeTimeoutMs,
+    prolongation: 'committed',
     assumptions: [
       `All who must exclude each other ask the same ${nodes} servers, each with a memory of its own and without a replica ` +
         `that takes over, and need ${quorum} of them.`,

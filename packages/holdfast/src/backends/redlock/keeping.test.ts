@@ -4,6 +4,7 @@ import { wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, request, take, ttlMs } from '../../../test/redlock/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { createLocker } from '../../core/locker.ts'
 import { Operator, operatorCall } from '../../testing/conformance/operator.ts'
@@ -192,7 +193,7 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
       await Promise.all(names.slice(from, from + 100).map((name) => hold(session, name)))
     await nodes.flush()
     const progress: number[] = []
-    await session.close({ ...call(), onProgress: (left) => progress.push(left) })
+    await session.close(callWith(undefined, { onProgress: (left: number) => progress.push(left) }))
     assert.deepEqual([...new Set(progress)], [1_200, 700, 200, 0])
     assert.deepEqual(
       progress,

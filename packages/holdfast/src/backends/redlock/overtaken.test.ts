@@ -7,6 +7,7 @@ import { namingGrants } from '../../../test/naming-grants.ts'
 import { type ClientLibrary, libraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, request, ttlMs } from '../../../test/redlock/stage.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 import { claimsScript, forceScript } from './scripts.ts'
@@ -83,7 +84,7 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
       assert(seen !== null)
       const ids = seen.holders.map(({ id }) => id)
       const forcing = operator
-        .forceRelease('x', ids, 'stuck', { ...call(), notAfterMs: seen.atMs + 60_000 })
+        .forceRelease('x', ids, 'stuck', callWith(undefined, { notAfterMs: seen.atMs + 60_000 }))
         .catch((error: unknown) => (isHoldfastError(error, 'BACKEND_UNAVAILABLE') ? error.outcome : error))
       await eventually('the answers are lost', () =>
         lost.every((index) => stage.proxy(index).swallowedBytes('down') > 0),

@@ -134,7 +134,8 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
     ttlMs: { min: 50, max: 86_400_000, step: 1 },
     driftMs: defaultDriftMs,
     // Usually the first in line looks at the very millisecond; at the latest with its next poll.
-    expirySlackMs: 2 * pollMs + WRITE_LOCK_MARGIN_MS,
+    expirySlackMs: () => 2 * pollMs + WRITE_LOCK_MARGIN_MS,
+    prolongation: 'committed',
     assumptions: [
       'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
         'and the same monotonic clock, and open the same file under the same path.',

@@ -366,7 +366,8 @@ test('the factory gives a plain backend, with what it says about itself', async 
   await using rig = new SqliteRig()
   const { path, clock, machine } = rig
   const backend = sqlite({ path, clock, machine, issuer: 'mine', epoch: 7, pollMs: 50 })
-  const { name, scope, fencing, issuer, epoch, expirySlackMs } = backend.info
+  const { name, scope, fencing, issuer, epoch } = backend.info
+  const expirySlackMs = backend.info.expirySlackMs(1_000)
   assert.deepEqual(
     { name, scope, fencing, issuer, epoch, expirySlackMs },
     { name: 'sqlite', scope: 'machine', fencing: 'fenced', issuer: 'mine', epoch: 7, expirySlackMs: 200 },

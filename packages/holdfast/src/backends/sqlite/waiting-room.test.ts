@@ -76,7 +76,7 @@ describe('those who wait', () => {
     const wait = watch(living.enqueue(request('x'), call()))
     await rig.clock.settle()
     await holder.release(held, release, call())
-    await rig.clock.advance(1_000 + (rig.clients[0]?.info.expirySlackMs ?? 0))
+    await rig.clock.advance(1_000 + (rig.clients[0]?.info.expirySlackMs(1_000) ?? 0))
     assert.equal(wait.state, 'fulfilled')
     assert.deepEqual(rig.rows(), { sessions: 2, holders: 1, waiters: 0, marks: 0, names: 0 })
   })

@@ -6,8 +6,8 @@ import { publicIdOf } from '../../core/ids.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  AttachedSession,
   Backend,
-  BackendSession,
   Claim,
   EnqueueResult,
   Fencing,
@@ -31,11 +31,11 @@ interface Listed {
 export class Actor {
   readonly stage: Stage
   readonly backend: Backend
-  readonly session: BackendSession
+  readonly session: AttachedSession
   readonly holder: string
   readonly operator: Operator
 
-  constructor(stage: Stage, backend: Backend, session: BackendSession, holder: string) {
+  constructor(stage: Stage, backend: Backend, session: AttachedSession, holder: string) {
     this.stage = stage
     this.backend = backend
     this.session = session

@@ -30,9 +30,12 @@ export const attachingCases = topic('attaching', [
       const heir = await stage.attach(ada)
       assert(heir !== null)
       assert.equal(heir.session.ttlMs, ada.session.ttlMs)
-      await stage.untilBeliefEnds(heir, { since: heir.session.since, ttlMs: heir.session.ttlMs })
-      await bob.expectBusy('x')
-      const slackMs = ada.backend.info.expirySlackMs + stage.world.resolutionMs
+      const { since, ttlMs } = heir.session
+      if (since !== null) {
+        await stage.untilBeliefEnds(heir, { since, ttlMs })
+        await bob.expectBusy('x')
+      }
+      const slackMs = ada.backend.info.expirySlackMs(ttlMs) + stage.world.resolutionMs
       await stage.passTime(endMs - stage.clock.monotonicMs() + slackMs)
       await bob.take('x')
     },

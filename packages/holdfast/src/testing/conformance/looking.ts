@@ -61,7 +61,7 @@ export const lookingCases = topic('check, inspect and list', [
       assert(expiresInMs > stage.ttlMs * 8 - toleranceMs && expiresInMs <= ada.session.ttlMs)
       assert.equal(found.name, 'x')
       assert.equal(found.capacity, LOCK_CAPACITY)
-      assert.equal(found.closedForMs, 0)
+      assert.equal(found.closedForMs ?? 0, 0)
       assert.deepEqual(found.waiters, [])
     },
   },

@@ -245,7 +245,7 @@ export const losingCases = topic('force release and loss', [
       const held = await ada.take('x')
       const seen = await stage.inspect('x')
       assert(seen !== null)
-      const late = { ...operatorCall(), notAfterMs: seen.atMs - stage.ttlMs }
+      const late = operatorCall(undefined, seen.atMs - stage.ttlMs)
       const ids = seen.holders.map(({ id }) => id)
       await assert.rejects(ada.backend.forceRelease('x', ids, 'stuck', late), isNotApplied)
       assert(await ada.holds(held))
@@ -265,7 +265,7 @@ export const losingCases = topic('force release and loss', [
       assert.equal(await backend.resize('s', { from: 2, to: 3 }, operatorCall()), 'changed')
       const seen = await stage.inspect('s')
       assert.equal(seen?.capacity, 4)
-      const late = { ...operatorCall(), notAfterMs: seen.atMs - stage.ttlMs }
+      const late = operatorCall(undefined, seen.atMs - stage.ttlMs)
       await assert.rejects(backend.resize('s', { from: 4, to: 3 }, late), isNotApplied)
       assert.equal((await stage.inspect('s'))?.capacity, 4)
       assert.equal(await backend.resize('unused', { from: 2, to: 3 }, operatorCall()), 'changed')
@@ -290,7 +290,7 @@ export const losingCases = topic('force release and loss', [
       assert.equal(await backend.forget('x', 'first', operatorCall()), 'changed')
       const seen = await stage.inspect('x')
       assert.equal(seen?.data, 'second')
-      const late = { ...operatorCall(), notAfterMs: seen.atMs - stage.ttlMs }
+      const late = operatorCall(undefined, seen.atMs - stage.ttlMs)
       await assert.rejects(backend.forget('x', 'second', late), isNotApplied)
       assert.equal((await stage.inspect('x'))?.data, 'second')
     },

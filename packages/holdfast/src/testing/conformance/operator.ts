@@ -32,6 +32,9 @@ export class Operator {
 }
 
 /** An operator's call that does not expire. */
-export function operatorCall({ signal }: Call = call()): OperatorCall {
-  return callWith(signal, { notAfterMs: Number.MAX_SAFE_INTEGER })
+export function operatorCall(
+  { signal }: Call = call(),
+  notAfterMs: number = Number.MAX_SAFE_INTEGER,
+): OperatorCall {
+  return callWith(signal, { notAfterMs })
 }

@@ -116,7 +116,7 @@ export const sessionCases = topic('sessions', [
         await stage.passTime(ada.session.ttlMs / 2)
         await bob.stayAlive()
       }
-      await stage.passTime(client.info.expirySlackMs + stage.world.resolutionMs)
+      await stage.passTime(client.info.expirySlackMs(stage.ttlMs) + stage.world.resolutionMs)
       assert.equal((await ada.keepAlive()).kind, 'gone')
       await bob.take('x')
     },
@@ -187,7 +187,9 @@ export const sessionCases = topic('sessions', [
       const [patient, hasty] = [await stage.actor({ ttlMs: stage.ttlMs * 3 }), await stage.mortal()]
       await patient.take('x')
       await hasty.take('y')
-      await stage.passTime(stage.ttlMs + hasty.backend.info.expirySlackMs + stage.world.resolutionMs)
+      await stage.passTime(
+        stage.ttlMs + hasty.backend.info.expirySlackMs(stage.ttlMs) + stage.world.resolutionMs,
+      )
       await (await stage.mortal()).expectBusy('x')
       await patient.take('y')
     },

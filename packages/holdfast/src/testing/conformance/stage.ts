@@ -136,7 +136,9 @@ export class Stage {
 
   /** Lets so much time pass that an actor who says nothing is certainly gone. */
   outlive(actor: Actor): Promise<void> {
-    return this.passTime(actor.session.ttlMs + actor.backend.info.expirySlackMs + this.world.resolutionMs)
+    return this.passTime(
+      actor.session.ttlMs + actor.backend.info.expirySlackMs(actor.session.ttlMs) + this.world.resolutionMs,
+    )
   }
 
   /** Lets time pass until the holder is just about to stop believing (G3): `since + TTL − drift`. */

@@ -16,7 +16,8 @@ export function replace<F extends Fencing>(backend: Backend<F>, replacements: Re
       wrapSession(await backend.openSession(...args)),
     attachSession: async (...args: Parameters<Backend<F>['attachSession']>) => {
       const session = await backend.attachSession(...args)
-      return session === null ? null : wrapSession(session)
+      // A break may not care whether the session was attached.
+      return session === null ? null : wrapSession(session as BackendSession<F>)
     },
   })
   return overlay(withSessions, replacements.backend?.(withSessions) ?? {})

@@ -1,6 +1,7 @@
 /** Faults of exclusion, ownership and tokens. */
 import { publicIdOf } from '../../../src/core/ids.ts'
 import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
+import { operatorCall } from '../../../src/testing/conformance/operator.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll } from '../../careless.ts'
 import {
@@ -198,7 +199,7 @@ export const ownershipBreaks: readonly Break[] = [
     forceRelease: async () => 0,
   })),
   brokenBackend('operators’ calls never expire', 'C217 C218 C219', (inner) => {
-    const lasting = (call: OperatorCall) => ({ ...call, notAfterMs: Number.MAX_SAFE_INTEGER })
+    const lasting = (call: OperatorCall) => operatorCall(call)
     return {
       forceRelease: (name, ids, reason, call) => inner.forceRelease(name, ids, reason, lasting(call)),
       resize: (name, capacity, call) => inner.resize(name, capacity, lasting(call)),

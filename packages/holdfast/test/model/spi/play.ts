@@ -6,7 +6,7 @@ import { Operator, operatorCall } from '../../../src/testing/conformance/operato
 import type { Runs } from '../runs.ts'
 import { CLIENTS, type SpiCommand, ttls } from './commands.ts'
 import type { Comparison, KnownAttempt, KnownSession } from './comparison.ts'
-import type { Side } from './side.ts'
+import type { Session, Side } from './side.ts'
 
 /** After this long, every session is gone and everybody who waited has looked what became of it. */
 const LONGEST_LIFE_MS = Math.max(...ttls) + 700
@@ -175,8 +175,10 @@ async function attach(on: Comparison, session: KnownSession, client: number): Pr
       // As text, as it would travel to another process.
       const handle = JSON.parse(JSON.stringify(known.handle)) as typeof known.handle
       const found = await side.client(number).attachSession(handle, on.call())
-      if (found !== null) side.sessions.set(`${session.number}@${number}`, found)
-      return found
+      // Both sides can tell when a session was last prolonged.
+      const attached = found as Session | null
+      if (attached !== null) side.sessions.set(`${session.number}@${number}`, attached)
+      return attached
     },
     (found, side) => {
       if (found === null) return null
@@ -250,7 +252,7 @@ async function pass(on: Comparison, ms: number): Promise<void> {
     const nowMs = on.clock.monotonicMs()
     const dueMs = on.sessions.map((session) => session.expiresAtMs)
     for (const client of [on.sides[0].client(0), on.sides[0].client(CLIENTS - 1)])
-      for (const state of await client.list('', on.call())) dueMs.push(nowMs + state.closedForMs)
+      for (const state of await client.list('', on.call())) dueMs.push(nowMs + (state.closedForMs ?? 0))
     const nextMs = Math.min(endMs, ...dueMs.filter((due) => due > nowMs))
     await on.clock.advance(nextMs - nowMs)
     // Any request makes an engine do what is due, at this very moment; left alone, it may take a little longer.
