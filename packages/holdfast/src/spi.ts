@@ -21,7 +21,8 @@
  *   interval (G10). Everywhere else the grant is there when the predecessor ends.
  * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits end. A second dispose is harmless.
  * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
- * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from `backend.clock` and `backend.random`.
+ * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
+ *   `backend.clock` and `backend.random`.
  */
 import type { Clock, Instant } from './core/clock.ts'
 import type { LossReason } from './core/errors.ts'
