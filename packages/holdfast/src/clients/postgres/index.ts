@@ -34,6 +34,7 @@ export {
   sqlRunnerOf,
 } from './sql-runner.ts'
 export {
+  BY_INDEX,
   checkSchema,
   ensureTables,
   type TablePart,

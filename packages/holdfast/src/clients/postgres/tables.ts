@@ -29,6 +29,12 @@ export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
   return name
 }
 
+/**
+ * Set for the functions that clients call, and so for the plans of all that those call. Where there is no index, a scan that
+ * is switched off is done all the same, and counts as so expensive that it would be compiled first, which takes 0.2 s.
+ */
+export const BY_INDEX = 'SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off'
+
 export interface TablePart {
   readonly part: string
   readonly version: number

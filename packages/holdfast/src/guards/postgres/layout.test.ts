@@ -60,8 +60,8 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
 
   test('tables of a later release are refused, and left alone', async () => {
     await postgresGuard({ client: pool, schema: 'newer' }).highest('n')
-    await pool.query("UPDATE newer.parts SET version = 3 WHERE part = 'guards'")
-    const refused = { code: 'UNSUPPORTED', message: /layout 3.*knows 2/ }
+    await pool.query("UPDATE newer.parts SET version = 4 WHERE part = 'guards'")
+    const refused = { code: 'UNSUPPORTED', message: /layout 4.*knows 3/ }
     await assert.rejects(postgresGuard({ client: pool, schema: 'newer' }).highest('n'), refused)
     await assert.rejects(
       postgresGuard({ client: pool, schema: 'newer' }).run(fence(1n), () => {}),
@@ -82,7 +82,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
         FROM older.parts WHERE part = 'guards'`)
       return rows[0]
     }
-    const repaired = { open: false, version: 2 }
+    const repaired = { open: false, version: 3 }
     await postgresGuard({ client, schema: 'older' }).run(fence(5n), () => {})
     const by: Record<string, () => Promise<unknown>> = {
       guard: () => postgresGuard({ client, schema: 'older' }).highest('n'),

@@ -15,8 +15,8 @@ import { triggerSql } from './trigger-sql.ts'
  */
 export const guardTables: TablePart = {
   part: 'guards',
-  version: 2,
-  // In layout 1 everybody might execute `fence_row`; its tables are the same.
+  version: 3,
+  // Their tables are the same. In layout 1 PUBLIC could execute `fence_row`; in layout 2 it read every fence for every row.
   upgradesFrom: 1,
   printedBy: 'postgresGuardSchema()',
   sql: (s) => `

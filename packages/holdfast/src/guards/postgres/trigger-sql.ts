@@ -8,9 +8,16 @@
  *
  * `fence_row` runs with the rights of its owner, so that those who write the table need none on the guard's rows. It can
  * raise the mark of every name, so only its owner may put it on a table, and roles that were granted EXECUTE (T80). It
- * asks again at each write, because the server looks at that right only when a trigger is created.
+ * asks again before it judges, because the server looks at that right only when a trigger is created.
+ *
+ * Triggers run for each row, because a write to a parent table runs no statement trigger of its children. So what is the same
+ * for all rows is done once in a transaction, and kept in settings that end with it: the index of the fences that are shown,
+ * and the last fence that passed.
  */
-import { quoteText } from '../../clients/postgres/index.ts'
+import { BY_INDEX, quoteText } from '../../clients/postgres/index.ts'
+
+/** SQL: where the fence for a name begins in the index. It is in hexadecimal, so that no name can contain another's. */
+const indexKey = (name: string) => `chr(10) || encode(convert_to(${name}, 'UTF8'), 'hex') || ' '`
 
 export function triggerSql(s: string): string {
   return `
@@ -20,11 +27,53 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     ELSE encode(convert_to(part[1], 'UTF8'), 'hex') END, '' ORDER BY place), ''), 'hex'), 'UTF8')
   FROM regexp_matches(encoded, '%[0-9A-Fa-f]{2}|[^%]+', 'g') WITH ORDINALITY AS r (part, place)
 $$;
+CREATE OR REPLACE FUNCTION ${s}.fence_parts(shown text) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+-- The parts of a fence's text, decoded. Refuses everything else.
+DECLARE
+  parts text[] := string_to_array(shown, '/');
+BEGIN
+  IF cardinality(parts) <> 6 OR parts[1] <> 'hf1' OR parts[4] NOT IN ('exclusive', 'shared')
+    OR parts[5] !~ '^[1-9][0-9]{0,18}$' OR parts[5]::numeric > 9223372036854775807
+    OR parts[6] !~ '^[A-Za-z0-9_-]{1,64}$' THEN
+    RAISE EXCEPTION 'holdfast.fence holds something that is not a fence'
+      USING ERRCODE = 'HF103', HINT = 'Set it to the text of formatFence(lease.fence), unchanged.';
+  END IF;
+  IF strpos(parts[2], '%') > 0 THEN parts[2] := ${s}.fence_part(parts[2]); END IF;
+  IF strpos(parts[3], '%') > 0 THEN parts[3] := ${s}.fence_part(parts[3]); END IF;
+  RETURN parts;
+END
+$$;
+CREATE OR REPLACE FUNCTION ${s}.fence_shown(the_name text) RETURNS text
+LANGUAGE plpgsql AS $$
+-- The text of the fence for a name in holdfast.fence; of several, the last. Null if there is none. Every fence is read once,
+-- not once for every row: the transaction keeps an index, newest first, and the setting of which it was made. Fences that are
+-- added to the setting are put in front of the index.
+BEGIN
+  -- In one expression each: a variable would be another copy of a text that may be long.
+  IF (current_setting('holdfast.fence', true) = current_setting('holdfast.fence_indexed', true)) IS NOT TRUE THEN
+    PERFORM ${s}.fence_index(coalesce(current_setting('holdfast.fence', true), ''),
+      nullif(current_setting('holdfast.fence_indexed', true), ''));
+  END IF;
+  RETURN nullif(split_part(split_part(current_setting('holdfast.fence_index'), ${indexKey('the_name')}, 2), chr(10), 1), '');
+END
+$$;
+CREATE OR REPLACE FUNCTION ${s}.fence_index(setting text, indexed text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  is_longer boolean := coalesce(starts_with(setting, indexed || ' '), false);
+  index text := CASE WHEN is_longer THEN current_setting('holdfast.fence_index') ELSE '' END;
+  added text := CASE WHEN is_longer THEN substr(setting, length(indexed) + 1) ELSE setting END;
+BEGIN
+  SELECT coalesce(string_agg(${indexKey(`(${s}.fence_parts(each))[3]`)} || each, '' ORDER BY place DESC), '') || index
+  INTO index FROM regexp_split_to_table(added, '\\s+') WITH ORDINALITY AS r (each, place) WHERE each <> '';
+  PERFORM set_config('holdfast.fence_index', index, true), set_config('holdfast.fence_indexed', setting, true);
+END
+$$;
 CREATE OR REPLACE FUNCTION ${s}.fence_pass(the_guard text, the_name text, the_issuers text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-  shown text;
-  parts text[];
+  parts text[] := ${s}.fence_parts(${s}.fence_shown(the_name));
   the_issuer text;
   the_token bigint;
   the_grant text;
@@ -33,21 +82,11 @@ DECLARE
   bottom record;
   now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 BEGIN
-  FOR shown IN SELECT each FROM regexp_split_to_table(trim(current_setting('holdfast.fence', true)), '\\s+') each LOOP
-    CONTINUE WHEN coalesce(shown, '') = '';
-    parts := string_to_array(shown, '/');
-    IF cardinality(parts) <> 6 OR parts[1] <> 'hf1' OR parts[4] NOT IN ('exclusive', 'shared')
-      OR parts[5] !~ '^[1-9][0-9]{0,18}$' OR parts[5]::numeric > 9223372036854775807
-      OR parts[6] !~ '^[A-Za-z0-9_-]{1,64}$' THEN
-      RAISE EXCEPTION 'holdfast.fence holds something that is not a fence'
-        USING ERRCODE = 'HF103', HINT = 'Set it to the text of formatFence(lease.fence), unchanged.';
-    END IF;
-    CONTINUE WHEN ${s}.fence_part(parts[3]) IS DISTINCT FROM the_name;
-    -- Of several for one name the last counts.
-    the_issuer := ${s}.fence_part(parts[2]);
-    the_token := CASE WHEN parts[4] = 'exclusive' THEN parts[5]::bigint END;
+  IF parts[3] = the_name AND parts[4] = 'exclusive' THEN
+    the_issuer := parts[2];
+    the_token := parts[5]::bigint;
     the_grant := parts[6];
-  END LOOP;
+  END IF;
   IF the_token IS NULL THEN
     RAISE EXCEPTION 'writing needs an exclusive fence for "%", and holdfast.fence has none', the_name
       USING ERRCODE = 'HF100', HINT = 'SET LOCAL holdfast.fence to the text of formatFence(lease.fence) first.';
@@ -56,8 +95,11 @@ BEGIN
     PERFORM ${s}.fence_refuse_foreign(the_name, the_issuer);
   END IF;
 
-  INSERT INTO ${s}.guard_names (guard, name, touched_ms) VALUES (the_guard, the_name, now_ms) ON CONFLICT DO NOTHING;
-  SELECT * INTO known FROM ${s}.guard_names n WHERE n.guard = the_guard AND n.name = the_name FOR UPDATE;
+  LOOP
+    SELECT * INTO known FROM ${s}.guard_names n WHERE n.guard = the_guard AND n.name = the_name FOR UPDATE;
+    EXIT WHEN FOUND;
+    INSERT INTO ${s}.guard_names (guard, name, touched_ms) VALUES (the_guard, the_name, now_ms) ON CONFLICT DO NOTHING;
+  END LOOP;
   -- The usual case: this very fence has been here, with \`enter\` or with an earlier row.
   IF known.token = the_token AND known.grant_id = the_grant AND known.issuer = the_issuer
     AND known.mode = 'exclusive' AND known.touched_ms > now_ms - 60000 THEN
@@ -107,45 +149,57 @@ BEGIN
     USING ERRCODE = 'HF102', HINT = 'Give all lockers the same issuer, or name it in issuers.';
 END
 $$;
-CREATE OR REPLACE FUNCTION ${s}.fence_row() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  issuers text[] := CASE WHEN TG_ARGV[1] <> '' THEN TG_ARGV[1]::text[] END;
-  before_name text := TG_ARGV[2];
-  after_name text := TG_ARGV[2];
+CREATE OR REPLACE FUNCTION ${s}.fence_judge(the_table oid, the_guard text, the_issuers text, the_name text, the_pass text)
+RETURNS void LANGUAGE plpgsql ${BY_INDEX} AS $$
+-- Judges a name that a table's row has, and keeps the pass. Not part of fence_row, which runs for every row: settings cost
+-- at each call.
 BEGIN
-  IF NOT has_function_privilege((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID),
+  IF NOT has_function_privilege((SELECT c.relowner FROM pg_class c WHERE c.oid = the_table),
     ${quoteText(`${s}.fence_row()`)}::regprocedure, 'EXECUTE') THEN
-    RAISE EXCEPTION 'the owner of the table % may not use the function %.fence_row()', TG_RELID::regclass,
+    RAISE EXCEPTION 'the owner of the table % may not use the function %.fence_row()', the_table::regclass,
       ${quoteText(s)} USING ERRCODE = '42501',
       HINT = 'Grant EXECUTE on it to the owner, who then decides about every name of every guard in that schema.';
   END IF;
-  IF TG_OP = 'TRUNCATE' THEN
-    IF TG_NARGS > 3 THEN
+  PERFORM ${s}.fence_pass(the_guard, the_name, CASE WHEN the_issuers <> '' THEN the_issuers::text[] END);
+  PERFORM set_config('holdfast.fence_tables', CASE WHEN the_pass = current_setting('holdfast.fence_pass', true)
+    THEN current_setting('holdfast.fence_tables', true) ELSE ' ' END || the_table || ' ', true);
+  PERFORM set_config('holdfast.fence_pass', the_pass, true);
+END
+$$;
+CREATE OR REPLACE FUNCTION ${s}.fence_row() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  name text := TG_ARGV[2];
+  old_name text;
+  shown text := current_setting('holdfast.fence', true);
+  pass text;
+BEGIN
+  IF TG_NARGS > 3 THEN
+    IF TG_OP = 'TRUNCATE' THEN
       RAISE EXCEPTION 'the table is fenced row by row, and cannot be truncated'
         USING ERRCODE = 'HF100', HINT = 'Delete the rows under the fence of each.';
     END IF;
-    PERFORM ${s}.fence_pass(TG_ARGV[0], after_name, issuers);
-    RETURN NULL;
-  END IF;
-  IF TG_NARGS > 3 THEN
-    before_name := TG_ARGV[2] || CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) ->> TG_ARGV[3] END;
-    after_name := TG_ARGV[2] || CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) ->> TG_ARGV[3] END;
-  END IF;
-  IF TG_WHEN = 'AFTER' THEN
-    -- Another BEFORE trigger may have changed the key since it was checked.
-    IF TG_OP = 'INSERT' OR after_name IS DISTINCT FROM before_name THEN
-      PERFORM ${s}.fence_pass(TG_ARGV[0], after_name, issuers);
+    name := TG_ARGV[2] || (to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END) ->> TG_ARGV[3]);
+    IF TG_OP = 'UPDATE' THEN
+      old_name := TG_ARGV[2] || (to_jsonb(OLD) ->> TG_ARGV[3]);
+      -- After the update only a key that another BEFORE trigger changed has not been judged.
+      IF TG_WHEN = 'AFTER' AND name IS NOT DISTINCT FROM old_name THEN
+        RETURN NULL;
+      ELSIF TG_WHEN = 'BEFORE' AND name IS DISTINCT FROM old_name THEN
+        PERFORM ${s}.fence_judge(TG_RELID, TG_ARGV[0], TG_ARGV[1], old_name, NULL);
+      END IF;
     END IF;
-    RETURN NULL;
   END IF;
-  IF TG_OP <> 'INSERT' THEN
-    PERFORM ${s}.fence_pass(TG_ARGV[0], before_name, issuers);
+  -- What was judged once holds until the end of the transaction, which has locked the mark; a rollback to a savepoint takes
+  -- back both. So the last pass is kept, with the tables for which it was asked. One that is forged raises no mark. Where
+  -- each row has its own fence among many, it would be kept in vain.
+  pass := ${quoteText(s)} || chr(31) || pg_current_xact_id() || chr(31) || TG_ARGV[0] || chr(31) || TG_ARGV[1] || chr(31)
+    || name || chr(31) || CASE WHEN TG_NARGS = 3 OR octet_length(shown) < 1000 THEN shown END;
+  IF (pass = current_setting('holdfast.fence_pass', true)
+    AND strpos(current_setting('holdfast.fence_tables', true), ' ' || TG_RELID || ' ') > 0) IS NOT TRUE THEN
+    PERFORM ${s}.fence_judge(TG_RELID, TG_ARGV[0], TG_ARGV[1], name, pass);
   END IF;
-  IF TG_OP <> 'DELETE' AND (TG_OP = 'INSERT' OR after_name IS DISTINCT FROM before_name) THEN
-    PERFORM ${s}.fence_pass(TG_ARGV[0], after_name, issuers);
-  END IF;
-  RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+  RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD WHEN TG_OP <> 'TRUNCATE' AND TG_WHEN = 'BEFORE' THEN NEW END;
 END
 $$;
 REVOKE ALL ON FUNCTION ${s}.fence_row() FROM PUBLIC;`

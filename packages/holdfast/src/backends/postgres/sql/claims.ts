@@ -24,8 +24,8 @@
  * Nearly all calls need one statement besides the lock: the name is free, or the holder releases and nobody waits. The
  * others go on to \`settle\`.
  */
-import { quoteText } from '../../../clients/postgres/index.ts'
-import { BY_INDEX, LOCK_SEED } from './turns.ts'
+import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { LOCK_SEED } from './turns.ts'
 
 export const claims = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.apply(

@@ -3,8 +3,8 @@
  * that. The first row says how it went; hand-overs to the caller's process
  * follow.
  */
+import { BY_INDEX } from '../../../clients/postgres/index.ts'
 import { ID_LENGTH } from '../../../core/ids.ts'
-import { BY_INDEX } from './turns.ts'
 
 export const operators = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.prepare_name(p_namespace text, p_channel text, p_name text, p_marks boolean)

@@ -7,8 +7,8 @@
  *   close       the session is over for everybody at its first commit; claims beyond CLOSE_AT_ONCE are given up in
  *               further calls, or by whoever touches their names, or by a sweep.
  */
-import { quoteText } from '../../../clients/postgres/index.ts'
-import { BY_INDEX, LOCK_SEED } from './turns.ts'
+import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { LOCK_SEED } from './turns.ts'
 
 export const CLOSE_AT_ONCE = 64
 

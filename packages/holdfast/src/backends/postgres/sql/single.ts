@@ -7,8 +7,8 @@
  *   -                 released, and nobody waits
  *   [[…], …]          anything else: the rows of \`settle\`
  */
-import { quoteText } from '../../../clients/postgres/index.ts'
-import { BY_INDEX, LOCK_SEED } from './turns.ts'
+import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { LOCK_SEED } from './turns.ts'
 
 export const single = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.take(

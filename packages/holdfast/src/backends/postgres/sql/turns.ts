@@ -29,12 +29,6 @@ export const LOCK_SEED = '7305804402384072037'
 /** No call waits for as long in a server that works, and core has called off its calls by then, unless told otherwise. */
 export const LONGEST_LOCK_WAIT_MS = 5_000
 
-/**
- * Set for the functions that clients call, and so for the plans of all that those call. Where there is no index, a scan that
- * is switched off is done all the same, and counts as so expensive that it would be compiled first, which takes 0.2 s.
- */
-export const BY_INDEX = 'SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off'
-
 export const turns = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.begin_work() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

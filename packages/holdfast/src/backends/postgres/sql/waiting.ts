@@ -8,7 +8,7 @@
  *   missing   it is not in line any more (why, in data)
  *   due       in so many milliseconds it is worth to ask again about this name
  */
-import { BY_INDEX } from './turns.ts'
+import { BY_INDEX } from '../../../clients/postgres/index.ts'
 
 export const waiting = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.tend(
