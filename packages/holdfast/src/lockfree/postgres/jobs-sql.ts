@@ -1,10 +1,17 @@
 /** The table of jobs, and its statements. */
-import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { BY_INDEX, quoteText, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
+/**
+ * A claim reads the jobs that it claims, whatever else the queue has: dead, done, claimed or added for later. The index
+ * `jobs_claimable` has none of the first two, and the others are behind its end. By statistics that are old, the planner
+ * might read all jobs instead, so `claim_jobs` leaves it no choice (T83).
+ */
 export const jobTables: TablePart = {
   part: 'jobs',
-  version: 1,
+  version: 2,
+  // In layout 1 one index had all jobs that were not done, also the dead ones.
+  upgradesFrom: 1,
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.jobs (
@@ -22,9 +29,27 @@ CREATE TABLE IF NOT EXISTS ${s}.jobs (
   done_at      timestamptz,
   UNIQUE (queue, key)
 );
-CREATE INDEX IF NOT EXISTS jobs_ready ON ${s}.jobs (queue, visible_at) WHERE state = 'ready';
+CREATE INDEX IF NOT EXISTS jobs_claimable ON ${s}.jobs (queue, visible_at, id)
+WHERE state = 'ready' AND attempts < max_attempts;
+CREATE INDEX IF NOT EXISTS jobs_dead ON ${s}.jobs (queue, id) WHERE state = 'ready' AND attempts >= max_attempts;
+DROP INDEX IF EXISTS ${s}.jobs_ready;
 CREATE INDEX IF NOT EXISTS jobs_done ON ${s}.jobs (queue, done_at) WHERE state = 'done';
 CREATE SEQUENCE IF NOT EXISTS ${s}.job_tokens CACHE 1;
+CREATE OR REPLACE FUNCTION ${s}.claim_jobs(the_queue text, most integer, the_attempt text, hidden interval)
+RETURNS SETOF ${s}.jobs LANGUAGE plpgsql
+${BY_INDEX} SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+  -- The rows are locked, and judged again, before anything is drawn or written.
+  RETURN QUERY
+  WITH due AS (
+    SELECT d.id FROM ${s}.jobs d
+    WHERE d.queue = the_queue AND d.state = 'ready' AND d.visible_at <= statement_timestamp() AND d.attempts < d.max_attempts
+    ORDER BY d.visible_at, d.id LIMIT most FOR UPDATE SKIP LOCKED)
+  UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
+    visible_at = clock_timestamp() + hidden
+  FROM due WHERE j.id = due.id RETURNING j.*;
+END
+$$;
 `,
 }
 
@@ -43,16 +68,9 @@ export function jobStatements(s: string) {
       INSERT INTO ${s}.jobs (queue, key, body, visible_at, max_attempts)
       VALUES ($1::text, $2::text, $3::text, clock_timestamp() + ${ms('$4')}, $5::text::integer)
       ON CONFLICT (queue, key) DO NOTHING RETURNING id::text, ${ON_DISK}`,
-    // The rows are locked, and judged again, before anything is drawn or written.
     claim: `
-      WITH due AS (
-        SELECT id FROM ${s}.jobs
-        WHERE queue = $1::text AND state = 'ready' AND visible_at <= statement_timestamp() AND attempts < max_attempts
-        ORDER BY visible_at, id LIMIT $2::text::integer FOR UPDATE SKIP LOCKED)
-      UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = $3::text, token = nextval(${quoteText(`${s}.job_tokens`)}),
-        visible_at = clock_timestamp() + ${ms('$4')}
-      FROM due WHERE j.id = due.id
-      RETURNING j.id::text, j.key, j.body, j.attempts::text, j.max_attempts::text, j.token::text, ${ON_DISK}`,
+      SELECT id::text, key, body, attempts::text, max_attempts::text, token::text, ${ON_DISK}
+      FROM ${s}.claim_jobs($1::text, $2::text::integer, $3::text, ${ms('$4')})`,
     extend: `
       UPDATE ${s}.jobs SET visible_at = clock_timestamp() + ${ms('$3')}
       WHERE ${own} AND state = 'ready' RETURNING 1, ${ON_DISK}`,
@@ -82,7 +100,7 @@ export function jobStatements(s: string) {
         SELECT id FROM ${s}.jobs
         WHERE queue = $1::text AND state = 'done' AND done_at <= statement_timestamp() - ${ms('$2')}
         ORDER BY done_at LIMIT 1000 FOR UPDATE SKIP LOCKED),
-      gone AS (DELETE FROM ${s}.jobs j USING old WHERE j.id = old.id RETURNING 1)
+      gone AS (DELETE FROM ${s}.jobs WHERE id = ANY (ARRAY(SELECT id FROM old)) RETURNING 1)
       SELECT count(*)::text FROM gone`,
   }
 }

@@ -1,5 +1,5 @@
 /** The table of idempotency keys and its functions. */
-import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { BY_INDEX, quoteText, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
 /** A look at a key has a connection meanwhile. It is given up after this, and repeated if anybody still waits. */
@@ -15,7 +15,9 @@ const LONGEST_LOCK_WAIT_MS = 1_000
  */
 export const keyTables: TablePart = {
   part: 'idempotency',
-  version: 1,
+  version: 2,
+  // In layout 1 the plan of a claim depended on statistics (T83).
+  upgradesFrom: 1,
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.idempotency (
@@ -35,7 +37,7 @@ CREATE INDEX IF NOT EXISTS idempotency_by_expiry ON ${s}.idempotency (expires_at
 CREATE SEQUENCE IF NOT EXISTS ${s}.idempotency_tokens CACHE 1;
 CREATE OR REPLACE FUNCTION ${s}.idempotency_claim(the_scope text, the_key text, the_payload text, the_attempt text,
   ttl interval, keep interval, OUT kind text, OUT claim_token bigint, OUT answer text, OUT left_ms double precision)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   found_row record;
   at timestamptz;
