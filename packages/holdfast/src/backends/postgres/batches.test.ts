@@ -153,6 +153,28 @@ describe('requests that leave together', () => {
     sent.at(-1)?.answer([['+3']])
     expect(await third).toMatchObject({ token: '3' })
   })
+
+  test('an abandon waits for the call about its name that is in flight, and leaves with what comes next', async () => {
+    const { batches, sent } = stand()
+    const controller = new AbortController()
+    const acquire = batches.add({ ...wanting('a'), name: 'hot' }, controller.signal)
+    await microtasks()
+    controller.abort()
+    expect(await outcomeOf(acquire)).toBe('unknown')
+    const abandoned = batches.add({ ...wanting('a'), name: 'hot', op: 'a' }, never)
+    const next = batches.add({ ...wanting('b'), name: 'hot' }, never)
+    await microtasks()
+    expect(sent).toHaveLength(1)
+    sent[0]?.answer([['+1']])
+    await microtasks()
+    expect(sent[1]?.attempts).toEqual(['a', 'b'])
+    sent[1]?.answer([
+      ['a', 'a', 'abandoned', null, null, null, null],
+      ['g', 'b', 'granted', '2', null, null, null],
+    ])
+    expect(await abandoned).toMatchObject({ kind: 'abandoned' })
+    expect(await next).toMatchObject({ token: '2' })
+  })
 })
 
 function stand() {

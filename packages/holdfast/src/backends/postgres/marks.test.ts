@@ -1,6 +1,7 @@
 /** A session that has given up an attempt keeps the short way for all others, and the attempt stays given up. */
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
+import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage } from '../../../test/postgres/stage.ts'
 
 describe.runIf(wanted('postgres'))('postgres marks', () => {
@@ -23,5 +24,33 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
     await Promise.allSettled(mixed)
     await operator.query('ALTER FUNCTION holdfast.settle_is_not_here RENAME TO settle')
     expect(await session.tryAcquire(givenUp, call())).toEqual({ kind: 'busy' })
+  }, 60_000)
+
+  /** Whether a renewal of the session could run while an abandon has not committed yet. */
+  async function isFreeDuringAbandon(schema: string, schemaSql?: string): Promise<boolean> {
+    await using server = await startPostgres()
+    await using stage = new Stage(server.url)
+    const session = await openSession(
+      await stage.backend({ schema }, schemaSql === undefined ? {} : { schemaSql }),
+    )
+    // The first abandon of a session writes to its row; later ones only lock it.
+    await session.abandon(exclusive('x'), call())
+    const [abandoning, renewing] = [await stage.operator(), await stage.operator()]
+    await abandoning.query('BEGIN')
+    await abandoning.query(`
+      SELECT ${schema}.apply('default', 'nobody', '{a}', '{x}', '{attempt}', ARRAY(SELECT no FROM ${schema}.sessions),
+        '{NULL}', '{1}', '{1}', '{0}', '{NULL}')`)
+    const { rows } = await renewing.query(`SELECT no FROM ${schema}.sessions FOR NO KEY UPDATE SKIP LOCKED`)
+    await abandoning.query('COMMIT')
+    return rows.length > 0
+  }
+
+  test('T66 an abandon holds the row of its session until its commit', async () => {
+    expect(await isFreeDuringAbandon('locked')).toBe(false)
+  }, 60_000)
+
+  test('T66 planted: where only sessions that are over are locked, a renewal runs during an abandon', async () => {
+    const planted = plantedSchema('unlocked', [['z.no = ANY (p_always || v_over)', 'z.no = ANY (v_over)']])
+    expect(await isFreeDuringAbandon('unlocked', planted)).toBe(true)
   }, 60_000)
 })
