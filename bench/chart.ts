@@ -4,6 +4,7 @@
  */
 import { type Machine, machineInWords } from './machine.ts'
 import type { SubjectResult } from './run.ts'
+import { isOurs } from './subject.ts'
 
 interface Bar {
   readonly who: string
@@ -193,10 +194,6 @@ function drawBar(bar: Bar, x: (ratio: number) => number, { left, top, width: col
     ...(bar.isMeasure ? [] : [spread]),
     text(left + columnWidth, top + barHeight, figure, 'figure'),
   ].join('')
-}
-
-function isOurs(who: string): boolean {
-  return who.startsWith('holdfast')
 }
 
 function ratioText(ratio: number): string {

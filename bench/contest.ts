@@ -68,7 +68,11 @@ export async function runContest(
 }
 
 /** Everybody opens anew: the way to end waiters who cannot be called off is to close their connection. */
-async function measureContest(contest: Contest, taker: Taker, seconds: number): Promise<ContestSample> {
+export async function measureContest(
+  contest: Contest,
+  taker: Taker,
+  seconds: number,
+): Promise<ContestSample> {
   const taking = await taker.openTaking()
   const turns = new Turns(contest, taker.name, taking, seconds)
   let running: Promise<unknown>

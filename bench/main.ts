@@ -2,54 +2,70 @@
  * `npm run bench -- sqlite redis`: acquire and release through the whole library, next to the raw statements of the
  * same engine, and next to other libraries, in the same run.
  */
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { basename, join } from 'node:path'
-import { parseArgs } from 'node:util'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { buildCommit, commitOf, hasChanges, ownPackage } from './against/checkout.ts'
+import { type AgainstReport, againstInWords } from './against/report.ts'
+import { type AgainstResult, runAgainst } from './against/run.ts'
+import { overall, type Verdict } from './against/statistics.ts'
+import { available, startBackend } from './backend.ts'
 import { chartOf } from './chart.ts'
 import { describeMachine } from './machine.ts'
+import { type Options, readOptions, usageOf } from './options.ts'
 import { type Report, reportAsMarkdown, reportInWords } from './report.ts'
 import { runSubject, type SubjectResult } from './run.ts'
-import type { SubjectSource } from './subject.ts'
-
-const available = readdirSync(join(import.meta.dirname, 'subjects')).map((file) => basename(file, '.ts'))
 
 const usualSeconds = 1
+const usualSecondsAgainst = 0.25
+const exitCodes: Record<Verdict, number> = { pass: 0, fail: 1, void: 3 }
 
-const usage = `npm run bench -- [options] backend…
-
-Pairs of acquire and release a second, one after another and many at once, and hand-overs under contention,
-next to the raw statements in the same run. Backends: ${available.join(', ')}.
-
-  --seconds 1      how long each measurement lasts (default: 1, or what suits the number of contenders)
-  --rounds 5       how often; medians are reported
-  --folder path    where files are made (default: the system's temporary folder)
-  --save           also write bench/results/<backend>.md, .json and .svg
-  --json           print JSON instead of tables
-  --help           this text`
-
-const { names, rounds, seconds, parent, save, json } = readOptions()
+const options = optionsOrExit()
 // Before there is anything to clean up, so that no moment is too early to be interrupted.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(130))
-const folder = mkdtempSync(join(parent, 'holdfast-bench-'))
+const folder = mkdtempSync(join(options.folder, 'holdfast-bench-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }))
 
-const subjects: SubjectResult[] = []
-for (const name of names) {
-  const { subject: source } = (await import(`./subjects/${name}.ts`)) as { subject: SubjectSource }
-  const subject = typeof source === 'function' ? await source() : source
-  try {
-    const effort = { rounds, seconds: seconds ?? subject.seconds ?? usualSeconds }
-    subjects.push(await runSubject(name, subject, folder, effort, showProgress))
-  } finally {
-    await subject.close?.()
-  }
-}
-endProgress()
+if (options.against === undefined) await compareWithOthers(options)
+else await compareWithCommit(options, options.against)
 
-const report: Report = { machine: describeMachine(folder), subjects }
-console.log(json ? JSON.stringify(report, null, 2) : reportInWords(report))
-if (save) saveEach(report)
+async function compareWithOthers({ names, rounds, seconds, json, save }: Options): Promise<void> {
+  const subjects: SubjectResult[] = []
+  for (const name of names) {
+    const backend = await startBackend(name)
+    try {
+      const subject = backend.subject(await backend.place('bench'))
+      const effort = { rounds, seconds: seconds ?? subject.seconds ?? usualSeconds }
+      const remarks = [...backend.remarks, ...(subject.remarks ?? [])]
+      subjects.push(await runSubject(name, { ...subject, remarks }, folder, effort, showProgress))
+    } finally {
+      await backend.stop()
+    }
+  }
+  endProgress()
+  const report: Report = { machine: describeMachine(folder), subjects }
+  console.log(json ? JSON.stringify(report, null, 2) : reportInWords(report))
+  if (save) saveEach(report)
+}
+
+async function compareWithCommit(options: Options, ref: string): Promise<void> {
+  const { names, rounds, json, seconds = usualSecondsAgainst } = options
+  const old = orExit(() => commitOf(ref))
+  showProgress(`building ${old.id}`)
+  const packages = { new: ownPackage, old: await buildCommit(old, join(folder, 'commit')) }
+  const subjects: AgainstResult[] = []
+  for (const name of names)
+    subjects.push(await runAgainst(name, packages, folder, { rounds, seconds }, showProgress))
+  endProgress()
+  const report: AgainstReport = {
+    machine: describeMachine(folder),
+    new: { ...commitOf('HEAD'), hasChanges: hasChanges() },
+    old,
+    subjects,
+    verdict: overall(subjects.flatMap(({ workloads }) => workloads.map(({ verdict }) => verdict))),
+  }
+  console.log(json ? JSON.stringify(report, null, 2) : againstInWords(report))
+  process.exitCode = exitCodes[report.verdict]
+}
 
 function saveEach({ subjects, machine }: Report): void {
   const results = join(import.meta.dirname, 'results')
@@ -71,39 +87,19 @@ function endProgress(): void {
   if (process.stderr.isTTY) process.stderr.write('\r\x1b[K')
 }
 
-function readOptions() {
-  try {
-    const { values, positionals } = parseArgs({
-      allowPositionals: true,
-      options: {
-        seconds: { type: 'string' },
-        rounds: { type: 'string', default: '5' },
-        folder: { type: 'string', default: tmpdir() },
-        save: { type: 'boolean', default: false },
-        json: { type: 'boolean', default: false },
-        help: { type: 'boolean', default: false },
-      },
-    })
-    if (values.help) {
-      console.log(usage)
-      process.exit(0)
-    }
-    const unknown = positionals.filter((name) => !available.includes(name))
-    if (unknown.length > 0)
-      throw new Error(`There is no ${unknown.join(', ')}; there are: ${available.join(', ')}.`)
-    if (positionals.length === 0) throw new Error(`Name at least one backend: ${available.join(', ')}.`)
-    const seconds = values.seconds === undefined ? undefined : positive('seconds', values.seconds)
-    const rounds = Math.ceil(positive('rounds', values.rounds))
-    const names = [...new Set(positionals)]
-    return { names, rounds, seconds, parent: values.folder, save: values.save, json: values.json }
-  } catch (error) {
-    console.error(`${(error as Error).message}\n\n${usage}`)
-    process.exit(2)
-  }
+function optionsOrExit(): Options {
+  const read = orExit(() => readOptions(process.argv.slice(2), available))
+  if (read !== 'help') return read
+  console.log(usageOf(available))
+  process.exit(0)
 }
 
-function positive(option: string, text: string): number {
-  const value = Number(text)
-  if (!(value > 0 && value < 3_600)) throw new Error(`--${option} must be a positive number, not ${text}.`)
-  return value
+/** What the command line asks for and cannot be had. */
+function orExit<T>(action: () => T): T {
+  try {
+    return action()
+  } catch (error) {
+    console.error(`${(error as Error).message}\n\n${usageOf(available)}`)
+    process.exit(2)
+  }
 }

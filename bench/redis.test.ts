@@ -44,7 +44,7 @@ describe.runIf(wanted('redis'))('the benchmark of redis', () => {
 
   test('everybody in the hand-over hands over', async () => {
     await using server = await startRedis()
-    const { takers } = contest(server.url)
+    const { takers } = contest({ urls: [server.url], namespace: 'test' })
     const handedOver = await Promise.all(
       takers.map(async (taker) => {
         const taking = await taker.openTaking()

@@ -59,7 +59,7 @@ function aboutRun({ effort: { rounds, seconds }, contest, remarks }: SubjectResu
   ].join('\n')
 }
 
-type Row = readonly string[]
+export type Row = readonly string[]
 
 function pairRows({ comparisons }: SubjectResult): Row[] {
   return [
@@ -128,7 +128,7 @@ function isFigure(cell: string): boolean {
   return /^[\d.,]+$/.test(cell)
 }
 
-function textTable(rows: readonly Row[]): string {
+export function textTable(rows: readonly Row[]): string {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
   const figures = widths.map((_, column) => rows.slice(1).some((row) => isFigure(row[column] ?? '')))
   return rows

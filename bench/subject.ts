@@ -60,11 +60,41 @@ export interface Subject {
   readonly contest?: Contest
   /** The URL for `openLocker`, for waiters on one name, and over how many processes they are spread. */
   readonly handOver?: { url(folder: string): string; readonly processes: readonly number[] }
-  close?(): Promise<void>
 }
 
-/** A subject whose engine is a server is a function that starts it. */
-export type SubjectSource = Subject | (() => Promise<Subject>)
+/** Where the contenders work. */
+export interface Place {
+  /** Of the servers; empty when the engine runs in this process. */
+  readonly urls: readonly string[]
+  /** Holdfast's namespace on them. */
+  readonly namespace: string
+}
+
+export function firstUrl({ urls }: Place): string {
+  const [url] = urls
+  if (url === undefined) throw new Error('This needs a server.')
+  return url
+}
+
+export interface Servers {
+  readonly pids: readonly number[]
+  /** One sentence for the report. */
+  readonly words: string
+  /** A place with its own data: two versions of Holdfast may store it differently. */
+  place(name: string): Promise<Place>
+  stop(): Promise<void>
+}
+
+/** A file in `subjects/`. */
+export interface SubjectModule {
+  /** Left out when the engine runs in this process. */
+  startServers?(): Promise<Servers>
+  subject(place: Place): Subject
+}
+
+export function isOurs(name: string): boolean {
+  return name.startsWith('holdfast')
+}
 
 /** One who can take and hold can do pairs, too: everybody is called in the same way, raw commands included. */
 export function contender({ name, openTaking }: Taker): Contender {

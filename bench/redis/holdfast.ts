@@ -2,16 +2,17 @@
 import { createLocker } from 'holdfast'
 import { type RedisClient, redis } from 'holdfast/redis'
 import { redlock } from 'holdfast/redlock'
-import type { Taker } from '../subject.ts'
+import { firstUrl, type Place, type Taker } from '../subject.ts'
 import type { Library } from './clients.ts'
 import { ttlMs } from './raw.ts'
 
-export function holdfast(library: Library<RedisClient>, url: string, name = 'holdfast'): Taker {
+export function holdfast(library: Library<RedisClient>, place: Place, name = 'holdfast'): Taker {
   return {
     name,
     async openTaking() {
-      const { client, close } = await library.open(url)
-      const locker = createLocker(redis({ client, namespace: 'unfenced' }), { ttlMs })
+      const { client, close } = await library.open(firstUrl(place))
+      const namespace = `${place.namespace}-unfenced`
+      const locker = createLocker(redis({ client, namespace }), { ttlMs })
       return {
         async take(name) {
           const lease = await locker.acquire(name)
@@ -26,12 +27,13 @@ export function holdfast(library: Library<RedisClient>, url: string, name = 'hol
   }
 }
 
-export function holdfastFenced(library: Library<RedisClient>, url: string, name = 'holdfast fenced'): Taker {
+export function holdfastFenced(library: Library<RedisClient>, place: Place, name = 'holdfast fenced'): Taker {
   return {
     name,
     async openTaking() {
-      const { client, close } = await library.open(url)
-      const locker = createLocker(redis({ client, fencing: 'clock-backed', namespace: 'fenced' }), { ttlMs })
+      const { client, close } = await library.open(firstUrl(place))
+      const namespace = `${place.namespace}-fenced`
+      const locker = createLocker(redis({ client, fencing: 'clock-backed', namespace }), { ttlMs })
       return {
         async take(name) {
           const lease = await locker.acquire(name)
@@ -46,14 +48,18 @@ export function holdfastFenced(library: Library<RedisClient>, url: string, name 
   }
 }
 
-export function holdfastRedlock(library: Library<RedisClient>, urls: readonly string[], name: string): Taker {
+export function holdfastRedlock(
+  library: Library<RedisClient>,
+  { urls, namespace }: Place,
+  name: string,
+): Taker {
   return {
     name,
     async openTaking() {
       const opened = await Promise.all(urls.map((url) => library.open(url)))
       const clients = opened.map(({ client }) => client)
       // The nodes have started for this run and have forgotten nothing; else their votes would not count for the first minute.
-      const locker = createLocker(redlock({ clients, persistence: 'every-write' }), { ttlMs })
+      const locker = createLocker(redlock({ clients, namespace, persistence: 'every-write' }), { ttlMs })
       return {
         async take(name) {
           const lease = await locker.acquire(name)

@@ -1,6 +1,20 @@
-import { redisCall } from 'holdfast-lab/servers'
+import { redisCall, startRedisNodes } from 'holdfast-lab/servers'
+import type { Servers } from '../subject.ts'
 
-export async function versionOf(server: { readonly host: string; readonly port: number }): Promise<string> {
+/** Servers that know nothing of each other. */
+export async function startServers(count: number): Promise<Servers> {
+  const { members, stop } = await startRedisNodes(count)
+  const [first] = members
+  const version = first === undefined ? '' : await versionOf(first)
+  return {
+    pids: members.map(({ pid }) => pid),
+    words: `${count === 1 ? 'One' : `${count} times`} Redis ${version} on this machine, without persistence`,
+    place: async (name) => ({ urls: members.map(({ url }) => url), namespace: name }),
+    stop,
+  }
+}
+
+async function versionOf(server: { readonly host: string; readonly port: number }): Promise<string> {
   const info = String(await redisCall(server, 'INFO', 'server'))
   return /redis_version:(\S+)/.exec(info)?.[1] ?? 'of unknown version'
 }

@@ -35,8 +35,8 @@ const holdfast: Contender = {
   },
 }
 
-export const subject: Subject = {
+export const subject = (): Subject => ({
   raw: 'a Map, set and deleted behind promises: no expiry, no tokens, no waiting',
   comparisons: [{ setting: 'in this process', contenders: [map, holdfast] }],
   handOver: { url: () => 'memory:', processes: [1] },
-}
+})

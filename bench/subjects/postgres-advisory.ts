@@ -1,5 +1,3 @@
-import { psql, startPostgres } from 'holdfast-lab/servers'
-import { pinApart } from '../pinning.ts'
 import {
   advisoryFloor,
   advisoryPg,
@@ -7,18 +5,15 @@ import {
   rawAdvisoryPg,
   rawAdvisoryPostgresJs,
 } from '../postgres/advisory.ts'
-import { contender, type Subject } from '../subject.ts'
+import { contender, firstUrl, type Place, type Subject } from '../subject.ts'
 
-export async function subject(): Promise<Subject> {
-  const server = await startPostgres({ fsync: true })
-  const { url } = server
-  const version = await psql(server, 'SHOW server_version')
-  const pinning = pinApart([server.pid])
+export { startServers } from '../postgres/server.ts'
+
+export function subject(place: Place): Subject {
+  const url = firstUrl(place)
   return {
     raw: '`pg_try_advisory_lock` and `pg_advisory_unlock` on a connection of the pool, with the same client library; no token, no record',
     remarks: [
-      `One PostgreSQL ${version} on this machine, fsync and synchronous_commit on`,
-      pinning.words,
       'Every TTL is 15 s; renewal as by default; 10 connections for the raw locks, one for ours',
       'postgres.js prepares its statements by default, pg does not',
     ],
@@ -38,10 +33,6 @@ export async function subject(): Promise<Subject> {
         advisoryPg(url, 'holdfast, pg'),
         advisoryPostgresJs(url, 'holdfast, postgres.js'),
       ],
-    },
-    async close() {
-      pinning.undo()
-      await server.stop()
     },
   }
 }

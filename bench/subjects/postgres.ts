@@ -1,21 +1,16 @@
-import { psql, startPostgres } from 'holdfast-lab/servers'
 import { verrouOnPostgres } from '../peers/verrou-postgres.ts'
-import { pinApart } from '../pinning.ts'
 import { holdfastPg, holdfastPostgresJs } from '../postgres/holdfast.ts'
 import { notifyFloor } from '../postgres/notify-floor.ts'
 import { rawPg, rawPostgresJs } from '../postgres/raw.ts'
-import { contender, type Subject } from '../subject.ts'
+import { contender, firstUrl, type Place, type Subject } from '../subject.ts'
 
-export async function subject(): Promise<Subject> {
-  const server = await startPostgres({ fsync: true })
-  const { url } = server
-  const version = await psql(server, 'SHOW server_version')
-  const pinning = pinApart([server.pid])
+export { startServers } from '../postgres/server.ts'
+
+export function subject(place: Place): Subject {
+  const url = firstUrl(place)
   return {
     raw: 'a lease row: an upsert where expired, with a token from a sequence, and a DELETE by owner, each its own transaction, with the same client library',
     remarks: [
-      `One PostgreSQL ${version} on this machine, fsync and synchronous_commit on`,
-      pinning.words,
       'Every TTL is 15 s; renewal as by default; 10 connections for everybody',
       'The raw statements are prepared with postgres.js, as is its default, and not with pg; ours never are, so that they work behind a pooler',
     ],
@@ -38,10 +33,6 @@ export async function subject(): Promise<Subject> {
         holdfastPg(url, 'holdfast, pg'),
         holdfastPostgresJs(url, 'holdfast, postgres.js'),
       ],
-    },
-    async close() {
-      pinning.undo()
-      await server.stop()
     },
   }
 }

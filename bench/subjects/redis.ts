@@ -1,49 +1,39 @@
-import { startRedis } from 'holdfast-lab/servers'
 import { redisSemaphore } from '../peers/redis-semaphore.ts'
 import { redlock5 } from '../peers/redlock.ts'
 import { redlockUniversalIoredis, redlockUniversalNodeRedis } from '../peers/redlock-universal.ts'
 import { sesamecare } from '../peers/sesamecare.ts'
 import { verrou } from '../peers/verrou.ts'
-import { pinApart } from '../pinning.ts'
 import { ioredis5, ioredis6, nodeRedis5, nodeRedis6 } from '../redis/clients.ts'
 import { holdfast, holdfastFenced } from '../redis/holdfast.ts'
 import { rawIoredis, rawNodeRedis } from '../redis/raw.ts'
-import { versionOf } from '../redis/server.ts'
+import { startServers as startServersOf } from '../redis/server.ts'
 import { tokenInAList } from '../redis/token-in-a-list.ts'
-import { type Comparison, type Contest, contender, type Subject } from '../subject.ts'
+import { type Comparison, type Contest, contender, firstUrl, type Place, type Subject } from '../subject.ts'
 
 const waiters = 32
 
-export async function subject(): Promise<Subject> {
-  const server = await startRedis()
-  const version = await versionOf(server)
-  const pinning = pinApart([server.pid])
+export const startServers = () => startServersOf(1)
+
+export function subject(place: Place): Subject {
   return {
     raw: "`SET NX PX` and a compare-and-delete script by its SHA, with the same client library and that library's defaults",
     seconds: 0.7,
-    remarks: [
-      `One Redis ${version} on this machine, without persistence`,
-      pinning.words,
-      'Every TTL is 15 s; renewal as by default',
-    ],
-    comparisons: comparisons(server.url),
-    contest: contest(server.url),
-    async close() {
-      pinning.undo()
-      await server.stop()
-    },
+    remarks: ['Every TTL is 15 s; renewal as by default'],
+    comparisons: comparisons(place),
+    contest: contest(place),
   }
 }
 
-function comparisons(url: string): Comparison[] {
+function comparisons(place: Place): Comparison[] {
+  const url = firstUrl(place)
   return [
     {
       setting: ioredis6.name,
       atOnce: [1, 64, 256],
       contenders: [
         contender(rawIoredis(ioredis6, url)),
-        contender(holdfast(ioredis6, url)),
-        contender(holdfastFenced(ioredis6, url)),
+        contender(holdfast(ioredis6, place)),
+        contender(holdfastFenced(ioredis6, place)),
         contender(redlock5([url])),
         contender(sesamecare([url])),
         contender(redisSemaphore(url)),
@@ -56,8 +46,8 @@ function comparisons(url: string): Comparison[] {
       atOnce: [1, 64, 256],
       contenders: [
         contender(rawNodeRedis(nodeRedis6, url)),
-        contender(holdfast(nodeRedis6, url)),
-        contender(holdfastFenced(nodeRedis6, url)),
+        contender(holdfast(nodeRedis6, place)),
+        contender(holdfastFenced(nodeRedis6, place)),
         contender(redlockUniversalNodeRedis(url)),
       ],
     },
@@ -65,22 +55,23 @@ function comparisons(url: string): Comparison[] {
       setting: ioredis5.name,
       contenders: [
         contender(rawIoredis(ioredis5, url)),
-        contender(holdfast(ioredis5, url)),
-        contender(holdfastFenced(ioredis5, url)),
+        contender(holdfast(ioredis5, place)),
+        contender(holdfastFenced(ioredis5, place)),
       ],
     },
     {
       setting: nodeRedis5.name,
       contenders: [
         contender(rawNodeRedis(nodeRedis5, url)),
-        contender(holdfast(nodeRedis5, url)),
-        contender(holdfastFenced(nodeRedis5, url)),
+        contender(holdfast(nodeRedis5, place)),
+        contender(holdfastFenced(nodeRedis5, place)),
       ],
     },
   ]
 }
 
-export function contest(url: string): Contest {
+export function contest(place: Place): Contest {
+  const url = firstUrl(place)
   return {
     waiters,
     holdMs: 1,
@@ -88,9 +79,9 @@ export function contest(url: string): Contest {
       'The floor is one token in a list: `BLPOP` on a connection for each waiter, and pushed back; no owner, no TTL',
     takers: [
       tokenInAList(url, waiters),
-      holdfast(ioredis6, url, `holdfast, ${ioredis6.name}`),
-      holdfastFenced(ioredis6, url, `holdfast fenced, ${ioredis6.name}`),
-      holdfast(nodeRedis6, url, `holdfast, ${nodeRedis6.name}`),
+      holdfast(ioredis6, place, `holdfast, ${ioredis6.name}`),
+      holdfastFenced(ioredis6, place, `holdfast fenced, ${ioredis6.name}`),
+      holdfast(nodeRedis6, place, `holdfast, ${nodeRedis6.name}`),
       redlock5([url]),
       sesamecare([url]),
       redisSemaphore(url),

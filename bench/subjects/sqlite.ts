@@ -64,8 +64,8 @@ function comparison(synchronous: Synchronous): Comparison {
   }
 }
 
-export const subject: Subject = {
+export const subject = (): Subject => ({
   raw: 'an upsert where expired and a DELETE by owner, prepared, each its own transaction, in WAL mode',
   comparisons: [comparison('normal'), comparison('full')],
   handOver: { url: (folder) => `sqlite:${join(folder, 'locks.db')}`, processes: [1, 2] },
-}
+})

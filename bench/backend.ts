@@ -1,0 +1,45 @@
+/** A backend that is ready to be measured: its servers run, on another core than this process. */
+import { readdirSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { pinApart } from './pinning.ts'
+import type { Place, Subject, SubjectModule } from './subject.ts'
+
+const folder = join(import.meta.dirname, 'subjects')
+
+export const available = readdirSync(folder).map((file) => basename(file, '.ts'))
+
+export interface Backend {
+  /** Sentences about the servers. */
+  readonly remarks: readonly string[]
+  /** A place with its own data. */
+  place(name: string): Promise<Place>
+  subject(place: Place): Subject
+  stop(): Promise<void>
+}
+
+export async function startBackend(name: string): Promise<Backend> {
+  const { startServers, subject } = await moduleOf(name)
+  if (startServers === undefined) {
+    const place = async (namespace: string) => ({ urls: [], namespace })
+    return { remarks: [], place, subject, async stop() {} }
+  }
+  const servers = await startServers()
+  const pinning = pinApart(servers.pids)
+  return {
+    remarks: [servers.words, pinning.words],
+    place: (namespace) => servers.place(namespace),
+    subject,
+    async stop() {
+      pinning.undo()
+      await servers.stop()
+    },
+  }
+}
+
+export async function subjectAt(name: string, place: Place): Promise<Subject> {
+  return (await moduleOf(name)).subject(place)
+}
+
+async function moduleOf(name: string): Promise<SubjectModule> {
+  return (await import(join(folder, `${name}.ts`))) as SubjectModule
+}

@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest'
+import { readOptions, usageOf } from './options.ts'
+
+const available = ['memory', 'redis']
+const read = (...args: string[]) => readOptions(args, available)
+
+test('without options there are five rounds, and each subject has its own length', () => {
+  const options = read('redis', 'memory', 'redis')
+  expect(options).toMatchObject({ names: ['redis', 'memory'], rounds: 5, save: false, json: false })
+  expect(options).not.toHaveProperty('seconds')
+  expect(options).not.toHaveProperty('against')
+})
+
+test('--against takes a commit and at least 15 rounds', () => {
+  expect(read('redis', '--against', 'main~2')).toMatchObject({ against: 'main~2', rounds: 15 })
+  expect(read('redis', '--against', 'main', '--rounds', '21', '--seconds', '0.1')).toMatchObject({
+    rounds: 21,
+    seconds: 0.1,
+  })
+  expect(() => read('redis', '--against', 'main', '--rounds', '14')).toThrow('at least 15 rounds, not 14')
+  expect(() => read('redis', '--against', 'main', '--save')).toThrow('--save is not for --against')
+  expect(() => read('--against', 'main')).toThrow('Name at least one backend')
+})
+
+test('what is not understood is refused', () => {
+  expect(() => read('paper')).toThrow('There is no paper; there are: memory, redis.')
+  expect(() => read('redis', '--rounds', 'many')).toThrow('--rounds must be a positive number, not many')
+  expect(() => read('redis', '--seconds', '0')).toThrow('--seconds must be a positive number')
+  expect(() => read('redis', '--quickly')).toThrow('--quickly')
+})
+
+test('the help names every option', () => {
+  expect(read('--help')).toBe('help')
+  const usage = usageOf(available)
+  for (const option of ['against', 'seconds', 'rounds', 'folder', 'save', 'json'])
+    expect(usage).toContain(`--${option}`)
+})
