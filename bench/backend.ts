@@ -1,6 +1,7 @@
 /** A backend that is ready to be measured: its servers run, on another core than this process. */
 import { readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { startNetwork } from './network.ts'
 import { pinApart } from './pinning.ts'
 import type { Place, Subject, SubjectModule } from './subject.ts'
 
@@ -17,23 +18,33 @@ export interface Backend {
   stop(): Promise<void>
 }
 
-export async function startBackend(name: string): Promise<Backend> {
+/** `rttMs`: the round trip of a network between client and servers; left out: loopback. */
+export async function startBackend(name: string, rttMs?: number): Promise<Backend> {
   const { startServers, subject } = await moduleOf(name)
   if (startServers === undefined) {
     const place = async (namespace: string) => ({ urls: [], namespace })
     return { remarks: [], place, subject, async stop() {} }
   }
   const servers = await startServers()
-  const pinning = pinApart(servers.pids)
+  const network = rttMs === undefined ? undefined : await startNetwork(servers.urls, rttMs)
+  const pinning = pinApart(servers.pids, network?.pid)
   return {
-    remarks: [servers.words, pinning.words],
-    place: (namespace) => servers.place(namespace),
+    remarks: [servers.words, pinning.words, ...(network ? [network.words] : [])],
+    async place(namespace) {
+      const place = await servers.place(namespace)
+      return network ? { ...place, urls: place.urls.map((url) => network.through(url)) } : place
+    },
     subject,
     async stop() {
       pinning.undo()
+      network?.stop()
       await servers.stop()
     },
   }
+}
+
+export async function hasServers(name: string): Promise<boolean> {
+  return (await moduleOf(name)).startServers !== undefined
 }
 
 export async function subjectAt(name: string, place: Place): Promise<Subject> {

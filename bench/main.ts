@@ -8,7 +8,7 @@ import { buildCommit, commitOf, hasChanges, ownPackage } from './against/checkou
 import { type AgainstReport, againstInWords } from './against/report.ts'
 import { type AgainstResult, runAgainst } from './against/run.ts'
 import { overall, type Verdict } from './against/statistics.ts'
-import { available, startBackend } from './backend.ts'
+import { available, hasServers, startBackend } from './backend.ts'
 import { chartOf } from './chart.ts'
 import { describeMachine } from './machine.ts'
 import { type Options, readOptions, usageOf } from './options.ts'
@@ -19,7 +19,7 @@ const usualSeconds = 1
 const usualSecondsAgainst = 0.25
 const exitCodes: Record<Verdict, number> = { pass: 0, fail: 1, void: 3 }
 
-const options = optionsOrExit()
+const options = await optionsOrExit()
 // Before there is anything to clean up, so that no moment is too early to be interrupted.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(130))
 const folder = mkdtempSync(join(options.folder, 'holdfast-bench-'))
@@ -28,15 +28,18 @@ process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetri
 if (options.against === undefined) await compareWithOthers(options)
 else await compareWithCommit(options, options.against)
 
-async function compareWithOthers({ names, rounds, seconds, json, save }: Options): Promise<void> {
+async function compareWithOthers(options: Options): Promise<void> {
+  const { names, rounds, seconds, rttMs, json, save } = options
   const subjects: SubjectResult[] = []
   for (const name of names) {
-    const backend = await startBackend(name)
+    const backend = await startBackend(name, rttMs)
     try {
       const subject = backend.subject(await backend.place('bench'))
       const effort = { rounds, seconds: seconds ?? subject.seconds ?? usualSeconds }
       const remarks = [...backend.remarks, ...(subject.remarks ?? [])]
-      subjects.push(await runSubject(name, { ...subject, remarks }, folder, effort, showProgress))
+      // Saved beside the results without a network.
+      const called = rttMs === undefined ? name : `${name}-rtt-${rttMs}`
+      subjects.push(await runSubject(called, { ...subject, remarks }, folder, effort, showProgress))
     } finally {
       await backend.stop()
     }
@@ -48,13 +51,13 @@ async function compareWithOthers({ names, rounds, seconds, json, save }: Options
 }
 
 async function compareWithCommit(options: Options, ref: string): Promise<void> {
-  const { names, rounds, json, seconds = usualSecondsAgainst } = options
-  const old = orExit(() => commitOf(ref))
+  const { names, rounds, rttMs, json, seconds = usualSecondsAgainst } = options
+  const old = await orExit(() => commitOf(ref))
   showProgress(`building ${old.id}`)
   const packages = { new: ownPackage, old: await buildCommit(old, join(folder, 'commit')) }
   const subjects: AgainstResult[] = []
   for (const name of names)
-    subjects.push(await runAgainst(name, packages, folder, { rounds, seconds }, showProgress))
+    subjects.push(await runAgainst(name, packages, folder, { rounds, seconds }, showProgress, rttMs))
   endProgress()
   const report: AgainstReport = {
     machine: describeMachine(folder),
@@ -87,17 +90,23 @@ function endProgress(): void {
   if (process.stderr.isTTY) process.stderr.write('\r\x1b[K')
 }
 
-function optionsOrExit(): Options {
-  const read = orExit(() => readOptions(process.argv.slice(2), available))
+async function optionsOrExit(): Promise<Options> {
+  const read = await orExit(async () => {
+    const options = readOptions(process.argv.slice(2), available)
+    if (options === 'help' || options.rttMs === undefined) return options
+    for (const name of options.names)
+      if (!(await hasServers(name))) throw new Error(`--rtt is for servers, and ${name} has none.`)
+    return options
+  })
   if (read !== 'help') return read
   console.log(usageOf(available))
   process.exit(0)
 }
 
 /** What the command line asks for and cannot be had. */
-function orExit<T>(action: () => T): T {
+async function orExit<T>(action: () => T | Promise<T>): Promise<T> {
   try {
-    return action()
+    return await action()
   } catch (error) {
     console.error(`${(error as Error).message}\n\n${usageOf(available)}`)
     process.exit(2)

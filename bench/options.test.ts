@@ -22,6 +22,12 @@ test('--against takes a commit and at least 15 rounds', () => {
   expect(() => read('--against', 'main')).toThrow('Name at least one backend')
 })
 
+test('--rtt takes milliseconds, also together with --against', () => {
+  expect(read('redis', '--rtt', '2')).toMatchObject({ rttMs: 2, rounds: 5 })
+  expect(read('redis', '--rtt', '0.5', '--against', 'main')).toMatchObject({ rttMs: 0.5, rounds: 15 })
+  expect(() => read('redis', '--rtt', 'slow')).toThrow('--rtt must be a positive number, not slow')
+})
+
 test('what is not understood is refused', () => {
   expect(() => read('paper')).toThrow('There is no paper; there are: memory, redis.')
   expect(() => read('redis', '--rounds', 'many')).toThrow('--rounds must be a positive number, not many')
@@ -32,6 +38,6 @@ test('what is not understood is refused', () => {
 test('the help names every option', () => {
   expect(read('--help')).toBe('help')
   const usage = usageOf(available)
-  for (const option of ['against', 'seconds', 'rounds', 'folder', 'save', 'json'])
+  for (const option of ['against', 'rtt', 'seconds', 'rounds', 'folder', 'save', 'json'])
     expect(usage).toContain(`--${option}`)
 })

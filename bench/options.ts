@@ -7,6 +7,8 @@ export interface Options {
   readonly names: readonly string[]
   /** The commit to compare with, as git understands it. */
   readonly against?: string
+  /** The round trip of a network between client and servers. */
+  readonly rttMs?: number
   readonly rounds: number
   readonly seconds?: number
   readonly folder: string
@@ -23,6 +25,7 @@ next to the raw statements in the same run. Backends: ${available.join(', ')}.
   --against ref    compare Holdfast here with Holdfast at another commit, in interleaved rounds, and nothing else;
                    exit code 0: the median of the ratios new/old is at least 0.95 everywhere; 1: it is not;
                    3: void, because a 95 % interval reaches further than 10 % from its median
+  --rtt 2          a network between client and server: a round trip of so many ms, for every library alike
   --seconds 1      how long each measurement lasts (default: 1, or what suits the number of contenders;
                    with --against 0.25)
   --rounds 5       how often; medians are reported (with --against 15, and not fewer)
@@ -39,6 +42,7 @@ export function readOptions(args: readonly string[], available: readonly string[
     allowPositionals: true,
     options: {
       against: { type: 'string' },
+      rtt: { type: 'string' },
       seconds: { type: 'string' },
       rounds: { type: 'string' },
       folder: { type: 'string', default: tmpdir() },
@@ -62,6 +66,7 @@ export function readOptions(args: readonly string[], available: readonly string[
   return {
     names: [...new Set(positionals)],
     ...(against !== undefined && { against }),
+    ...(values.rtt !== undefined && { rttMs: positive('rtt', values.rtt) }),
     rounds,
     ...(values.seconds !== undefined && { seconds: positive('seconds', values.seconds) }),
     folder,

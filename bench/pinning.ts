@@ -8,15 +8,19 @@ export interface Pinning {
   undo(): void
 }
 
-/** The first core that this process may use for itself, with all its threads, and the second for all servers. */
-export function pinApart(servers: readonly number[]): Pinning {
+/**
+ * The first core that this process may use for itself, with all its threads, and the second for all servers, and for the
+ * proxy in front of them.
+ */
+export function pinApart(servers: readonly number[], proxy?: number): Pinning {
   const before = coresOf(process.pid)
   const [own, theirs] = before
   if (own === undefined || theirs === undefined)
     return { words: 'Client and server are not pinned to cores', undo() {} }
   pin(process.pid, [own])
-  for (const pid of servers) pin(pid, [theirs])
-  const words = `The client is pinned to one core, ${servers.length === 1 ? 'the server' : 'all servers together'} to another`
+  for (const pid of proxy === undefined ? servers : [...servers, proxy]) pin(pid, [theirs])
+  const others = `${servers.length === 1 ? 'the server' : 'all servers together'}${proxy === undefined ? '' : ' and the proxy'}`
+  const words = `The client is pinned to one core, ${others} to another`
   return { words, undo: () => pin(process.pid, before) }
 }
 

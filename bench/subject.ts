@@ -77,6 +77,7 @@ export function firstUrl({ urls }: Place): string {
 }
 
 export interface Servers {
+  readonly urls: readonly string[]
   readonly pids: readonly number[]
   /** One sentence for the report. */
   readonly words: string

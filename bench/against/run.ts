@@ -46,8 +46,9 @@ export async function runAgainst(
   folder: string,
   effort: Effort,
   progress: (what: string) => void,
+  rttMs?: number,
 ): Promise<AgainstResult> {
-  const backend = await startBackend(name)
+  const backend = await startBackend(name, rttMs)
   try {
     return await compare(name, backend, packages, folder, effort, (what) => progress(`${name}, ${what}`))
   } finally {

@@ -5,6 +5,7 @@ export async function startServers(): Promise<Servers> {
   const server = await startPostgres({ fsync: true })
   const version = await psql(server, 'SHOW server_version')
   return {
+    urls: [server.url],
     pids: [server.pid],
     words: `One PostgreSQL ${version} on this machine, fsync and synchronous_commit on`,
     async place(name) {

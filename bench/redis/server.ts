@@ -6,10 +6,12 @@ export async function startServers(count: number): Promise<Servers> {
   const { members, stop } = await startRedisNodes(count)
   const [first] = members
   const version = first === undefined ? '' : await versionOf(first)
+  const urls = members.map(({ url }) => url)
   return {
+    urls,
     pids: members.map(({ pid }) => pid),
     words: `${count === 1 ? 'One' : `${count} times`} Redis ${version} on this machine, without persistence`,
-    place: async (name) => ({ urls: members.map(({ url }) => url), namespace: name }),
+    place: async (name) => ({ urls, namespace: name }),
     stop,
   }
 }
