@@ -10,6 +10,8 @@ const folder = join(import.meta.dirname, 'subjects')
 export const available = readdirSync(folder).map((file) => basename(file, '.ts'))
 
 export interface Backend {
+  /** Of its servers. */
+  readonly pids: readonly number[]
   /** Sentences about the servers. */
   readonly remarks: readonly string[]
   /** A place with its own data. */
@@ -23,12 +25,13 @@ export async function startBackend(name: string, rttMs?: number): Promise<Backen
   const { startServers, subject } = await moduleOf(name)
   if (startServers === undefined) {
     const place = async (namespace: string) => ({ urls: [], namespace })
-    return { remarks: [], place, subject, async stop() {} }
+    return { pids: [], remarks: [], place, subject, async stop() {} }
   }
   const servers = await startServers()
   const network = rttMs === undefined ? undefined : await startNetwork(servers.urls, rttMs)
   const pinning = pinApart(servers.pids, network?.pid)
   return {
+    pids: servers.pids,
     remarks: [servers.words, pinning.words, ...(network ? [network.words] : [])],
     async place(namespace) {
       const place = await servers.place(namespace)

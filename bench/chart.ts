@@ -28,8 +28,8 @@ interface Panel {
   readonly columns: readonly Column[]
 }
 
-const width = 980
-const margin = 24
+export const width = 980
+export const margin = 24
 const labelWidth = 212
 const gap = 18
 const rowHeight = 19
@@ -46,7 +46,7 @@ const style = `
   .own { font-weight: 600 }
   .card { fill: #ffffff; stroke: #d1d9e0 } .line { stroke: #1f2328; stroke-dasharray: 3 3; stroke-width: 1 }
   .axis { stroke: #d1d9e0 } .ours { fill: #1f6feb } .theirs { fill: #9aa4af } .measure { fill: none; stroke: #59636e }
-  .range { stroke: #1f2328; stroke-width: 1.3 }
+  .range { stroke: #1f2328; stroke-width: 1.3 } .curve { fill: none; stroke-width: 1.8 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 } .quiet, .figure { fill: #9da7b3 } .card { fill: #0d1117; stroke: #30363d }
     .line, .range { stroke: #e6edf3 } .axis { stroke: #30363d } .ours { fill: #58a6ff } .theirs { fill: #6e7681 }
@@ -66,22 +66,30 @@ export function chartOf(subject: SubjectResult, machine: Machine): string {
     y = drawn.bottom + 34
   }
   const { rounds, seconds } = subject.effort
-  const footer = [
+  const title = `Benchmark of ${subject.name}`
+  return pictureOf(title, parts, y, [
     `Medians of ${rounds} interleaved rounds of ${seconds} s. Only the ratios travel to other machines.`,
     ...subject.remarks.map((remark) => `${remark}.`),
     `${machineInWords(machine)}.`,
-  ]
-  for (const line of joined(footer)) {
-    parts.push(text(margin, y, line, 'quiet'))
-    y += 15
-  }
-  const height = y + margin - 15
+  ])
+}
+
+/** The whole picture: these parts down to `bottom`, and the sentences below them. */
+export function pictureOf(
+  title: string,
+  parts: readonly string[],
+  bottom: number,
+  footer: readonly string[],
+): string {
+  const lines = joined(footer).map((line, index) => text(margin, bottom + index * 15, line, 'quiet'))
+  const height = bottom + lines.length * 15 + margin - 15
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img">`,
-    `<title>${escaped(`Benchmark of ${subject.name}`)}</title>`,
+    `<title>${escaped(title)}</title>`,
     `<style>${style}\n</style>`,
     `<rect class="card" x="0.5" y="0.5" width="${width - 1}" height="${height - 1}" rx="8"/>`,
     ...parts,
+    ...lines,
     '</svg>\n',
   ].join('\n')
 }
@@ -212,7 +220,7 @@ function joined(sentences: readonly string[]): string[] {
   return lines
 }
 
-function text(x: number, y: number, words: string, kind: string): string {
+export function text(x: number, y: number, words: string, kind: string): string {
   const styled = kind === '' ? '' : ` class="${kind}"`
   return `<text${styled} x="${round(x)}" y="${round(y)}">${escaped(words)}</text>`
 }
@@ -221,6 +229,6 @@ function escaped(words: string): string {
   return words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
 }
 
-function round(value: number): number {
+export function round(value: number): number {
   return Math.round(value * 10) / 10
 }

@@ -10,6 +10,9 @@ import { type AgainstResult, runAgainst } from './against/run.ts'
 import { overall, type Verdict } from './against/statistics.ts'
 import { available, hasServers, startBackend } from './backend.ts'
 import { chartOf } from './chart.ts'
+import { growthChartOf } from './growth/chart.ts'
+import { type GrowthReport, growthAsMarkdown, growthInWords } from './growth/report.ts'
+import { type GrowthResult, runGrowth } from './growth/run.ts'
 import { describeMachine } from './machine.ts'
 import { type Options, readOptions, usageOf } from './options.ts'
 import { type Report, reportAsMarkdown, reportInWords } from './report.ts'
@@ -17,6 +20,7 @@ import { runSubject, type SubjectResult } from './run.ts'
 
 const usualSeconds = 1
 const usualSecondsAgainst = 0.25
+const usualSecondsOfGrowth = 0.5
 const exitCodes: Record<Verdict, number> = { pass: 0, fail: 1, void: 3 }
 
 const options = await optionsOrExit()
@@ -25,7 +29,8 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal
 const folder = mkdtempSync(join(options.folder, 'holdfast-bench-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }))
 
-if (options.against === undefined) await compareWithOthers(options)
+if (options.growth) await measureGrowth(options)
+else if (options.against === undefined) await compareWithOthers(options)
 else await compareWithCommit(options, options.against)
 
 async function compareWithOthers(options: Options): Promise<void> {
@@ -70,16 +75,37 @@ async function compareWithCommit(options: Options, ref: string): Promise<void> {
   process.exitCode = exitCodes[report.verdict]
 }
 
+async function measureGrowth(options: Options): Promise<void> {
+  const { names, sizes, json, save, seconds = usualSecondsOfGrowth } = options
+  const growth: GrowthResult[] = []
+  for (const name of names) growth.push(await runGrowth(name, folder, { sizes, seconds }, showProgress))
+  endProgress()
+  const machine = describeMachine(folder)
+  const report: GrowthReport = { machine, growth }
+  if (save)
+    for (const result of growth) {
+      const own: GrowthReport = { machine, growth: [result] }
+      saveAs(`growth-${result.name}`, growthAsMarkdown(own), own, growthChartOf(result, machine))
+    }
+  // Thousands of waiters may still be ending: this process does not wait for them.
+  const text = json ? JSON.stringify(report, null, 2) : growthInWords(report)
+  process.stdout.write(`${text}\n`, () => process.exit())
+}
+
 function saveEach({ subjects, machine }: Report): void {
-  const results = join(import.meta.dirname, 'results')
-  mkdirSync(results, { recursive: true })
   for (const subject of subjects) {
     const own: Report = { machine, subjects: [subject] }
-    writeFileSync(join(results, `${subject.name}.md`), reportAsMarkdown(own))
-    writeFileSync(join(results, `${subject.name}.json`), `${JSON.stringify(own, null, 2)}\n`)
-    writeFileSync(join(results, `${subject.name}.svg`), chartOf(subject, machine))
-    console.error(`Saved bench/results/${subject.name}.md, .json and .svg.`)
+    saveAs(subject.name, reportAsMarkdown(own), own, chartOf(subject, machine))
   }
+}
+
+function saveAs(name: string, markdown: string, report: object, chart: string): void {
+  const results = join(import.meta.dirname, 'results')
+  mkdirSync(results, { recursive: true })
+  writeFileSync(join(results, `${name}.md`), markdown)
+  writeFileSync(join(results, `${name}.json`), `${JSON.stringify(report, null, 2)}\n`)
+  writeFileSync(join(results, `${name}.svg`), chart)
+  console.error(`Saved bench/results/${name}.md, .json and .svg.`)
 }
 
 function showProgress(what: string): void {

@@ -28,6 +28,24 @@ test('--rtt takes milliseconds, also together with --against', () => {
   expect(() => read('redis', '--rtt', 'slow')).toThrow('--rtt must be a positive number, not slow')
 })
 
+test('growth takes sizes, and has backends of its own when none is named', () => {
+  expect(read('redis')).toMatchObject({ growth: false })
+  expect(read('growth', 'redis', '--sizes', '1,20')).toMatchObject({
+    growth: true,
+    names: ['redis'],
+    sizes: [1, 20],
+  })
+  const usual = readOptions(['growth'], ['memory', 'sqlite', 'redis', 'redlock', 'postgres'])
+  expect(usual).toMatchObject({
+    names: ['memory', 'sqlite', 'redis', 'postgres'],
+    sizes: [100, 1_000, 10_000],
+  })
+  expect(() => read('growth', 'redis', '--sizes', '20,1')).toThrow('in ascending order, not 20,1')
+  expect(() => read('growth', 'redis', '--sizes', '5')).toThrow('two or more')
+  expect(() => read('growth', 'redis', '--rtt', '2')).toThrow('--rtt is not for growth')
+  expect(() => read('redis', '--sizes', '1,2')).toThrow('--sizes is for growth')
+})
+
 test('what is not understood is refused', () => {
   expect(() => read('paper')).toThrow('There is no paper; there are: memory, redis.')
   expect(() => read('redis', '--rounds', 'many')).toThrow('--rounds must be a positive number, not many')
@@ -38,6 +56,6 @@ test('what is not understood is refused', () => {
 test('the help names every option', () => {
   expect(read('--help')).toBe('help')
   const usage = usageOf(available)
-  for (const option of ['against', 'rtt', 'seconds', 'rounds', 'folder', 'save', 'json'])
+  for (const option of ['against', 'rtt', 'sizes', 'seconds', 'rounds', 'folder', 'save', 'json'])
     expect(usage).toContain(`--${option}`)
 })

@@ -3,8 +3,16 @@ import { tmpdir } from 'node:os'
 import { parseArgs } from 'node:util'
 import { fewestRounds } from './against/statistics.ts'
 
+/** Of growth. */
+const usualEngines = ['memory', 'sqlite', 'redis', 'postgres']
+const usualSizes = [100, 1_000, 10_000]
+
 export interface Options {
   readonly names: readonly string[]
+  /** Cost against size, and nothing else. */
+  readonly growth: boolean
+  /** Of what grows. */
+  readonly sizes: readonly number[]
   /** The commit to compare with, as git understands it. */
   readonly against?: string
   /** The round trip of a network between client and servers. */
@@ -18,19 +26,25 @@ export interface Options {
 
 export function usageOf(available: readonly string[]): string {
   return `npm run bench -- [options] backend…
+npm run bench -- [options] growth [backend…]
 
 Pairs of acquire and release a second, one after another and many at once, and hand-overs under contention,
 next to the raw statements in the same run. Backends: ${available.join(', ')}.
+
+growth: what calls cost while names, leases, waiters, waiters that gave up and watchers become many; with the ratio
+of the largest size to the smallest. Without a backend: ${usualEngines.join(', ')}.
 
   --against ref    compare Holdfast here with Holdfast at another commit, in interleaved rounds, and nothing else;
                    exit code 0: the median of the ratios new/old is at least 0.95 everywhere; 1: it is not;
                    3: void, because a 95 % interval reaches further than 10 % from its median
   --rtt 2          a network between client and server: a round trip of so many ms, for every library alike
   --seconds 1      how long each measurement lasts (default: 1, or what suits the number of contenders;
-                   with --against 0.25)
+                   with --against 0.25, with growth 0.5)
   --rounds 5       how often; medians are reported (with --against 15, and not fewer)
+  --sizes ${usualSizes.join(',')}
+                   with growth: how many of each; of watchers a hundredth
   --folder path    where files are made (default: the system's temporary folder)
-  --save           also write bench/results/<backend>.md, .json and .svg
+  --save           also write bench/results/<backend>.md, .json and .svg; growth-<backend>.md and so on
   --json           print JSON instead of tables
   --help           this text`
 }
@@ -44,6 +58,7 @@ export function readOptions(args: readonly string[], available: readonly string[
       against: { type: 'string' },
       rtt: { type: 'string' },
       seconds: { type: 'string' },
+      sizes: { type: 'string' },
       rounds: { type: 'string' },
       folder: { type: 'string', default: tmpdir() },
       save: { type: 'boolean', default: false },
@@ -52,19 +67,28 @@ export function readOptions(args: readonly string[], available: readonly string[
     },
   })
   if (values.help) return 'help'
-  const unknown = positionals.filter((name) => !available.includes(name))
+  const growth = positionals[0] === 'growth'
+  const named = growth ? positionals.slice(1) : positionals
+  const names = growth && named.length === 0 ? usualEngines : named
+  const unknown = names.filter((name) => !available.includes(name))
   if (unknown.length > 0)
     throw new Error(`There is no ${unknown.join(', ')}; there are: ${available.join(', ')}.`)
-  if (positionals.length === 0) throw new Error(`Name at least one backend: ${available.join(', ')}.`)
+  if (names.length === 0) throw new Error(`Name at least one backend: ${available.join(', ')}.`)
 
   const { against, folder, save, json } = values
   if (against !== undefined && save) throw new Error('--save is not for --against: print --json to a file.')
+  if (growth) {
+    const unfit = (['against', 'rtt', 'rounds'] as const).filter((option) => values[option] !== undefined)
+    if (unfit.length > 0) throw new Error(`--${unfit.join(' and --')} is not for growth.`)
+  } else if (values.sizes !== undefined) throw new Error('--sizes is for growth.')
   const usualRounds = against === undefined ? 5 : fewestRounds
   const rounds = values.rounds === undefined ? usualRounds : Math.ceil(positive('rounds', values.rounds))
   if (against !== undefined && rounds < fewestRounds)
     throw new Error(`--against needs at least ${fewestRounds} rounds, not ${rounds}.`)
   return {
-    names: [...new Set(positionals)],
+    names: [...new Set(names)],
+    growth,
+    sizes: values.sizes === undefined ? usualSizes : sizesOf(values.sizes),
     ...(against !== undefined && { against }),
     ...(values.rtt !== undefined && { rttMs: positive('rtt', values.rtt) }),
     rounds,
@@ -73,6 +97,14 @@ export function readOptions(args: readonly string[], available: readonly string[
     save,
     json,
   }
+}
+
+function sizesOf(text: string): number[] {
+  const sizes = text.split(',').map(Number)
+  const isAscending = sizes.every((size, index) => size > (sizes[index - 1] ?? 0))
+  if (sizes.length < 2 || !isAscending || !sizes.every(Number.isSafeInteger))
+    throw new Error(`--sizes must be two or more whole numbers in ascending order, not ${text}.`)
+  return sizes
 }
 
 function positive(option: string, text: string): number {

@@ -119,7 +119,7 @@ function ratioText(ratio: number): string {
   return ratio >= 10 ? ratio.toFixed(0) : ratio.toPrecision(2)
 }
 
-function millis(ms: number | null): string {
+export function millis(ms: number | null): string {
   if (ms === null) return '–'
   return ms >= 10 ? ms.toFixed(1) : ms >= 0.1 ? ms.toFixed(2) : ms.toFixed(4)
 }
@@ -141,7 +141,7 @@ export function textTable(rows: readonly Row[]): string {
     .join('\n')
 }
 
-function markdownTable([head = [], ...rows]: readonly Row[]): string {
+export function markdownTable([head = [], ...rows]: readonly Row[]): string {
   const line = (row: Row) => `| ${row.join(' | ')} |`
   return [line(head), line(head.map(() => '---')), ...rows.map(line)].join('\n')
 }

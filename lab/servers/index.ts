@@ -11,6 +11,7 @@ export {
   startPooledPostgres,
 } from './pgbouncer.ts'
 export { type PostgresOptions, psql, startPostgres } from './postgres.ts'
+export { treeOf } from './processes.ts'
 export { type Reached, reach } from './reach.ts'
 export { type RedisOptions, type RedisPair, startRedis, startRedisNodes, startRedisPair } from './redis.ts'
 export { startRedisCluster } from './redis-cluster.ts'
