@@ -42,6 +42,9 @@ const openers: Record<string, (url: LockerUrl) => Promise<Backend<Fencing>>> = {
 /**
  * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c` or
  * `postgres://host:port/database`, with options as query parameters: `?namespace=…&issuer=…&epoch=…`.
+ *
+ * The locker keeps the process alive only while a call is pending. With postgres.js it does until it is closed, because that
+ * library has no documented way to let a process end while a connection is open.
  */
 export function openLocker(
   url: string,

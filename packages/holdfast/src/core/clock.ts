@@ -90,6 +90,14 @@ export function sleep(
   })
 }
 
+/**
+ * Keeps the process alive until it is cancelled, because a caller waits. Connections and renewals do not, so that a
+ * forgotten `close` does not either.
+ */
+export function keepProcessAlive(clock: Clock): Timer {
+  return clock.setTimer(Number.MAX_SAFE_INTEGER, () => {}, { keepsProcessAlive: true })
+}
+
 // Test runners fake timers by replacing globals, and the functions of node:timers. A turn of the event loop is not time,
 // so it must come all the same.
 const realSetImmediate = setImmediateOfSystem

@@ -13,7 +13,7 @@
 import type { Call, Claim, Fencing, Grant, KeepAliveResult, ListedClaims } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
-import type { Instant } from './clock.ts'
+import { type Instant, keepProcessAlive } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import type { LossReason } from './errors.ts'
 import { emit, hasListeners } from './events.ts'
@@ -85,7 +85,7 @@ export class KeepAlives<F extends Fencing> {
     const stop = new Cancellation()
     const untie = stop.follow(options.signal)
     // Renewals that nobody asked for do not keep the process alive; this one has a caller who waits.
-    const alive = this.#context.clock.setTimer(Number.MAX_SAFE_INTEGER, () => {}, { keepsProcessAlive: true })
+    const alive = keepProcessAlive(this.#context.clock)
     try {
       while (lease.confirmedInFlight < needed) {
         if (lease.ended !== undefined) throw lease.ended

@@ -16,6 +16,7 @@ import { Acquiring, stopWith } from './acquiring.ts'
 import { Background } from './background.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
+import { keepProcessAlive } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults, limits } from './defaults.ts'
 import { ClosedError, FenceForeignError, FenceInvalidError, InvalidArgumentError } from './errors.ts'
@@ -44,7 +45,7 @@ import type {
   TryPermitOptions,
   WatchOptions,
 } from './types.ts'
-import { watchByListing } from './watching.ts'
+import { keptAliveWhilePending, watchByListing } from './watching.ts'
 import { runWithLease } from './with-lease.ts'
 
 export interface LockerOptions {
@@ -229,7 +230,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
         ...cursor,
       })
     try {
-      for await (const event of events) {
+      for await (const event of keptAliveWhilePending(this.#context.clock, events)) {
         if ('token' in event && event.token !== null)
           yield tokensAsText({ ...event, token: withEpoch(this.info.epoch, event.token) })
         else yield event
@@ -314,7 +315,12 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     await this.#within(graceMs, Promise.allSettled(this.#bodies))
     await this.#sessions.closeAll()
     await this.#within(this.#context.callTimeoutMs, this.#background.idle())
-    await this.#backend[Symbol.asyncDispose]()
+    const alive = keepProcessAlive(this.#context.clock)
+    try {
+      await this.#backend[Symbol.asyncDispose]()
+    } finally {
+      alive.cancel()
+    }
   }
 
   async #within(ms: number, work: Promise<unknown>): Promise<void> {

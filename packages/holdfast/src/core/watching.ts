@@ -3,7 +3,7 @@
  * interval; a lease that came and went in between is seen only in the tokens that it used up.
  */
 import type { Clock, HolderState, NameState, WaiterState, WatchEvent, WatchEventKind } from '../spi.ts'
-import { sleep } from './clock.ts'
+import { keepProcessAlive, sleep } from './clock.ts'
 
 interface Seen {
   readonly name: string
@@ -41,7 +41,21 @@ export async function* watchByListing(
       yield { kind, name: seen.name, id: state.id, holder: state.holder, token, cursor: cursor() }
     }
     before = now
-    await sleep(clock, intervalMs, { signal, keepsProcessAlive: true }).catch(() => {})
+    await sleep(clock, intervalMs, { signal }).catch(() => {})
+  }
+}
+
+/** A pending `for await` keeps the process alive like every pending call; between two events it does not. */
+export async function* keptAliveWhilePending<T>(clock: Clock, events: AsyncIterable<T>): AsyncGenerator<T> {
+  let alive = keepProcessAlive(clock)
+  try {
+    for await (const event of events) {
+      alive.cancel()
+      yield event
+      alive = keepProcessAlive(clock)
+    }
+  } finally {
+    alive.cancel()
   }
 }
 

@@ -44,6 +44,12 @@ describe.each([
     assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['ACQUIRE_TIMEOUT'], errors: '' })
   })
 
+  test('that watches stays alive until something happens', async () => {
+    const { code, lines, errors } = await runChild('watch.ts', where()).ended
+    assert.notEqual(code, UNSETTLED, 'it must not end while a caller waits')
+    assert.deepEqual({ code, last: lines.at(-1), errors }, { code: 0, last: 'released', errors: '' })
+  })
+
   test('G3 T8 that was stopped for longer than the TTL does not believe at the first look', async () => {
     const child = runChild('stopped.ts', where(), 'stopped')
     await child.printed('holding')

@@ -1,9 +1,8 @@
 /** The SPI over several servers that know nothing of each other. */
-
 import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
 import { callWith } from '../../core/aborting.ts'
 import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
-import type { Clock } from '../../core/clock.ts'
+import { type Clock, keepProcessAlive } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
 import type {
@@ -47,7 +46,12 @@ export class RedlockBackend implements Backend<'unfenced'> {
 
   /** Waits until a majority is connected; rejects, with what is the matter, when that is not to be had. */
   async reach(): Promise<void> {
-    await this.#ensemble.reach(callWith())
+    const alive = keepProcessAlive(this.clock)
+    try {
+      await this.#ensemble.reach(callWith())
+    } finally {
+      alive.cancel()
+    }
   }
 
   /** Waits for all nodes, because only then is it known that they are not one. */

@@ -96,7 +96,11 @@ interface IoRedis {
 }
 
 interface IoRedisInstance {
+  /** Of a `Redis`, in its types and not in its documents; a `Cluster` has none. */
+  readonly stream?: { unref?(): void }
   on(event: 'error', listener: (error: unknown) => void): unknown
+  on(event: 'connect', listener: () => void): unknown
+  on(event: '+node', listener: (node: IoRedisInstance) => void): unknown
   call(command: string, ...args: string[]): Promise<unknown>
   connect(): Promise<void>
   disconnect(): void
@@ -106,6 +110,8 @@ function withIoRedis({ Redis, Cluster }: IoRedis, urls: string[]): Made {
   const [first = ''] = urls
   const client =
     urls.length > 1 ? new Cluster(urls, { lazyConnect: true }) : new Redis(first, { lazyConnect: true })
+  if (urls.length > 1) client.on('+node', unrefEveryConnection)
+  else unrefEveryConnection(client)
   const [, database] = /\/(\d+)$/.exec(first) ?? []
   return {
     client,
@@ -121,9 +127,17 @@ function withIoRedis({ Redis, Cluster }: IoRedis, urls: string[]): Made {
   }
 }
 
+/**
+ * A forgotten `close` must not keep the process alive. What keeps it alive while a call is pending is the timer of that
+ * call, so the connection itself never has to.
+ */
+function unrefEveryConnection(redis: IoRedisInstance): void {
+  redis.on('connect', () => redis.stream?.unref?.())
+}
+
 interface NodeRedis {
-  createClient(options: { url: string; socket: object }): NodeRedisInstance
-  createCluster(options: { rootNodes: { url: string }[]; defaults: { socket: object } }): NodeRedisInstance
+  createClient(options: { url: string; socket: object }): NodeRedisSingle
+  createCluster(options: { rootNodes: { url: string }[]; defaults: { socket: object } }): NodeRedisCluster
 }
 
 interface NodeRedisInstance {
@@ -131,6 +145,17 @@ interface NodeRedisInstance {
   on(event: 'error', listener: (error: unknown) => void): unknown
   connect(): Promise<unknown>
   destroy(): void
+}
+
+interface NodeRedisSingle extends NodeRedisInstance {
+  /** Also for the connections to come. */
+  unref(): void
+}
+
+interface NodeRedisCluster extends NodeRedisInstance {
+  readonly masters: readonly object[]
+  nodeClient(node: object): Promise<NodeRedisSingle> | NodeRedisSingle
+  on(event: 'error' | 'node-ready', listener: (told: unknown) => void): unknown
 }
 
 function withNodeRedis(library: NodeRedis, urls: string[], mayBeDown: boolean): Made {
@@ -143,6 +168,8 @@ function withNodeRedis(library: NodeRedis, urls: string[], mayBeDown: boolean): 
     urls.length > 1
       ? library.createCluster({ rootNodes: urls.map((each) => ({ url: each })), defaults: { socket } })
       : library.createClient({ url, socket })
+  if ('masters' in client) client.on('node-ready', () => unrefEveryPrimary(client))
+  else client.unref()
   return {
     client,
     async connect() {
@@ -153,6 +180,14 @@ function withNodeRedis(library: NodeRedis, urls: string[], mayBeDown: boolean): 
       if (client.isOpen) client.destroy()
     },
   }
+}
+
+function unrefEveryPrimary(cluster: NodeRedisCluster): void {
+  for (const node of cluster.masters)
+    Promise.resolve(cluster.nodeClient(node)).then(
+      (client) => client.unref(),
+      () => {},
+    )
 }
 
 async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<OpenedRedisClient> {

@@ -180,6 +180,6 @@ async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
     () => own.connect(),
     () => own.disconnect(),
   )
-  // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
+  // No process stays alive for the sake of ours: a pending call has a timer that does that.
   own.stream?.unref?.()
 }

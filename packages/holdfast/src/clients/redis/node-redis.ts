@@ -258,7 +258,7 @@ async function open(own: Single, stop: AbortSignal): Promise<void> {
     () => own.connect(),
     () => destroy(own),
   )
-  // Nobody's process stays alive for the sake of ours: whoever waits for a lock has their own client open.
+  // No process stays alive for the sake of ours: a pending call has a timer that does that.
   own.unref()
 }
 

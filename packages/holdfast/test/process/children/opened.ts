@@ -1,0 +1,38 @@
+/** A locker as `openLocker` opens it, with the client library that is named: `openLocker` takes the first that is installed. */
+import { openRedis } from '../../../src/backends/redis/assemble.ts'
+import { openRedlock } from '../../../src/backends/redlock/assemble.ts'
+import { nodesFromUrl } from '../../../src/backends/redlock/from-url.ts'
+import { type RedisLibraries, redisClientFromUrl } from '../../../src/clients/redis/index.ts'
+import { createLocker } from '../../../src/core/locker.ts'
+import type { AnyLocker } from '../../../src/core/types.ts'
+import { openLocker } from '../../../src/open.ts'
+
+const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))
+
+/** Of each library the versions that we support. */
+const libraries: Record<string, Partial<RedisLibraries>> = {
+  'ioredis 5': { ioredis: () => import('ioredis5') },
+  'node-redis 5': { redis: () => import('redis5') },
+  'node-redis 6': { redis: () => import('redis') },
+}
+
+export async function open(url: string, library: string | undefined): Promise<AnyLocker> {
+  const named = library === undefined ? undefined : libraries[library]
+  if (named === undefined) return openLocker(url)
+  const load = { ioredis: missing, redis: missing, ...named }
+  const [scheme = '', location = ''] = url.replace(/\?.*/, '').split(/:(.*)/)
+  if (scheme !== 'redlock') {
+    const { client, close } = await redisClientFromUrl(scheme, location, load)
+    return createLocker(openRedis({ client }, { closeClient: close })) as AnyLocker
+  }
+  const opened = await Promise.all(
+    nodesFromUrl(location, new Map()).map((node) =>
+      redisClientFromUrl(node.scheme, node.location, load, { mayBeDown: true }),
+    ),
+  )
+  const closeClients = async () => void (await Promise.all(opened.map(({ close }) => close())))
+  const clients = opened.map(({ client }) => client)
+  const backend = openRedlock({ clients, persistence: 'every-write' }, { closeClients })
+  await backend.reach()
+  return createLocker(backend) as AnyLocker
+}
