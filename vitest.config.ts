@@ -15,6 +15,12 @@ export default defineConfig({
     // make the processes that they start wait for each other.
     maxWorkers: 3,
     testTimeout: 30_000,
-    execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
+    execArgv: [
+      '--disable-warning=ExperimentalWarning',
+      // Servers of tests are set up to be fast, and to be broken.
+      '--disable-warning=HOLDFAST_REDIS_PERSISTENCE',
+      '--disable-warning=HOLDFAST_REDLOCK_NO_VOTE',
+      '--expose-gc',
+    ],
   },
 })

@@ -31,6 +31,7 @@ export {
   type EventKind,
   type HoldfastEvents,
   onEvent,
+  type WarningCode,
 } from './core/events.ts'
 export { type Fence, isFence } from './core/fence.ts'
 export { type FenceKey, formatFence, parseFence } from './core/fence-text.ts'

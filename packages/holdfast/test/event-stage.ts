@@ -11,7 +11,7 @@ export const kinds = eventKinds
 
 /** The fields of each kind, as docs/reference/events.md has them. */
 export const documentedFields = new Map(
-  tableRows('events.md').map(({ kind, fields = '' }) => [kind, fields.split(', ')]),
+  tableRows('events.md', 'Events').map(({ kind, fields = '' }) => [kind, fields.split(', ')]),
 )
 
 /**

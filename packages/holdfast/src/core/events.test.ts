@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { describe, test } from 'vitest'
+import { afterEach, beforeEach, describe, test } from 'vitest'
 import { createEventStage, documentedFields, kinds } from '../../test/event-stage.ts'
+import { tableRows } from '../../test/markdown-table.ts'
 import { memoryGuard } from '../guards/memory.ts'
-import { emit, hasListeners, onEvent } from './events.ts'
+import { emit, hasListeners, onEvent, type WarningCode, warn } from './events.ts'
 
 const setStage = createEventStage()
 
@@ -318,5 +319,58 @@ describe('channels', () => {
 
   test('docs/reference/events.md lists every kind, and nothing else', () => {
     assert.deepEqual([...documentedFields.keys()], kinds)
+  })
+
+  test('docs/reference/events.md lists every code of a warning, and nothing else', () => {
+    const codes: Record<WarningCode, true> = {
+      HOLDFAST_REDIS_EVICTION: true,
+      HOLDFAST_REDIS_PERSISTENCE: true,
+      HOLDFAST_REDIS_UNCHECKED: true,
+      HOLDFAST_REDIS_CLOCK: true,
+      HOLDFAST_REDLOCK_NO_VOTE: true,
+    }
+    assert.deepEqual(
+      tableRows('events.md', 'Warnings').map(({ code }) => code),
+      Object.keys(codes),
+    )
+  })
+})
+
+describe('warnings', () => {
+  const ofProcess: (Error & { code?: string; detail?: string })[] = []
+  const onWarning = (warning: Error) => void ofProcess.push(warning)
+  const about = { backend: 'redis', namespace: 'n', code: 'HOLDFAST_REDIS_EVICTION' } as const
+  /** Node tells of a warning in the next tick. */
+  const nextTurn = () => new Promise((resolve) => setImmediate(resolve))
+  beforeEach(() => {
+    ofProcess.length = 0
+    process.on('warning', onWarning)
+  })
+  afterEach(() => void process.off('warning', onWarning))
+
+  test('with a listener: it is told each time, and the process has no warning', async () => {
+    const heard: string[] = []
+    const stop = onEvent('warning', ({ code, warning }) => heard.push(`${code} ${warning}`))
+    for (const warning of ['one', 'two']) warn({ ...about, warning })
+    stop()
+    await nextTurn()
+    assert.deepEqual(heard, ['HOLDFAST_REDIS_EVICTION one', 'HOLDFAST_REDIS_EVICTION two'])
+    assert.deepEqual(ofProcess, [])
+  })
+
+  test('without a listener: the process has one warning for each code, which says how to silence it', async () => {
+    for (const warning of ['one', 'two']) {
+      warn({ ...about, warning })
+      warn({ ...about, code: 'HOLDFAST_REDIS_CLOCK', warning })
+    }
+    await nextTurn()
+    assert.deepEqual(
+      ofProcess.map(({ code, message }) => [code, message]),
+      [
+        ['HOLDFAST_REDIS_EVICTION', 'redis: one.'],
+        ['HOLDFAST_REDIS_CLOCK', 'redis: one.'],
+      ],
+    )
+    assert.match(ofProcess[0]?.detail ?? '', /--disable-warning=HOLDFAST_REDIS_EVICTION/)
   })
 })

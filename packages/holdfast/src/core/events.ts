@@ -64,7 +64,12 @@ export interface HoldfastEvents {
   /** The engine says another while our clock says ours. */
   'dual-owner-suspected': AboutLease & { readonly reason: LossReason; readonly remainingMs: number }
   /** A backend has found something about its engine that can cost guarantees, and goes on. */
-  warning: { readonly backend: string; readonly namespace: string; readonly warning: string }
+  warning: {
+    readonly backend: string
+    readonly namespace: string
+    readonly code: WarningCode
+    readonly warning: string
+  }
   'force-released': AboutName & { readonly reason: string; readonly count: number }
   'guard-accepted': { readonly guard: string; readonly name: string; readonly token: bigint }
   'guard-refused': {
@@ -75,6 +80,14 @@ export interface HoldfastEvents {
     readonly highest: bigint | null
   }
 }
+
+/** What a warning is about. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */
+export type WarningCode =
+  | 'HOLDFAST_REDIS_EVICTION'
+  | 'HOLDFAST_REDIS_PERSISTENCE'
+  | 'HOLDFAST_REDIS_UNCHECKED'
+  | 'HOLDFAST_REDIS_CLOCK'
+  | 'HOLDFAST_REDLOCK_NO_VOTE'
 
 export type EventKind = keyof HoldfastEvents
 
@@ -129,6 +142,27 @@ export function emit<K extends EventKind>(kind: K, event: HoldfastEvents[K]): vo
   tokensAsText(event)
   if (kinds[kind] === 'caller') to.publish(event)
   else inNeutralContext(() => to.publish(event))
+}
+
+const toldToProcess = new Set<WarningCode>()
+
+/** A dangerous set-up must not go unnoticed: without a listener it becomes a warning of the process, once for each code. */
+export function warn(event: HoldfastEvents['warning']): void {
+  if (hasListeners('warning')) {
+    emit('warning', event)
+    return
+  }
+  const { backend, code, warning } = event
+  if (toldToProcess.has(code)) return
+  toldToProcess.add(code)
+  // Not every runtime has all of Node's `process`.
+  inNeutralContext(() =>
+    process.emitWarning?.(`${backend}: ${warning}.`, { code, detail: howToSilence(code) }),
+  )
+}
+
+function howToSilence(code: WarningCode): string {
+  return `It is not repeated. Silence it with node --disable-warning=${code}, or listen to it with onEvent('warning', …).`
 }
 
 /** Listens to one kind of event from every locker and guard of the process; call the result to stop. */

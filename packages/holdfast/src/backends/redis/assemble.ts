@@ -104,7 +104,7 @@ export function openRedis(options: RedisOptions, { closeClient }: Surroundings =
     isCluster,
     waitFor,
   })
-  const demands = { namespace, waitsForAof: waitFor?.aof === true }
+  const demands = { namespace, isFenced, waitsForAof: waitFor?.aof === true }
   return new RedisBackend<Fencing>({
     engine,
     info,

@@ -9,7 +9,7 @@ import { type RedisConnection, type RedisReply, type RedisScript, slotOf } from 
 import { operatorCallExpired, throwIfCalledOff } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
-import { emit, hasListeners } from '../../core/events.ts'
+import { warn } from '../../core/events.ts'
 import type { Random } from '../../core/ids.ts'
 import type { Call, OperatorCall } from '../../spi.ts'
 import { type Answer, readReply } from './answers.ts'
@@ -202,12 +202,13 @@ export class Engine {
 
   #clockIsBehind(note: string): void {
     const nowMs = this.clock.monotonicMs()
-    if (!hasListeners('warning') || nowMs < this.#nextWarningMs) return
+    if (nowMs < this.#nextWarningMs) return
     this.#nextWarningMs = nowMs + WARNING_INTERVAL_MS
     const behindMs = Math.round(Number(note.replace('behind', '')) / 1_000)
-    emit('warning', {
+    warn({
       backend: 'redis',
       namespace: this.namespace,
+      code: 'HOLDFAST_REDIS_CLOCK',
       warning:
         `the server’s clock is ${behindMs} ms behind the last token: it has been set back, or another server with ` +
         'a slower clock has become the primary. Tokens go on increasing as long as the mark of the last one is kept',

@@ -22,6 +22,21 @@ async function warningsDuring(work: () => Promise<unknown>): Promise<string[]> {
   return warnings
 }
 
+async function processWarningsDuring(work: () => Promise<unknown>): Promise<string[]> {
+  const warnings: string[] = []
+  const listener = (warning: Error & { code?: string }) =>
+    void warnings.push(`${warning.code} ${warning.message}`)
+  process.on('warning', listener)
+  try {
+    await work()
+    // Node tells of a warning in the next tick.
+    await new Promise((resolve) => setImmediate(resolve))
+  } finally {
+    process.off('warning', listener)
+  }
+  return warnings
+}
+
 describe('which servers are refused', () => {
   const infoOf = (version: string, role = 'master') =>
     `# Server\r\nredis_version:${version}\r\n# Replication\r\nrole:${role}\r\n`
@@ -65,6 +80,31 @@ describe.runIf(wanted('redis'))('start-up checks of redis', () => {
     const warnings = await warningsDuring(async () => (await locker.acquire('x')).release())
     assert.equal(warnings.length, 1)
     assert.match(warnings[0] ?? '', /maxmemory-policy is allkeys-lru/)
+  })
+
+  test('T34 without a listener the process is warned, once for two lockers, with a code', async () => {
+    await using server = await startRedis({ settings: { 'maxmemory-policy': 'allkeys-lru' } })
+    await using rig = new Rig()
+    const ofProcess = await processWarningsDuring(async () => {
+      for (const _ of [1, 2]) await (await (await rig.locker(server.url)).acquire('x')).release()
+    })
+    assert.equal(ofProcess.length, 1, String(ofProcess))
+    assert.match(ofProcess[0] ?? '', /^HOLDFAST_REDIS_EVICTION redis: .*maxmemory-policy is allkeys-lru/)
+  })
+
+  test.each([
+    ['none', { save: '', appendonly: 'no' }, 1],
+    ['snapshots', { save: '3600 1', appendonly: 'no' }, 0],
+    ['an append-only file', { save: '', appendonly: 'yes' }, 0],
+  ])('G12 persistence of a server that issues tokens: %s', async (_, settings, expected) => {
+    await using server = await startRedis({ settings })
+    await using rig = new Rig()
+    const fenced = await rig.fenced(server.url)
+    const warnings = await warningsDuring(async () => (await fenced.acquire('x')).release())
+    assert.equal(warnings.length, expected, String(warnings))
+    for (const warning of warnings) assert.match(warning, /neither an append-only file nor snapshots/)
+    const unfenced = await rig.locker(server.url)
+    assert.deepEqual(await warningsDuring(async () => (await unfenced.acquire('y')).release()), [])
   })
 
   test('G12 a user without scripts, or without messages, is refused; one that may not look is warned', async () => {

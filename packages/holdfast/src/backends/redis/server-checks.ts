@@ -4,6 +4,7 @@
  */
 
 import {
+  type Concern,
   evictionConcern,
   ifPermitted,
   isDenied,
@@ -11,9 +12,10 @@ import {
   OLDEST_REDIS,
   type RedisConnection,
   type RedisNode,
+  settingOf,
 } from '../../clients/redis/index.ts'
 import { UnsupportedError } from '../../core/errors.ts'
-import { emit, hasListeners } from '../../core/events.ts'
+import { warn } from '../../core/events.ts'
 import type { Call } from '../../spi.ts'
 
 /** `WAITAOF` came with it. */
@@ -22,6 +24,7 @@ const OLDEST_WITH_WAITAOF = [7, 2] as const
 export interface ServerDemands {
   readonly namespace: string
   readonly waitsForAof: boolean
+  readonly isFenced: boolean
 }
 
 export async function checkServer(
@@ -35,19 +38,35 @@ export async function checkServer(
 }
 
 async function checkNode(node: RedisNode, demands: ServerDemands, call: Call): Promise<void> {
-  const warn = (warning: string) => {
+  const tell = ({ code, warning }: Concern) => {
     const { namespace } = demands
-    if (hasListeners('warning'))
-      emit('warning', { backend: 'redis', namespace, warning: `${node.label}: ${warning}` })
+    warn({ backend: 'redis', namespace, code, warning: `${node.label}: ${warning}` })
   }
   const info = await ifPermitted(node.send(['INFO'], call.signal))
-  if (info === null) warn('INFO is not permitted, so neither version nor role of the server could be checked')
+  if (info === null)
+    tell({
+      code: 'HOLDFAST_REDIS_UNCHECKED',
+      warning: 'INFO is not permitted, so neither version nor role of the server could be checked',
+    })
   else {
     const refusal = refusalOf(String(info), demands)
     if (refusal !== null) throw new UnsupportedError(`redis: ${node.label} ${refusal}`)
   }
-  const concern = await evictionConcern(node, call.signal)
-  if (concern !== null) warn(concern)
+  const eviction = await evictionConcern(node, call.signal)
+  if (eviction !== null) tell(eviction)
+  if (demands.isFenced && (await forgetsAtRestart(node, String(info), call.signal)))
+    tell({
+      code: 'HOLDFAST_REDIS_PERSISTENCE',
+      warning:
+        'it has neither an append-only file nor snapshots, so a restart forgets all leases and the last token: every ' +
+        'name is free while its holder believes to have it, and if the clock has been set back as well, tokens are ' +
+        'issued twice. Set appendonly yes, or save',
+    })
+}
+
+/** False where it cannot be known. */
+async function forgetsAtRestart(node: RedisNode, info: string, signal: AbortSignal): Promise<boolean> {
+  return /^aof_enabled:0/m.test(info) && (await settingOf(node, 'save', signal)) === ''
 }
 
 /** Why a server with this INFO cannot be used; null if it can. */

@@ -1,4 +1,5 @@
 /** The nodes together: how many of them it takes, and what is said when they are not to be had. */
+import type { Concern } from '../../clients/redis/index.ts'
 import { throwIfCalledOff } from '../../core/backend-kit.ts'
 import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
 import {
@@ -9,7 +10,7 @@ import {
   isHoldfastError,
   UnsupportedError,
 } from '../../core/errors.ts'
-import { emit, hasListeners } from '../../core/events.ts'
+import { hasListeners, warn } from '../../core/events.ts'
 import type { Random } from '../../core/ids.ts'
 import type { Call } from '../../spi.ts'
 import type { Layout } from './layout.ts'
@@ -140,15 +141,20 @@ export class Ensemble {
     const isRefused =
       isHoldfastError(error, 'UNSUPPORTED') ||
       (isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied')
-    if (isRefused) this.#warn(node, `it has no vote now: ${reasonOf(node, error)}`)
+    if (isRefused)
+      this.#warn(node, {
+        code: 'HOLDFAST_REDLOCK_NO_VOTE',
+        warning: `it has no vote now: ${reasonOf(node, error)}`,
+      })
   }
 
   /** Once for each node and reason. */
-  #warn(node: RedlockNode, concern: string): void {
-    const warning = `${node.label}: ${concern}`
-    if (this.#warned.has(warning) || !hasListeners('warning')) return
-    this.#warned.add(warning)
-    emit('warning', { backend: 'redlock', namespace: this.namespace, warning })
+  #warn(node: RedlockNode, concern: Concern): void {
+    const warning = `${node.label}: ${concern.warning}`
+    if (this.#warned.has(warning)) return
+    // A listener that comes later is told as well.
+    if (hasListeners('warning')) this.#warned.add(warning)
+    warn({ backend: 'redlock', namespace: this.namespace, code: concern.code, warning })
   }
 }
 

@@ -12,6 +12,7 @@
  * looked at (`learn`), and asked again.
  */
 import {
+  type Concern,
   evictionConcern,
   type Readiness,
   type RedisConnection,
@@ -59,7 +60,7 @@ export interface NodeObserver {
   /** It can be asked, for the first time or again. */
   onOpen(): void
   /** Something about the server that can cost locks. */
-  onConcern(concern: string): void
+  onConcern(concern: Concern): void
 }
 
 const LARGEST_BATCH = 128

@@ -5,7 +5,14 @@ export {
   type RedisConnectionOptions,
   type RedisNode,
 } from './connection.ts'
-export { evictionConcern, evictionWarning, ifPermitted, isDenied } from './eviction.ts'
+export {
+  type Concern,
+  evictionConcern,
+  evictionWarning,
+  ifPermitted,
+  isDenied,
+  settingOf,
+} from './eviction.ts'
 export { redisFailure, remedyOf, serverCodeOf } from './failures.ts'
 export {
   type OpenedRedisClient,
