@@ -5,7 +5,7 @@
 import type { Call } from '../spi.ts'
 import { Cancellation } from './cancellation.ts'
 import type { Clock, Timer } from './clock.ts'
-import { BackendUnavailableError, isHoldfastError } from './errors.ts'
+import { asNotApplied, BackendUnavailableError, isHoldfastError } from './errors.ts'
 
 export interface CallLimits {
   /** What is being done, for the error: `acquire "sku:42"`. */
@@ -38,6 +38,15 @@ export function callAnswerable<T>(
   run: (call: EngineCall<T>) => Promise<T>,
 ): Promise<T> {
   return new Promise<T>((resolve, reject) => new EngineCall(engine, limits, resolve, reject).start(run))
+}
+
+/** For calls that only read: however one fails, nothing was changed. */
+export async function changingNothing<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer
+  } catch (error) {
+    throw isHoldfastError(error, 'BACKEND_UNAVAILABLE') ? asNotApplied(error) : error
+  }
 }
 
 /** One object for everything about the call: an acquire and a release make one each, so there are many of them. */

@@ -198,6 +198,14 @@ export class BackendUnavailableError extends HoldfastError {
   }
 }
 
+/** The same failure where it is known that nothing was changed. */
+export function asNotApplied(error: BackendUnavailableError): BackendUnavailableError {
+  if (error.outcome === 'not-applied') return error
+  const { backend, message, cause } = error
+  const what = message.slice(`${backend}: `.length).replace(/\. It may or may not have taken effect\.$/, '')
+  return new BackendUnavailableError(backend, what, 'not-applied', cause === undefined ? {} : { cause })
+}
+
 /** Clients disagree about what a name is: a lock, or a semaphore of a certain capacity. */
 export class CapacityMismatchError extends HoldfastError {
   readonly code = 'CAPACITY_MISMATCH'

@@ -14,7 +14,7 @@ import {
 } from './acquire-options.ts'
 import { Acquiring, stopWith } from './acquiring.ts'
 import { Background } from './background.ts'
-import { callEngine } from './call.ts'
+import { callEngine, changingNothing } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { keepProcessAlive } from './clock.ts'
 import type { LockerContext } from './context.ts'
@@ -196,12 +196,12 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const token = withoutEpoch(this.info.epoch, fence.token)
     if (token === null) return false
     const holder = { name: fence.name, id: fence.grant, token }
-    return this.#call(`check of "${fence.name}"`, options, (call) => this.#backend.check(holder, call))
+    return this.#read(`check of "${fence.name}"`, options, (call) => this.#backend.check(holder, call))
   }
 
   async inspect(name: string, options?: CallOptions): Promise<NameState | null> {
     checkName(name)
-    const state = await this.#call(`inspect of "${name}"`, options, (call) =>
+    const state = await this.#read(`inspect of "${name}"`, options, (call) =>
       this.#backend.inspect(name, call),
     )
     return state === null ? null : shownState(state, this.info.epoch)
@@ -209,7 +209,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   async list(prefix = '', options?: CallOptions): Promise<readonly NameState[]> {
     checkPrefix(prefix)
-    const states = await this.#call('list', options, (call) => this.#backend.list(prefix, call))
+    const states = await this.#read('list', options, (call) => this.#backend.list(prefix, call))
     return states.map((state) => shownState(state, this.info.epoch))
   }
 
@@ -223,7 +223,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.nameBytes) }
     const events =
       this.#backend.watch?.(prefix, cursor, stop.cancellation) ??
-      watchByListing(() => this.#call('watch', { signal }, (call) => this.#backend.list(prefix, call)), {
+      watchByListing(() => this.#read('watch', { signal }, (call) => this.#backend.list(prefix, call)), {
         clock: this.#context.clock,
         intervalMs: defaults.pollMs,
         signal,
@@ -270,6 +270,10 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'> {
     checkName(name)
     return this.#operating.forget(name, options)
+  }
+
+  #read<T>(what: string, options: CallOptions | undefined, run: (call: Call) => Promise<T>): Promise<T> {
+    return changingNothing(this.#call(what, options, run))
   }
 
   async #call<T>(

@@ -45,6 +45,35 @@ describe('operators’ calls', () => {
     expect((await locker().inspect('a'))?.holders.map(({ id }) => id)).toEqual([held.id])
   })
 
+  test.each(['lost-request', 'lost-reply', 'error-after'] as const)(
+    'G11 a call that only reads says that nothing was changed, also when it is not answered (%s)',
+    async (kind) => {
+      const { clock, faulty } = createFaultyRig()
+      const { client, faults } = faulty({ callTimeoutMs: 1_000 })
+      const lease = await client.acquire('a', { ttlMs: 60_000 })
+      const looking = {
+        check: () => client.check(lease.fence),
+        inspect: () => client.inspect('a'),
+        list: () => client.list(),
+      }
+      const operating = {
+        resize: () => client.resize('a', 2),
+        forget: () => client.forget('a'),
+        forceRelease: () => client.forceRelease('a', all),
+      }
+      for (const [call, ask] of Object.entries({ ...looking, ...operating })) {
+        faults.next(call in looking ? (call as keyof typeof looking) : 'inspect', { kind })
+        const failure = ask().catch((error: unknown) => error)
+        await clock.advance(1_000)
+        expect(await failure, call).toMatchObject({
+          code: 'BACKEND_UNAVAILABLE',
+          outcome: 'not-applied',
+          message: expect.stringMatching(/It has not taken effect\.$/),
+        })
+      }
+    },
+  )
+
   test('a resize whose name changes in between looks again, and says what is so then', async () => {
     const { client, backend } = lockerAndBackend()
     await client.acquirePermits('s', { capacity: 2 })

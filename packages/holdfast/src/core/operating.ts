@@ -6,9 +6,9 @@
  *     ▲             │
  *     └── changed ──┘   MAX_LOOKS times at most
  */
-
 import { type Backend, type Call, LOCK_CAPACITY, type NameState, type OperatorCall } from '../spi.ts'
 import { callWith } from './aborting.ts'
+import { changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { limits } from './defaults.ts'
 import {
@@ -102,7 +102,7 @@ export class Operating {
   }
 
   #look(what: string, name: string, options: CallOptions | undefined): Promise<NameState | null> {
-    return this.#callOnce(what, options, (call) => this.#backend.inspect(name, call))
+    return changingNothing(this.#callOnce(what, options, (call) => this.#backend.inspect(name, call)))
   }
 
   #act<T>(
