@@ -271,6 +271,12 @@ export interface NameState {
   readonly atMs: number
 }
 
+/** A look at one name. */
+export interface InspectCall extends Call {
+  /** The waiters are not needed. A backend may leave them out, and should where reading thousands of them costs time. */
+  readonly holdersOnly?: boolean
+}
+
 /** From the capacity that the operator saw to the one that is wanted. */
 export interface CapacityChange {
   readonly from: number
@@ -312,7 +318,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Goes on with a session that another process opened; null if it is gone. Prolongs nothing. */
   attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null>
 
-  inspect(name: string, call: Call): Promise<NameState | null>
+  inspect(name: string, call: InspectCall): Promise<NameState | null>
   /** Names in use (held, waited for, closed, or carrying data) that start with `prefix`, in byte order. */
   list(prefix: string, call: Call): Promise<readonly NameState[]>
   /** Whether the attempt with this public id and raw token holds the name now. */

@@ -2,12 +2,13 @@
  * One acquire from a caller's point of view: how long it may take, what ends it early, what is reported of it, and
  * what is said when it fails. How the engine is asked is in `waiting`.
  */
-import type { Fencing } from '../spi.ts'
+import type { Backend, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
 import { Cancellation } from './cancellation.ts'
 import type { LockerContext } from './context.ts'
 import { AcquireTimeoutError, BackendUnavailableError, ClosedError } from './errors.ts'
 import { type AboutName, emit, hasListeners } from './events.ts'
+import { HolderLookup, type TimedOut } from './holders.ts'
 import type { LeaseRecord } from './lease.ts'
 import type { Sessions } from './sessions.ts'
 import { Waiting, type Wanted } from './waiting.ts'
@@ -15,11 +16,13 @@ import { Waiting, type Wanted } from './waiting.ts'
 export class Acquiring<F extends Fencing> {
   readonly #context: LockerContext
   readonly #closing: Cancellation
+  readonly #holders: HolderLookup
   readonly #waiting: Waiting<F>
 
-  constructor(context: LockerContext, sessions: Sessions<F>, closing: Cancellation) {
+  constructor(backend: Backend<F>, context: LockerContext, sessions: Sessions<F>, closing: Cancellation) {
     this.#context = context
     this.#closing = closing
+    this.#holders = new HolderLookup(backend, context, sessions, closing)
     this.#waiting = new Waiting(sessions, context)
   }
 
@@ -46,7 +49,7 @@ export class Acquiring<F extends Fencing> {
     if (waitMs === 0) {
       const record = await this.tryOnce(wanted, signal)
       if (record !== null) return record
-      throw this.#timedOut(wanted, timedOut())
+      throw await this.#timedOut(wanted, { waitMs, waitedMs: clock.monotonicMs() - startMs, signal })
     }
     const stop = stopWith(this.#closing, signal)
     // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
@@ -73,7 +76,8 @@ export class Acquiring<F extends Fencing> {
       })
       return this.#handOut(record, stop.cancellation, startMs)
     } catch (error) {
-      if (error instanceof AcquireTimeoutError) throw this.#timedOut(wanted, error)
+      if (error instanceof AcquireTimeoutError)
+        throw await this.#timedOut(wanted, { waitMs, waitedMs: error.waitedMs, signal })
       this.#noteFailure(wanted, error, true)
       throw error
     } finally {
@@ -102,7 +106,7 @@ export class Acquiring<F extends Fencing> {
         this.#giveBack(records)
         const first = wanted[0]
         if (leftMs() <= 0 && first !== undefined)
-          throw this.#timedOut(first, new AcquireTimeoutError(first.request.name, waitMs - leftMs()))
+          throw await this.#timedOut(first, { waitMs, waitedMs: waitMs - leftMs(), signal })
         await backOff(this.#context, rounds, stop.cancellation, leftMs())
       }
     } finally {
@@ -140,9 +144,10 @@ export class Acquiring<F extends Fencing> {
     return record
   }
 
-  #timedOut(wanted: Wanted, error: AcquireTimeoutError): AcquireTimeoutError {
-    if (hasListeners('timed-out')) emit('timed-out', { ...this.#about(wanted), waitedMs: error.waitedMs })
-    return error
+  #timedOut(wanted: Wanted, timedOut: TimedOut): Promise<AcquireTimeoutError> {
+    const { waitedMs } = timedOut
+    if (hasListeners('timed-out')) emit('timed-out', { ...this.#about(wanted), waitedMs })
+    return this.#holders.timeoutError(wanted.request.name, timedOut)
   }
 
   #noteFailure(wanted: Wanted, error: unknown, final: boolean): void {

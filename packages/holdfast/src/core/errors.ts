@@ -6,6 +6,7 @@ import './node-version.ts'
 import { LOCK_CAPACITY } from '../spi.ts'
 import type { Fence } from './fence.ts'
 import { tokensAsText } from './tokens-as-text.ts'
+import type { HolderState } from './types.ts'
 
 export type ErrorCode =
   | 'ACQUIRE_TIMEOUT'
@@ -49,15 +50,22 @@ export class AcquireTimeoutError extends HoldfastError {
   readonly retryable = true
   readonly resource: string
   readonly waitedMs: number
+  /** Who held it when the time was up; undefined where that is not known, as with a `waitMs` of less than 50. */
+  readonly holders: readonly HolderState[] | undefined
+  /** Whether the very locker that waited held it. Locks are not re-entrant. */
+  readonly heldByThisLocker: boolean
 
   constructor(
     resource: string,
     waitedMs: number,
     advice = 'locker.inspect(name) shows who holds it and who waits; raise waitMs to wait longer.',
+    found: { readonly holders?: readonly HolderState[]; readonly heldByThisLocker?: boolean } = {},
   ) {
     super(`${quote(resource)} was not free within ${Math.round(waitedMs)} ms. ${advice}`)
     this.resource = resource
     this.waitedMs = waitedMs
+    this.holders = found.holders
+    this.heldByThisLocker = found.heldByThisLocker ?? false
   }
 }
 

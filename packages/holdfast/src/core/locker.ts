@@ -112,7 +112,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       background: this.#background,
     }
     this.#sessions = new Sessions(backend, this.#context)
-    this.#acquiring = new Acquiring(this.#context, this.#sessions, this.#closing)
+    this.#acquiring = new Acquiring(backend, this.#context, this.#sessions, this.#closing)
     this.#operating = new Operating(backend, this.#context, (what, options, run) =>
       this.#call(what, options, run),
     )

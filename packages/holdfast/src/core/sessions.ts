@@ -58,6 +58,15 @@ export class Sessions<F extends Fencing> {
     return this.#hasReached
   }
 
+  /** The ids of the leases on a name. */
+  ownIds(name: string): readonly string[] {
+    const ids: string[] = []
+    for (const { leases } of this.all) {
+      for (const lease of leases) if (lease.claim.name === name) ids.push(lease.id)
+    }
+    return ids
+  }
+
   get all(): KeptSession<F>[] {
     return [...this.#byKind.values()].flatMap((sessions) => [...sessions])
   }

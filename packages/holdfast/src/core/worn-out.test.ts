@@ -20,7 +20,7 @@ async function setUp() {
   const backend = faultyBackend(memory({ engine, clock }))
   const context = contextOf(backend, { maxSessions, maxAbandonedPerSession })
   const sessions = new Sessions(backend, context)
-  const acquiring = new Acquiring(context, sessions, new Cancellation())
+  const acquiring = new Acquiring(backend, context, sessions, new Cancellation())
   const wanted = (name: string) =>
     wantedLock(backend.info, name, { ttlMs }, { ttlMs, waitMs: Number.POSITIVE_INFINITY }, true)
   const acquire = (name: string, signal?: AbortSignal) =>

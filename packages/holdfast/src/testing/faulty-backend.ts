@@ -26,6 +26,7 @@ import type {
   Claim,
   Fencing,
   GrantedClaim,
+  InspectCall,
   Instant,
   KeepAliveResult,
   ListedClaims,
@@ -134,8 +135,11 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     return session === null ? null : new FaultySession(session, this.#wire)
   }
 
-  inspect(name: string, call: Call): Promise<NameState | null> {
-    return this.#send('inspect', name, call, (inner) => this.#inner.inspect(name, inner))
+  inspect(name: string, call: InspectCall): Promise<NameState | null> {
+    const { holdersOnly = false } = call
+    return this.#send('inspect', name, call, (inner) =>
+      this.#inner.inspect(name, callWith(inner.signal, { holdersOnly })),
+    )
   }
 
   list(prefix: string, call: Call): Promise<readonly NameState[]> {

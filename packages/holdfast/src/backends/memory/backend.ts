@@ -8,6 +8,7 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  InspectCall,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -61,9 +62,9 @@ export class MemoryBackend implements Backend<'fenced'> {
     return new MemorySession(this.#connection, { id, ttlMs, holder, since })
   }
 
-  async inspect(name: string, call: Call): Promise<NameState | null> {
+  async inspect(name: string, call: InspectCall): Promise<NameState | null> {
     const { engine, namespace } = this.#connection.begin(call)
-    return engine.inspect(namespace, name)
+    return engine.inspect(namespace, name, call.holdersOnly)
   }
 
   async list(prefix: string, call: Call): Promise<readonly NameState[]> {

@@ -222,10 +222,10 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  inspect(namespace: string, name: string): spi.NameState | null {
+  inspect(namespace: string, name: string, holdersOnly = false): spi.NameState | null {
     return this.#step((nowMs) => {
       const record = this.#names.find(namespace, name)
-      return record === undefined ? null : describeName(record, nowMs)
+      return record === undefined ? null : describeName(record, nowMs, holdersOnly)
     })
   }
 

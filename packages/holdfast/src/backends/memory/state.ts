@@ -78,12 +78,12 @@ export function isInUse(record: NameRecord): boolean {
   return record.holders.size > 0 || record.line.length > 0
 }
 
-export function describeName(record: NameRecord, nowMs: number): NameState {
+export function describeName(record: NameRecord, nowMs: number, holdersOnly = false): NameState {
   return {
     name: record.name,
     capacity: record.capacity,
     holders: [...record.holders.values()].map((claim) => describeHolder(claim, nowMs)),
-    waiters: [...record.line].map((claim) => describeWaiter(claim, nowMs)),
+    waiters: holdersOnly ? [] : [...record.line].map((claim) => describeWaiter(claim, nowMs)),
     ...(record.data === undefined ? {} : { data: record.data }),
     closedForMs: Math.max(0, record.closedUntilMs - nowMs),
     atMs: nowMs,

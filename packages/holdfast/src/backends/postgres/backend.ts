@@ -10,6 +10,7 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  InspectCall,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -69,8 +70,9 @@ export class PostgresBackend implements Backend<'fenced'> {
     })
   }
 
-  async inspect(name: string, call: Call): Promise<NameState | null> {
-    return statesOf(await this.#query(call, 'show', [name, 'name']))[0] ?? null
+  async inspect(name: string, call: InspectCall): Promise<NameState | null> {
+    const wanted = call.holdersOnly === true ? 'holders' : 'name'
+    return statesOf(await this.#query(call, 'show', [name, wanted]))[0] ?? null
   }
 
   async list(prefix: string, call: Call): Promise<readonly NameState[]> {

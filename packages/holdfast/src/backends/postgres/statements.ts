@@ -48,7 +48,7 @@ export function statementsFor(schema: string) {
     /** namespace, channel, name, data, expiry */
     forget: `SELECT kind, attempt, token, data, session::text
       FROM ${s}.forget($1::text, $2::text, $3::text, $4::text, $5::text::double precision)`,
-    /** namespace, name or prefix, whether it is a prefix; one statement, so all rows are of one moment */
+    /** namespace, name or prefix, which of the two (or `holders` of the name); one statement, so all rows are of one moment */
     show: `
       SELECT 'holder', h.name, left(h.attempt, 22), z.holder, h.mode, h.weight::text, h.capacity::text, h.token::text, h.note,
         (extract(epoch FROM clock_timestamp() - h.held_since) * 1000)::text,
@@ -61,7 +61,8 @@ export function statementsFor(schema: string) {
         (extract(epoch FROM clock_timestamp() - w.waiting_since) * 1000)::text, NULL, NULL, false, ${now}
       FROM ${s}.waiters w
       JOIN ${s}.sessions z ON z.no = w.session AND z.ended IS NULL AND z.expires_at > clock_timestamp()
-      WHERE w.namespace = $1::text AND (w.name = $2::text OR ($3::text = 'prefix' AND starts_with(w.name, $2::text)))
+      WHERE w.namespace = $1::text AND $3::text <> 'holders'
+        AND (w.name = $2::text OR ($3::text = 'prefix' AND starts_with(w.name, $2::text)))
       UNION ALL
       SELECT 'name', n.name, NULL, NULL, NULL, NULL, n.capacity::text, NULL, n.data, NULL,
         (extract(epoch FROM n.closed_until - clock_timestamp()) * 1000)::text, NULL, false, ${now}

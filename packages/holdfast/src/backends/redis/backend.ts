@@ -14,6 +14,7 @@ import type {
   Call,
   CapacityChange,
   Fencing,
+  InspectCall,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -129,10 +130,11 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return new RedisSession<F>(this.#tools, { id, ttlMs, holder: String(holder), since })
   }
 
-  async inspect(name: string, call: Call): Promise<NameState | null> {
+  async inspect(name: string, call: InspectCall): Promise<NameState | null> {
     this.#begin()
     const key = this.#engine.keys.lock(name)
-    return readName(name, await this.#engine.run(inspectScript, key, [], call))
+    const wanted = call.holdersOnly === true ? ['holders'] : []
+    return readName(name, await this.#engine.run(inspectScript, key, wanted, call))
   }
 
   async list(prefix: string, call: Call): Promise<readonly NameState[]> {

@@ -9,6 +9,7 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  InspectCall,
   NameState,
   OperatorCall,
   SessionHandle,
@@ -67,8 +68,10 @@ export class SqliteBackend implements Backend<'fenced'> {
     return new SqliteSession(this.#connection, { id, no, ttlMs, holder, since })
   }
 
-  inspect(name: string, call: Call): Promise<NameState | null> {
-    return this.#connection.read(call, (sql, nowMs) => inspect(sql, this.#place(name), nowMs))
+  inspect(name: string, call: InspectCall): Promise<NameState | null> {
+    return this.#connection.read(call, (sql, nowMs) =>
+      inspect(sql, this.#place(name), nowMs, call.holdersOnly),
+    )
   }
 
   list(prefix: string, call: Call): Promise<readonly NameState[]> {

@@ -9,9 +9,14 @@ import type { HolderRow, NamePlace, NameRow, Statements, WaiterRow } from './sta
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
 const AFTER_ALL = '\u{10FFFF}'.repeat(64)
 
-export function inspect(sql: Statements, { namespace, name }: NamePlace, nowMs: number): NameState | null {
+export function inspect(
+  sql: Statements,
+  { namespace, name }: NamePlace,
+  nowMs: number,
+  holdersOnly = false,
+): NameState | null {
   // The next string in byte order; no name has control characters.
-  return read(sql, namespace, name, `${name}\0`, nowMs)[0] ?? null
+  return read(sql, namespace, name, `${name}\0`, nowMs, holdersOnly)[0] ?? null
 }
 
 /** In the order of the names' bytes, which is how SQLite compares text. */
@@ -19,7 +24,14 @@ export function list(sql: Statements, namespace: string, prefix: string, nowMs: 
   return read(sql, namespace, prefix, `${prefix}${AFTER_ALL}`, nowMs)
 }
 
-function read(sql: Statements, namespace: string, from: string, before: string, nowMs: number): NameState[] {
+function read(
+  sql: Statements,
+  namespace: string,
+  from: string,
+  before: string,
+  nowMs: number,
+  holdersOnly = false,
+): NameState[] {
   const found = new Map<string, Sketch>()
   const sketchOf = (name: string): Sketch => {
     let sketch = found.get(name)
@@ -32,7 +44,7 @@ function read(sql: Statements, namespace: string, from: string, before: string, 
   sql.beginReading.run()
   try {
     for (const row of sql.holders.all(namespace, from, before)) sketchOf(row.name).addHolder(row, nowMs)
-    for (const row of sql.waiters.all(namespace, from, before, nowMs))
+    for (const row of holdersOnly ? [] : sql.waiters.all(namespace, from, before, nowMs))
       sketchOf(row.name).addWaiter(row, nowMs)
     for (const row of sql.names.all(namespace, from, before)) sketchOf(row.name).addRemains(row)
   } finally {

@@ -20,7 +20,7 @@ return 's'
 `)
 
 /**
- * KEYS lock; ARGV fencing. Answers nil, or: kind, capacity, closed for, data, holders, waiters, time,
+ * KEYS lock; ARGV fencing, `holders` if the waiters are not needed. Answers nil, or: kind, capacity, closed for, data, holders, waiters, time,
  * how long the lock lives, digest of a foreign value. What time has brought
  * about is seen as done; who is dead is not shown. It writes nothing but what is over anyway.
  */
@@ -37,7 +37,7 @@ elseif n.kind == 'several' then
     if weight then holders[#holders + 1] = { who, weight, mode, token, since, ends - nowMs, body } end
   end
 end
-for i, w in ipairs(lib.living(n)) do
+for i, w in ipairs(ARGV[2] == 'holders' and {} or lib.living(n)) do
   waiters[i] = { w.who, w.weight, w.mode, nowMs - w.since, w.body }
 end
 local closed = 0
