@@ -16,7 +16,10 @@ const waitReplicas = { count: 1, timeoutMs: 500 }
 const backend = openRedis({ client, ...(waits !== undefined && { waitReplicas }) }, { closeClient: close })
 const locker = createLocker(backend, { callTimeoutMs: 500 })
 process.on('SIGUSR2', () => void locker.tryAcquire('x').catch(() => {}))
+// The locker does not keep the process alive until it is asked for something.
+const alive = setInterval(() => {}, 60_000)
 process.once('SIGTERM', async () => {
+  clearInterval(alive)
   await locker.close({ graceMs: 0 })
   console.log('closed')
 })
