@@ -155,6 +155,27 @@ export const attacks: TrapSection = {
       later: { later: 'all' },
     },
     {
+      id: 'T86',
+      title:
+        'A holder frozen inside a guarded transaction blocks its successor at the resource without limit',
+      core: { reason: 'no transactions: they are the guards’' },
+      memory: { reason: 'holder and successor are one process' },
+      sqlite: {
+        reason: 'nothing can end the lock of a frozen process on a file; stated in docs/guards.md',
+      },
+      redis: {
+        reason: 'the guard’s check and effect are one script; nothing stays locked between two calls',
+      },
+      redlock: { reason: 'Redlock issues no fences, so nothing of it is guarded' },
+      postgres: {
+        test: 'T86 with pg, a holder that is frozen in a run does not block its successor',
+      },
+      'postgres-advisory': {
+        test: 'T86 with pg, a holder that is frozen in a run does not block its successor',
+      },
+      later: { reason: 'a matter of the guard, not of the engine' },
+    },
+    {
       id: 'T87',
       title: 'After an outage longer than the TTL a waiting call fails at once, retryable: a hot loop',
       core: {

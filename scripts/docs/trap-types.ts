@@ -43,6 +43,7 @@ export const trapNumbers: readonly number[] = [
   81,
   83,
   84,
+  86,
   87,
   90,
 ]

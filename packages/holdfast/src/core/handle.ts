@@ -9,6 +9,7 @@ import type { LockerContext } from './context.ts'
 import { forgetHandle } from './dropped.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from './errors.ts'
 import { type Fence, makeFence } from './fence.ts'
+import { grantedTtlMs } from './granted-ttl.ts'
 import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
 import { checkData, checkKnownOptions, checkNumber, checkSignal } from './options.ts'
@@ -55,6 +56,10 @@ abstract class Handle implements LeaseBase {
 
   get remainingMs(): number {
     return this.#record.remainingMs
+  }
+
+  get [grantedTtlMs](): number {
+    return this.#record.ttlMs
   }
 
   get previousData(): string | undefined {

@@ -25,6 +25,7 @@ export interface RunOptions extends EnterOptions {
   /**
    * Ends the wait for a turn, for a busy resource, and for the commit: `run` rejects with the signal's reason and
    * nothing has been applied. An effect that has started is awaited, so hand it the signal too.
+   * On PostgreSQL the loss of a lease ends a run as well, and does not wait for the effect.
    */
   readonly signal?: AbortSignal
 }
@@ -49,7 +50,7 @@ export interface Guard<Tx> {
    * @throws FenceStaleError     a newer holder has been here
    * @throws FenceForeignError   the fence's issuer is not the one whose tokens are compared here
    * @throws FenceInvalidError   the proof is not a fence
-   * @throws LeaseLostError      the proof is a lease that has ended
+   * @throws LeaseLostError      the proof is a lease that has ended; on PostgreSQL also if it ends before the commit
    */
   run<T>(
     proof: Proof | readonly Proof[],

@@ -34,17 +34,19 @@ import {
   typedStep,
 } from '../clients/postgres/index.ts'
 import { unlessAborted } from '../core/aborting.ts'
+import { Cancellation, unlessCancelled } from '../core/cancellation.ts'
 import type { Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../core/errors.ts'
 import type { Fence } from '../core/fence.ts'
 import { checkName } from '../core/names.ts'
-import { checkKnownOptions, checkOneOf } from '../core/options.ts'
+import { checkKnownOptions, checkNumber, checkOneOf } from '../core/options.ts'
 import { announceAccepted } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 import { type Lanes, lanesOf } from './postgres/lanes.ts'
 import { guardTables } from './postgres/layout.ts'
+import { LeaseEnd } from './postgres/lease-end.ts'
 import { guardStatements } from './postgres/statements.ts'
 import { PostgresStore } from './postgres/store.ts'
 import { transact } from './postgres/transaction.ts'
@@ -111,6 +113,12 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly createSchema?: boolean
   /** Of the transactions of `run`. Default: what the server or the client's settings say. */
   readonly isolation?: Isolation
+  /**
+   * The server ends a transaction of `run` that was idle between two statements for that long, so that a holder that is
+   * frozen does not block its successor. A lower `idle_in_transaction_session_timeout` of the session stays. Default: the
+   * TTL of the lease, at least 1 s; 15 s for a fence without its lease. `Infinity`: Holdfast sets no limit.
+   */
+  readonly maxIdleMs?: number
   readonly clock?: Clock
 }
 
@@ -140,12 +148,13 @@ export function postgresGuard<Client extends PostgresClient>(
   options: PostgresGuardOptions<Client>,
 ): PostgresGuard<TransactionOf<Client>> {
   checkClientOptions('postgresGuard options', options)
-  const settings = checkGuardOptions(options, ['client', 'schema', 'createSchema', 'isolation'])
-  const { createSchema = true, isolation } = options
+  const settings = checkGuardOptions(options, ['client', 'schema', 'createSchema', 'isolation', 'maxIdleMs'])
+  const { createSchema = true, isolation, maxIdleMs } = options
   if (typeof createSchema !== 'boolean')
     throw new InvalidArgumentError('createSchema', 'must be true or false.')
   if (isolation !== undefined)
     checkOneOf('isolation', isolation, ['read committed', 'repeatable read', 'serializable'])
+  if (maxIdleMs !== undefined) checkNumber('maxIdleMs', maxIdleMs, { min: 1, infinityAllowed: true })
   const schema = checkSchema(options.schema)
   const database = sharedDatabase(options.client)
   const guard = new TableGuard({
@@ -155,6 +164,7 @@ export function postgresGuard<Client extends PostgresClient>(
     schema,
     createSchema,
     isolation,
+    maxIdleMs,
   })
   return guard as unknown as PostgresGuard<TransactionOf<Client>>
 }
@@ -172,6 +182,7 @@ interface Parts {
   readonly schema: string
   readonly createSchema: boolean
   readonly isolation: Isolation | undefined
+  readonly maxIdleMs: number | undefined
 }
 
 class TableGuard implements PostgresGuard<NativeTransaction> {
@@ -208,22 +219,34 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     lanes.assertOutside()
     signal?.throwIfAborted()
     const keys = proofs.map(({ fence }) => JSON.stringify([schema, this.name, fence.name]))
-    const result = await lanes.run(
-      keys,
-      async () => {
-        // Nobody who has called it off waits for these, which go to the database as well.
-        const prepared = this.#ready().then(() => this.#forgetIfDue())
-        await unlessAborted(prepared, signal, () => signal?.reason)
-        return transact(
-          { database, isolation, signal, sameTransaction: this.#sameTransaction, clock },
-          (runner) => this.#store.pass(runner, proofs, once),
-          (runner, native) => lanes.runEffect(runner, () => effect(native)),
-        )
-      },
-      signal,
-    )
-    announceAccepted(this.name, proofs)
-    return result
+    const leaseEnd = new LeaseEnd(proofs)
+    const { maxIdleMs = leaseEnd.maxIdleMs } = this.#parts
+    const stop = new Cancellation()
+    const unties = [stop.follow(signal), stop.follow(leaseEnd.signal)]
+    try {
+      const result = await lanes.run(
+        keys,
+        async () => {
+          // Nobody who has called it off waits for these, which go to the database as well.
+          await unlessCancelled(
+            this.#ready().then(() => this.#forgetIfDue()),
+            stop,
+          )
+          const sameTransaction = this.#sameTransaction
+          return transact(
+            { database, isolation, signal, sameTransaction, clock, leaseEnd, maxIdleMs },
+            (runner) => this.#store.pass(runner, proofs, once),
+            (runner, native) => lanes.runEffect(runner, () => effect(native)),
+          )
+        },
+        stop.signal,
+      )
+      announceAccepted(this.name, proofs)
+      return result
+    } finally {
+      for (const untie of unties) untie()
+      leaseEnd.stop()
+    }
   }
 
   async enter(tx: SqlTransaction, proof: Proof | readonly Proof[], options?: EnterOptions): Promise<void> {

@@ -72,6 +72,13 @@ export type TransactionWork<T> = (tx: SqlRunner, native: NativeTransaction) => P
 
 export interface TransactionOptions extends QueryOptions {
   readonly isolation?: 'read committed' | 'repeatable read' | 'serializable'
+  /** The server ends the transaction when it has been idle for that long; `Infinity` for never. Default 15 s. */
+  readonly maxIdleMs?: number
+  /**
+   * When it aborts before COMMIT is sent, the transaction is undone and rejects at once with its reason, also while `work`
+   * is still running. What `work` sends after that does nothing.
+   */
+  readonly until?: AbortSignal
 }
 
 /** `backend` stands before the messages of its errors. */

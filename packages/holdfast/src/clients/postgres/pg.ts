@@ -10,6 +10,7 @@
  *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
+import { unlessAborted } from '../../core/aborting.ts'
 import { afterThisTurn, systemClock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
@@ -27,6 +28,7 @@ import type {
 import { endWithin } from './ending.ts'
 import { asUnavailable } from './failures.ts'
 import { quoteIdentifier } from './identifiers.ts'
+import { endedAsIdle, isEndedAsIdle, limitIdleSql } from './idle-limit.ts'
 import { cancelStatement } from './pg-cancel.ts'
 import { PgDedicated } from './pg-dedicated.ts'
 import { runStatement } from './pg-statement.ts'
@@ -57,28 +59,37 @@ export class PgDatabase implements PostgresDatabase {
   }
 
   transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
-    const { isolation, ...rest } = options
+    const { isolation, maxIdleMs = defaults.ttlMs, until, ...rest } = options
     const { signal } = rest
     return this.#borrow(rest, async (connection) => {
       const query: SqlRunner['query'] = (text, parameters, each) =>
         connection.query(text, parameters, { ...rest, ...each })
-      await connection.query(
-        isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`,
-        [],
-        rest,
-      )
+      const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`
+      const limitIdle = limitIdleSql(maxIdleMs)
+      await connection.query(limitIdle === null ? begin : `${begin}; ${limitIdle}`, [], rest)
+      const honest = (error: unknown) =>
+        isEndedAsIdle(connection.broken) ? endedAsIdle(this.#backend, maxIdleMs, connection.broken) : error
       let result: T
       try {
-        result = await work(signal === undefined ? connection : { query }, connection.native)
+        const working = work(signal === undefined ? connection : { query }, connection.native)
+        result = await unlessAborted(working, until, () => {
+          // The work may go on, so the connection must not go back to the pool.
+          connection.cutOff(until?.reason)
+          return until?.reason
+        })
         // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
         if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
       } catch (error) {
         // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
         // does with one that is broken or still at work for somebody who has gone: there ROLLBACK would wait in line.
-        if (!connection.isBroken) await rollBack(connection)
-        throw error
+        if (connection.broken === undefined) await rollBack(connection)
+        throw honest(error)
       }
-      await connection.query('COMMIT', [], rest)
+      try {
+        await connection.query('COMMIT', [], rest)
+      } catch (error) {
+        throw honest(error)
+      }
       return result
     })
   }
@@ -250,7 +261,7 @@ class Borrowed implements SqlRunner {
       // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
       // nobody may get it while it is still at work.
       if (error instanceof BackendUnavailableError && error.outcome === 'unknown') {
-        this.#isCalledOff = this.#broken === undefined && signal?.aborted === true
+        this.#isCalledOff ||= this.#broken === undefined && signal?.aborted === true
         this.#onError(error)
       }
       throw error
@@ -261,12 +272,18 @@ class Borrowed implements SqlRunner {
     return this.#client
   }
 
-  get isBroken(): boolean {
-    return this.#broken !== undefined
+  get broken(): Error | undefined {
+    return this.#broken
   }
 
   giveUp(error: Error): void {
     this.#onError(error)
+  }
+
+  /** The same while somebody else may have a statement in flight on it. */
+  cutOff(reason: unknown): void {
+    this.#isCalledOff ||= this.#broken === undefined
+    this.#onError(new Error('the transaction was ended', { cause: reason }))
   }
 
   giveBack(): void {

@@ -9,6 +9,8 @@
  * piece, and may then send the first half of the next one right behind it on the same connection; the pooler takes
  * the connection to the server away between the two, the answer to the half goes nowhere, and the client waits for ever.
  */
+import { onAborted } from '../../core/aborting.ts'
+import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
@@ -22,6 +24,7 @@ import type {
   TransactionWork,
 } from './database.ts'
 import { asUnavailable } from './failures.ts'
+import { limitIdleSql } from './idle-limit.ts'
 import { mortalTransaction } from './mortal-transaction.ts'
 import { noticeListenersOf } from './notices.ts'
 import { inOneRoundTrip } from './one-round-trip.ts'
@@ -38,6 +41,9 @@ import type {
 
 /** How many connections postgres.js has at most, unless told otherwise. */
 const USUAL_MAX = 10
+
+const ignore = () => {}
+const NEVER = new AbortController().signal
 
 export class PostgresJsDatabase implements PostgresDatabase {
   readonly client = 'postgres.js'
@@ -75,23 +81,30 @@ export class PostgresJsDatabase implements PostgresDatabase {
   }
 
   async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
-    const { isolation, signal } = options
+    const { isolation, signal, maxIdleMs = defaults.ttlMs, until } = options
     if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
     let failure: { readonly error: unknown } | undefined
     let result: { readonly value: T } | undefined
     let hasEnded = false
+    let commitIsSent = false
     const assertAlive = () => {
       if (hasEnded)
         throw new BackendUnavailableError(this.#backend, 'its connection has ended', 'not-applied')
+      if (until?.aborted) throw until.reason
     }
     const run = async (native: PostgresJsRunner): Promise<void> => {
       const sql = mortalTransaction(native, assertAlive)
+      const limitIdle = limitIdleSql(maxIdleMs)
+      // Not awaited: it leaves together with the first statement. If it fails, so does that one.
+      if (limitIdle !== null) native.unsafe(limitIdle).values().then(ignore, ignore)
       try {
         const query: SqlRunner['query'] = async (text, parameters = [], each = {}) => {
           assertAlive()
           return runStatement(sql, this.#backend, text, parameters, { signal: each.signal ?? signal })
         }
-        result = { value: await work({ query }, sql) }
+        const working = work({ query }, sql)
+        const stop = until === undefined ? ignore : onAborted(until, () => undo(native))
+        result = { value: await working.finally(stop) }
         assertAlive()
       } catch (error) {
         failure = { error }
@@ -101,17 +114,28 @@ export class PostgresJsDatabase implements PostgresDatabase {
         if (hasEnded) return new Promise(() => {})
         throw error
       }
+      commitIsSent = true
       await commit(native)
     }
     try {
-      await this.#watched(() =>
+      const running = this.#watched(() =>
         this.#sql.begin(isolation === undefined ? '' : `isolation level ${isolation}`, run).finally(() => {
           hasEnded = true
         }),
       )
+      const ended = Promise.withResolvers<never>()
+      const stop = onAborted(until ?? NEVER, () => {
+        if (!commitIsSent) ended.reject(until?.reason)
+      })
+      await Promise.race([running, ended.promise]).finally(stop)
     } catch (error) {
       if (failure !== undefined) throw failure.error
-      throw asUnavailable(this.#backend, 'the transaction failed', error)
+      if (commitIsSent) throw asUnavailable(this.#backend, 'the transaction failed', error)
+      if ((error as { code?: unknown }).code === 'CONNECTION_CLOSED')
+        throw closedBeforeCommit(this.#backend, maxIdleMs, error)
+      throw until?.aborted
+        ? until.reason
+        : asUnavailable(this.#backend, 'the transaction failed', error, 'not-applied')
     }
     return (result as unknown as { readonly value: T }).value
   }
@@ -301,6 +325,23 @@ async function commit(sql: PostgresJsRunner): Promise<void> {
   const [first] = (await sql.unsafe('COMMIT; BEGIN').values()) as readonly { readonly command?: string }[]
   if (first?.command === 'ROLLBACK')
     throw new BackendUnavailableError('postgres', 'an error had ended the transaction before', 'not-applied')
+}
+
+/**
+ * Undoes a transaction whose work is still running, and leaves one that has failed: postgres.js sends a statement when it
+ * is awaited, and none of the work's may be applied outside of the transaction. postgres.js ends it when the work is over.
+ */
+function undo(sql: PostgresJsRunner): void {
+  const fail = "DO $$ BEGIN RAISE EXCEPTION 'Holdfast has ended this transaction'; END $$"
+  sql.unsafe(`ROLLBACK; BEGIN; ${fail}`).values().then(ignore, ignore)
+}
+
+/** postgres.js drops the last word of the server, so why it closed the connection is not known. */
+function closedBeforeCommit(backend: string, maxIdleMs: number, cause: unknown): BackendUnavailableError {
+  const what =
+    'the connection ended during the transaction. A server does that to a transaction that is idle for longer than its ' +
+    `limit, because the process was paused or waited for something else: Holdfast sets ${maxIdleMs} ms (maxIdleMs)`
+  return new BackendUnavailableError(backend, what, 'not-applied', { cause })
 }
 
 const LEAVE_NOTHING = 'SELECT pg_advisory_unlock_all(); UNLISTEN *; RESET ALL'

@@ -79,7 +79,11 @@ export async function ensureTables(
       schema,
     ])
     // What exists already is worth a notice to the server, and postgres.js prints those unless it is told otherwise.
-    const [level] = await runner.query("SELECT current_setting('client_min_messages')")
+    // It reads a catalog so that the session hears of the schema that another has made since: it remembers that there was
+    // none, and hears of nothing while it waits for an advisory lock.
+    const [level] = await runner.query(
+      "SELECT current_setting('client_min_messages') FROM pg_catalog.pg_namespace LIMIT 1",
+    )
     await runner.query("SELECT set_config('client_min_messages', 'warning', true)")
     // One at a time: a client may not take several statements at once from a transaction that is the user's.
     for (const statement of statementsOf(tablesSql(part, schema))) await runner.query(statement)

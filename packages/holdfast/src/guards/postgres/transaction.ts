@@ -10,6 +10,9 @@
  *     then the transaction is not over (`isOver`): others for the name must not take one connection after the other. But
  *     a connection that is dead may never answer, and looks the same; so they wait for a limited time only.
  *   called off later: the effect is awaited, and then rolled back. The answer to that is awaited for a limited time.
+ *   a lease is lost before COMMIT is sent: the run rejects at once, and the transaction is undone although the effect may
+ *     still run. A commit that was sent is awaited: only the server knows what became of it.
+ *   the process is frozen: the server ends the transaction when it has been idle for too long (`maxIdleMs`).
  *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
  *     So the transaction is asked who it is before it is committed.
  *   the connection ends after COMMIT was sent, or the run is called off before it is answered: unknown, and said so.
@@ -27,6 +30,7 @@ import { onAborted } from '../../core/aborting.ts'
 import type { Clock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import type { LeaseEnd } from './lease-end.ts'
 import type { Passed } from './store.ts'
 
 export interface TransactionTerms {
@@ -35,6 +39,8 @@ export interface TransactionTerms {
   readonly signal: AbortSignal | undefined
   readonly sameTransaction: string
   readonly clock: Clock
+  readonly leaseEnd: LeaseEnd
+  readonly maxIdleMs: number
 }
 
 export interface Transaction<T> {
@@ -52,17 +58,18 @@ export function transact<T>(
   pass: (runner: SqlRunner) => Promise<Passed>,
   effect: (runner: SqlRunner, native: NativeTransaction) => Promise<T>,
 ): Transaction<T> {
-  const { database, isolation, signal, clock } = terms
+  const { database, isolation, signal, clock, leaseEnd, maxIdleMs } = terms
   let failedEffect: { readonly error: unknown } | undefined
   let phase: 'opening' | 'effect' | 'ending' | 'committing' = 'opening'
   /** Rejects when the caller need not wait for the transaction any more. */
   const left = Promise.withResolvers<never>()
   left.promise.catch(() => {})
   /** For the statements before the effect. Those after it must not be cut off by it. */
-  const opening = signal === undefined ? undefined : new AbortController()
+  const opening = new AbortController()
+  let isEndedWithLease = false
   const callOff = () => {
     if (phase === 'opening') {
-      opening?.abort(signal?.reason)
+      opening.abort(signal?.reason)
       left.reject(signal?.reason)
     } else if (phase === 'ending') {
       void settledWithin(clock, done).then(() => left.reject(signal?.reason))
@@ -72,9 +79,20 @@ export function transact<T>(
       left.reject(new BackendUnavailableError('postgres', what, 'unknown', { cause }))
     }
   }
+  const endWithLease = () => {
+    if (phase === 'committing') return
+    isEndedWithLease = true
+    const { reason } = leaseEnd.signal
+    if (phase === 'opening') opening.abort(reason)
+    left.reject(reason)
+  }
+  const throwIfEnded = () => {
+    signal?.throwIfAborted()
+    leaseEnd.signal.throwIfAborted()
+  }
   const work = async (runner: SqlRunner, native: NativeTransaction): Promise<T> => {
     const { transaction } = await typedStep(() => pass(runner))
-    signal?.throwIfAborted()
+    throwIfEnded()
     phase = 'effect'
     let result: T
     try {
@@ -86,27 +104,37 @@ export function transact<T>(
       phase = 'ending'
       if (signal?.aborted) callOff()
     }
-    signal?.throwIfAborted()
+    throwIfEnded()
     await assertSameTransaction(runner, terms, transaction)
-    signal?.throwIfAborted()
+    throwIfEnded()
     phase = 'committing'
     return result
   }
   const done = database.transaction(work, {
     ...(isolation !== undefined && { isolation }),
-    ...(opening !== undefined && { signal: opening.signal }),
+    signal: opening.signal,
+    until: leaseEnd.signal,
+    maxIdleMs,
   })
   const stopListening = signal === undefined ? () => {} : onAborted(signal, callOff)
+  const stopWatching = onAborted(leaseEnd.signal, endWithLease)
   const tell = async (): Promise<T> => {
     try {
-      return await (signal === undefined ? done : Promise.race([done, left.promise]))
+      return await Promise.race([done, left.promise])
     } catch (error) {
       if (signal?.aborted && phase === 'opening') throw signal.reason
+      // A server that is not to be reached, or has ended the connection, is of no interest to a holder of the past.
+      const isUnavailable = isHoldfastError(error, 'BACKEND_UNAVAILABLE')
+      if (phase !== 'committing' && (isEndedWithLease || isUnavailable) && leaseEnd.signal.aborted)
+        throw phase === 'opening' ? leaseEnd.signal.reason : leaseEnd.error
+      // The effect's own error only says that its connection was gone.
+      if (serverStateOf(error) === ENDED_AS_IDLE) throw error
       // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
       if (failedEffect !== undefined) throw conflictOf(failedEffect.error) ?? failedEffect.error
       throw conflictOf(error) ?? constraintIn(error) ?? error
     } finally {
       stopListening()
+      stopWatching()
     }
   }
   const told = tell()
@@ -155,6 +183,7 @@ async function assertSameTransaction(
 }
 
 const IN_FAILED_TRANSACTION = '25P02'
+const ENDED_AS_IDLE = '25P03'
 
 /** A constraint that is checked at the commit is the effect's own mistake, and comes out as it is. */
 function constraintIn(error: unknown): unknown {

@@ -1,0 +1,250 @@
+/** A run ends with its lease: a holder that hangs or is frozen in its transaction does not block its successor (T86). */
+import assert from 'node:assert/strict'
+import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { fence } from '../../../test/guard-table.ts'
+import { type ClientLibrary, libraries } from '../../../test/postgres/clients.ts'
+import { inTransaction } from '../../../test/postgres/guard-world.ts'
+import { startProgram } from '../../../test/postgres/program.ts'
+import { memory } from '../../backends/memory/index.ts'
+import { postgres as postgresBackend } from '../../backends/postgres/index.ts'
+import { sqlRunnerOf } from '../../clients/postgres/index.ts'
+import { createLocker } from '../../core/locker.ts'
+import { type PostgresGuard, postgresGuard } from '../postgres.ts'
+
+describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () => {
+  let server: Server & { readonly url: string }
+  let pool: pg.Pool
+  /** The successor's, on connections of its own. */
+  let guard: PostgresGuard<pg.PoolClient>
+  const locker = createLocker(memory({ issuer: 'i' }))
+  beforeAll(async () => {
+    server = await startPostgres()
+    pool = new pg.Pool({ connectionString: server.url, max: 4 })
+    pool.on('error', () => {})
+    await pool.query('CREATE TABLE cells (key text PRIMARY KEY, value text NOT NULL)')
+    guard = postgresGuard({ client: pool })
+    await guard.run(fence(1n, 'any'), () => {})
+  }, 60_000)
+  afterAll(async () => {
+    await locker.close()
+    await pool.end()
+    await server.stop()
+  })
+
+  const write = (tx: object, key: string, value: string) =>
+    sqlRunnerOf(tx as never).query(
+      'INSERT INTO cells VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value',
+      [key, value],
+    )
+  const stored = async (key: string) =>
+    (await pool.query('SELECT value FROM cells WHERE key = $1', [key])).rows[0]?.value as string | undefined
+  const waiting = async () =>
+    (await pool.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active'"))
+      .rows.length > 0
+  const openGuard = (library: ClientLibrary, options: { max?: number; maxIdleMs?: number } = {}) => {
+    const { maxIdleMs, ...rest } = options
+    const opened = library.open(server.url, { max: 2, fetchTypes: false, ...rest })
+    const own = postgresGuard({ client: opened.client, ...(maxIdleMs !== undefined && { maxIdleMs }) })
+    return Object.assign(opened, { guard: own })
+  }
+
+  test.each(libraries)(
+    'T86 with $name, a holder that is frozen in a run does not block its successor',
+    async (library) => {
+      const name = `frozen ${library.name}`
+      const module = library.name === 'pg' ? 'withPg' : 'withPostgresJs'
+      const program = await startProgram(`
+        const { ${module} } = await load('test/postgres/clients.ts')
+        const { postgres } = await load('src/backends/postgres/index.ts')
+        const { createLocker } = await load('src/core/locker.ts')
+        const { postgresGuard } = await load('src/guards/postgres.ts')
+        const { client } = ${module}.open(${JSON.stringify(server.url)}, { fetchTypes: false })
+        client.on?.('error', () => {})
+        const locker = createLocker(await postgres({ client, issuer: 'i' }))
+        const guard = postgresGuard({ client })
+        const lease = await locker.acquire('${name}', { ttlMs: 1_000 })
+        try {
+          await guard.run(lease, async (tx) => {
+            await (tx.unsafe ?? tx.query).call(tx, "INSERT INTO cells VALUES ('${name}', 'of the frozen holder')")
+            say('inside')
+            await new Promise(() => {})
+          })
+        } catch (error) {
+          say('ended ' + error.code)
+        }
+        setInterval(() => {}, 1_000)`)
+      try {
+        await program.said('inside')
+        program.process.kill('SIGSTOP')
+        await using successor = createLocker(await postgresBackend({ client: pool, issuer: 'i' }))
+        await successor.withLease(name, { ttlMs: 1_000 }, (lease) =>
+          guard.run(lease, (tx) => write(tx, name, 'of its successor')),
+        )
+        program.process.kill('SIGCONT')
+        await program.said('ended LEASE_LOST')
+        assert.equal(await stored(name), 'of its successor')
+      } finally {
+        await program.kill()
+      }
+    },
+    60_000,
+  )
+
+  test.each(libraries)(
+    'T86 with $name, a run whose effect hangs ends with its lease, and its late statements do nothing',
+    async (library) => {
+      await using holder = openGuard(library)
+      const name = `hangs ${library.name}`
+      const lease = await locker.acquire(name, { maxHoldMs: 200 })
+      const later = Promise.withResolvers<void>()
+      const over = Promise.withResolvers<void>()
+      const late: string[] = []
+      const run = holder.guard.run(lease, async (tx) => {
+        await write(tx, name, 'of the holder')
+        // A query of postgres.js is not sent before it is awaited.
+        const made =
+          'unsafe' in tx ? tx.unsafe(`INSERT INTO cells VALUES ('${name}', 'too late')`) : undefined
+        await later.promise
+        const statements = [() => made?.values(), () => write(tx, name, 'too late')]
+        for (const statement of made === undefined ? statements.slice(1) : statements)
+          await Promise.resolve(statement()).catch(() => late.push('refused'))
+        over.resolve()
+      })
+      await assert.rejects(run, (error: Error & { code?: string; reason?: string }) => {
+        assert.equal(error.code, 'LEASE_LOST')
+        assert.equal(error.reason, 'max-hold')
+        assert.match(error.message, /run was in progress .* nothing was applied/)
+        return true
+      })
+      // The effect still hangs, and the name is free.
+      assert.equal(await guard.run(fence(lease.fence.token + 1n, name), () => 'through'), 'through')
+      later.resolve()
+      await over.promise
+      assert.deepEqual(late, library.name === 'pg' ? ['refused'] : ['refused', 'refused'])
+      assert.equal(await stored(name), undefined)
+      assert.equal(await holder.guard.run(fence(lease.fence.token + 2n, name), () => 'works'), 'works')
+    },
+    60_000,
+  )
+
+  test('T86 with pg, a statement that is running when the lease ends is cancelled', async () => {
+    const [library] = libraries
+    await using holder = openGuard(library as ClientLibrary)
+    const lease = await locker.acquire('at work', { maxHoldMs: 300 })
+    const run = holder.guard.run(lease, (tx) => sqlRunnerOf(tx).query('SELECT pg_sleep(600)'))
+    await assert.rejects(run, { code: 'LEASE_LOST' })
+    assert.equal(await guard.run(fence(lease.fence.token + 1n, 'at work'), () => 'through'), 'through')
+  }, 60_000)
+
+  test.each(libraries)(
+    'T86 with $name, a run does not wait for another’s transaction past its own lease',
+    async (library) => {
+      await using successor = openGuard(library)
+      const name = `waits ${library.name}`
+      const lease = await locker.acquire(name, { maxHoldMs: 500 })
+      const gate = Promise.withResolvers<void>()
+      const entered = Promise.withResolvers<void>()
+      const before = inTransaction(pool, async (tx) => {
+        await guard.enter(tx as pg.PoolClient, fence(lease.fence.token - 1n, name))
+        entered.resolve()
+        await gate.promise
+      })
+      await entered.promise
+      const run = successor.guard.run(lease, () => assert.fail('its lease has ended'))
+      await assert.rejects(run, { code: 'LEASE_LOST', reason: 'max-hold' })
+      gate.resolve()
+      await before
+    },
+    60_000,
+  )
+
+  test.each(libraries)(
+    'T86 with $name, a commit that is in flight when the lease ends is told as it was answered',
+    async (library) => {
+      await using holder = openGuard(library)
+      const table = `waits_${library.name.replace('.', '_')}`
+      await pool.query(`CREATE TABLE ${table} (key text);
+        CREATE FUNCTION ${table}_at_commit() RETURNS trigger LANGUAGE plpgsql AS
+          'BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END';
+        CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON ${table} DEFERRABLE INITIALLY DEFERRED
+          FOR EACH ROW EXECUTE FUNCTION ${table}_at_commit()`)
+      const blocker = await pool.connect()
+      await blocker.query('BEGIN; SELECT pg_advisory_xact_lock(4711)')
+      const lease = await locker.acquire(`commits ${library.name}`, { maxHoldMs: 1_000 })
+      const run = holder.guard.run(lease, async (tx) => {
+        await sqlRunnerOf(tx as never).query(`INSERT INTO ${table} VALUES ('x')`)
+        return 'committed'
+      })
+      await waitFor('the commit to wait', waiting)
+      await waitFor('the lease to end', async () => lease.state === 'lost')
+      await blocker.query('COMMIT')
+      blocker.release()
+      assert.equal(await run, 'committed')
+      assert.equal((await pool.query(`SELECT * FROM ${table}`)).rows.length, 1)
+    },
+    60_000,
+  )
+
+  test.each(libraries)(
+    'T86 with $name, a transaction that is idle for too long is ended by the server, and the error says so',
+    async (library) => {
+      await using holder = openGuard(library, { maxIdleMs: 200 })
+      const name = `idle ${library.name}`
+      const run = holder.guard.run(fence(5n, name), async (tx) => {
+        await write(tx, name, 'half done')
+        await waitFor('the server to end it', async () => {
+          const { rows } = await pool.query(
+            "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'",
+          )
+          return rows.length === 0
+        })
+        // `pg` says so at the next statement, postgres.js by itself.
+        if (library.name === 'pg') await write(tx, name, 'more')
+        else await new Promise(() => {})
+      })
+      await assert.rejects(run, (error: Error & { code?: string; outcome?: string }) => {
+        assert.equal(error.code, 'BACKEND_UNAVAILABLE')
+        assert.equal(error.outcome, 'not-applied')
+        assert.match(error.message, /idle for .*200 ms.*maxIdleMs/)
+        return true
+      })
+      assert.equal(await stored(name), undefined)
+      assert.equal(await holder.guard.run(fence(4n, name), () => 'works'), 'works')
+    },
+    60_000,
+  )
+
+  test.each(libraries)(
+    'T86 with $name, the limit is the lease’s TTL, never above the session’s own, and ends with the transaction',
+    async (library) => {
+      const shown = async (tx: object) =>
+        (await sqlRunnerOf(tx as never).query('SHOW idle_in_transaction_session_timeout'))[0]?.[0]
+      const limits = async (settings: Record<string, string>) => {
+        await using opened = library.open(server.url, { max: 1, settings })
+        const own = postgresGuard({ client: opened.client })
+        await using lease = await locker.acquire(`limit ${library.name}`, { ttlMs: 7_000 })
+        return {
+          lease: await own.run(lease, shown),
+          fence: await own.run(fence(1n, `limit ${library.name} of a fence`), shown),
+          off: await postgresGuard({ client: opened.client, maxIdleMs: Number.POSITIVE_INFINITY }).run(
+            lease,
+            shown,
+          ),
+          after: await shown(opened.client),
+        }
+      }
+      const idle = (value: string) => ({ idle_in_transaction_session_timeout: value })
+      assert.deepEqual(await limits({}), { lease: '7s', fence: '15s', off: '0', after: '0' })
+      assert.deepEqual(await limits(idle('2500')), {
+        lease: '2500ms',
+        fence: '2500ms',
+        off: '2500ms',
+        after: '2500ms',
+      })
+      assert.deepEqual(await limits(idle('1d')), { lease: '7s', fence: '15s', off: '1d', after: '1d' })
+    },
+    60_000,
+  )
+})
