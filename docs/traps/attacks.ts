@@ -155,6 +155,27 @@ export const attacks: TrapSection = {
       later: { later: 'all' },
     },
     {
+      id: 'T85',
+      title:
+        'Locker and guard share a pool or a client: user transactions or a blocking command starve the renewals, and the error blames the engine',
+      core: { reason: 'core has no connections; its errors pass on what the backend knows of the client' },
+      memory: { reason: 'no connections' },
+      sqlite: { reason: 'no pool: the backend has a connection to the file of its own' },
+      redis: { test: 'T85 with ioredis 6, renewals go on while the client is blocked' },
+      redlock: {
+        reason:
+          'a node whose client is blocked counts as silent, and the others decide; stated in docs/backends/redlock.md',
+      },
+      postgres: {
+        test: 'T85 with pg, renewals and other calls go on while guarded transactions have the whole pool',
+      },
+      'postgres-advisory': {
+        reason:
+          'with pg, each lock has a connection beside the pool; with postgres.js it needs a client of its own, as its page says',
+      },
+      later: { later: 'all' },
+    },
+    {
       id: 'T86',
       title:
         'A holder frozen inside a guarded transaction blocks its successor at the resource without limit',

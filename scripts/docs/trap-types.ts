@@ -43,6 +43,7 @@ export const trapNumbers: readonly number[] = [
   81,
   83,
   84,
+  85,
   86,
   87,
   90,

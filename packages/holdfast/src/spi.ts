@@ -314,6 +314,12 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   readonly clock: Clock
   readonly random: Random
 
+  /**
+   * Why calls may go unanswered although the engine is well, for the error of one that was: the user's client has no
+   * connection free, say. In a form that follows a colon. Undefined if nothing is known.
+   */
+  whyUnanswered?(): string | undefined
+
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
   /** Goes on with a session that another process opened; null if it is gone. Prolongs nothing. */
   attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null>

@@ -4,9 +4,10 @@
  */
 import type { Backend, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
+import { noAnswer } from './call.ts'
 import { Cancellation } from './cancellation.ts'
 import type { LockerContext } from './context.ts'
-import { AcquireTimeoutError, BackendUnavailableError, ClosedError } from './errors.ts'
+import { AcquireTimeoutError, ClosedError } from './errors.ts'
 import { type AboutName, emit, hasListeners } from './events.ts'
 import { HolderLookup, type TimedOut } from './holders.ts'
 import type { LeaseRecord } from './lease.ts'
@@ -42,7 +43,7 @@ export class Acquiring<F extends Fencing> {
   }
 
   async obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
-    const { clock, backendName } = this.#context
+    const { clock } = this.#context
     const { name } = wanted.request
     const startMs = clock.monotonicMs()
     const timedOut = () => new AcquireTimeoutError(name, clock.monotonicMs() - startMs)
@@ -54,11 +55,7 @@ export class Acquiring<F extends Fencing> {
     const stop = stopWith(this.#closing, signal)
     // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
     let whyNot: () => unknown = () =>
-      new BackendUnavailableError(
-        backendName,
-        `acquire of "${name}": no answer within ${Math.round(waitMs)} ms`,
-        'unknown',
-      )
+      noAnswer(this.#context, { what: `acquire of "${name}"`, timeoutMs: waitMs })
     // This timer also keeps the process alive while a caller waits, however long that is.
     const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
       keepsProcessAlive: true,

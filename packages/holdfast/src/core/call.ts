@@ -21,6 +21,7 @@ export interface CallLimits {
 export interface Engine {
   readonly clock: Clock
   readonly backendName: string
+  readonly whyUnanswered?: (() => string | undefined) | undefined
 }
 
 export function callEngine<T>(
@@ -136,10 +137,14 @@ export class EngineCall<T> extends Cancellation implements Call {
 
 function doNothing(): void {}
 
-function noAnswer(engine: Engine, { what, timeoutMs }: CallLimits): BackendUnavailableError {
+export function noAnswer(
+  engine: Engine,
+  { what, timeoutMs }: Pick<CallLimits, 'what' | 'timeoutMs'>,
+): BackendUnavailableError {
+  const why = engine.whyUnanswered?.()
   return new BackendUnavailableError(
     engine.backendName,
-    `${what}: no answer within ${Math.round(timeoutMs)} ms`,
+    `${what}: no answer within ${Math.round(timeoutMs)} ms${why === undefined ? '' : `: ${why}`}`,
     'unknown',
   )
 }

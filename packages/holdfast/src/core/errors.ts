@@ -118,8 +118,10 @@ export class LeaseLostError extends HoldfastError {
   ) {
     const { ttlMs, advice = 'Stop the work, and acquire again if it is still needed.', ...rest } = options
     const ranOut = ttlMs !== undefined && (reason === 'expired' || reason === 'unreachable')
+    const failure = reason === 'unreachable' && rest.cause instanceof Error ? rest.cause.message : ''
     super(
       `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}. ${ranOut ? `Its TTL was ${ttlMs} ms. ` : ''}` +
+        (failure === '' ? '' : `The last renewal failed: ${failure} `) +
         advice,
       rest,
     )

@@ -198,7 +198,7 @@ export class KeepAlives<F extends Fencing> {
   #failed(error: unknown, held: readonly LeaseRecord[]): void {
     if (!this.#terms.isOpen()) return
     if (hasListeners('renewal-failed')) emit('renewal-failed', { ...this.#about, leases: held.length, error })
-    for (const lease of held) lease.jeopardize()
+    for (const lease of held) lease.jeopardize(error)
     this.#schedule.soon()
   }
 

@@ -68,6 +68,7 @@ export class LeaseRecord {
   #loss: LeaseLostError | undefined
   #releasing: Promise<ReleaseOutcome> | undefined
   #releaseIsUnknown = false
+  #renewalFailure: unknown
 
   constructor(
     host: LeaseHost,
@@ -156,12 +157,14 @@ export class LeaseRecord {
     if (this.#isOver()) return
     this.#since = fresherOf(this.host.clock, this.#since, since)
     this.#ttlMs = ttlMs
+    this.#renewalFailure = undefined
     this.#state = 'held'
     this.judge()
   }
 
-  jeopardize(): void {
+  jeopardize(failure?: unknown): void {
     this.judge()
+    this.#renewalFailure = failure
     if (this.#state !== 'held') return
     this.#state = 'jeopardy'
     const remainingMs = this.#timeLeftMs()
@@ -175,7 +178,11 @@ export class LeaseRecord {
     if (this.#isOver()) return
     const heldForMs = this.heldForMs
     this.#state = 'lost'
-    this.#loss = new LeaseLostError(this.claim.name, reason, { ttlMs: this.#ttlMs })
+    this.#loss = new LeaseLostError(this.claim.name, reason, {
+      ttlMs: this.#ttlMs,
+      // Otherwise the error would blame the engine for what may be the client's fault (T85).
+      ...(reason === 'unreachable' && { cause: this.#renewalFailure }),
+    })
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost')) emit('lost', { ...this.about, reason, heldForMs })
     // Whoever finds out may be another caller, whose session it was as well.

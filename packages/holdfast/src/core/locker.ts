@@ -105,6 +105,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       random,
       info,
       backendName: info.name,
+      whyUnanswered: () => backend.whyUnanswered?.(),
       holder: this.holder,
       callTimeoutMs: checkNumber('callTimeoutMs', callTimeoutMs, { min: 1 }),
       maxSessions: defaults.maxSessions,

@@ -87,7 +87,7 @@ export async function openPostgresAdvisory(
   const key = checkKeyChoice(options.key)
   if (typeof createSchema !== 'boolean')
     throw new InvalidArgumentError('createSchema', 'must be true or false.')
-  const database = postgresDatabase(client, NAME)
+  const database = postgresDatabase(client, { backend: NAME })
   try {
     const maxConnections = checkInteger('maxConnections', options.maxConnections ?? usualMax(client), {
       min: 1,

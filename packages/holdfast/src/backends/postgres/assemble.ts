@@ -67,8 +67,9 @@ export async function openPostgres(
   if (typeof createSchema !== 'boolean')
     throw new InvalidArgumentError('createSchema', 'must be true or false.')
 
-  const database = postgresDatabase(options.client)
   const { schemaSql: sql, end } = surroundings
+  // In a client of our own there are no transactions of the user's.
+  const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
     const found = await ensureSchema(database, schema, {
       create: createSchema,

@@ -44,6 +44,10 @@ export class PostgresBackend implements Backend<'fenced'> {
     return this.#connection.hears
   }
 
+  whyUnanswered(): string | undefined {
+    return this.#connection.shortage
+  }
+
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { id, holder, ttlMs } = request
     const since = instantOf(this.clock)

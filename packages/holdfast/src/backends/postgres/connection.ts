@@ -91,6 +91,10 @@ export class Connection {
     return this.#notifications.hears
   }
 
+  get shortage(): string | undefined {
+    return this.#options.database.shortage
+  }
+
   async apply(item: Item, call: Call): Promise<Answer> {
     this.#check(call)
     this.statistics.items++

@@ -99,6 +99,10 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     }
   }
 
+  whyUnanswered(): string | undefined {
+    return this.#engine.connection.heldUpBy
+  }
+
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>> {
     this.#begin()
     const since = instantOf(this.clock)

@@ -30,6 +30,13 @@ export interface EngineOptions {
   readonly random: Random
 }
 
+export interface SendAllOptions {
+  /** Told of each call that was answered: the places of its requests. */
+  readonly onAnswered?: (indexes: readonly number[]) => void
+  /** The requests may arrive twice, and go over a connection of our own as well if the client is that late. */
+  readonly promptlyAfterMs?: number
+}
+
 /** Renewals in one call: half a millisecond of the server's time. */
 const MOST_RENEWALS = 500
 /** What many ask for in the same words is said once for all of them. */
@@ -97,13 +104,12 @@ export class Engine {
 
   /**
    * Many requests of one caller, in as few calls as may be; the answers come in the same order. A call that fails, say in
-   * a part of a Cluster that is silent, is the answer to what was in it, and to nothing else. `onAnswered` is told of each
-   * call that was answered: the places of its requests.
+   * a part of a Cluster that is silent, is the answer to what was in it, and to nothing else.
    */
   async sendAll(
     requests: readonly Request[],
     call: Call,
-    onAnswered?: (indexes: readonly number[]) => void,
+    { onAnswered, promptlyAfterMs }: SendAllOptions = {},
   ): Promise<Answer[]> {
     throwIfCalledOff('redis', call)
     const answers: Answer[] = new Array(requests.length)
@@ -120,7 +126,7 @@ export class Engine {
         const part = indexes.slice(start, start + MOST_RENEWALS)
         const batch = part.map((index) => requests[index] as Request)
         sending.push(
-          this.#sendBatch(batch, call.signal).then(
+          this.#sendBatch(batch, call.signal, promptlyAfterMs).then(
             (settled) => {
               for (const [at, index] of part.entries()) answers[index] = settled[at] as Answer
               onAnswered?.(part)
@@ -170,7 +176,11 @@ export class Engine {
     this.connection.close()
   }
 
-  #sendBatch(requests: readonly Request[], signal?: AbortSignal): Promise<readonly Answer[]> {
+  #sendBatch(
+    requests: readonly Request[],
+    signal?: AbortSignal,
+    promptlyAfterMs?: number,
+  ): Promise<readonly Answer[]> {
     const keys: string[] = []
     const args: string[] = [this.tokens]
     let terms: readonly string[] | undefined
@@ -186,7 +196,11 @@ export class Engine {
     }
     if (this.tokens === '1') keys.push(TOKEN_KEY)
     const losses = this.connection.lossCount()
-    return this.connection.run(batchScript, keys, args, signal).then((reply) => {
+    const replied =
+      promptlyAfterMs === undefined
+        ? this.connection.run(batchScript, keys, args, signal)
+        : this.connection.runPromptly(batchScript, keys, args, signal, promptlyAfterMs)
+    return replied.then((reply) => {
       const answers = this.#read(reply, requests.length)
       return losses === this.connection.lossCount() ? answers : answers.map(unknownIfNotHeld)
     })

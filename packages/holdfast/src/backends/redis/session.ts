@@ -41,6 +41,9 @@ import { closeSessionScript, findSessionScript, keepSessionScript } from './scri
 import type { WaitingRoom } from './waiting-room.ts'
 import { Wording } from './wording.ts'
 
+/** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85). */
+const LATE_AFTER_MS = 1_000
+
 export interface SessionFacts {
   readonly id: string
   readonly ttlMs: number
@@ -163,11 +166,18 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       ...claims.held.map((claim) => ({ ...asking(claim), letter: Letter.renew, args: [ttl, claim.grantId] })),
       ...waiting.map((claim) => ({ ...asking(claim), letter: Letter.beat, args: [ttl] })),
     ]
+    const promptlyAfterMs = Math.min(LATE_AFTER_MS, this.ttlMs / 6)
     const [alive, answers] = await Promise.all([
       this.#isGone
         ? 0
-        : engine.connection.run(keepSessionScript, [engine.keys.session(this.id)], [], call.signal),
-      this.#isGone ? [] : engine.sendAll(requests, call),
+        : engine.connection.runPromptly(
+            keepSessionScript,
+            [engine.keys.session(this.id)],
+            [],
+            call.signal,
+            promptlyAfterMs,
+          ),
+      this.#isGone ? [] : engine.sendAll(requests, call, { promptlyAfterMs }),
     ])
     if (Number(alive) !== 1) {
       await this.#end(call)
@@ -297,9 +307,11 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         isWaiting ? this.#wording.abandoning(name, attempt) : this.#wording.givingUp(name, attempt),
       ),
       call,
-      (indexes) => {
-        for (const index of indexes) this.#known.delete((known[index] as (typeof known)[number])[0])
-        call.onProgress?.(this.#known.size)
+      {
+        onAnswered: (indexes) => {
+          for (const index of indexes) this.#known.delete((known[index] as (typeof known)[number])[0])
+          call.onProgress?.(this.#known.size)
+        },
       },
     )
     for (const answer of answers)

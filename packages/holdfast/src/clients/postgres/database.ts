@@ -56,6 +56,8 @@ export interface DedicatedConnection extends SqlRunner {
 
 export interface PostgresDatabase extends SqlRunner {
   readonly client: 'pg' | 'postgres.js'
+  /** Why a statement may go unanswered although the server is well; undefined if nothing is known. */
+  readonly shortage: string | undefined
   /** Commits when `work` resolves, rolls back when it rejects, and rethrows what it threw. */
   transaction<T>(work: TransactionWork<T>, options?: TransactionOptions): Promise<T>
   dedicated(options?: QueryOptions): Promise<DedicatedConnection>
@@ -81,10 +83,22 @@ export interface TransactionOptions extends QueryOptions {
   readonly until?: AbortSignal
 }
 
-/** `backend` stands before the messages of its errors. */
-export function postgresDatabase(client: PostgresClient, backend = 'postgres'): PostgresDatabase {
+export interface DatabaseOptions {
+  /** Stands before the messages of its errors. Default `postgres`. */
+  readonly backend?: string
+  /**
+   * Statements outside of transactions go over a connection beside the pool while the pool has none free. Only with `pg`:
+   * a client of postgres.js cannot make another. Default false.
+   */
+  readonly spare?: boolean
+}
+
+export function postgresDatabase(
+  client: PostgresClient,
+  { backend = 'postgres', spare = false }: DatabaseOptions = {},
+): PostgresDatabase {
   if (isPostgresJs(client)) return new PostgresJsDatabase(client, backend)
-  if (isPgPool(client)) return new PgDatabase(client, backend)
+  if (isPgPool(client)) return new PgDatabase(client, backend, spare)
   throw new InvalidArgumentError('client', "must be a Pool of 'pg' or a client of 'postgres' (postgres.js).")
 }
 

@@ -42,9 +42,14 @@ export async function inOneRoundTrip(
   sql: PostgresJsRunner,
   text: string,
   parameters: readonly Parameter[],
+  onSent: () => void = () => {},
 ): Promise<readonly unknown[]> {
   if (!halving.has(client) && parameters.every(isPlain)) {
-    const options = { prepare: false, simple: false, onexecute: (): false => false } as const
+    const onexecute = (): false => {
+      onSent()
+      return false
+    }
+    const options = { prepare: false, simple: false, onexecute } as const
     const statement = (sql as unknown as RunsWhole).unsafe(text, [], options)
     // As text: postgres.js, not knowing the type, may leave a number as it is, and cannot write it then.
     statement.parameters = parameters.map((value) => (value === null ? null : String(value)))

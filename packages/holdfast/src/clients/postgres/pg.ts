@@ -10,8 +10,8 @@
  *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
-import { unlessAborted } from '../../core/aborting.ts'
-import { afterThisTurn, systemClock } from '../../core/clock.ts'
+import { onAborted, unlessAborted } from '../../core/aborting.ts'
+import { afterThisTurn, systemClock, type Timer } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
@@ -32,9 +32,13 @@ import { endedAsIdle, isEndedAsIdle, limitIdleSql } from './idle-limit.ts'
 import { cancelStatement } from './pg-cancel.ts'
 import { PgDedicated } from './pg-dedicated.ts'
 import { runStatement } from './pg-statement.ts'
+import { SpareConnection } from './spare-connection.ts'
 import type { Parameter, PgConnection, PgPool, PgPoolClient, Row } from './types.ts'
 
 const ignore = () => {}
+
+/** A pool that is full for a moment is no reason to open another connection. */
+const SPARE_AFTER_MS = 100
 
 export class PgDatabase implements PostgresDatabase {
   readonly client = 'pg'
@@ -42,12 +46,24 @@ export class PgDatabase implements PostgresDatabase {
   readonly #pool: PgPool
   readonly #backend: string
   readonly #closing = new AbortController()
+  readonly #spare: SpareConnection | undefined
   #closed = false
 
-  constructor(pool: PgPool, backend: string) {
+  constructor(pool: PgPool, backend: string, spare: boolean) {
     this.#pool = pool
     this.#backend = backend
+    const { signal } = this.#closing
+    if (spare) this.#spare = new SpareConnection(backend, () => this.dedicated({ signal }))
     listenForErrors(pool)
+  }
+
+  get shortage(): string | undefined {
+    const { totalCount = 0, idleCount = 0, waitingCount = 0 } = this.#pool
+    if (idleCount > 0 || waitingCount === 0) return undefined
+    return (
+      `all ${totalCount} connections of the pool are in use, and ${waitingCount} calls wait for one: give the locker a ` +
+      'pool of its own, or raise `max`'
+    )
   }
 
   async query(
@@ -55,7 +71,12 @@ export class PgDatabase implements PostgresDatabase {
     parameters: readonly Parameter[] = [],
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    return this.#borrow(options, (connection) => connection.query(text, parameters, options))
+    if (this.#spare === undefined || (this.#pool.idleCount ?? 1) > 0)
+      return this.#borrow(options, (connection) => connection.query(text, parameters, options))
+    const client = await this.#checkOutSoon(options)
+    if (client !== null)
+      return this.#with(client, (connection) => connection.query(text, parameters, options))
+    return this.#spare.query(text, parameters, options, () => this.shortage ?? 'the pool was full')
   }
 
   transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
@@ -122,17 +143,45 @@ export class PgDatabase implements PostgresDatabase {
     if (this.#closed) return
     this.#closed = true
     this.#closing.abort(new ClosedError(`The ${this.#backend} client`))
+    await this.#spare?.close()
     stopListening(this.#pool)
   }
 
   /** With a connection of the pool, which goes back afterwards, unless something is wrong with it. */
   async #borrow<T>(options: QueryOptions, use: (connection: Borrowed) => Promise<T>): Promise<T> {
-    const client = await this.#checkOut(options)
+    return this.#with(await this.#checkOut(options), use)
+  }
+
+  async #with<T>(client: PgPoolClient, use: (connection: Borrowed) => Promise<T>): Promise<T> {
     const borrowed = new Borrowed(client, this.#pool, this.#backend)
     try {
       return await use(borrowed)
     } finally {
       borrowed.giveBack()
+    }
+  }
+
+  /** Null: the pool had none free for a while, and was not asked any longer. */
+  async #checkOutSoon(options: QueryOptions): Promise<PgPoolClient | null> {
+    const given = new AbortController()
+    const untie = options.signal === undefined ? ignore : onAborted(options.signal, () => given.abort())
+    const connecting = this.#checkOut({ signal: given.signal })
+    // A connection that is being opened is not waited for in the pool's line.
+    let timer: Timer | undefined
+    let isShort = false
+    if (this.shortage !== undefined)
+      timer = systemClock.setTimer(SPARE_AFTER_MS, () => {
+        isShort = this.shortage !== undefined
+        if (isShort) given.abort()
+      })
+    try {
+      return await connecting
+    } catch (error) {
+      if (isShort && options.signal?.aborted !== true) return null
+      throw error
+    } finally {
+      timer?.cancel()
+      untie()
     }
   }
 

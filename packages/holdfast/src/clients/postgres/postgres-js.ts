@@ -51,13 +51,26 @@ export class PostgresJsDatabase implements PostgresDatabase {
   readonly #backend: string
   readonly #warnings: Set<() => void> | null
   readonly #places: Places
+  readonly #max: number
+  /** Given to postgres.js, which has not sent them: it has no connection for them. */
+  readonly #unsent = new Set<symbol>()
 
   constructor(sql: PostgresJs, backend: string) {
     this.#sql = sql
     this.#backend = backend
     this.#warnings = noticeListenersOf(sql.options)
     const { max } = sql.options as { readonly max?: unknown }
-    this.#places = new Places(typeof max === 'number' && max >= 1 ? max : USUAL_MAX)
+    this.#max = typeof max === 'number' && max >= 1 ? max : USUAL_MAX
+    this.#places = new Places(this.#max)
+  }
+
+  get shortage(): string | undefined {
+    const { size } = this.#unsent
+    if (size === 0) return undefined
+    return (
+      `the client has sent ${size} of our statements to no server yet, because none of its ${this.#max} connections is free, ` +
+      'or it cannot connect: give the locker a client of its own, or raise `max`'
+    )
   }
 
   get seesWarnings(): boolean {
@@ -74,10 +87,15 @@ export class PostgresJsDatabase implements PostgresDatabase {
       calledOff(this.#backend, 'not-applied', signal as AbortSignal),
     )
     if (waiting !== undefined) await waiting
-    const onDone = () => this.#places.giveBack()
-    return this.#watched(() =>
-      runStatement(this.#sql, this.#backend, text, parameters, { signal, whole: this.#sql, onDone }),
-    )
+    const statement = Symbol()
+    const onSent = () => void this.#unsent.delete(statement)
+    const onDone = () => {
+      onSent()
+      this.#places.giveBack()
+    }
+    if (parameters.length > 0) this.#unsent.add(statement)
+    const how = { signal, whole: this.#sql, onDone, onSent }
+    return this.#watched(() => runStatement(this.#sql, this.#backend, text, parameters, how))
   }
 
   async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
@@ -353,6 +371,8 @@ interface StatementOptions {
   readonly whole?: object
   /** Also when it was called off before: its connection is taken until then. */
   readonly onDone?: () => void
+  /** Only of a statement in one piece. */
+  readonly onSent?: () => void
 }
 
 async function runStatement(
@@ -360,7 +380,7 @@ async function runStatement(
   backend: string,
   text: string,
   parameters: readonly Parameter[],
-  { signal, prepare = false, whole, onDone = () => {} }: StatementOptions = {},
+  { signal, prepare = false, whole, onDone = ignore, onSent = ignore }: StatementOptions = {},
 ): Promise<readonly Row[]> {
   if (signal?.aborted) {
     onDone()
@@ -369,7 +389,7 @@ async function runStatement(
   try {
     const answer =
       whole !== undefined && parameters.length > 0
-        ? inOneRoundTrip(whole, sql, text, parameters)
+        ? inOneRoundTrip(whole, sql, text, parameters, onSent)
         : Promise.resolve(
             (parameters.length === 0
               ? sql.unsafe(text)

@@ -49,6 +49,10 @@ export interface PgPoolClient extends PgConnection {
 
 /** `Pool` of `pg`. */
 export interface PgPool {
+  /** How many connections it has, how many of them are free, and how many calls wait for one. */
+  readonly totalCount?: number
+  readonly idleCount?: number
+  readonly waitingCount?: number
   connect(): Promise<PgPoolClient>
   on(event: 'error', listener: (error: Error) => void): unknown
   on(event: 'acquire', listener: (connection: PgConnection) => void): unknown

@@ -52,6 +52,8 @@ export interface DedicatedConnection extends RedisNode {
   close(): void
 }
 
+const ignore = () => {}
+
 export class RedisConnection {
   readonly topology: RedisTopology
   /** Where the client was told to connect to; no password. */
@@ -69,6 +71,10 @@ export class RedisConnection {
   /** What ends our listening to the client's troubles. */
   readonly #watches = new Set<() => void>()
   readonly #dedicated = new Set<RawConnection>()
+  /** Connections of our own for `runPromptly`, by the primary. */
+  readonly #prompt = new Map<string, Promise<DedicatedConnection>>()
+  #isHeldUp = false
+  readonly #clock: Clock
   /** Whatever is being opened when it aborts is not opened. */
   readonly #ending = new AbortController()
 
@@ -78,6 +84,7 @@ export class RedisConnection {
     this.#client = client
     this.#trouble = troubleOf(client)
     this.#backend = backend
+    this.#clock = clock
     this.topology = this.#raw.topology
     this.address = this.#raw.address
     this.keyPrefix = this.#raw.keyPrefix
@@ -118,6 +125,66 @@ export class RedisConnection {
     signal?: AbortSignal,
   ): Promise<RedisReply> {
     return this.#guarded('script', signal, () => this.#settling(() => this.#evaluate(script, keys, args)))
+  }
+
+  /**
+   * The same for a script that may run twice. If the client is connected and does not answer within `afterMs`, the script
+   * also goes over a connection of our own, and the first answer counts: on the user's connection everything waits behind a
+   * command that blocks, such as BLPOP (T85).
+   */
+  runPromptly(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly string[],
+    signal: AbortSignal | undefined,
+    afterMs: number,
+  ): Promise<RedisReply> {
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.setTimer(afterMs, () => {
+        if (!this.isConnected) return
+        // If that fails as well, the client's own answer is the one to wait for.
+        this.#evaluatePromptly(script, keys, args, signal).then((reply) => {
+          this.#isHeldUp = true
+          resolve(reply)
+        }, ignore)
+      })
+      const answered = this.run(script, keys, args, signal).finally(() => timer.cancel())
+      answered.then((reply) => {
+        this.#isHeldUp = false
+        resolve(reply)
+      }, reject)
+    })
+  }
+
+  /** Why the client does not answer although the server does; undefined if nothing is known. */
+  get heldUpBy(): string | undefined {
+    if (!this.#isHeldUp) return undefined
+    return (
+      'another connection was answered meanwhile, so a command that blocks, such as BLPOP or XREAD BLOCK, seems to hold up ' +
+      'the client: give Holdfast a client of its own, as client.duplicate() makes one'
+    )
+  }
+
+  async #evaluatePromptly(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly string[],
+    signal: AbortSignal | undefined,
+  ): Promise<RedisReply> {
+    const [first = ''] = keys
+    const owner = this.ownerOf(first)
+    const opening = this.#prompt.get(owner) ?? this.dedicated(first)
+    this.#prompt.set(owner, opening)
+    try {
+      const own = await opening
+      const prefixed = keys.map((key) => this.keyPrefix + key)
+      return await own.send(['EVAL', script.source, String(keys.length), ...prefixed, ...args], signal)
+    } catch (error) {
+      // It does not come back by itself; the next one opens another.
+      if (this.#prompt.get(owner) === opening) this.#prompt.delete(owner)
+      opening.then((own) => own.close(), ignore)
+      throw error
+    }
   }
 
   #evaluate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
