@@ -18,7 +18,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/keep-alive.ts`,
-        find: '    for (const lease of held) lease.jeopardize()\n',
+        find: '    for (const lease of held) lease.jeopardize(error)\n',
         replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
       },
     ],
