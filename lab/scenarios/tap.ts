@@ -3,7 +3,13 @@
  * by it.
  */
 import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
-import type { AcquireResult, Backend, BackendSession, Grant } from '../../packages/holdfast/src/spi.ts'
+import type {
+  AcquireResult,
+  Backend,
+  BackendSession,
+  EnqueueResult,
+  Grant,
+} from '../../packages/holdfast/src/spi.ts'
 import { observed } from './observer.ts'
 
 export interface Prolongation {
@@ -25,7 +31,7 @@ export function tap(backend: Backend, onGrant: Told, onConfirmed: Told): Backend
 function listen(session: BackendSession, onGrant: Told, onConfirmed: Told): BackendSession {
   const noteGrant = ({ attempt, since, ttlMs }: Grant) =>
     onGrant({ leaseId: publicIdOf(attempt), sentAt: observed(since.monotonicMs), ttlMs })
-  const noteResult = <R extends AcquireResult>(result: R): R => {
+  const noteResult = <R extends AcquireResult | EnqueueResult>(result: R): R => {
     if (result.kind === 'granted') noteGrant(result.grant)
     return result
   }

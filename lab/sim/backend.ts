@@ -20,6 +20,7 @@ import type {
   ListedClaims,
   NameState,
   OperatorCall,
+  Page,
   Random,
   SessionHandle,
   SessionRequest,
@@ -103,7 +104,7 @@ export class SimBackend implements Backend<'fenced'> {
     return answer.state
   }
 
-  list(): Promise<readonly NameState[]> {
+  list(): Promise<Page<NameState>> {
     return Promise.reject(notSimulated('list'))
   }
 
@@ -269,7 +270,7 @@ export class SimSession implements BackendSession<'fenced'> {
     await world.history.closing(this.id, this.#connection.ask({ kind: 'close', session: this.id }, call))
   }
 
-  #result(answer: EngineAnswer): EnqueueResult<'fenced'> {
+  #result(answer: EngineAnswer): Exclude<AcquireResult<'fenced'>, { kind: 'busy' }> {
     if (answer.kind === 'granted') return { kind: 'granted', grant: this.#grant(answer.grant) }
     if (answer.kind === 'gone') return { kind: 'session-gone' }
     if (answer.kind === 'mismatch') throw new CapacityMismatchError(answer.name, answer.asked, answer.inUse)

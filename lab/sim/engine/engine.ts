@@ -325,6 +325,8 @@ export class SimEngine {
       holder: session.holder,
       mode,
       weight,
+      session: publicIdOf(session.id),
+      ttlMs: session.ttlMs,
     })
     return {
       name: wanted,

@@ -134,8 +134,15 @@ export interface AcquireRequest extends Claim {
   /** `LOCK_CAPACITY` for locks (exclusive weighs all of it, shared weighs 1), the number of permits otherwise. */
   readonly capacity: number
   readonly note?: string
+  /** The task or request that wants it, as its caller labels it. Several owners may share one client. */
+  readonly owner?: string
   /** How long the name stays closed to others when this holder's time runs out. */
   readonly lockDelayMs: number
+  /**
+   * Only for `enqueue`, and only with `waiting: 'queue'`: with that many waiters already queued, the answer is
+   * `queue-full`, and nothing stays queued. The same attempt asked again finds its own position.
+   */
+  readonly maxWaiters?: number
 }
 
 /**
@@ -160,11 +167,16 @@ export type AcquireResult<F extends Fencing = Fencing> =
   /** The engine no longer knows this session; nothing was granted. */
   | { readonly kind: 'session-gone' }
 
-export type EnqueueResult<F extends Fencing = Fencing> = Exclude<AcquireResult<F>, { kind: 'busy' }>
+export type EnqueueResult<F extends Fencing = Fencing> =
+  | Exclude<AcquireResult<F>, { kind: 'busy' }>
+  /** As many are waiting as the request allows. It holds nothing and has no position. */
+  | { readonly kind: 'queue-full' }
 
 export interface LostClaim {
   readonly attempt: string
   readonly reason: LossReason
+  /** With `force-released`: the reason that the operator gave. */
+  readonly detail?: string
 }
 
 export type KeepAliveResult<F extends Fencing = Fencing> =
@@ -234,25 +246,65 @@ export type AttachedSession<F extends Fencing = Fencing> = Omit<BackendSession<F
   readonly since: Instant | null
 }
 
-export interface HolderState {
+/** What is shown of a claim, whether it holds or waits. */
+export interface ClaimState {
   /** The public half of the attempt. */
   readonly id: string
   readonly holder: string
+  readonly owner?: string
   readonly mode: Mode
   readonly weight: number
-  readonly token: bigint | null
   readonly note?: string
+  /** The public half of its session's id. */
+  readonly session: string
+  /** The TTL of its session. */
+  readonly ttlMs: number
+}
+
+export interface HolderState extends ClaimState {
+  readonly token: bigint | null
   readonly heldForMs: number
   readonly expiresInMs: number
 }
 
-export interface WaiterState {
+export interface WaiterState extends ClaimState {
+  readonly waitingForMs: number
+}
+
+export interface SessionState {
+  /** The public half of its id. */
   readonly id: string
   readonly holder: string
-  readonly mode: Mode
-  readonly weight: number
-  readonly note?: string
-  readonly waitingForMs: number
+  readonly ttlMs: number
+  readonly expiresInMs: number
+}
+
+export interface PageRequest {
+  /** `next` of the page before; without it, the first page. */
+  readonly cursor?: string
+  /** At most so many items; a page may have fewer, and even none, before the last one. */
+  readonly limit: number
+}
+
+/**
+ * What is in use from the first page to the last is on one of them. What comes or goes in between may be missing, and an
+ * engine without an ordered index may show an item on two pages.
+ */
+export interface Page<T> {
+  readonly items: readonly T[]
+  /** Null after the last page. */
+  readonly next: string | null
+}
+
+/** Something about the engine's configuration that matters for locks. */
+export interface Finding {
+  /** Stable, in capitals: `HOLDFAST_REDIS_EVICTION`. */
+  readonly code: string
+  /** `danger`: a guarantee does not hold. `warning`: it holds under conditions that deserve a look. `note`: good to know. */
+  readonly severity: 'danger' | 'warning' | 'note'
+  readonly what: string
+  readonly why: string
+  readonly fix: string
 }
 
 export interface NameState {
@@ -292,7 +344,16 @@ export interface OperatorCall extends Call {
   readonly notAfterMs: number
 }
 
-export type WatchEventKind = 'acquired' | 'released' | 'expired' | 'force-released' | 'waiting' | 'gave-up'
+/** `ended`: it was held and is not any more, and the engine cannot tell why. `data`: its holder has stored data. */
+export type WatchEventKind =
+  | 'acquired'
+  | 'released'
+  | 'expired'
+  | 'force-released'
+  | 'ended'
+  | 'waiting'
+  | 'gave-up'
+  | 'data'
 
 export type WatchEvent =
   | {
@@ -301,6 +362,7 @@ export type WatchEvent =
       /** The lease's id. */
       readonly id: string
       readonly holder: string
+      readonly owner?: string
       readonly token: bigint | null
       /** Hand this to `watch` to go on after this event. */
       readonly cursor: string
@@ -325,8 +387,12 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null>
 
   inspect(name: string, call: InspectCall): Promise<NameState | null>
-  /** Names in use (held, waited for, closed, or carrying data) that start with `prefix`, in byte order. */
-  list(prefix: string, call: Call): Promise<readonly NameState[]>
+  /** Names in use (held, waited for, closed, or carrying data) that start with `prefix`; a page is in byte order. */
+  list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>>
+  /** Sessions that live. Without it, the engine cannot list them. */
+  sessions?(page: PageRequest, call: Call): Promise<Page<SessionState>>
+  /** Looks at the configuration of the engine. An empty list: nothing to say. */
+  diagnose?(call: Call): Promise<readonly Finding[]>
   /** Whether the attempt with this public id and raw token holds the name now. */
   check(
     holder: { readonly name: string; readonly id: string; readonly token: bigint },

@@ -2,7 +2,7 @@
 import { type BackendInfo, type Fencing, LOCK_CAPACITY, type Mode } from '../spi.ts'
 import { defaults, limits } from './defaults.ts'
 import { InvalidArgumentError, UnsupportedError } from './errors.ts'
-import { checkName } from './names.ts'
+import { checkName, checkText } from './names.ts'
 import {
   checkCallback,
   checkInteger,
@@ -12,7 +12,7 @@ import {
   checkOneOf,
   checkSignal,
 } from './options.ts'
-import type { AcquireOptions, HoldOptions, PermitOptions } from './types.ts'
+import type { AcquireOptions, HoldOptions, PermitOptions, WaitOptions } from './types.ts'
 import type { Wanted } from './waiting.ts'
 
 /** What a locker uses where a call says nothing. */
@@ -26,6 +26,8 @@ const holdOptions = [
   'waitMs',
   'signal',
   'note',
+  'owner',
+  'maxWaiters',
   'maxHoldMs',
   'holdAtLeastMs',
   'lockDelayMs',
@@ -34,10 +36,11 @@ const holdOptions = [
 ] as const
 const lockOptions = [...holdOptions, 'mode']
 const permitOptions = [...holdOptions, 'capacity', 'weight']
-const tryLockOptions = lockOptions.filter((option) => option !== 'waitMs')
-const tryPermitOptions = permitOptions.filter((option) => option !== 'waitMs')
+const forWaiting: readonly string[] = ['waitMs', 'maxWaiters']
+const tryLockOptions = lockOptions.filter((option) => !forWaiting.includes(option))
+const tryPermitOptions = permitOptions.filter((option) => !forWaiting.includes(option))
 
-/** `withWait`: whether `waitMs` means something to the call; `tryAcquire` does not wait. */
+/** `withWait`: whether `waitMs` and `maxWaiters` mean something to the call; `tryAcquire` does not wait. */
 export function wantedLock(
   info: BackendInfo<Fencing>,
   name: string,
@@ -94,7 +97,7 @@ function wanted(
   mode: Mode,
   weight: number,
   capacity: number,
-  options: HoldOptions,
+  options: HoldOptions & WaitOptions,
   locker: AcquireDefaults,
 ): Wanted {
   if (!info.modes.includes(mode))
@@ -118,6 +121,10 @@ function wanted(
       capacity,
       lockDelayMs,
       ...(options.note !== undefined && { note: checkNote(options.note) }),
+      ...(options.owner !== undefined && {
+        owner: checkText('owner', options.owner, limits.holderBytes),
+      }),
+      ...(options.maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, options.maxWaiters) }),
     },
     terms: {
       mode,
@@ -130,6 +137,12 @@ function wanted(
       onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
     },
   }
+}
+
+function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number {
+  if (info.waiting !== 'queue')
+    throw new UnsupportedError(`${info.name} has no queue, so maxWaiters cannot limit it.`)
+  return checkInteger('maxWaiters', maxWaiters, { min: 0 })
 }
 
 /** A delay that somebody has to enforce: refused, not ignored, where nobody can (G12). */

@@ -1,9 +1,9 @@
 /** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
-import type { Call, Claim, Grant } from '../spi.ts'
+import type { Backend, Call, Claim, Grant, NameState, Page, PageRequest } from '../spi.ts'
 import type { Instant } from './clock.ts'
 import { defaults, limits } from './defaults.ts'
 import { BackendUnavailableError, type CallOutcome } from './errors.ts'
-import { checkNamespace, checkText } from './names.ts'
+import { checkNamespace, checkText, compareNames } from './names.ts'
 import { checkInteger } from './options.ts'
 
 /** The options by which every backend is told whose locks it keeps and in whose name it issues tokens. */
@@ -49,6 +49,32 @@ export function tokenGrant(
   const { since, ttlMs } = terms
   const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
   return previousData == null ? grant : { ...grant, previousData }
+}
+
+/** One page of what is in memory as a whole, in byte order of the key, which is also the cursor. */
+export function pageOf<T>(
+  items: readonly T[],
+  { cursor, limit }: PageRequest,
+  keyOf: (item: T) => string,
+): Page<T> {
+  const rest =
+    cursor === undefined ? [...items] : items.filter((item) => compareNames(keyOf(item), cursor) > 0)
+  rest.sort((a, b) => compareNames(keyOf(a), keyOf(b)))
+  const page = rest.slice(0, limit)
+  const last = page.at(-1)
+  return { items: page, next: last === undefined || rest.length <= limit ? null : keyOf(last) }
+}
+
+/** All pages of a list together. */
+export async function listAll(backend: Backend, prefix: string, call: Call): Promise<NameState[]> {
+  const states: NameState[] = []
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page: PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
+    const { items, next } = await backend.list(prefix, page, call)
+    states.push(...items)
+    cursor = next
+  }
+  return states
 }
 
 /** Every call starts with it: what nobody waits for any more is not sent. */

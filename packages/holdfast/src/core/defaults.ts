@@ -12,6 +12,10 @@ export const defaults = {
   /** Polling, where an engine cannot push: every `pollMs` plus up to `pollJitterMs`. */
   pollMs: 200,
   pollJitterMs: 200,
+  /** Where the engine cannot push events, `watch` compares lists at this interval. */
+  watchIntervalMs: 3_000,
+  /** Names or sessions on one page. */
+  pageItems: 1_000,
   /** Renewal every third of the TTL, give or take this share of it, so that processes do not fall in step. */
   renewalsPerTtl: 3,
   renewalJitter: 0.1,
@@ -56,6 +60,8 @@ export const limits = {
   fenceTextBytes: 4_096,
   minFenceSecretBytes: 32,
   maxCapacity: 1_000_000,
+  maxPageItems: 10_000,
+  cursorBytes: 1_024,
   maxEpoch: 2_047,
   /** What is stored of a result, a failure or a job. */
   storedBytes: 1_048_576,

@@ -23,6 +23,7 @@ import {
   type LossReason,
   NotCommittedError,
   outcomeOf,
+  QueueFullError,
   quote,
   StoredFailureError,
   UnsupportedError,
@@ -35,6 +36,7 @@ const fenceFor = (name: string) =>
 /** One error of each code, about a resource of this name. The compiler sees to it that none is missing. */
 const samples: { [C in ErrorCode]: (name: string) => ErrorByCode[C] } = {
   ACQUIRE_TIMEOUT: (name) => new AcquireTimeoutError(name, 29_999.6),
+  QUEUE_FULL: (name) => new QueueFullError(name, 3),
   LEASE_LOST: (name) => new LeaseLostError(name, 'expired'),
   FENCE_STALE: (name) => new FenceStaleError(fenceFor(name), 2n ** 62n + 1n),
   FENCE_FOREIGN: (name) => new FenceForeignError(fenceFor(name), ['there', 'elsewhere']),

@@ -10,6 +10,7 @@ import type { HolderState } from './types.ts'
 
 export type ErrorCode =
   | 'ACQUIRE_TIMEOUT'
+  | 'QUEUE_FULL'
   | 'LEASE_LOST'
   | 'FENCE_STALE'
   | 'FENCE_FOREIGN'
@@ -69,6 +70,23 @@ export class AcquireTimeoutError extends HoldfastError {
   }
 }
 
+/** As many were waiting already as the call allows (`maxWaiters`). Nothing is held, and nothing stays queued. */
+export class QueueFullError extends HoldfastError {
+  readonly code = 'QUEUE_FULL'
+  readonly retryable = true
+  readonly resource: string
+  readonly maxWaiters: number
+
+  constructor(resource: string, maxWaiters: number) {
+    super(
+      `${quote(resource)} is taken, and ${maxWaiters === 0 ? 'maxWaiters allows no waiting' : `${maxWaiters} or more are waiting for it`}. ` +
+        'Try again later, do the work elsewhere, or raise maxWaiters.',
+    )
+    this.resource = resource
+    this.maxWaiters = maxWaiters
+  }
+}
+
 export type LossReason =
   | 'expired'
   | 'taken-over'
@@ -108,19 +126,31 @@ export class LeaseLostError extends HoldfastError {
   readonly reason: LossReason
   /** How long the engine had granted it for, where that is known. */
   readonly ttlMs: number | undefined
+  /** With `force-released`: the reason that the operator gave, where the engine could tell. */
+  readonly detail: string | undefined
   /** Set by `withLease`: what the body returned or threw although the lease was gone. */
   body?: BodyOutcome
 
   constructor(
     resource: string,
     reason: LossReason,
-    options: ErrorOptions & { readonly ttlMs?: number | undefined; readonly advice?: string } = {},
+    options: ErrorOptions & {
+      readonly ttlMs?: number | undefined
+      readonly detail?: string | undefined
+      readonly advice?: string
+    } = {},
   ) {
-    const { ttlMs, advice = 'Stop the work, and acquire again if it is still needed.', ...rest } = options
+    const {
+      ttlMs,
+      detail,
+      advice = 'Stop the work, and acquire again if it is still needed.',
+      ...rest
+    } = options
     const ranOut = ttlMs !== undefined && (reason === 'expired' || reason === 'unreachable')
     const failure = reason === 'unreachable' && rest.cause instanceof Error ? rest.cause.message : ''
     super(
-      `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}. ${ranOut ? `Its TTL was ${ttlMs} ms. ` : ''}` +
+      `The lease on ${quote(resource)} is lost: ${lossMeaning[reason]}${detail === undefined ? '' : ` (${quote(detail)})`}. ` +
+        (ranOut ? `Its TTL was ${ttlMs} ms. ` : '') +
         (failure === '' ? '' : `The last renewal failed: ${failure} `) +
         advice,
       rest,
@@ -128,6 +158,7 @@ export class LeaseLostError extends HoldfastError {
     this.resource = resource
     this.reason = reason
     this.ttlMs = ttlMs
+    this.detail = detail
   }
 }
 
@@ -331,6 +362,7 @@ export class NotCommittedError extends HoldfastError {
 
 export interface ErrorByCode {
   ACQUIRE_TIMEOUT: AcquireTimeoutError
+  QUEUE_FULL: QueueFullError
   LEASE_LOST: LeaseLostError
   FENCE_STALE: FenceStaleError
   FENCE_FOREIGN: FenceForeignError

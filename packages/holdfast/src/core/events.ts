@@ -44,7 +44,12 @@ export interface HoldfastEvents {
     readonly error: unknown
   }
   jeopardy: AboutLease & { readonly remainingMs: number }
-  lost: AboutLease & { readonly reason: LossReason; readonly heldForMs: number }
+  lost: AboutLease & {
+    readonly reason: LossReason
+    /** With `force-released`: the reason that the operator gave. */
+    readonly detail?: string
+    readonly heldForMs: number
+  }
   released: AboutLease & { readonly heldForMs: number; readonly outcome: 'released' | 'not-held' | 'unknown' }
   'release-failed': AboutLease & { readonly error: unknown }
   /** The engine stopped answering while a session was being closed. It keeps the remaining claims until their TTL ends. */

@@ -10,7 +10,7 @@
  * 2. A failed keep-alive is not a "no": it puts leases into jeopardy, is tried again soon, and the deadline alone
  *    decides (T16, T30, T33). An answer that comes late still counts, from its send time, unless the lease is over.
  */
-import type { Call, Claim, Fencing, Grant, KeepAliveResult, ListedClaims } from '../spi.ts'
+import type { Call, Claim, Fencing, Grant, KeepAliveResult, ListedClaims, LostClaim } from '../spi.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { type Instant, keepProcessAlive } from './clock.ts'
@@ -167,15 +167,15 @@ export class KeepAlives<F extends Fencing> {
       return
     }
     terms.onProlonged(result.since, result.ttlMs)
-    const lost = new Map(result.lost.map((claim) => [claim.attempt, claim.reason]))
+    const lost = new Map(result.lost.map((claim) => [claim.attempt, claim]))
     for (const lease of held) {
-      const reason = lost.get(lease.claim.attempt)
-      if (reason === undefined) lease.confirm(result.since, result.ttlMs)
-      else loseByEnginesWord(lease, reason)
+      const loss = lost.get(lease.claim.attempt)
+      if (loss === undefined) lease.confirm(result.since, result.ttlMs)
+      else loseByEnginesWord(lease, loss)
     }
     for (const place of places) {
-      const reason = lost.get(place.claim.attempt)
-      if (reason !== undefined && terms.places.has(place.claim.attempt)) place.onLost(reason)
+      const loss = lost.get(place.claim.attempt)
+      if (loss !== undefined && terms.places.has(place.claim.attempt)) place.onLost(loss.reason)
     }
     for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)
     for (const grant of result.granted) {
@@ -185,7 +185,7 @@ export class KeepAlives<F extends Fencing> {
       // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.
       if (lease.claim.grantId === grant.grantId) lease.confirm(grant.since, grant.ttlMs)
       else {
-        loseByEnginesWord(lease, 'deleted')
+        loseByEnginesWord(lease, { attempt: grant.attempt, reason: 'deleted' })
         terms.onUnknown(grant)
       }
     }
@@ -208,9 +208,9 @@ export class KeepAlives<F extends Fencing> {
   }
 }
 
-function loseByEnginesWord(lease: LeaseRecord, reason: LossReason): void {
+function loseByEnginesWord(lease: LeaseRecord, { reason, detail }: LostClaim): void {
   if (!lease.isLive) return
   if (reason === 'taken-over' && hasListeners('dual-owner-suspected'))
     emit('dual-owner-suspected', { ...lease.about, reason, remainingMs: lease.remainingMs })
-  lease.lose(reason, 'gone')
+  lease.lose(reason, 'gone', detail)
 }

@@ -174,17 +174,19 @@ export class LeaseRecord {
     if (onJeopardy !== undefined) inNeutralContext(() => callSafely(() => onJeopardy(remainingMs)))
   }
 
-  lose(reason: LossReason, atEngine: AtEngine = 'abandoned'): void {
+  lose(reason: LossReason, atEngine: AtEngine = 'abandoned', detail?: string): void {
     if (this.#isOver()) return
     const heldForMs = this.heldForMs
     this.#state = 'lost'
     this.#loss = new LeaseLostError(this.claim.name, reason, {
       ttlMs: this.#ttlMs,
+      detail,
       // Otherwise the error would blame the engine for what may be the client's fault (T85).
       ...(reason === 'unreachable' && { cause: this.#renewalFailure }),
     })
     this.host.leaseLost(this, atEngine)
-    if (hasListeners('lost')) emit('lost', { ...this.about, reason, heldForMs })
+    if (hasListeners('lost'))
+      emit('lost', { ...this.about, reason, heldForMs, ...(detail !== undefined && { detail }) })
     // Whoever finds out may be another caller, whose session it was as well.
     const controller = this.#controller
     if (controller !== undefined) inNeutralContext(() => controller.abort(this.#loss))

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { createRig, eventsDuring, peek, plainCall } from '../../test/rig.ts'
 import { memory } from '../backends/memory/index.ts'
 import type { Backend } from '../spi.ts'
+import { listAll } from './backend-kit.ts'
 import type { LeaseLostError } from './errors.ts'
 import { formatFence, parseFence } from './fence-text.ts'
 import { createLocker } from './locker.ts'
@@ -81,7 +82,7 @@ describe('waiting for a turn', () => {
     const { engine, locker } = createRig()
     const reason = new Error('no')
     await expect(locker().acquire('a', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason)
-    expect(await memory({ engine }).list('', plainCall)).toEqual([])
+    expect(await listAll(memory({ engine }), '', plainCall)).toEqual([])
   })
 
   test('G6 an abort in the very moment of the grant leaves nothing held', async () => {

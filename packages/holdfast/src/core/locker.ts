@@ -3,6 +3,7 @@
  * sessions (`keeper`), the wait (`waiting`) and the lease.
  */
 import { hostname } from 'node:os'
+import type * as spi from '../spi.ts'
 import type { Backend, BackendInfo, Call, Fencing, WatchEvent } from '../spi.ts'
 import {
   type AcquireDefaults,
@@ -19,28 +20,38 @@ import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { keepProcessAlive } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults, limits } from './defaults.ts'
-import { ClosedError, FenceForeignError, FenceInvalidError, InvalidArgumentError } from './errors.ts'
+import {
+  ClosedError,
+  FenceForeignError,
+  FenceInvalidError,
+  InvalidArgumentError,
+  UnsupportedError,
+} from './errors.ts'
 import { emit, hasListeners } from './events.ts'
 import { type Fence, isFence, withEpoch, withoutEpoch } from './fence.ts'
 import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
 import type { Random } from './ids.ts'
 import { canonicalOrder, HeldLeases } from './lease-set.ts'
 import { shownState } from './name-state.ts'
-import { checkName, checkPrefix, checkText } from './names.ts'
+import { checkName, checkPrefix, checkText, compareNames } from './names.ts'
 import { holdersMeantBy, Operating } from './operating.ts'
-import { checkKnownOptions, checkNumber, checkSignal } from './options.ts'
+import { checkInteger, checkKnownOptions, checkNumber, checkSignal } from './options.ts'
 import { Sessions } from './sessions.ts'
 import { tokensAsText } from './tokens-as-text.ts'
 import type {
   AcquireOptions,
   CallOptions,
+  Finding,
   ForceReleaseOptions,
   Lease,
   LeaseSet,
   Locker,
   NameState,
+  Page,
+  PageOptions,
   Permit,
   PermitOptions,
+  SessionState,
   TryAcquireOptions,
   TryPermitOptions,
   WatchOptions,
@@ -210,8 +221,57 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   async list(prefix = '', options?: CallOptions): Promise<readonly NameState[]> {
     checkPrefix(prefix)
-    const states = await this.#read('list', options, (call) => this.#backend.list(prefix, call))
-    return states.map((state) => shownState(state, this.info.epoch))
+    // An engine without an ordered index may show a name on two pages: the later look counts.
+    const byName = new Map<string, NameState>()
+    for await (const states of this.#pages(prefix, options))
+      for (const state of states) byName.set(state.name, shownState(state, this.info.epoch))
+    return [...byName.values()].sort((a, b) => compareNames(a.name, b.name))
+  }
+
+  async listPage(prefix = '', options?: PageOptions): Promise<Page<NameState>> {
+    checkPrefix(prefix)
+    const { items, next } = await this.#callPage('list', options, (page, call) =>
+      this.#backend.list(prefix, page, call),
+    )
+    return { items: items.map((state) => shownState(state, this.info.epoch)), next }
+  }
+
+  async sessions(options?: PageOptions): Promise<Page<SessionState>> {
+    if (this.#backend.sessions === undefined)
+      throw new UnsupportedError(`${this.info.name} cannot list its sessions.`)
+    const { sessions } = this.#backend
+    return this.#callPage('list of sessions', options, (page, call) =>
+      sessions.call(this.#backend, page, call),
+    )
+  }
+
+  async diagnose(options?: CallOptions): Promise<readonly Finding[]> {
+    return this.#read('diagnosis', options, async (call) => (await this.#backend.diagnose?.(call)) ?? [])
+  }
+
+  async *#pages(prefix: string, options: CallOptions | undefined): AsyncGenerator<readonly spi.NameState[]> {
+    for (let cursor: string | null | undefined; cursor !== null; ) {
+      const page: spi.PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
+      const { items, next }: Page<spi.NameState> = await this.#read('list', options, (call) =>
+        this.#backend.list(prefix, page, call),
+      )
+      cursor = next
+      yield items
+    }
+  }
+
+  #callPage<T>(
+    what: string,
+    options: PageOptions = {},
+    run: (page: spi.PageRequest, call: Call) => Promise<Page<T>>,
+  ): Promise<Page<T>> {
+    checkKnownOptions('options', options, ['cursor', 'limit', 'signal'])
+    const { cursor, limit = defaults.pageItems, signal } = options
+    const page = {
+      limit: checkInteger('limit', limit, { min: 1, max: limits.maxPageItems }),
+      ...(cursor !== undefined && { cursor: checkText('cursor', cursor, limits.cursorBytes) }),
+    }
+    return this.#read(what, signal === undefined ? {} : { signal }, (call) => run(page, call))
   }
 
   async *watch(prefix = '', options: WatchOptions = {}): AsyncGenerator<WatchEvent> {
@@ -221,12 +281,12 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const stop = stopWith(this.#closing, options.signal)
     const { signal } = stop.cancellation
     const cursor =
-      options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.nameBytes) }
+      options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.cursorBytes) }
     const events =
       this.#backend.watch?.(prefix, cursor, stop.cancellation) ??
-      watchByListing(() => this.#read('watch', { signal }, (call) => this.#backend.list(prefix, call)), {
+      watchByListing(() => this.#pages(prefix, { signal }), {
         clock: this.#context.clock,
-        intervalMs: defaults.pollMs,
+        intervalMs: defaults.watchIntervalMs,
         signal,
         ...cursor,
       })

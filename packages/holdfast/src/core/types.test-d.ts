@@ -188,7 +188,7 @@ export async function options() {
   await fenced.acquire(42)
   // @ts-expect-error One name is not a list.
   await fenced.acquireAll('n')
-  expectTrue<Equal<keyof AcquireOptions, keyof TryAcquireOptions | 'waitMs'>>()
+  expectTrue<Equal<keyof AcquireOptions, keyof TryAcquireOptions | 'waitMs' | 'maxWaiters'>>()
 }
 
 /** T59: the body gets the lease itself, and its result comes back typed. */

@@ -1,9 +1,9 @@
 /** What users see: leases, permits and the locker. */
 import type * as spi from '../spi.ts'
-import type { BackendInfo, Fencing, WatchEvent } from '../spi.ts'
+import type { BackendInfo, Fencing, Finding, Page, SessionState, WatchEvent } from '../spi.ts'
 import type { Fence } from './fence.ts'
 
-export type { BackendInfo, Fencing, Mode, Scope } from '../spi.ts'
+export type { BackendInfo, Fencing, Finding, Mode, Page, Scope, SessionState } from '../spi.ts'
 
 /** A holder as `inspect` and `list` show it. `JSON.stringify` writes its token as text. */
 export interface HolderState extends Omit<spi.HolderState, 'weight'> {
@@ -110,6 +110,8 @@ export interface HoldOptions {
   readonly signal?: AbortSignal
   /** Shown to operators. */
   readonly note?: string
+  /** The task or request that wants it. Shown beside the holder, so that tasks of one process can be told apart. */
+  readonly owner?: string
   /** After this long it is lost, then released. */
   readonly maxHoldMs?: number
   /** A release before this keeps the name closed until then. */
@@ -127,10 +129,14 @@ export interface TryAcquireOptions extends HoldOptions {
   readonly mode?: 'exclusive' | 'shared'
 }
 
-export interface AcquireOptions extends TryAcquireOptions {
+export interface WaitOptions {
   /** How long to try. Default 30,000; `Infinity` is allowed. */
   readonly waitMs?: number
+  /** With that many waiters already queued, the call fails at once with `QUEUE_FULL`. Engines without a queue refuse it. */
+  readonly maxWaiters?: number
 }
+
+export interface AcquireOptions extends TryAcquireOptions, WaitOptions {}
 
 export interface TryPermitOptions extends HoldOptions {
   /** How many permits there are in all; every client must say the same. */
@@ -139,8 +145,13 @@ export interface TryPermitOptions extends HoldOptions {
   readonly weight?: number
 }
 
-export interface PermitOptions extends TryPermitOptions {
-  readonly waitMs?: number
+export interface PermitOptions extends TryPermitOptions, WaitOptions {}
+
+export interface PageOptions extends CallOptions {
+  /** `next` of the page before; without it, the first page. */
+  readonly cursor?: string
+  /** At most so many items. Default 1,000. */
+  readonly limit?: number
 }
 
 export interface WatchOptions {
@@ -180,7 +191,14 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Whether this fence is the current holder's. It may stop being so before you have read the answer. */
   check(fence: Fence, options?: CallOptions): Promise<boolean>
   inspect(name: string, options?: CallOptions): Promise<NameState | null>
+  /** All names in use that start with `prefix`, in byte order, asked for page by page. */
   list(prefix?: string, options?: CallOptions): Promise<readonly NameState[]>
+  /** One page of them. Engines without an ordered index show pages in no order, and may show a name on two. */
+  listPage(prefix?: string, options?: PageOptions): Promise<Page<NameState>>
+  /** One page of the sessions that live: one for each TTL of each client. */
+  sessions(options?: PageOptions): Promise<Page<SessionState>>
+  /** What the engine's configuration means for locks; empty if there is nothing to say. */
+  diagnose(options?: CallOptions): Promise<readonly Finding[]>
   watch(prefix?: string, options?: WatchOptions): AsyncIterable<WatchEvent>
 
   /**

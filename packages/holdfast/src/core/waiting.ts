@@ -8,14 +8,14 @@
  * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
  * until `stop`, once this locker has had a session of it; before that the failure is reported at once.
  */
-import type { AcquireRequest, AcquireResult, BackendSession, Fencing } from '../spi.ts'
+import type { AcquireRequest, AcquireResult, BackendSession, EnqueueResult, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
 import { callAnswerable, callEngine } from './call.ts'
 import { type Cancellation, unlessCancelled } from './cancellation.ts'
 import { sleep } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults } from './defaults.ts'
-import { BackendUnavailableError, isHoldfastError, outcomeOf } from './errors.ts'
+import { BackendUnavailableError, isHoldfastError, outcomeOf, QueueFullError } from './errors.ts'
 import { newAttempt } from './ids.ts'
 import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord, LeaseTerms } from './lease.ts'
@@ -102,7 +102,7 @@ export class Waiting<F extends Fencing> {
       onQueued: () => observer.onWaiting(),
     }
     try {
-      const result = await callAnswerable<AcquireResult<F>>(this.#context, limits, (call) => {
+      const result = await callAnswerable<EnqueueResult<F>>(this.#context, limits, (call) => {
         session.takePlace({
           claim: request,
           onLost: () => {
@@ -115,6 +115,7 @@ export class Waiting<F extends Fencing> {
         // That it has the method was made sure of when it was opened.
         return (session.engineSession as Required<BackendSession<F>>).enqueue(request, call)
       })
+      if (result.kind === 'queue-full') throw new QueueFullError(request.name, request.maxWaiters ?? 0)
       const tried = await this.#accept(session, wanted, result, stop)
       return tried.kind === 'won' ? tried.lease : null
     } catch (error) {

@@ -11,6 +11,8 @@ const holder = (id: string, token: bigint | null = 1n): HolderState => ({
   holder: `client of ${id}`,
   mode: 'exclusive',
   weight: 1,
+  session: `session of ${id}`,
+  ttlMs: 15_000,
   token,
   heldForMs: 0,
   expiresInMs: 1,
@@ -20,6 +22,8 @@ const waiter = (id: string): WaiterState => ({
   holder: `client of ${id}`,
   mode: 'exclusive',
   weight: 1,
+  session: `session of ${id}`,
+  ttlMs: 15_000,
   waitingForMs: 0,
 })
 const named = (name: string, holders: HolderState[] = [], waiters: WaiterState[] = []): NameState => ({
@@ -37,10 +41,11 @@ function watchLists(options: { cursor?: string } = {}) {
   const controller = new AbortController()
   const state = { list: [] as NameState[], lists: 0, error: undefined as unknown }
   const events: WatchEvent[] = []
-  const list = async () => {
+  const list = async function* () {
     state.lists++
     if (state.error !== undefined) throw state.error
-    return state.list
+    // A page for each name.
+    for (const each of state.list) yield [each]
   }
   const ended = (async () => {
     const watched = watchByListing(list, { clock, intervalMs: 200, signal: controller.signal, ...options })
@@ -80,7 +85,7 @@ describe('watching by listing', () => {
     await next([named('n', [holder('a')], [waiter('b'), waiter('c')]), named('m', [holder('x')])])
     events.length = 0
     const told = await next([named('n', [holder('b', 2n)]), named('m', [holder('x')], [waiter('y')])])
-    assert.deepEqual(told, ['released n a', 'gave-up n c', 'acquired n b', 'waiting m y'])
+    assert.deepEqual(told, ['ended n a', 'gave-up n c', 'acquired n b', 'waiting m y'])
   })
 
   test('what does not change is not told again', async () => {
@@ -96,15 +101,15 @@ describe('watching by listing', () => {
     const { next, events } = watchLists()
     await next([named('n', [holder('a', 1n)])])
     events.length = 0
-    assert.deepEqual(await next([named('n', [holder('a2', 2n)])]), ['released n a', 'acquired n a2'])
-    assert.deepEqual(await next([]), ['released n a', 'acquired n a2', 'released n a2'])
+    assert.deepEqual(await next([named('n', [holder('a2', 2n)])]), ['ended n a', 'acquired n a2'])
+    assert.deepEqual(await next([]), ['ended n a', 'acquired n a2', 'released n a2'])
   })
 
   test('whoever comes back with a cursor is told that something may be missing', async () => {
     const { next, events } = watchLists({ cursor: 'list:17' })
     assert.deepEqual(await next([named('n', [holder('a')])]), ['gap', 'acquired n a'])
     assert.deepEqual(events[0], { kind: 'gap', cursor: 'list:0' })
-    assert.deepEqual(await next([]), ['gap', 'acquired n a', 'released n a'], 'one gap only')
+    assert.deepEqual(await next([]), ['gap', 'acquired n a', 'ended n a'], 'one gap only')
   })
 
   test('lists are as far apart as told', async () => {
@@ -130,9 +135,9 @@ describe('watching by listing', () => {
 
   test('an abort before it starts means that nothing is listed', async () => {
     let lists = 0
-    const list = async () => {
+    const list = async function* () {
       lists++
-      return []
+      yield []
     }
     const options = { clock: createFakeClock(), intervalMs: 200, signal: AbortSignal.abort() }
     assert.equal((await watchByListing(list, options).next()).done, true)

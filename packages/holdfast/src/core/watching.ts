@@ -1,18 +1,21 @@
 /**
- * Watching without the engine's help: lists are compared at intervals. It shows every state that lasted for an
- * interval; a lease that came and went in between is seen only in the tokens that it used up.
+ * Watching without the engine's help: lists are compared at intervals, page by page. It shows every state that lasted for
+ * an interval; a lease that came and went in between is seen only in the tokens that it used up. It cannot tell why a
+ * lease has ended.
  */
-import type { Clock, HolderState, NameState, WaiterState, WatchEvent, WatchEventKind } from '../spi.ts'
+import type { ClaimState, Clock, HolderState, NameState, WatchEvent, WatchEventKind } from '../spi.ts'
 import { keepProcessAlive, sleep } from './clock.ts'
 
 interface Seen {
   readonly name: string
   readonly kind: 'held' | 'waiting'
-  readonly state: HolderState | WaiterState
+  readonly claim: ClaimState | HolderState
+  /** Of its name. */
+  readonly data: string | undefined
 }
 
 export async function* watchByListing(
-  list: () => Promise<readonly NameState[]>,
+  pages: () => AsyncIterable<readonly NameState[]>,
   options: {
     readonly clock: Clock
     readonly intervalMs: number
@@ -23,22 +26,26 @@ export async function* watchByListing(
   const { clock, intervalMs, signal } = options
   let number = 0
   const cursor = () => `list:${number}`
-  // A list has no past: whoever comes back with a cursor has missed an unknown number of events.
+  const event = (kind: WatchEventKind, { name, claim }: Seen): WatchEvent => {
+    number++
+    const { id, holder, owner } = claim
+    const token = 'token' in claim ? claim.token : null
+    return { kind, name, id, holder, ...(owner !== undefined && { owner }), token, cursor: cursor() }
+  }
+  // A list has no past: a watcher that comes back with a cursor has missed an unknown number of events.
   if (options.cursor !== undefined) yield { kind: 'gap', cursor: cursor() }
   let before = new Map<string, Seen>()
   while (!signal.aborted) {
     const now = new Map<string, Seen>()
-    for (const state of await list()) {
-      for (const holder of state.holders)
-        now.set(holder.id, { name: state.name, kind: 'held', state: holder })
-      for (const waiter of state.waiters)
-        now.set(waiter.id, { name: state.name, kind: 'waiting', state: waiter })
-    }
-    for (const { kind, seen } of changes(before, now)) {
-      number++
-      const { state } = seen
-      const token = 'token' in state ? state.token : null
-      yield { kind, name: seen.name, id: state.id, holder: state.holder, token, cursor: cursor() }
+    for await (const states of pages())
+      for (const state of states) for (const seen of claimsOf(state)) now.set(seen.claim.id, seen)
+    for (const [id, seen] of before)
+      if (!now.has(id)) yield event(seen.kind === 'held' ? 'ended' : 'gave-up', seen)
+    for (const [id, seen] of now) {
+      const earlier = before.get(id)
+      if (earlier?.kind !== seen.kind) yield event(seen.kind === 'held' ? 'acquired' : 'waiting', seen)
+      else if (seen.kind === 'held' && seen.data !== undefined && earlier.data !== seen.data)
+        yield event('data', seen)
     }
     before = now
     await sleep(clock, intervalMs, { signal }).catch(() => {})
@@ -59,16 +66,7 @@ export async function* keptAliveWhilePending<T>(clock: Clock, events: AsyncItera
   }
 }
 
-function* changes(
-  before: ReadonlyMap<string, Seen>,
-  now: ReadonlyMap<string, Seen>,
-): Generator<{ kind: WatchEventKind; seen: Seen }> {
-  for (const [id, seen] of before) {
-    if (now.has(id)) continue
-    yield { kind: seen.kind === 'held' ? 'released' : 'gave-up', seen }
-  }
-  for (const [id, seen] of now) {
-    if (before.get(id)?.kind === seen.kind) continue
-    yield { kind: seen.kind === 'held' ? 'acquired' : 'waiting', seen }
-  }
+function* claimsOf({ name, holders, waiters, data }: NameState): Generator<Seen> {
+  for (const claim of holders) yield { name, kind: 'held', claim, data }
+  for (const claim of waiters) yield { name, kind: 'waiting', claim, data }
 }

@@ -13,6 +13,8 @@ export const callKinds = [
   'close',
   'inspect',
   'list',
+  'sessions',
+  'diagnose',
   'check',
   'forceRelease',
   'resize',

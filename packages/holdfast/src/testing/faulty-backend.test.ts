@@ -4,6 +4,7 @@ import { type NamingSession, namingGrants } from '../../test/naming-grants.ts'
 import { MemoryEngine } from '../backends/memory/engine.ts'
 import { memory } from '../backends/memory/index.ts'
 import { callWith } from '../core/aborting.ts'
+import { listAll } from '../core/backend-kit.ts'
 import { isHoldfastError } from '../core/errors.ts'
 import { newAttempt } from '../core/ids.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY } from '../spi.ts'
@@ -65,7 +66,7 @@ describe('a faulty backend', () => {
     assert.equal(await session.setData(request, 'note', call()), 'stored')
     assert.equal((await session.keepAlive({ held: [request], waiting: [] }, call())).kind, 'alive')
     assert.equal((await faults.inspect('n', call()))?.data, 'note')
-    assert.equal((await faults.list('', call())).length, 1)
+    assert.equal((await listAll(faults, '', call())).length, 1)
     assert.equal(await session.release(request, { keepForMs: 0 }, call()), 'released')
     assert.equal(await faults.forget('n', 'note', operatorCall()), 'forgotten')
     assert.deepEqual(
@@ -275,7 +276,7 @@ describe('a faulty backend', () => {
     const { faults, clock } = await setUp()
     faults.next('inspect', { kind: 'error-before' })
     faults.freeze()
-    const held = observe(faults.list('', call()))
+    const held = observe(listAll(faults, '', call()))
     faults.calm()
     await clock.settle()
     assert.deepEqual(held.value, [])
@@ -305,7 +306,7 @@ describe('a faulty backend', () => {
     faults.next('inspect', { kind: 'lost-reply' })
     faults.next('list', { kind: 'late-reply', ms: 500 })
     faults.next('tryAcquire', { kind: 'late-landing', ms: 500 })
-    const pending: Promise<unknown>[] = [faults.inspect('n', call()), faults.list('', call())]
+    const pending: Promise<unknown>[] = [faults.inspect('n', call()), listAll(faults, '', call())]
     await assert.rejects(session.tryAcquire(exclusive('n'), call()))
     faults.freeze()
     pending.push(faults.forget('n', 'note', operatorCall()))

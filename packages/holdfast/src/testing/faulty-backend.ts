@@ -32,6 +32,8 @@ import type {
   ListedClaims,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
 } from '../spi.ts'
@@ -57,6 +59,8 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
   readonly clock: Clock
   readonly random: Random
   declare readonly watch?: NonNullable<Backend<F>['watch']>
+  declare readonly sessions?: NonNullable<Backend<F>['sessions']>
+  declare readonly diagnose?: NonNullable<Backend<F>['diagnose']>
   readonly #inner: Backend<F>
   readonly #wire: FaultyWire
 
@@ -71,6 +75,13 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
       plan: options.plan ?? (() => null),
     })
     if (inner.watch !== undefined) this.watch = inner.watch.bind(inner)
+    const { sessions, diagnose } = inner
+    if (sessions !== undefined)
+      this.sessions = (page, call) =>
+        this.#send('sessions', null, call, (innerCall) => sessions.call(inner, page, innerCall))
+    if (diagnose !== undefined)
+      this.diagnose = (call) =>
+        this.#send('diagnose', null, call, (innerCall) => diagnose.call(inner, innerCall))
   }
 
   // --- what goes wrong -------------------------------------------------------------------------------------
@@ -142,8 +153,8 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     )
   }
 
-  list(prefix: string, call: Call): Promise<readonly NameState[]> {
-    return this.#send('list', null, call, (inner) => this.#inner.list(prefix, inner))
+  list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
+    return this.#send('list', null, call, (inner) => this.#inner.list(prefix, page, inner))
   }
 
   check(

@@ -102,7 +102,7 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
       if (how === 'deleted') engine.deleteName(namespace, name)
       else {
         const ids = engine.inspect(namespace, name)?.holders.map(({ id }) => id) ?? []
-        engine.forceRelease(namespace, name, ids, Number.POSITIVE_INFINITY)
+        engine.forceRelease(namespace, name, ids, 'testLocker', Number.POSITIVE_INFINITY)
       }
       await Promise.all(live.map(notice))
     },

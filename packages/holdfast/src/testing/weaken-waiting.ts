@@ -8,7 +8,7 @@
 import type { AttachedSession, Backend, Fencing } from '../spi.ts'
 
 export function weakenWaiting<F extends Fencing>(backend: Backend<F>): Backend<F> {
-  const { info, watch } = backend
+  const { info, watch, sessions, diagnose } = backend
   return {
     info: { ...info, waiting: 'poll', driftMs: (ttlMs) => info.driftMs(ttlMs) },
     clock: backend.clock,
@@ -22,7 +22,9 @@ export function weakenWaiting<F extends Fencing>(backend: Backend<F>): Backend<F
       return session === null ? null : withoutQueue(session)
     },
     inspect: (name, call) => backend.inspect(name, call),
-    list: (prefix, call) => backend.list(prefix, call),
+    list: (prefix, page, call) => backend.list(prefix, page, call),
+    ...(sessions && { sessions: sessions.bind(backend) }),
+    ...(diagnose && { diagnose: diagnose.bind(backend) }),
     check: (holder, call) => backend.check(holder, call),
     forceRelease: (name, ids, reason, call) => backend.forceRelease(name, ids, reason, call),
     resize: (name, capacity, call) => backend.resize(name, capacity, call),

@@ -1,5 +1,5 @@
 /** The SPI over an engine of this process. Every effect is applied within the call itself. */
-import { prolongedSince } from '../../core/backend-kit.ts'
+import { pageOf, prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import type { Random } from '../../core/ids.ts'
 import type {
@@ -11,8 +11,11 @@ import type {
   InspectCall,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
+  SessionState,
   WatchEvent,
 } from '../../spi.ts'
 import { Connection } from './connection.ts'
@@ -67,9 +70,14 @@ export class MemoryBackend implements Backend<'fenced'> {
     return engine.inspect(namespace, name, call.holdersOnly)
   }
 
-  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+  async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
     const { engine, namespace } = this.#connection.begin(call)
-    return engine.list(namespace, prefix)
+    return pageOf(engine.list(namespace, prefix), page, ({ name }) => name)
+  }
+
+  async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
+    const { engine, namespace } = this.#connection.begin(call)
+    return pageOf(engine.sessions(namespace), page, ({ id }) => id)
   }
 
   async check(
@@ -83,11 +91,11 @@ export class MemoryBackend implements Backend<'fenced'> {
   async forceRelease(
     name: string,
     ids: readonly string[],
-    _reason: string,
+    reason: string,
     call: OperatorCall,
   ): Promise<number> {
     const { engine, namespace } = this.#connection.begin(call)
-    return engine.forceRelease(namespace, name, ids, call.notAfterMs)
+    return engine.forceRelease(namespace, name, ids, reason, call.notAfterMs)
   }
 
   async resize(

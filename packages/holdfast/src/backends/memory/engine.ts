@@ -20,6 +20,7 @@ import { Scoped } from './scoped.ts'
 import {
   type Claim,
   describeName,
+  describeSession,
   isInUse,
   type NameRecord,
   type Session,
@@ -35,6 +36,7 @@ export type Admission =
 
 export type Queueing =
   | WaitOutcome
+  | { readonly kind: 'queue-full' }
   /** The listener will be told; `stopListening` takes it back and leaves the place in line. */
   | { readonly kind: 'waiting'; readonly stopListening: () => void }
 
@@ -125,12 +127,11 @@ export class MemoryEngine implements Disposable {
       const lost: spi.LostClaim[] = []
       for (const claim of listed.held)
         if (holdsGrant(session, claim)) known.add(claim.attempt)
-        else lost.push({ attempt: claim.attempt, reason: this.#whyLost(session, claim) })
+        else lost.push(this.#lost(session, claim))
       const granted: Claim[] = []
       for (const waiting of listed.waiting) {
         const claim = session.claims.get(waiting.attempt)
-        if (claim === undefined)
-          lost.push({ attempt: waiting.attempt, reason: this.#whyLost(session, waiting) })
+        if (claim === undefined) lost.push(this.#lost(session, waiting))
         else known.add(claim.attempt)
         if (claim !== undefined && claim.token !== null) granted.push(claim)
       }
@@ -155,7 +156,7 @@ export class MemoryEngine implements Disposable {
       const session = this.#sessions.get(namespace, sessionId)
       if (session === undefined) return { kind: 'session-gone' }
       if (session.marks.has(request.attempt)) return { kind: 'busy' }
-      const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, false, nowMs)
+      const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, 0, nowMs)
       if (claim !== null && claim.token !== null) return { kind: 'granted', claim }
       const closedForMs = (this.#names.find(namespace, request.name)?.closedUntilMs ?? nowMs) - nowMs
       return closedForMs > 0 ? { kind: 'busy', retryAfterMs: closedForMs } : { kind: 'busy' }
@@ -172,8 +173,9 @@ export class MemoryEngine implements Disposable {
       const session = this.#sessions.get(namespace, sessionId)
       if (session === undefined) return { kind: 'session-gone' }
       if (session.marks.has(request.attempt)) return { kind: 'abandoned' }
-      const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, true, nowMs)
-      assert(claim !== null, 'who may wait is always admitted')
+      const { maxWaiters = Number.POSITIVE_INFINITY } = request
+      const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, maxWaiters, nowMs)
+      if (claim === null) return { kind: 'queue-full' }
       if (claim.token !== null) return { kind: 'granted', claim }
       claim.listeners.add(listener)
       return { kind: 'waiting', stopListening: () => void claim.listeners.delete(listener) }
@@ -184,7 +186,7 @@ export class MemoryEngine implements Disposable {
     this.#step((nowMs) => {
       const session = this.#sessions.get(namespace, sessionId)
       if (session === undefined) return
-      session.marks.set(attempt, 'abandoned')
+      session.marks.set(attempt, { kind: 'abandoned' })
       const claim = session.claims.get(attempt)
       if (claim === undefined) return
       this.#names.remove(claim, 'released', { kind: 'abandoned' })
@@ -218,6 +220,7 @@ export class MemoryEngine implements Disposable {
       const claim = this.#holding(namespace, sessionId, claimed)
       if (claim === null) return 'not-held'
       claim.record.data = data
+      this.#names.dataChanged(claim)
       return 'stored'
     })
   }
@@ -235,6 +238,12 @@ export class MemoryEngine implements Disposable {
     )
   }
 
+  sessions(namespace: string): readonly spi.SessionState[] {
+    return this.#step((nowMs) =>
+      [...this.#sessions.values(namespace)].map((session) => describeSession(session, nowMs)),
+    )
+  }
+
   check(
     namespace: string,
     holder: { readonly name: string; readonly id: string; readonly token: bigint },
@@ -246,13 +255,19 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  forceRelease(namespace: string, name: string, ids: readonly string[], notAfterMs: number): number {
+  forceRelease(
+    namespace: string,
+    name: string,
+    ids: readonly string[],
+    detail: string,
+    notAfterMs: number,
+  ): number {
     return this.#operatorStep(notAfterMs, (nowMs) => {
       const record = this.#names.find(namespace, name)
       if (record === undefined) return 0
       const claims = [...record.holders.values()].filter(({ publicId }) => ids.includes(publicId))
       for (const claim of claims) {
-        claim.session.marks.set(claim.attempt, 'force-released')
+        claim.session.marks.set(claim.attempt, { kind: 'force-released', detail })
         this.#names.remove(claim, 'force-released', { kind: 'abandoned' })
       }
       this.#names.settle(record, nowMs)
@@ -390,8 +405,14 @@ export class MemoryEngine implements Disposable {
       : null
   }
 
+  #lost(session: Session, claim: spi.Claim): spi.LostClaim {
+    const { attempt } = claim
+    const mark = session.marks.get(attempt)
+    if (mark?.kind === 'force-released') return { attempt, reason: 'force-released', detail: mark.detail }
+    return { attempt, reason: this.#whyLost(session, claim) }
+  }
+
   #whyLost(session: Session, claim: spi.Claim): LossReason {
-    if (session.marks.get(claim.attempt) === 'force-released') return 'force-released'
     // The attempt was granted once more, under another id: the listed grant was deleted before (T84).
     if ((session.claims.get(claim.attempt)?.token ?? null) !== null) return 'deleted'
     const record = this.#names.find(session.namespace, claim.name)

@@ -12,6 +12,7 @@ export interface LoggedEvent {
   readonly name: string
   readonly id: string
   readonly holder: string
+  readonly owner: string | undefined
   readonly token: bigint | null
 }
 
@@ -28,7 +29,7 @@ export class EventLog {
   }
 
   append(kind: WatchEventKind, claim: Claim): void {
-    const { record, publicId, session, token } = claim
+    const { record, publicId, session, owner, token } = claim
     const { namespace, name } = record
     const sequence = ++this.#last
     this.#ring[sequence % KEPT_EVENTS] = {
@@ -38,6 +39,7 @@ export class EventLog {
       name,
       id: publicId,
       holder: session.holder,
+      owner,
       token,
     }
     if (this.#wakeUps.size === 0) return

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test, vi } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { callWith } from '../../core/aborting.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { newAttempt, publicIdOf, systemRandom } from '../../core/ids.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY, type WatchEvent } from '../../spi.ts'
@@ -58,7 +59,7 @@ describe('the memory engine', () => {
     assert.ok(first.kind === 'granted' && second.kind === 'granted')
     assert.ok(second.grant.token > first.grant.token)
     assert.equal(await memory({ engine, namespace: 'blue' }).attachSession(red.handle, call), null)
-    assert.deepEqual(await memory({ engine, namespace: 'green' }).list('', call), [])
+    assert.deepEqual(await listAll(memory({ engine, namespace: 'green' }), '', call), [])
   })
 
   test('the default issuer is different for every engine and namespace', () => {
@@ -102,7 +103,7 @@ describe('the memory engine', () => {
     assert.equal((await waiting)?.kind, 'granted')
     await clock.advance(1_499)
     assert.deepEqual(
-      (await backend.list('', call)).map((state) => [state.name, state.closedForMs]),
+      (await listAll(backend, '', call)).map((state) => [state.name, state.closedForMs]),
       [
         ['dying', 1],
         ['held', 0],

@@ -48,8 +48,12 @@ export class NameTable {
     return found.sort((a, b) => compareNames(a.name, b.name))
   }
 
-  /** Grants what is asked for, or takes a place in line if `mayWait`; null if it is busy. */
-  admit(session: Session, request: AcquireRequest, mayWait: boolean, nowMs: number): Claim | null {
+  dataChanged(claim: Claim): void {
+    this.#log.append('data', claim)
+  }
+
+  /** Grants what is asked for, or takes a place in line behind at most `maxWaiters - 1`; null if it may not wait. */
+  admit(session: Session, request: AcquireRequest, maxWaiters: number, nowMs: number): Claim | null {
     const { name, capacity, weight } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     const found = this.#names.get(session.namespace, name)
@@ -58,7 +62,7 @@ export class NameTable {
     const hasRoom =
       found === undefined ||
       (found.closedUntilMs <= nowMs && found.line.length === 0 && found.heldWeight + weight <= capacity)
-    if (!hasRoom && !mayWait) return null
+    if (!hasRoom && (found?.line.length ?? 0) >= maxWaiters) return null
     const record = found ?? this.#add(session.namespace, request)
     // A name that nobody holds or waits for is kept for its data or its closing only: its capacity is free to change.
     record.capacity = capacity
@@ -143,7 +147,7 @@ export class NameTable {
 }
 
 function newClaim(session: Session, record: NameRecord, request: AcquireRequest, nowMs: number): Claim {
-  const { attempt, mode, weight, note, lockDelayMs } = request
+  const { attempt, mode, weight, note, owner, lockDelayMs } = request
   return {
     session,
     record,
@@ -152,6 +156,7 @@ function newClaim(session: Session, record: NameRecord, request: AcquireRequest,
     mode,
     weight,
     note,
+    owner,
     lockDelayMs,
     token: null,
     sinceMs: nowMs,

@@ -64,9 +64,9 @@ export class MemorySession implements BackendSession<'fenced'> {
   async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
     const { engine, namespace } = this.#connection.begin(call)
     const answer = Promise.withResolvers<EnqueueResult<'fenced'>>()
-    const onOutcome = (outcome: WaitOutcome) => {
+    const onOutcome = (outcome: WaitOutcome | { readonly kind: 'queue-full' }) => {
       if (outcome.kind === 'granted') answer.resolve(this.#granted(outcome.claim))
-      else if (outcome.kind === 'session-gone') answer.resolve(outcome)
+      else if (outcome.kind !== 'abandoned') answer.resolve(outcome)
       else answer.reject(new BackendUnavailableError('memory', 'the attempt was abandoned', 'not-applied'))
     }
     const queueing = engine.enqueue(namespace, this.id, request, onOutcome)

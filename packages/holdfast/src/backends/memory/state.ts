@@ -1,6 +1,11 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
-import type { HolderState, Mode, NameState, WaiterState } from '../../spi.ts'
+import { publicIdOf } from '../../core/ids.ts'
+import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
 import { Line, type Place } from './line.ts'
+
+export type Mark =
+  | { readonly kind: 'abandoned' }
+  | { readonly kind: 'force-released'; readonly detail: string }
 
 export interface Session {
   readonly kind: 'session'
@@ -13,7 +18,7 @@ export interface Session {
   expiresAtMs: number
   readonly claims: Map<string, Claim>
   /** Attempts that can never land again, and why. */
-  readonly marks: Map<string, 'abandoned' | 'force-released'>
+  readonly marks: Map<string, Mark>
 }
 
 /**
@@ -29,6 +34,7 @@ export interface Claim extends Place<Claim> {
   readonly mode: Mode
   readonly weight: number
   readonly note: string | undefined
+  readonly owner: string | undefined
   readonly lockDelayMs: number
   /** Null while it waits. */
   token: bigint | null
@@ -103,7 +109,19 @@ function describeWaiter(claim: Claim, nowMs: number): WaiterState {
   return { ...describeClaim(claim), waitingForMs: nowMs - claim.sinceMs }
 }
 
-function describeClaim(claim: Claim) {
-  const { publicId, session, mode, weight, note } = claim
-  return { id: publicId, holder: session.holder, mode, weight, ...(note === undefined ? {} : { note }) }
+function describeClaim({ publicId, session, mode, weight, note, owner }: Claim): ClaimState {
+  return {
+    id: publicId,
+    holder: session.holder,
+    ...(owner === undefined ? {} : { owner }),
+    mode,
+    weight,
+    ...(note === undefined ? {} : { note }),
+    session: publicIdOf(session.id),
+    ttlMs: session.ttlMs,
+  }
+}
+
+export function describeSession({ id, holder, ttlMs, expiresAtMs }: Session, nowMs: number): SessionState {
+  return { id: publicIdOf(id), holder, ttlMs, expiresInMs: expiresAtMs - nowMs }
 }

@@ -52,11 +52,16 @@ function* currentState(
   prefix: string,
   at: number,
 ): Generator<WatchEvent> {
-  const holders = engine
-    .list(namespace, prefix)
-    .flatMap(({ name, holders }) =>
-      holders.map(({ id, holder, token }) => ({ kind: 'acquired' as const, name, id, holder, token })),
-    )
+  const holders = engine.list(namespace, prefix).flatMap(({ name, holders }) =>
+    holders.map(({ id, holder, owner, token }) => ({
+      kind: 'acquired' as const,
+      name,
+      id,
+      holder,
+      ...(owner === undefined ? {} : { owner }),
+      token,
+    })),
+  )
   // Who stops in the middle of this picture must get all of it again: only its end is a place to go on from.
   const restart = cursorOf(engine, 'gap')
   const end = cursorOf(engine, at)
@@ -66,8 +71,9 @@ function* currentState(
 }
 
 function publicEvent(engine: MemoryEngine, event: LoggedEvent): WatchEvent {
-  const { kind, name, id, holder, token, sequence } = event
-  return { kind, name, id, holder, token, cursor: cursorOf(engine, sequence) }
+  const { kind, name, id, holder, owner, token, sequence } = event
+  const cursor = cursorOf(engine, sequence)
+  return { kind, name, id, holder, ...(owner === undefined ? {} : { owner }), token, cursor }
 }
 
 function nextEvent(connection: Connection, call: Call): Promise<void> {

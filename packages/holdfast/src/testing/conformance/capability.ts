@@ -16,8 +16,9 @@ export type Capability =
   | 'lock-delay'
   | 'hold-at-least'
   | 'watch'
+  | 'sessions'
 
-export function hasCapability({ info, watch }: Backend, capability: Capability): boolean {
+export function hasCapability({ info, watch, sessions }: Backend, capability: Capability): boolean {
   switch (capability) {
     case 'fencing':
       return info.fencing === 'fenced'
@@ -34,6 +35,8 @@ export function hasCapability({ info, watch }: Backend, capability: Capability):
       return info.holdAtLeast !== 'none'
     case 'watch':
       return watch !== undefined
+    case 'sessions':
+      return sessions !== undefined
   }
 }
 
@@ -72,5 +75,9 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
   },
   async watch(stage) {
     assert.equal((await stage.client()).watch, undefined)
+  },
+  async sessions(stage) {
+    const locker = await stage.locker()
+    await assert.rejects(locker.sessions(), isUnsupported)
   },
 }

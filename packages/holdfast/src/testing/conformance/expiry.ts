@@ -135,4 +135,83 @@ export const expiryCases = topic('expiry', [
       assert.deepEqual(await stage.list(), [])
     },
   },
+  {
+    rule: 'C235',
+    title: 'G3 T64 a grant counts from the last keep-alive that was sent, and for the TTL of its session',
+    async play(stage) {
+      const ada = await stage.actor()
+      const openedMs = stage.clock.monotonicMs()
+      await stage.passTime(ada.session.ttlMs / 3)
+      const held = await ada.take('x')
+      counts('a grant', held, { notAfterMs: openedMs, ttlMs: ada.session.ttlMs })
+      const sentMs = stage.clock.monotonicMs()
+      const kept = await ada.keepAlive({ held: [held] })
+      const keptMs = stage.clock.monotonicMs()
+      assert(kept.kind === 'alive')
+      counts('a keep-alive', kept, { notBeforeMs: sentMs, notAfterMs: keptMs, ttlMs: ada.session.ttlMs })
+      await stage.passTime(ada.session.ttlMs / 3)
+      counts('a later grant', await ada.take('y'), { notAfterMs: keptMs, ttlMs: ada.session.ttlMs })
+    },
+  },
+  {
+    rule: 'C236',
+    title: 'G3 T64 an attached session counts from before it was attached, or says that it does not know',
+    async play(stage) {
+      const ada = await stage.actor()
+      const openedMs = stage.clock.monotonicMs()
+      await stage.passTime(ada.session.ttlMs / 2)
+      const heir = await stage.attach(ada)
+      assert(heir !== null)
+      const { since, ttlMs } = heir.session
+      if (since !== null)
+        counts('an attached session', { since, ttlMs }, { notAfterMs: openedMs, ttlMs: ada.session.ttlMs })
+    },
+  },
+  {
+    rule: 'C237',
+    title: 'G3 a session that asks for a TTL that the engine has is granted that TTL',
+    async play(stage) {
+      const { min, step } = (await stage.client()).info.ttlMs
+      for (const asked of [stage.ttlMs, stage.ttlMs * 4]) {
+        const ttlMs = Math.max(min, Math.ceil(asked / step) * step)
+        const { session } = await stage.actor({ ttlMs })
+        assert.equal(session.ttlMs, ttlMs)
+      }
+    },
+  },
+  {
+    rule: 'C238',
+    title: 'G3 a try on a busy name in a dead session says that the session is gone',
+    async play(stage) {
+      const [bob, ada] = await stage.mortalAndOne()
+      await ada.take('x')
+      await stage.outlive(bob)
+      assert.equal((await bob.try('x')).kind, 'session-gone')
+      assert.equal((await bob.try('free')).kind, 'session-gone')
+    },
+  },
 ])
+
+interface Counted {
+  readonly since: { readonly monotonicMs: number }
+  readonly ttlMs: number
+}
+
+function counts(
+  what: string,
+  { since, ttlMs }: Counted,
+  expected: { readonly notBeforeMs?: number; readonly notAfterMs: number; readonly ttlMs: number },
+): void {
+  const { notBeforeMs = Number.NEGATIVE_INFINITY, notAfterMs } = expected
+  const { monotonicMs } = since
+  assert(monotonicMs <= notAfterMs, `${what} counts from ${monotonicMs} ms, at most ${notAfterMs} ms is true`)
+  assert(
+    monotonicMs >= notBeforeMs,
+    `${what} counts from ${monotonicMs} ms, but was sent at ${notBeforeMs} ms`,
+  )
+  assert.equal(
+    ttlMs,
+    expected.ttlMs,
+    `${what} has a TTL of ${ttlMs} ms, its session one of ${expected.ttlMs} ms`,
+  )
+}

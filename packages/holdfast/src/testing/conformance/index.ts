@@ -14,6 +14,8 @@ import { lockerEndCases } from './locker-ends.ts'
 import { lookingCases } from './looking.ts'
 import { losingCases } from './losing.ts'
 import { nameCases } from './names.ts'
+import { pagingCases } from './paging.ts'
+import { queueLimitCases } from './queue-limit.ts'
 import { releasingCases } from './releasing.ts'
 import { semaphoreCases } from './semaphores.ts'
 import { sessionCases } from './sessions.ts'
@@ -35,6 +37,7 @@ export function backendCases(): readonly BackendCase[] {
     expiryCases,
     lineCases,
     waiterCases,
+    queueLimitCases,
     abandoningCases,
     sharedCases,
     semaphoreCases,
@@ -43,6 +46,7 @@ export function backendCases(): readonly BackendCase[] {
     losingCases,
     lookingCases,
     nameCases,
+    pagingCases,
     leavingCases,
     watchingCases,
     workloadCases,

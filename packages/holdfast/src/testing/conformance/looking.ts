@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { publicIdOf } from '../../core/ids.ts'
 import { compareNames } from '../../core/names.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
+import type { Actor } from './actor.ts'
 import { call, request, secretOf, tokenOf, topic } from './toolbox.ts'
 
 export const lookingCases = topic('check, inspect and list', [
@@ -39,10 +40,10 @@ export const lookingCases = topic('check, inspect and list', [
   },
   {
     rule: 'C155',
-    title: 'a holder is shown with its label, mode, weight, token, note and times',
+    title: 'a holder is shown with its label, owner, session, mode, weight, token, note and times',
     async play(stage) {
       const ada = await stage.actor({ holder: 'ada@host-1', ttlMs: stage.ttlMs * 10 })
-      const held = await ada.take(request('x', { note: 'nightly run' }))
+      const held = await ada.take(request('x', { note: 'nightly run', owner: 'order 7' }))
       await stage.passTime(stage.ttlMs)
       const found = await stage.inspect('x')
       const [holder] = found?.holders ?? []
@@ -51,6 +52,9 @@ export const lookingCases = topic('check, inspect and list', [
       assert.deepEqual(facts, {
         id: publicIdOf(held.attempt),
         holder: 'ada@host-1',
+        owner: 'order 7',
+        session: publicIdOf(ada.session.id),
+        ttlMs: ada.session.ttlMs,
         mode: 'exclusive',
         weight: LOCK_CAPACITY,
         token: held.token,
@@ -67,7 +71,7 @@ export const lookingCases = topic('check, inspect and list', [
   },
   {
     rule: 'C156',
-    title: 'waiters are shown in the order of their turns, with label, mode, note and time',
+    title: 'waiters are shown in the order of their turns, with label, owner, session, mode, note and time',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = [
@@ -77,18 +81,21 @@ export const lookingCases = topic('check, inspect and list', [
       ]
       await ada.take('x')
       const places = [
-        await bob.line(request('x', { note: 'first' })),
+        await bob.line(request('x', { note: 'first', owner: 'order 8' })),
         await eve.line('x'),
         await bob.line('x'),
       ]
       await stage.passTime(stage.ttlMs)
       const waiters = (await stage.inspect('x'))?.waiters ?? []
       assert.deepEqual(
-        waiters.map((waiter) => [waiter.id, waiter.holder, waiter.note, waiter.mode, waiter.weight]),
+        waiters.map(({ id, holder, owner, note, mode, weight, session, ttlMs }) => [
+          ...[id, holder, owner, note, mode, weight],
+          ...[session, ttlMs],
+        ]),
         [
-          [places[0]?.id, 'bob', 'first', 'exclusive', LOCK_CAPACITY],
-          [places[1]?.id, 'eve', undefined, 'exclusive', LOCK_CAPACITY],
-          [places[2]?.id, 'bob', undefined, 'exclusive', LOCK_CAPACITY],
+          [places[0]?.id, 'bob', 'order 8', 'first', 'exclusive', LOCK_CAPACITY, ...sessionOf(bob)],
+          [places[1]?.id, 'eve', undefined, undefined, 'exclusive', LOCK_CAPACITY, ...sessionOf(eve)],
+          [places[2]?.id, 'bob', undefined, undefined, 'exclusive', LOCK_CAPACITY, ...sessionOf(bob)],
         ],
       )
       for (const { waitingForMs } of waiters)
@@ -167,3 +174,7 @@ export const lookingCases = topic('check, inspect and list', [
     },
   },
 ])
+
+function sessionOf({ session }: Actor): readonly unknown[] {
+  return [publicIdOf(session.id), session.ttlMs]
+}

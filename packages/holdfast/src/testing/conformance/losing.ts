@@ -96,7 +96,8 @@ export const losingCases = topic('force release and loss', [
       const [x, y] = [await ada.take('x'), await ada.take('y')]
       await bob.operator.force('x')
       const lost = await ada.stayAlive({ held: [x, y] })
-      assert.deepEqual(lost, [{ attempt: x.attempt, reason: 'force-released' }])
+      const detail = 'an operator said so'
+      assert.deepEqual(lost, [{ attempt: x.attempt, reason: 'force-released', detail }])
       assert(await ada.holds(y), 'what was not released stays')
     },
   },

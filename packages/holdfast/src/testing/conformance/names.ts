@@ -1,5 +1,6 @@
 /** Names and namespaces mean what they say, whatever characters they have. */
 import assert from 'node:assert/strict'
+import { listAll } from '../../core/backend-kit.ts'
 import { call, request, type Stage, topic } from './toolbox.ts'
 
 /** All of them at once, by two clients: each is a name of its own, and comes back as it was. */
@@ -172,8 +173,8 @@ export const nameCases = topic('names and namespaces', [
       const held = await here.take('x')
       await there.take('x')
       await there.take('y')
-      assert.equal((await here.backend.list('', call())).length, 1)
-      assert.equal((await there.backend.list('', call())).length, 2)
+      assert.equal((await listAll(here.backend, '', call())).length, 1)
+      assert.equal((await listAll(there.backend, '', call())).length, 2)
       assert.equal(await here.backend.inspect('y', call()), null)
       assert.equal(await there.operator.force('x'), 1)
       assert(await here.holds(held))
@@ -194,7 +195,7 @@ export const nameCases = topic('names and namespaces', [
       for (const [namespace, name] of pairs) {
         const actor = await stage.actor({ on: await stage.client({ namespace }) })
         await actor.take(name)
-        const listed = await actor.backend.list('', call())
+        const listed = await listAll(actor.backend, '', call())
         assert(
           listed.every((state) => pairs.some(([space, each]) => space === namespace && each === state.name)),
         )

@@ -3,6 +3,7 @@
  * says otherwise, so that whatever is shown is shown across processes.
  */
 import assert from 'node:assert/strict'
+import { listAll } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { systemRandom } from '../../core/ids.ts'
 import { createLocker } from '../../core/locker.ts'
@@ -58,7 +59,7 @@ export class Stage {
   }
 
   async list(prefix = ''): Promise<readonly NameState[]> {
-    return (await this.observer()).list(prefix, call())
+    return listAll(await this.observer(), prefix, call())
   }
 
   async actor(options: ActorOptions = {}): Promise<Actor> {

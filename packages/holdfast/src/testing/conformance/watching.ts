@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../core/ids.ts'
 import type { Backend, WatchEvent } from '../../spi.ts'
-import { call, type Stage, secretOf, topic } from './toolbox.ts'
+import type { Actor } from './actor.ts'
+import { call, request, type Stage, secretOf, topic } from './toolbox.ts'
 
 /** Reads events in the background. */
 class Watcher {
@@ -178,6 +179,59 @@ export const watchingCases = topic('watching', [
         typeof value === 'bigint' ? value.toString() : value,
       )
       for (const secret of [secretOf(held.attempt), ada.session.id]) assert(!told.includes(secret))
+    },
+  },
+  {
+    rule: 'C233',
+    title: 'a watch tells that data was stored, and for which owner a lease is',
+    needs: ['watch', 'data'],
+    async play(stage) {
+      const watcher = await Watcher.start(stage)
+      const ada = await stage.actor()
+      const held = await ada.take(request('x', { owner: 'order 7' }))
+      await ada.session.setData?.(held, 'a note', call())
+      await watcher.sees('acquired x', 'data x')
+      for (const event of watcher.events)
+        assert(event.kind !== 'gap' && event.id === publicIdOf(held.attempt) && event.owner === 'order 7')
+    },
+  },
+  {
+    rule: 'C234',
+    title:
+      'T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
+    needs: ['watch'],
+    async play(stage) {
+      const first = await Watcher.start(stage)
+      const actors = await Promise.all(Array.from({ length: 4 }, () => stage.actor()))
+      const rounds = 25
+      const play = async (actor: Actor, number: number, from: number, to: number) => {
+        for (let round = from; round < to; round++) {
+          const held = await actor.take(`${number}/${round}`)
+          await actor.release(held)
+        }
+      }
+      const half = Math.floor(rounds / 2)
+      await Promise.all(actors.map((actor, number) => play(actor, number, 0, half)))
+      await stage.eventually(
+        'half of the events arrive',
+        () => first.events.length >= half * 2 * actors.length,
+      )
+      await first.stop()
+      const cursor = first.events.at(-1)?.cursor
+      await Promise.all(actors.map((actor, number) => play(actor, number, half, rounds)))
+      const second = await Watcher.start(stage, '', cursor)
+      const wanted = (rounds - half) * 2 * actors.length
+      const hasGap = () => second.events.some(({ kind }) => kind === 'gap')
+      await stage.eventually('the rest arrives', () => second.events.length >= wanted || hasGap())
+      if (hasGap()) return
+      for (const [number] of actors.entries())
+        assert.deepEqual(
+          [...first.story, ...second.story].filter((event) => event.includes(` ${number}/`)),
+          Array.from({ length: rounds }, (_, round) => [
+            `acquired ${number}/${round}`,
+            `released ${number}/${round}`,
+          ]).flat(),
+        )
     },
   },
 ])

@@ -2,6 +2,7 @@
 
 import { memory } from '../../../src/backends/memory/index.ts'
 import { callWith } from '../../../src/core/aborting.ts'
+import { listAll } from '../../../src/core/backend-kit.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { Backend, Call, NameState } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
@@ -57,7 +58,10 @@ function renamed(change: (name: string) => string): (backend: Backend<'fenced'>)
           const state = await inner.inspect(to(name), call)
           return state && { ...back(state), name }
         },
-        list: async (prefix, call) => (await inner.list(prefix, call)).map(back),
+        list: async (prefix, page, call) => {
+          const { items, next } = await inner.list(prefix, page, call)
+          return { items: items.map(back), next }
+        },
       }),
     })
 }
@@ -68,7 +72,10 @@ function listed(
   change: (states: readonly NameState[], prefix: string) => readonly NameState[],
 ): Break {
   return brokenBackend(what, red, (inner) => ({
-    list: async (prefix, call) => change(await inner.list('', call), prefix),
+    list: async (prefix, _page, call) => ({
+      items: change(await listAll(inner, '', call), prefix),
+      next: null,
+    }),
   }))
 }
 
@@ -150,9 +157,13 @@ export const showingBreaks: readonly Break[] = [
           return replace(joined, {
             backend: (inner) => ({
               info: { ...inner.info, namespace },
-              list: async (_prefix, call) => {
-                const all = await inner.list(`${namespace}/`, call)
-                return all.map((state) => ({ ...state, name: state.name.replace(`${namespace}/`, '') }))
+              list: async (_prefix, _page, call) => {
+                const all = await listAll(inner, `${namespace}/`, call)
+                const items = all.map((state) => ({
+                  ...state,
+                  name: state.name.replace(`${namespace}/`, ''),
+                }))
+                return { items, next: null }
               },
             }),
           })

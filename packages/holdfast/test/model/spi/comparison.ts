@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { callWith } from '../../../src/core/aborting.ts'
+import { listAll } from '../../../src/core/backend-kit.ts'
 import { newAttempt, publicIdOf, type Random } from '../../../src/core/ids.ts'
 import type { AcquireRequest, Call, Claim, Grant, KeepAliveResult } from '../../../src/spi.ts'
 import type { FakeClock } from '../../../src/testing/fake-clock.ts'
@@ -232,7 +233,7 @@ export class Comparison {
   async #compareStates(): Promise<void> {
     for (const client of [0, CLIENTS - 1])
       await this.same(
-        (side) => side.client(client).list('', this.call()),
+        (side) => listAll(side.client(client), '', this.call()),
         (states, side) => states.map((state) => side.state(client, state)),
       )
   }

@@ -1,5 +1,6 @@
 /** Plays commands to both engines of a comparison. */
 import assert from 'node:assert/strict'
+import { listAll } from '../../../src/core/backend-kit.ts'
 import { publicIdOf } from '../../../src/core/ids.ts'
 import type { Claim, GrantedClaim } from '../../../src/spi.ts'
 import { Operator, operatorCall } from '../../../src/testing/conformance/operator.ts'
@@ -75,7 +76,7 @@ async function perform(on: Comparison, command: SpiCommand): Promise<boolean> {
       return true
     case 'list':
       await on.same(
-        (side) => side.client(command.client).list(on.name(command.name), on.call()),
+        (side) => listAll(side.client(command.client), on.name(command.name), on.call()),
         (states, side) => states.map((state) => side.state(command.client, state)),
       )
       return true
@@ -252,7 +253,7 @@ async function pass(on: Comparison, ms: number): Promise<void> {
     const nowMs = on.clock.monotonicMs()
     const dueMs = on.sessions.map((session) => session.expiresAtMs)
     for (const client of [on.sides[0].client(0), on.sides[0].client(CLIENTS - 1)])
-      for (const state of await client.list('', on.call())) dueMs.push(nowMs + (state.closedForMs ?? 0))
+      for (const state of await listAll(client, '', on.call())) dueMs.push(nowMs + (state.closedForMs ?? 0))
     const nextMs = Math.min(endMs, ...dueMs.filter((due) => due > nowMs))
     await on.clock.advance(nextMs - nowMs)
     // Any request makes an engine do what is due, at this very moment; left alone, it may take a little longer.

@@ -1,0 +1,77 @@
+/** `maxWaiters`: a call that would make the queue too long is refused, and leaves nothing. */
+import assert from 'node:assert/strict'
+import { call, request, topic } from './toolbox.ts'
+
+export const queueLimitCases = topic('the limit of a queue', [
+  {
+    rule: 'C230',
+    title: 'with as many waiters as it allows, a call is refused at once and is not queued',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = [await stage.actor(), await stage.actor(), await stage.actor()]
+      const held = await ada.take('x')
+      const first = await bob.line(request('x', { maxWaiters: 1 }))
+      const refused = await eve.session.enqueue?.(request('x', { maxWaiters: 1 }), call())
+      assert.equal(refused?.kind, 'queue-full')
+      const none = await eve.session.enqueue?.(request('x', { maxWaiters: 0 }), call())
+      assert.equal(none?.kind, 'queue-full')
+      assert.deepEqual(
+        (await stage.inspect('x'))?.waiters.map(({ id }) => id),
+        [first.id],
+      )
+      // Others set their own limits, or none.
+      const second = await eve.line(request('x', { maxWaiters: 2 }))
+      await ada.release(held)
+      await bob.release(await first.granted())
+      await second.granted()
+    },
+  },
+  {
+    rule: 'C231',
+    title: 'a call with a limit is granted what is free, and finds its own position when it is repeated',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const free = await ada.session.enqueue?.(request('free', { maxWaiters: 0 }), call())
+      assert.equal(free?.kind, 'granted')
+      const held = await ada.take('x')
+      const wanted = request('x', { maxWaiters: 1 })
+      const place = await bob.line(wanted)
+      const again = await bob.line(wanted)
+      assert.equal((await stage.inspect('x'))?.waiters.length, 1)
+      await ada.release(held)
+      assert.equal((await place.granted()).attempt, (await again.granted()).attempt)
+    },
+  },
+  {
+    rule: 'C232',
+    title: 'of many calls at once, never more than the limit stay queued, and who was refused holds nothing',
+    needs: ['queue'],
+    async play(stage) {
+      const ada = await stage.actor()
+      const crowd = await Promise.all(Array.from({ length: 4 }, () => stage.actor()))
+      const held = await ada.take('x')
+      const maxWaiters = 3
+      let refused = 0
+      const granted: unknown[] = []
+      for (const actor of crowd)
+        for (let calls = 0; calls < 5; calls++) {
+          const wanted = request('x', { maxWaiters })
+          const answer = actor.session.enqueue?.(wanted, call()) ?? Promise.reject(new Error('no queue'))
+          stage.start(
+            answer.then(({ kind }) => {
+              if (kind === 'queue-full') refused++
+              else granted.push(kind)
+            }),
+          )
+        }
+      await stage.eventually('all but the limit are refused', () => refused >= 20 - maxWaiters)
+      const queued = (await stage.inspect('x'))?.waiters ?? []
+      assert(queued.length <= maxWaiters, `${queued.length} are queued, ${maxWaiters} are allowed`)
+      assert.deepEqual(granted, [])
+      await Promise.all(crowd.map((actor) => actor.close()))
+      await ada.release(held)
+      assert.equal(await stage.inspect('x'), null)
+    },
+  },
+])
