@@ -58,10 +58,16 @@ export function describeBackend(suite: BackendSuite): void {
 
   describe(`${name} conforms`, () => {
     test('every declared exception names a case once and says why', async () => {
-      const rules = new Set(cases.map((each) => each.rule))
-      for (const { rule, why } of except) {
-        assert(rules.has(rule), `exception ${rule}: there is no such case`)
+      const titles = new Map(cases.map((each) => [each.rule, each.title]))
+      for (const { rule, why, lacksHook } of except) {
+        const title = titles.get(rule)
+        assert(title !== undefined, `exception ${rule}: there is no such case`)
         assert(why.trim().length > 0, `exception ${rule}: say why`)
+        const [guarantee] = title.match(/\bG[12357]\b/) ?? []
+        assert(
+          guarantee === undefined || lacksHook !== undefined,
+          `exception ${rule}: no backend may be excepted from ${guarantee}`,
+        )
       }
       assert(exceptions.size === except.length, 'two exceptions name the same case')
     })

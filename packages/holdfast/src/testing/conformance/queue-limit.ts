@@ -1,5 +1,7 @@
 /** `maxWaiters`: a call that would make the queue too long is refused, and leaves nothing. */
 import assert from 'node:assert/strict'
+import type { AcquireRequest, EnqueueResult } from '../../spi.ts'
+import type { Actor } from './actor.ts'
 import { call, request, topic } from './toolbox.ts'
 
 export const queueLimitCases = topic('the limit of a queue', [
@@ -11,10 +13,10 @@ export const queueLimitCases = topic('the limit of a queue', [
       const [ada, bob, eve] = [await stage.actor(), await stage.actor(), await stage.actor()]
       const held = await ada.take('x')
       const first = await bob.line(request('x', { maxWaiters: 1 }))
-      const refused = await eve.session.enqueue?.(request('x', { maxWaiters: 1 }), call())
-      assert.equal(refused?.kind, 'queue-full')
-      const none = await eve.session.enqueue?.(request('x', { maxWaiters: 0 }), call())
-      assert.equal(none?.kind, 'queue-full')
+      for (const maxWaiters of [1, 0]) {
+        const refused = enqueue(eve, request('x', { maxWaiters }))
+        assert.equal((await stage.drive(refused)).kind, 'queue-full')
+      }
       assert.deepEqual(
         (await stage.inspect('x'))?.waiters.map(({ id }) => id),
         [first.id],
@@ -32,8 +34,8 @@ export const queueLimitCases = topic('the limit of a queue', [
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
-      const free = await ada.session.enqueue?.(request('free', { maxWaiters: 0 }), call())
-      assert.equal(free?.kind, 'granted')
+      const free = enqueue(ada, request('free', { maxWaiters: 0 }))
+      assert.equal((await stage.drive(free)).kind, 'granted')
       const held = await ada.take('x')
       const wanted = request('x', { maxWaiters: 1 })
       const place = await bob.line(wanted)
@@ -57,9 +59,8 @@ export const queueLimitCases = topic('the limit of a queue', [
       for (const actor of crowd)
         for (let calls = 0; calls < 5; calls++) {
           const wanted = request('x', { maxWaiters })
-          const answer = actor.session.enqueue?.(wanted, call()) ?? Promise.reject(new Error('no queue'))
           stage.start(
-            answer.then(({ kind }) => {
+            enqueue(actor, wanted).then(({ kind }) => {
               if (kind === 'queue-full') refused++
               else granted.push(kind)
             }),
@@ -75,3 +76,7 @@ export const queueLimitCases = topic('the limit of a queue', [
     },
   },
 ])
+
+function enqueue(actor: Actor, wanted: AcquireRequest): Promise<EnqueueResult> {
+  return actor.session.enqueue?.(wanted, call()) ?? Promise.reject(new Error('there is no queue'))
+}

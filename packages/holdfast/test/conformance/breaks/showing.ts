@@ -247,4 +247,49 @@ export const showingBreaks: readonly Break[] = [
         watch: (prefix, options) => inner.watch?.(prefix, options, fresh()) ?? [],
       }) as Partial<Backend<'fenced'>>,
   ),
+  brokenBackend('the last page is missing', 'C227 C228', (inner) => ({
+    async list(prefix, page, call) {
+      const found = await inner.list(prefix, page, call)
+      return found.next === null && page.cursor !== undefined ? { items: [], next: null } : found
+    },
+  })),
+  brokenBackend('pages are counted, so that names that go shift them', 'C228', (inner) => ({
+    async list(prefix, { cursor = '0', limit }, call) {
+      const all = await listAll(inner, prefix, call)
+      const end = Number(cursor) + limit
+      return { items: all.slice(Number(cursor), end), next: end < all.length ? String(end) : null }
+    },
+  })),
+  brokenBackend('sessions are listed with their secret ids', 'C229', (inner) => ({
+    async sessions(page, call) {
+      const found = (await inner.sessions?.(page, call)) ?? { items: [], next: null }
+      return { ...found, items: found.items.map((each) => ({ ...each, id: `${each.id}${each.id}` })) }
+    },
+  })),
+  brokenBackend(
+    'a watch says nothing of data',
+    'C233',
+    (inner) =>
+      ({
+        watch: async function* (prefix, options, call) {
+          for await (const event of inner.watch?.(prefix, options, call) ?? [])
+            if (event.kind !== 'data') yield event
+        },
+      }) as Partial<Backend<'fenced'>>,
+  ),
+  brokenBackend(
+    'a watch that goes on from a cursor repeats the event before it',
+    'C234',
+    (inner) =>
+      ({
+        watch: async function* (prefix, options, call) {
+          let isFirst = options.cursor !== undefined
+          for await (const event of inner.watch?.(prefix, options, call) ?? []) {
+            if (isFirst) yield event
+            isFirst = false
+            yield event
+          }
+        },
+      }) as Partial<Backend<'fenced'>>,
+  ),
 ]

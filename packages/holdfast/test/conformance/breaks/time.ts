@@ -1,6 +1,6 @@
 /** Faults of sessions, of time, and of what is believed. */
 import { callWith } from '../../../src/core/aborting.ts'
-import { instantOf } from '../../../src/core/clock.ts'
+import { type Instant, instantOf } from '../../../src/core/clock.ts'
 import type { AcquireRequest } from '../../../src/spi.ts'
 import { request } from '../../../src/testing/conformance/toolbox.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
@@ -169,4 +169,37 @@ export const timeBreaks: readonly Break[] = [
     wallMs: () => 1,
     setTimer: (delayMs, fire) => clock.setTimer(delayMs, fire),
   })),
+  brokenSession('a grant counts from when it is granted', 'C235', (inner, backend) =>
+    regrant(inner, (grant) => ({ ...grant, since: instantOf(backend.clock) })),
+  ),
+  brokenSession('a keep-alive counts from before it was sent', 'C235', (inner) => ({
+    async keepAlive(claims, call) {
+      const kept = await inner.keepAlive(claims, call)
+      return kept.kind === 'gone' ? kept : { ...kept, since: inner.since }
+    },
+  })),
+  brokenBackend('an attach believes from now', 'C236', (inner) => ({
+    async attachSession(handle, call) {
+      const session = await inner.attachSession(handle, call)
+      return session && replaceSince(session, instantOf(inner.clock))
+    },
+  })),
+  brokenBackend('a session has nearly twice the TTL that was asked for', 'C237', (inner) => ({
+    openSession: (asked, call) => inner.openSession({ ...asked, ttlMs: asked.ttlMs * 1.9 }, call),
+  })),
+  brokenSession('a try in a dead session finds the name busy', 'C238', (inner) => ({
+    async tryAcquire(asked, call) {
+      const result = await inner.tryAcquire(asked, call)
+      return result.kind === 'session-gone' ? { kind: 'busy' } : result
+    },
+  })),
 ]
+
+function replaceSince<S extends object>(session: S, since: Instant): S {
+  return new Proxy(session, {
+    get: (target, key) => {
+      const value: unknown = key === 'since' ? since : Reflect.get(target, key, target)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+}

@@ -221,10 +221,18 @@ export const waitingBreaks: readonly Break[] = [
   brokenSession('names are never kept closed', 'C128 C129 C131', (inner) => ({
     release: (claim, _options, call) => inner.release(claim, { keepForMs: 0 }, call),
   })),
-  brokenSession('nobody is told how long a name is closed', 'C124', (inner) => ({
+  brokenSession('it says that a name is closed for longer than it is', 'C124', (inner) => ({
     async tryAcquire(request, call) {
       const result = await inner.tryAcquire(request, call)
-      return result.kind === 'busy' ? { kind: 'busy' } : result
+      return result.kind === 'busy' ? { kind: 'busy', retryAfterMs: 3_600_000 } : result
     },
   })),
+  brokenSession('maxWaiters is ignored', 'C230 C232', (inner) =>
+    reask(inner, ({ maxWaiters: _ignored, ...request }) => request),
+  ),
+  brokenSession('maxWaiters counts the call itself', 'C230 C231', (inner) =>
+    reask(inner, (request) =>
+      request.maxWaiters === undefined ? request : { ...request, maxWaiters: request.maxWaiters - 1 },
+    ),
+  ),
 ]
