@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
+import { callWith } from './core/aborting.ts'
 import { type ErrorCode, isHoldfastError } from './core/errors.ts'
 import type { AnyLocker } from './core/types.ts'
-import { openLocker } from './open.ts'
+import { openBackend, openLocker } from './open.ts'
 
 /** Opens it for the length of the test. */
 async function open(...given: Parameters<typeof openLocker>): Promise<AnyLocker> {
@@ -146,6 +148,16 @@ describe('options', () => {
     const path = join(temporaryFolder(), 'locks.db')
     await refused(`sqlite:${path}`, /within one machine only/, { require: 'cluster' }, 'UNSUPPORTED')
   })
+})
+
+test('openBackend carries a session from one client to another', async () => {
+  const url = `memory:${randomUUID()}`
+  await using first = await openBackend(url)
+  await using second = await openBackend(url)
+  const session = await first.openSession({ id: 'a'.repeat(44), ttlMs: 5_000, holder: 'ada' }, callWith())
+  const handle = JSON.parse(JSON.stringify(session.handle)) as typeof session.handle
+  const attached = await second.attachSession(handle, callWith())
+  assert.equal((await attached?.keepAlive({ held: [], waiting: [] }, callWith()))?.kind, 'alive')
 })
 
 describe('memory:', () => {

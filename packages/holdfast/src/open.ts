@@ -57,8 +57,7 @@ export async function openLocker(url: string, options: OpenLockerOptions = {}): 
   const requirements = [require]
     .flat()
     .map((each) => checkOneOf<Requirement>('require', each, ['fenced', 'cluster']))
-  const parsed = parseLockerUrl(url)
-  const backend = await parsed.open(parsed)
+  const backend = await openBackend(url)
   try {
     for (const requirement of requirements) checkRequirement(backend, requirement)
     return createLocker(backend, lockerOptions) as AnyLocker
@@ -66,6 +65,12 @@ export async function openLocker(url: string, options: OpenLockerOptions = {}): 
     await backend[Symbol.asyncDispose]()
     throw error
   }
+}
+
+/** The backend itself, for tools that carry a session from one process to another (`attachSession`). Dispose of it. */
+export async function openBackend(url: string): Promise<Backend<Fencing>> {
+  const parsed = parseLockerUrl(url)
+  return parsed.open(parsed)
 }
 
 function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement): void {

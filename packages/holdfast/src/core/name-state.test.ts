@@ -23,10 +23,19 @@ test('the state of a lock has neither capacity nor weights', async () => {
     id: lease.id,
     holder: 'ada',
     mode: 'exclusive',
+    session: expect.any(String),
+    ttlMs: 15_000,
     token: lease.fence.token,
     note: 'x',
   })
-  expect(Object.keys(waiters?.[0] ?? {}).sort()).toEqual(['holder', 'id', 'mode', 'waitingForMs'])
+  expect(Object.keys(waiters?.[0] ?? {}).sort()).toEqual([
+    'holder',
+    'id',
+    'mode',
+    'session',
+    'ttlMs',
+    'waitingForMs',
+  ])
   expect(await client.list()).toEqual([expect.not.objectContaining({ capacity: expect.anything() })])
   await lease.release()
   await (await waiting).release()

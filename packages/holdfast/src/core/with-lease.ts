@@ -36,7 +36,11 @@ async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
 /** A new error for every body: the signal's own is shared by all who listen to it. */
 function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
   const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
-  const error = new LeaseLostError(loss.resource, loss.reason, { cause, ttlMs: loss.ttlMs })
+  const error = new LeaseLostError(loss.resource, loss.reason, {
+    cause,
+    ttlMs: loss.ttlMs,
+    detail: loss.detail,
+  })
   error.body = body
   return error
 }
