@@ -8,10 +8,11 @@ import { noAnswer } from './call.ts'
 import { Cancellation } from './cancellation.ts'
 import type { LockerContext } from './context.ts'
 import { AcquireTimeoutError, ClosedError } from './errors.ts'
-import { type AboutName, emit, hasListeners } from './events.ts'
+import { type AboutAttempt, emit, hasListeners } from './events.ts'
 import { HolderLookup, type TimedOut } from './holders.ts'
 import type { LeaseRecord } from './lease.ts'
 import type { Sessions } from './sessions.ts'
+import { traceAcquire } from './tracing.ts'
 import { Waiting, type Wanted } from './waiting.ts'
 
 export class Acquiring<F extends Fencing> {
@@ -19,6 +20,7 @@ export class Acquiring<F extends Fencing> {
   readonly #closing: Cancellation
   readonly #holders: HolderLookup
   readonly #waiting: Waiting<F>
+  readonly #attemptIds = new WeakMap<Wanted, string>()
 
   constructor(backend: Backend<F>, context: LockerContext, sessions: Sessions<F>, closing: Cancellation) {
     this.#context = context
@@ -29,11 +31,27 @@ export class Acquiring<F extends Fencing> {
 
   /** `null`: somebody else has it. */
   async tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+    const record = await traceAcquire(
+      () => this.#about(wanted),
+      () => this.#tryOnce(wanted, signal),
+    )
+    if (record === null && hasListeners('busy')) emit('busy', this.#about(wanted))
+    return record
+  }
+
+  obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
+    return traceAcquire(
+      () => this.#about(wanted),
+      () => this.#obtain(wanted, waitMs, signal),
+    )
+  }
+
+  async #tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
     const stop = stopWith(this.#closing, signal)
     try {
       const startMs = this.#context.clock.monotonicMs()
       const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
-      return record === null ? null : this.#handOut(record, stop.cancellation, startMs)
+      return record === null ? null : this.#handOut(wanted, record, stop.cancellation, startMs)
     } catch (error) {
       this.#noteFailure(wanted, error, true)
       throw error
@@ -42,13 +60,13 @@ export class Acquiring<F extends Fencing> {
     }
   }
 
-  async obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
+  async #obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
     const { clock } = this.#context
     const { name } = wanted.request
     const startMs = clock.monotonicMs()
     const timedOut = () => new AcquireTimeoutError(name, clock.monotonicMs() - startMs)
     if (waitMs === 0) {
-      const record = await this.tryOnce(wanted, signal)
+      const record = await this.#tryOnce(wanted, signal)
       if (record !== null) return record
       throw await this.#timedOut(wanted, { waitMs, waitedMs: clock.monotonicMs() - startMs, signal })
     }
@@ -71,7 +89,7 @@ export class Acquiring<F extends Fencing> {
           this.#noteFailure(wanted, error, false)
         },
       })
-      return this.#handOut(record, stop.cancellation, startMs)
+      return this.#handOut(wanted, record, stop.cancellation, startMs)
     } catch (error) {
       if (error instanceof AcquireTimeoutError)
         throw await this.#timedOut(wanted, { waitMs, waitedMs: error.waitedMs, signal })
@@ -131,13 +149,17 @@ export class Acquiring<F extends Fencing> {
   }
 
   /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
-  #handOut(record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
+  #handOut(wanted: Wanted, record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
     if (stop.cancelled) {
       this.#giveBack([record])
       throw stop.reason
     }
     if (hasListeners('acquired'))
-      emit('acquired', { ...record.about, waitedMs: this.#context.clock.monotonicMs() - startMs })
+      emit('acquired', {
+        ...record.about,
+        ...this.#about(wanted),
+        waitedMs: this.#context.clock.monotonicMs() - startMs,
+      })
     return record
   }
 
@@ -151,9 +173,15 @@ export class Acquiring<F extends Fencing> {
     if (hasListeners('failed')) emit('failed', { ...this.#about(wanted), error, final })
   }
 
-  #about({ request }: Wanted): AboutName {
-    const { info, holder } = this.#context
-    return { backend: info.name, namespace: info.namespace, name: request.name, holder }
+  #about(wanted: Wanted): AboutAttempt {
+    const { info, holder, random } = this.#context
+    // Made only when somebody asks, and then it is the same for the whole call.
+    let attemptId = this.#attemptIds.get(wanted)
+    if (attemptId === undefined) {
+      attemptId = random.id()
+      this.#attemptIds.set(wanted, attemptId)
+    }
+    return { backend: info.name, namespace: info.namespace, name: wanted.request.name, holder, attemptId }
   }
 }
 

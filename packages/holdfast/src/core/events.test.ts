@@ -14,11 +14,13 @@ describe('events of acquiring', () => {
     const first = await other.acquire('n')
     const acquiring = ours.acquire('n', { waitMs: 5_000 })
     await clock.advance(1_200)
-    assert.deepEqual(one('waiting'), { ...about, waitMs: 5_000 })
+    const { attemptId, ...waiting } = one('waiting')
+    assert.deepEqual(waiting, { ...about, waitMs: 5_000 })
     assert.deepEqual(eventsOf('acquired'), [])
     await first.release()
     const lease = await acquiring
-    assert.deepEqual(one('acquired'), { ...about, id: lease.id, token: lease.fence.token, waitedMs: 1_200 })
+    const { id, fence } = lease
+    assert.deepEqual(one('acquired'), { ...about, attemptId, id, token: fence.token, waitedMs: 1_200 })
   })
 
   test('acquired at once has waited for nothing, and was not waiting', async () => {
@@ -32,7 +34,8 @@ describe('events of acquiring', () => {
     const { ours, other, one, eventsOf, about } = setStage()
     await using _ = await other.acquire('n')
     assert.equal(await ours.tryAcquire('n'), null)
-    assert.deepEqual(one('busy'), about)
+    const { attemptId: _id, ...event } = one('busy')
+    assert.deepEqual(event, about)
     assert.deepEqual(eventsOf('failed'), [], 'busy is an answer, not a failure')
   })
 
@@ -42,7 +45,8 @@ describe('events of acquiring', () => {
     const acquiring = ours.acquire('n', { waitMs: 700 }).catch((error) => error)
     await clock.advance(700)
     assert.equal((await acquiring).code, 'ACQUIRE_TIMEOUT')
-    assert.deepEqual(one('timed-out'), { ...about, waitedMs: 700 })
+    const { attemptId } = one('timed-out')
+    assert.deepEqual(one('timed-out'), { ...about, attemptId, waitedMs: 700 })
     assert.deepEqual(eventsOf('failed'), [])
   })
 
@@ -53,7 +57,8 @@ describe('events of acquiring', () => {
     const acquiring = ours.acquire('n', { signal: controller.signal })
     controller.abort('enough')
     await assert.rejects(acquiring, (error) => error === 'enough')
-    assert.deepEqual(one('failed'), { ...about, error: 'enough', final: true })
+    const { attemptId } = one('failed')
+    assert.deepEqual(one('failed'), { ...about, attemptId, error: 'enough', final: true })
   })
 
   test('failed for now, when it goes on trying', async () => {
@@ -301,7 +306,7 @@ describe('channels', () => {
     const heard: string[] = []
     const stopOne = onEvent('busy', () => heard.push('one'))
     const stopTwo = onEvent('busy', () => heard.push('two'))
-    const event = { backend: 'b', namespace: 'n', name: 'n', holder: 'h' }
+    const event = { backend: 'b', namespace: 'n', name: 'n', holder: 'h', attemptId: 'a' }
     emit('busy', event)
     stopOne()
     stopOne()

@@ -22,15 +22,21 @@ export interface AboutLease extends AboutName {
   readonly token: bigint | null
 }
 
+/** What every event of an acquiring call says. */
+export interface AboutAttempt extends AboutName {
+  /** The same in all events of the call. */
+  readonly attemptId: string
+}
+
 export interface HoldfastEvents {
   /** An acquire has started to wait for its turn. */
-  waiting: AboutName & { readonly waitMs: number }
-  acquired: AboutLease & { readonly waitedMs: number }
+  waiting: AboutAttempt & { readonly waitMs: number }
+  acquired: AboutLease & AboutAttempt & { readonly waitedMs: number }
   /** A `tryAcquire` found it taken. */
-  busy: AboutName
-  'timed-out': AboutName & { readonly waitedMs: number }
+  busy: AboutAttempt
+  'timed-out': AboutAttempt & { readonly waitedMs: number }
   /** An acquire failed, or one of its tries did and it goes on trying (`final: false`). */
-  failed: AboutName & { readonly error: unknown; readonly final: boolean }
+  failed: AboutAttempt & { readonly error: unknown; readonly final: boolean }
   renewed: {
     readonly backend: string
     readonly namespace: string

@@ -135,7 +135,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async tryAcquire(name: string, options: TryAcquireOptions = {}): Promise<Lease<F> | null> {
     const wanted = wantedLock(this.info, name, options, this.#defaults, false)
     const record = await this.#acquiring.tryOnce(wanted, options.signal)
-    return record === null ? this.#busy(name) : leaseHandle<F>(record, this.#context)
+    return record === null ? null : leaseHandle<F>(record, this.#context)
   }
 
   async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
@@ -149,7 +149,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
     const wanted = wantedPermits(this.info, name, options, this.#defaults, false)
     const record = await this.#acquiring.tryOnce(wanted, options.signal)
-    return record === null ? this.#busy(name) : permitHandle(record, this.#context)
+    return record === null ? null : permitHandle(record, this.#context)
   }
 
   async acquirePermits(name: string, options: PermitOptions): Promise<Permit> {
@@ -181,7 +181,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const lease = await this.acquire(name, options)
     // Closing, or a blocked event loop, may have come in between: nobody keeps the name for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason
-    const running = runWithLease(lease, body)
+    const running = runWithLease(lease, body, this.info)
     this.#bodies.add(running.finished)
     running.finished.then(() => this.#bodies.delete(running.finished))
     return running.outcome
@@ -193,11 +193,6 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   #about(name: string) {
     return { backend: this.info.name, namespace: this.info.namespace, name, holder: this.holder }
-  }
-
-  #busy(name: string): null {
-    if (hasListeners('busy')) emit('busy', this.#about(name))
-    return null
   }
 
   // --- looking ---------------------------------------------------------------------------------------------

@@ -1,6 +1,11 @@
 /** Runs a body under a lease, and tells apart what the body did from what became of the lease (G11). */
 import { type BodyOutcome, isHoldfastError, LeaseLostError } from './errors.ts'
-import type { LeaseBase } from './types.ts'
+import type { AboutLease } from './events.ts'
+import type { Fence } from './fence.ts'
+import { traceBody } from './tracing.ts'
+import type { BackendInfo, LeaseBase } from './types.ts'
+
+type Engine = Pick<BackendInfo, 'name' | 'namespace'>
 
 export interface RunningBody<T> {
   readonly outcome: Promise<T>
@@ -11,14 +16,28 @@ export interface RunningBody<T> {
 export function runWithLease<L extends LeaseBase, T>(
   lease: L,
   body: (lease: L) => Promise<T> | T,
+  engine: Engine,
 ): RunningBody<T> {
-  const running = settle(lease, body)
+  const running = settle(() =>
+    traceBody(
+      () => aboutLease(lease, engine),
+      async () => body(lease),
+    ),
+  )
   return { finished: running.then(() => {}), outcome: running.then((ended) => conclude<T>(lease, ended)) }
 }
 
-async function settle<L extends LeaseBase>(lease: L, body: (lease: L) => unknown): Promise<BodyOutcome> {
+function aboutLease(
+  lease: LeaseBase & { readonly fence?: Fence },
+  { name: backend, namespace }: Engine,
+): AboutLease {
+  const { name, holder, id, fence } = lease
+  return { backend, namespace, name, holder, id, token: fence?.token ?? null }
+}
+
+async function settle(body: () => Promise<unknown>): Promise<BodyOutcome> {
   try {
-    return { status: 'fulfilled', value: await body(lease) }
+    return { status: 'fulfilled', value: await body() }
   } catch (reason) {
     return { status: 'rejected', reason }
   }
