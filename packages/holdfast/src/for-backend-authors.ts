@@ -15,10 +15,12 @@ export {
   throwIfCalledOff,
   tokenGrant,
 } from './core/backend-kit.ts'
+export { Cancellation, unlessCancelled } from './core/cancellation.ts'
 export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './core/clock.ts'
 export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
 export { defaultDriftMs } from './core/defaults.ts'
 export { publicIdOf, systemRandom } from './core/ids.ts'
 export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './core/names.ts'
+export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './core/options.ts'
 export { openBackend } from './open.ts'
 export * from './spi.ts'

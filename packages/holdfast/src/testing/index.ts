@@ -2,6 +2,11 @@
  * For tests: of code that uses a locker (`testLocker`), of your own backend or guard (`describeBackend`,
  * `describeGuard`), and of anything over an engine that misbehaves (`faultyBackend`).
  */
+
+// For the world of a backend: its clients, cases side by side, and one time for clients and server.
+export { atOnce } from './conformance/at-once.ts'
+export { Clients, type Wrap } from './conformance/clients.ts'
+export { type Player, SharedTime, type SharedTimeOptions } from './conformance/shared-time.ts'
 export {
   type BackendCase,
   type BackendSuite,

@@ -1,6 +1,7 @@
 /** A backend with everything taken away that a backend may lack. */
+
+import type { Wrap } from '../../src/testing/conformance/clients.ts'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
-import type { Wrap } from './clients.ts'
 
 export const bare: Wrap<'fenced'> = (backend) =>
   replace<'fenced'>(backend, {

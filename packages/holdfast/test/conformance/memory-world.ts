@@ -3,9 +3,9 @@ import { MemoryEngine, type MemoryOptions, memory } from '../../src/backends/mem
 import type { Clock } from '../../src/core/clock.ts'
 import { defaults } from '../../src/core/defaults.ts'
 import type { Backend } from '../../src/spi.ts'
+import { Clients, type Wrap } from '../../src/testing/conformance/clients.ts'
 import type { DeclaredException, World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
-import { Clients, type Wrap } from './clients.ts'
 
 export interface WorldOnFakeClock extends World<'fenced'> {
   readonly clock: FakeClock

@@ -4,9 +4,9 @@ import { openPostgresAdvisory } from '../../src/backends/postgres-advisory/assem
 import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { defaults } from '../../src/core/defaults.ts'
+import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import type { ClientLibrary, OpenedClient } from '../postgres/clients.ts'
-import { Clients } from './clients.ts'
 
 export interface WorldOptions {
   readonly restart?: () => Promise<void>

@@ -7,10 +7,10 @@ import { openPostgres } from '../../src/backends/postgres/assemble.ts'
 import type { PostgresBackend } from '../../src/backends/postgres/backend.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { defaults } from '../../src/core/defaults.ts'
+import { Clients } from '../../src/testing/conformance/clients.ts'
+import { SharedTime } from '../../src/testing/conformance/shared-time.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import type { ClientLibrary, OpenedClient } from '../postgres/clients.ts'
-import { Clients } from './clients.ts'
-import { SharedTime } from './shared-time.ts'
 
 interface Time {
   readonly clock: Clock

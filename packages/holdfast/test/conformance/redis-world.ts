@@ -15,10 +15,10 @@ import {
 import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
 import { systemRandom } from '../../src/core/ids.ts'
 import type { Backend, Fencing } from '../../src/spi.ts'
+import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
 import type { ClientLibrary, OpenedClient } from '../redis/clients.ts'
-import { Clients } from './clients.ts'
 import { ClusterBus } from './cluster-bus.ts'
 
 export interface RedisStageOptions {

@@ -7,9 +7,9 @@ import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
 import type { SqliteBackend } from '../../src/backends/sqlite/backend.ts'
 import type { Clock } from '../../src/core/clock.ts'
 import { systemRandom } from '../../src/core/ids.ts'
+import { Clients, type Wrap } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
-import { Clients, type Wrap } from './clients.ts'
 
 export interface SqliteWorldOptions {
   readonly clock: Clock

@@ -2,9 +2,9 @@
 import { Line } from '../../../src/backends/memory/line.ts'
 import type { Clock } from '../../../src/core/clock.ts'
 import type { Backend, BackendSession, Grant } from '../../../src/spi.ts'
+import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { type Replaced, replace } from '../../../src/testing/conformance/wrapping.ts'
 import type { World } from '../../../src/testing/describe-backend.ts'
-import type { Wrap } from '../clients.ts'
 import { memoryWorld } from '../memory-world.ts'
 
 export type AnyBackend = Backend<'fenced'>

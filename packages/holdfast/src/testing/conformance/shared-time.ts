@@ -4,8 +4,8 @@
  * and many TTLs pass in a second.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Clock } from '../../src/core/clock.ts'
-import { createFakeClock } from '../../src/testing/fake-clock.ts'
+import type { Clock } from '../../core/clock.ts'
+import { createFakeClock } from '../fake-clock.ts'
 
 export interface SharedTimeOptions {
   /** Moves the server's clock, which stands still otherwise, by whole milliseconds. */

@@ -1,7 +1,7 @@
 /** The clients of one world: closed together, and with answers that can be made to take their time. */
-import { type Clock, type Instant, instantOf, sleep } from '../../src/core/clock.ts'
-import type { Backend, BackendSession, Fencing } from '../../src/spi.ts'
-import type { ClientOptions } from '../../src/testing/describe-backend.ts'
+import { type Clock, type Instant, instantOf, sleep } from '../../core/clock.ts'
+import type { Backend, BackendSession, Fencing } from '../../spi.ts'
+import type { ClientOptions } from './world.ts'
 
 /** Puts something between the suite and every client. */
 export type Wrap<F extends Fencing> = (backend: Backend<F>) => Backend<F>
