@@ -13,9 +13,9 @@ import { lockerCases } from './locker.ts'
 import { lockerEndCases } from './locker-ends.ts'
 import { lookingCases } from './looking.ts'
 import { losingCases } from './losing.ts'
+import { manyWaitersCases } from './many-waiters.ts'
 import { nameCases } from './names.ts'
 import { pagingCases } from './paging.ts'
-import { queueLimitCases } from './queue-limit.ts'
 import { releasingCases } from './releasing.ts'
 import { semaphoreCases } from './semaphores.ts'
 import { sessionCases } from './sessions.ts'
@@ -37,7 +37,7 @@ export function backendCases(): readonly BackendCase[] {
     expiryCases,
     lineCases,
     waiterCases,
-    queueLimitCases,
+    manyWaitersCases,
     abandoningCases,
     sharedCases,
     semaphoreCases,

@@ -35,9 +35,11 @@ export interface World<F extends Fencing = Fencing> {
   delayAnswers?(ms: number): Promise<void>
   /** How many commands the engine has been sent so far, by all clients. */
   countCommands?(): Promise<number>
+  /** How many connections to the engine the clients of this world have now. */
+  countConnections?(): Promise<number>
 }
 
-export type Hook = 'restart' | 'deleteName' | 'delayAnswers' | 'countCommands'
+export type Hook = 'restart' | 'deleteName' | 'delayAnswers' | 'countCommands' | 'countConnections'
 
 /** Told apart from a case that fails: an exception must say which of the two it is. */
 export class MissingHookError extends Error {

@@ -2,8 +2,10 @@
 import { callWith } from '../../../src/core/aborting.ts'
 import { isHoldfastError } from '../../../src/core/errors.ts'
 import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
+import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll, releaseByAttempt } from '../../careless.ts'
+import { memoryWorld } from '../memory-world.ts'
 import {
   type AnySession,
   type Break,
@@ -235,4 +237,21 @@ export const waitingBreaks: readonly Break[] = [
       request.maxWaiters === undefined ? request : { ...request, maxWaiters: request.maxWaiters - 1 },
     ),
   ),
+  {
+    what: 'every wait has a connection of its own',
+    red: ['C239'],
+    async createWorld() {
+      let connections = 0
+      const wrap: Wrap<'fenced'> = (backend) =>
+        replace(backend, {
+          session: (inner) => ({
+            enqueue: (request, call) => {
+              connections++
+              return lineOf(inner)(request, call)
+            },
+          }),
+        })
+      return { ...(await memoryWorld({ wrap })), countConnections: async () => connections }
+    },
+  },
 ]

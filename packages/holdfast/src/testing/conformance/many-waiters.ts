@@ -1,10 +1,10 @@
-/** `maxWaiters`: a call that would make the queue too long is refused, and leaves nothing. */
+/** Many waiters: the limit that a call may set (`maxWaiters`), and what they cost in connections. */
 import assert from 'node:assert/strict'
 import type { AcquireRequest, EnqueueResult } from '../../spi.ts'
 import type { Actor } from './actor.ts'
-import { call, request, topic } from './toolbox.ts'
+import { call, hookOf, request, topic } from './toolbox.ts'
 
-export const queueLimitCases = topic('the limit of a queue', [
+export const manyWaitersCases = topic('many waiters', [
   {
     rule: 'C230',
     title: 'with as many waiters as it allows, a call is refused at once and is not queued',
@@ -73,6 +73,24 @@ export const queueLimitCases = topic('the limit of a queue', [
       await Promise.all(crowd.map((actor) => actor.close()))
       await ada.release(held)
       assert.equal(await stage.inspect('x'), null)
+    },
+  },
+  {
+    rule: 'C239',
+    title: 'T89 many waiters of one client need few connections',
+    needs: ['queue'],
+    async play(stage) {
+      const countConnections = hookOf(stage.world, 'countConnections')
+      const [ada, bob] = await stage.two()
+      const names = Array.from({ length: 8 }, (_, index) => `x${index}`)
+      for (const name of names) await ada.take(name)
+      await bob.line('x0')
+      const before = await countConnections()
+      const waiters = 40
+      await Promise.all(Array.from({ length: waiters }, (_, index) => bob.line(`x${index % names.length}`)))
+      await stage.quiet()
+      const more = (await countConnections()) - before
+      assert(more <= waiters / 4, `${waiters} waiters took ${more} connections more`)
     },
   },
 ])
