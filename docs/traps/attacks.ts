@@ -120,6 +120,31 @@ export const attacks: TrapSection = {
       later: { later: 'all' },
     },
     {
+      id: 'T82',
+      title: 'Watching by comparing lists: cost grows with the names in use',
+      seenIn: 'Holdfast on Redis: a third of a thread at 10,000 names',
+      core: { test: 'list collects all pages, in byte order and each name once' },
+      memory: {
+        test: 'C234 T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
+      },
+      sqlite: {
+        test: 'C234 T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
+      },
+      redis: {
+        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+      },
+      redlock: {
+        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+      },
+      postgres: {
+        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+      },
+      'postgres-advisory': {
+        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+      },
+      later: { later: 'all' },
+    },
+    {
       id: 'T83',
       title:
         'A cached generic plan that was made while the table was small: every item of a batch scans all holders',
