@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
 import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
+import { listAll } from '../../src/core/backend-kit.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { start } from './workers/start.ts'
 
@@ -48,8 +49,8 @@ describe.runIf(process.platform === 'linux')('two clients in one process', () =>
     await using first = openSqlite({ path })
     assert.equal(locks().length, 1)
     await using second = openSqlite({ path })
-    await first.list('', call())
-    await second.list('', call())
+    await listAll(first, '', call())
+    await listAll(second, '', call())
     assert.equal(locks().length, 1)
   })
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { type FullSession, SqliteRig, watch } from '../../../test/sqlite/rig.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
 import type { AcquireRequest } from '../../spi.ts'
@@ -109,7 +110,7 @@ describe('names and namespaces', () => {
         [name, name, `${name} noted`, "O'Brien; --"],
       )
     }
-    assert.equal((await client.list('', call())).length, nasty.length)
+    assert.equal((await listAll(client, '', call())).length, nasty.length)
     assert.equal(rig.rows().holders, nasty.length)
   })
 
@@ -124,7 +125,7 @@ describe('names and namespaces', () => {
     assert(one.kind === 'granted' && other.kind === 'granted' && other.grant.token > one.grant.token)
     assert.equal(await blue.attachSession(inRed.handle, call()), null)
     assert.equal(await new Operator(blue).force('x', ({ token }) => token === one.grant.token), 0)
-    assert.equal((await red.list('', call())).length, 1)
+    assert.equal((await listAll(red, '', call())).length, 1)
     assert.match(red.info.issuer, /^sqlite:[\w-]{22}\/red$/)
     assert.equal(red.info.issuer.replace('/red', '/blue'), blue.info.issuer)
   })
@@ -256,7 +257,7 @@ describe('keep-alive', () => {
     assert.deepEqual(kept.lost, [
       { attempt: held[17]?.attempt, reason: 'taken-over' },
       { attempt: held[4_000]?.attempt, reason: 'deleted' },
-      { attempt: held[9_999]?.attempt, reason: 'force-released' },
+      { attempt: held[9_999]?.attempt, reason: 'force-released', detail: 'an operator said so' },
     ])
   })
 

@@ -12,12 +12,15 @@ import type {
   InspectCall,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
+  SessionState,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { catchUp } from './line.ts'
-import { inspect, list } from './looking.ts'
+import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
 import { SqliteSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
@@ -74,8 +77,14 @@ export class SqliteBackend implements Backend<'fenced'> {
     )
   }
 
-  list(prefix: string, call: Call): Promise<readonly NameState[]> {
-    return this.#connection.read(call, (sql, nowMs) => list(sql, this.#connection.namespace, prefix, nowMs))
+  list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
+    const { namespace } = this.#connection
+    return this.#connection.read(call, (sql, nowMs) => list(sql, { namespace, prefix }, page, nowMs))
+  }
+
+  sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
+    const { namespace } = this.#connection
+    return this.#connection.read(call, (sql, nowMs) => sessions(sql, namespace, page, nowMs))
   }
 
   async check(
@@ -89,9 +98,10 @@ export class SqliteBackend implements Backend<'fenced'> {
     return found !== undefined
   }
 
-  /** The reason is for core's events; the file does not keep it. */
-  forceRelease(name: string, ids: readonly string[], _reason: string, call: OperatorCall): Promise<number> {
-    return this.#connection.write(call, (tx) => forceRelease(tx, this.#place(name), ids, call.notAfterMs))
+  forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number> {
+    return this.#connection.write(call, (tx) =>
+      forceRelease(tx, this.#place(name), ids, reason, call.notAfterMs),
+    )
   }
 
   resize(

@@ -40,6 +40,8 @@ export type Admission =
   | { readonly kind: 'busy'; readonly retryAfterMs?: number }
   | { readonly kind: 'session-gone' }
 
+export type Queueing = Granted | { readonly kind: 'session-gone' } | { readonly kind: 'queue-full' }
+
 export function tryAcquire(tx: Transaction, owner: Owner, request: AcquireRequest): Admission {
   const situation = judge(tx, owner, request)
   if (situation === null) return { kind: 'session-gone' }
@@ -53,16 +55,24 @@ export function enqueue(
   owner: Owner,
   request: AcquireRequest,
   address: () => string | null,
-): Exclude<Admission, { kind: 'busy' }> | null {
+): Queueing | null {
   const situation = judge(tx, owner, request)
   if (situation === null) return { kind: 'session-gone' }
   if (situation.ended === 1) throw unavailable('the attempt was abandoned', 'not-applied')
   const granted = admit(tx, owner, request, situation)
   if (granted !== null || situation.place !== null) return granted
+  if (isQueueFull(tx, owner, request)) return { kind: 'queue-full' }
   const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
   const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
-  tx.sql.insertWaiter.run(owner.namespace, name, attempt, owner.session, ...common, address())
+  const where = [owner.namespace, name, attempt, owner.session] as const
+  tx.sql.insertWaiter.run(...where, ...common, address(), request.owner ?? null)
   return null
+}
+
+/** All waiters that there are live: `judge` has removed the others. */
+function isQueueFull(tx: Transaction, { namespace }: Owner, { name, maxWaiters }: AcquireRequest): boolean {
+  if (maxWaiters === undefined) return false
+  return maxWaiters === 0 || tx.sql.hasMoreWaiters.first(namespace, name, maxWaiters - 1) !== undefined
 }
 
 /** Everything that decides, as it is once all that is due by now has been done. Null: the session is gone. */
@@ -92,7 +102,8 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
   const token = tx.drawToken()
   const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
-  tx.sql.insertHolder.run(namespace, name, attempt, session, token, ...common, situation.data)
+  const where = [namespace, name, attempt, session] as const
+  tx.sql.insertHolder.run(...where, token, ...common, situation.data, request.owner ?? null)
   return { kind: 'granted', token, data: situation.data }
 }
 
@@ -124,7 +135,7 @@ export function release(
 export function abandon(tx: Transaction, owner: Owner, { name, attempt }: Claim): void {
   const { namespace, session } = owner
   if (tx.sql.isAlive.first(session, tx.nowMs) === undefined) return
-  tx.sql.mark.run(session, attempt, 'abandoned')
+  tx.sql.mark.run(session, attempt, 'abandoned', null)
   const held = tx.sql.deleteHolder.run(namespace, name, attempt, session)
   const waited = tx.sql.deleteWaiter.run(namespace, name, attempt, session)
   if (held + waited > 0) makeRoom(tx, owner, name)
@@ -162,11 +173,9 @@ export function keepAlive(tx: Transaction, owner: Owner, claims: ListedClaims): 
   if (kept === undefined) return null
   const missing = new Set(JSON.parse(kept.missing) as number[])
   const found = listed.filter((_, index) => !missing.has(index))
-  const lost = listed
-    .filter((_, index) => missing.has(index))
-    .map((claim) => ({ attempt: claim.attempt, reason: whyLost(tx, owner, claim) }))
+  const lostClaims = listed.filter((_, index) => missing.has(index)).map((claim) => lost(tx, owner, claim))
   return {
-    lost,
+    lost: lostClaims,
     granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
     unlisted: kept.claims === found.length ? [] : unlisted(tx, owner, found),
   }
@@ -184,8 +193,14 @@ function asList(claims: readonly (Claim | GrantedClaim)[]): string {
   )
 }
 
+function lost(tx: Transaction, owner: Owner, claim: Claim): LostClaim {
+  const { attempt } = claim
+  const mark = tx.sql.markOf.first(owner.session, attempt)
+  if (mark?.kind !== 'force-released') return { attempt, reason: whyLost(tx, owner, claim) }
+  return { attempt, reason: 'force-released', ...(mark.detail !== null && { detail: mark.detail }) }
+}
+
 function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LossReason {
-  if (tx.sql.markOf.first(session, attempt)?.kind === 'force-released') return 'force-released'
   // The attempt was granted once more, under another token: the listed grant was deleted before (T84).
   if (tx.sql.grantOf.first(namespace, name, attempt, session) !== undefined) return 'deleted'
   const { held, capacity } = tx.sql.heldWeight.first(namespace, name) ?? { held: 0, capacity: null }

@@ -3,7 +3,15 @@
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
 import { compareNames } from '../../core/names.ts'
-import type { HolderState, NameState, WaiterState } from '../../spi.ts'
+import type {
+  ClaimState,
+  HolderState,
+  NameState,
+  Page,
+  PageRequest,
+  SessionState,
+  WaiterState,
+} from '../../spi.ts'
 import type { HolderRow, NamePlace, NameRow, Statements, WaiterRow } from './statements.ts'
 
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
@@ -15,20 +23,61 @@ export function inspect(
   nowMs: number,
   holdersOnly = false,
 ): NameState | null {
-  // The next string in byte order; no name has control characters.
-  return read(sql, namespace, name, `${name}\0`, nowMs, holdersOnly)[0] ?? null
+  return inSnapshot(sql, () => read(sql, namespace, [name, name], nowMs, holdersOnly))[0] ?? null
 }
 
 /** In the order of the names' bytes, which is how SQLite compares text. */
-export function list(sql: Statements, namespace: string, prefix: string, nowMs: number): NameState[] {
-  return read(sql, namespace, prefix, `${prefix}${AFTER_ALL}`, nowMs)
+export function list(
+  sql: Statements,
+  { namespace, prefix }: { readonly namespace: string; readonly prefix: string },
+  { cursor, limit }: PageRequest,
+  nowMs: number,
+): Page<NameState> {
+  const isInside = cursor !== undefined && compareNames(cursor, prefix) >= 0
+  // The next string in byte order; no name has control characters.
+  const from = isInside ? `${cursor}\0` : prefix
+  return inSnapshot(sql, () => {
+    // One more than wanted, to know whether there are more.
+    const names = sql.namesFrom.all(namespace, from, `${prefix}${AFTER_ALL}`, limit + 1)
+    const shown = names.slice(0, limit)
+    const [first, last] = [shown[0]?.name, shown.at(-1)?.name]
+    if (first === undefined || last === undefined) return { items: [], next: null }
+    return { items: read(sql, namespace, [first, last], nowMs), next: names.length > limit ? last : null }
+  })
 }
 
+export function sessions(
+  sql: Statements,
+  namespace: string,
+  { cursor, limit }: PageRequest,
+  nowMs: number,
+): Page<SessionState> {
+  // A cursor is the public half of an id; the whole id comes after it.
+  const after = cursor === undefined ? '' : `${cursor}${AFTER_ALL}`
+  const found = sql.sessions.all(namespace, after, nowMs, limit + 1)
+  const items = found.slice(0, limit).map(({ id, holder, ttl_ms, expires_at }) => ({
+    id,
+    holder,
+    ttlMs: ttl_ms,
+    expiresInMs: expires_at - nowMs,
+  }))
+  return { items, next: found.length > limit ? (items.at(-1)?.id ?? null) : null }
+}
+
+function inSnapshot<T>(sql: Statements, look: () => T): T {
+  sql.beginReading.run()
+  try {
+    return look()
+  } finally {
+    sql.endReading.run()
+  }
+}
+
+/** All of them from the first name to the last. */
 function read(
   sql: Statements,
   namespace: string,
-  from: string,
-  before: string,
+  range: readonly [first: string, last: string],
   nowMs: number,
   holdersOnly = false,
 ): NameState[] {
@@ -41,15 +90,10 @@ function read(
     }
     return sketch
   }
-  sql.beginReading.run()
-  try {
-    for (const row of sql.holders.all(namespace, from, before)) sketchOf(row.name).addHolder(row, nowMs)
-    for (const row of holdersOnly ? [] : sql.waiters.all(namespace, from, before, nowMs))
-      sketchOf(row.name).addWaiter(row, nowMs)
-    for (const row of sql.names.all(namespace, from, before)) sketchOf(row.name).addRemains(row)
-  } finally {
-    sql.endReading.run()
-  }
+  for (const row of sql.holders.all(namespace, ...range)) sketchOf(row.name).addHolder(row, nowMs)
+  for (const row of holdersOnly ? [] : sql.waiters.all(namespace, ...range, nowMs))
+    sketchOf(row.name).addWaiter(row, nowMs)
+  for (const row of sql.names.all(namespace, ...range)) sketchOf(row.name).addRemains(row)
   return [...found.values()]
     .map((sketch) => sketch.finish(nowMs))
     .filter((state) => state !== null)
@@ -75,25 +119,18 @@ class Sketch {
       this.#capacity ||= Number(row.capacity)
       return
     }
-    const { id, holder, mode, token, note } = row
     this.#capacity = Number(row.capacity)
     this.#holders.push({
-      id,
-      holder,
-      mode,
-      weight: Number(row.weight),
-      token,
-      ...(note !== null && { note }),
+      ...claimState(row),
+      token: row.token,
       heldForMs: nowMs - row.held_since,
       expiresInMs: row.expires_at - nowMs,
     })
   }
 
   addWaiter(row: WaiterRow, nowMs: number): void {
-    const { id, holder, mode, weight, note } = row
     this.#capacity = row.capacity
-    const waitingForMs = nowMs - row.waiting_since
-    this.#waiters.push({ id, holder, mode, weight, ...(note !== null && { note }), waitingForMs })
+    this.#waiters.push({ ...claimState(row), waitingForMs: nowMs - row.waiting_since })
   }
 
   addRemains(row: NameRow): void {
@@ -120,5 +157,19 @@ class Sketch {
       closedForMs,
       atMs: nowMs,
     }
+  }
+}
+
+function claimState(row: HolderRow | WaiterRow): ClaimState {
+  const { id, holder, owner, mode, note, session } = row
+  return {
+    id,
+    holder,
+    ...(owner !== null && { owner }),
+    mode,
+    weight: Number(row.weight),
+    ...(note !== null && { note }),
+    session,
+    ttlMs: row.ttl_ms,
   }
 }

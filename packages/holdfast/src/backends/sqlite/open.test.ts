@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
 import { SqliteRig } from '../../../test/sqlite/rig.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { type ErrorCode, isHoldfastError } from '../../core/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
@@ -12,7 +13,8 @@ import { checkOnePath } from './file-checks.ts'
 import { sqlite } from './index.ts'
 import { APPLICATION_ID, SCHEMA_VERSION } from './schema.ts'
 
-const fixture = new URL('../../../test/sqlite/fixtures/schema-1.sql', import.meta.url)
+const fixture = (version: number) =>
+  new URL(`../../../test/sqlite/fixtures/schema-${version}.sql`, import.meta.url)
 
 function throwsTyped(open: () => unknown, code: ErrorCode, says: RegExp): void {
   assert.throws(open, (error) => {
@@ -108,7 +110,7 @@ describe('opening', () => {
   test('an empty file becomes ours', async () => {
     await using rig = new SqliteRig()
     writeFileSync(rig.path, '')
-    assert.deepEqual(await rig.open().list('', call()), [])
+    assert.deepEqual(await listAll(rig.open(), '', call()), [])
   })
 
   test('every shared file system is refused with the reason, and a local one is not', async () => {
@@ -153,52 +155,88 @@ describe('the layout', () => {
     rig.open()
     await rig.closeAll()
     rig.sql(`PRAGMA user_version = ${SCHEMA_VERSION + 1}`)
-    throwsTyped(() => rig.open(), 'UNSUPPORTED', /version 2 of the layout.*knows version 1.*upgrade/)
+    throwsTyped(() => rig.open(), 'UNSUPPORTED', /version 3 of the layout.*knows version 2.*upgrade/)
   })
 
-  test('a file of version 1 opens: holders exclude, waiters keep their turn, tokens go on', async () => {
+  for (const version of [1, 2])
+    test(`a file of version ${version} opens: holders exclude, waiters keep their turn, tokens go on`, async () => {
+      await using rig = new SqliteRig()
+      writeFixture(rig, version)
+      const client = rig.open()
+      const session = await client.openSession({ id: 'someone else', ttlMs: 5_000, holder: 'new' }, call())
+      assert.equal((await session.tryAcquire(request('held'), call())).kind, 'busy')
+      const taken = await session.tryAcquire(request('noted'), call())
+      assert(taken.kind === 'granted')
+      assert.equal(taken.grant.previousData, 'what the last holder left')
+      assert.equal(taken.grant.token, 43n, 'the file says that 42 were given out')
+      const [held] = await listAll(client, 'held', call())
+      assert.deepEqual(
+        [held?.holders, held?.waiters].map((all) => all?.map(({ id, holder }) => [id, holder])),
+        [[['AAAAAAAAAAAAAAAAAAAAAA', 'old holder']], [['CCCCCCCCCCCCCCCCCCCCCC', 'old waiter']]],
+      )
+      const old = await client.attachSession({ id: 'session of the holder' }, call())
+      const attempt = 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB'
+      const claim = { name: 'held', attempt, grantId: String(held?.holders[0]?.token) }
+      assert.equal(await old?.release(claim, { keepForMs: 0 }, call()), 'released')
+      const [handedOver] = await listAll(client, 'held', call())
+      assert.deepEqual(
+        handedOver?.holders.map(({ id, token }) => [id, token]),
+        [['CCCCCCCCCCCCCCCCCCCCCC', 44n]],
+      )
+    })
+
+  test('a file of version 1 becomes one of version 2, which the release before refuses', async () => {
     await using rig = new SqliteRig()
-    writeFixture(rig)
-    const client = rig.open()
-    const session = await client.openSession({ id: 'someone else', ttlMs: 5_000, holder: 'new' }, call())
-    assert.equal((await session.tryAcquire(request('held'), call())).kind, 'busy')
-    const taken = await session.tryAcquire(request('noted'), call())
-    assert(taken.kind === 'granted')
-    assert.equal(taken.grant.previousData, 'what the last holder left')
-    assert.equal(taken.grant.token, 43n, 'the file says that 42 were given out')
-    const [held] = await client.list('held', call())
-    assert.deepEqual(
-      [held?.holders, held?.waiters].map((all) => all?.map(({ id, holder }) => [id, holder])),
-      [[['AAAAAAAAAAAAAAAAAAAAAA', 'old holder']], [['CCCCCCCCCCCCCCCCCCCCCC', 'old waiter']]],
-    )
-    const old = await client.attachSession({ id: 'session of the holder' }, call())
-    const attempt = 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB'
-    const claim = { name: 'held', attempt, grantId: String(held?.holders[0]?.token) }
-    assert.equal(await old?.release(claim, { keepForMs: 0 }, call()), 'released')
-    const [handedOver] = await client.list('held', call())
-    assert.deepEqual(
-      handedOver?.holders.map(({ id, token }) => [id, token]),
-      [['CCCCCCCCCCCCCCCCCCCCCC', 44n]],
-    )
+    writeFixture(rig, 1)
+    rig.open()
+    assert.equal(rig.sql('PRAGMA user_version')[0]?.user_version, 2)
+    const upgraded = columns(rig)
+    await rig.closeAll()
+    rmSync(rig.path)
+    rig.open()
+    assert.deepEqual(upgraded, columns(rig))
   })
 
-  test('what this release creates is version 1, to the letter: a change needs a new version', async () => {
+  test('a file of version 1 that an older release has open is refused, and left as it is', async () => {
+    await using rig = new SqliteRig()
+    writeFixture(rig, 1)
+    const older = new DatabaseSync(rig.path)
+    older.prepare('SELECT count(*) FROM holders').get()
+    throwsTyped(
+      () => rig.open({}, { patienceMs: 50 }),
+      'UNSUPPORTED',
+      /older layout have it open \(stop them first/,
+    )
+    assert.equal(older.prepare('PRAGMA user_version').get()?.user_version, 1)
+    older.close()
+    rig.open()
+  })
+
+  test('what this release creates is version 2, to the letter: a change needs a new version', async () => {
     await using rig = new SqliteRig()
     const layout = () =>
       rig
         .sql("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name")
         .map((row) => ({ ...row, sql: String(row.sql).replace(/\s+/g, ' ') }))
-    writeFixture(rig)
+    writeFixture(rig, 2)
     const expected = layout()
     rmSync(rig.path)
     rig.open()
     assert.deepEqual(layout(), expected)
   })
 
-  function writeFixture(rig: SqliteRig): void {
+  function writeFixture(rig: SqliteRig, version: number): void {
     const connection = new DatabaseSync(rig.path)
-    connection.exec(readFileSync(fixture, 'utf8'))
+    connection.exec(readFileSync(fixture(version), 'utf8'))
     connection.close()
+  }
+
+  /** Of every table, in their order: statements that insert rely on it. */
+  function columns(rig: SqliteRig): Record<string, unknown>[] {
+    return rig.sql(
+      `SELECT sqlite_schema.name AS "table", info.name, info.type, info."notnull" FROM sqlite_schema, pragma_table_info(sqlite_schema.name) AS info
+       WHERE sqlite_schema.type = 'table' ORDER BY sqlite_schema.name, info.cid`,
+    )
   }
 })
 

@@ -2,6 +2,7 @@
  * Opens the file: checks it, makes an empty one ours, and admits this machine.
  *
  *   path ──checkFile──▶ a file that may be ours ──ensureSchema──▶ ours ──WAL──▶ shared ──admit──▶ open
+ *   ours ──of an older version, or of another boot──▶ closed ──prepareAlone──▶ upgraded, without remains
  *
  * What a restart of the machine leaves in the file is over: no process survived it, and the monotonic readings of the
  * last boot mean nothing now (T71). Whoever comes first after a restart removes it. It must be certain that there
@@ -19,7 +20,7 @@ import type { Random } from '../../core/ids.ts'
 import { codeOf, foreignFile, isBusy, readOnly, sqliteCodes, unavailable } from './failures.ts'
 import { checkFile, type FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
-import { ensureSchema } from './schema.ts'
+import { ensureSchema, isOfOlderVersion, upgrade } from './schema.ts'
 
 export type Synchronous = 'normal' | 'full'
 
@@ -53,7 +54,7 @@ export function openFile(options: OpenOptions): OpenFile {
     try {
       const opened = tryToOpen(path, options)
       if (opened !== null) return opened
-      removeRemains(path, options.machine)
+      prepareAlone(path, options.machine)
     } catch (error) {
       if (!isBusy(error) || waitedMs >= options.patienceMs) throw asTyped(error, path)
       waitedMs += pause(options.random)
@@ -61,11 +62,12 @@ export function openFile(options: OpenOptions): OpenFile {
   }
 }
 
-/** Null: the file is of another boot, and was closed again. */
+/** Null: the file is of another boot or of an older version, and was closed again. */
 function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
   const connection = connect(path, options)
   try {
-    if (isAdmitted(connection, path, options.machine)) return describe(connection, path)
+    if (!isOfOlderVersion(connection) && isAdmitted(connection, path, options.machine))
+      return describe(connection, path)
   } catch (error) {
     connection.close()
     throw error
@@ -110,31 +112,39 @@ function isAdmitted(connection: DatabaseSync, path: string, machine: MachineIden
   )
 }
 
-/** Removes what the last boot left behind, alone with the file; busy if somebody else has it open. */
-function removeRemains(path: string, machine: MachineIdentity): void {
+/** Upgrades the file and removes what the last boot left, alone with the file; busy if another process has it open. */
+function prepareAlone(path: string, machine: MachineIdentity): void {
   const connection = openDatabase(path)
   try {
     connection.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON')
     connection.exec('BEGIN IMMEDIATE')
-    const found = connection.prepare('SELECT boot_id FROM meta').get()
-    // Somebody else may have been faster, and what the file holds now is alive.
-    if (found?.boot_id === machine.bootId) return
-    connection.prepare('DELETE FROM sessions WHERE boot_id <> ?').run(machine.bootId)
-    // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, T68).
-    connection
-      .prepare('UPDATE meta SET next_token = reserved_token, boot_id = ?, time_namespace = ?')
-      .run(machine.bootId, machine.timeNamespaceOffset)
-    connection.exec(`
-      DELETE FROM holders WHERE session NOT IN (SELECT no FROM sessions);
-      DELETE FROM waiters WHERE session NOT IN (SELECT no FROM sessions);
-      DELETE FROM marks WHERE session NOT IN (SELECT no FROM sessions);
-      DELETE FROM names WHERE data IS NULL;
-      UPDATE names SET closed_until = NULL;
-      COMMIT;
-    `)
+    upgrade(connection)
+    removeRemains(connection, machine)
+    connection.exec('COMMIT')
   } finally {
     connection.close()
   }
+}
+
+function removeRemains(connection: DatabaseSync, machine: MachineIdentity): void {
+  const found = connection.prepare('SELECT boot_id FROM meta').get()
+  // Another process may have been faster, and what the file holds now is alive.
+  if (found?.boot_id === machine.bootId) return
+  connection.prepare('DELETE FROM sessions WHERE boot_id <> ?').run(machine.bootId)
+  // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, T68).
+  connection
+    .prepare(
+      'UPDATE meta SET next_token = reserved_token, boot_id = ?, time_namespace = ?, watched_until = NULL, log_id = NULL',
+    )
+    .run(machine.bootId, machine.timeNamespaceOffset)
+  connection.exec(`
+    DELETE FROM holders WHERE session NOT IN (SELECT no FROM sessions);
+    DELETE FROM waiters WHERE session NOT IN (SELECT no FROM sessions);
+    DELETE FROM marks WHERE session NOT IN (SELECT no FROM sessions);
+    DELETE FROM names WHERE data IS NULL;
+    UPDATE names SET closed_until = NULL;
+    DELETE FROM events;
+  `)
 }
 
 function describe(connection: DatabaseSync, path: string): OpenFile {
@@ -168,9 +178,10 @@ function asTyped(error: unknown, path: string): unknown {
   if (isBusy(error))
     return new UnsupportedError(
       hasSharedZero
-        ? `sqlite: ${quote(path)} could not be had. Either another program keeps it ` +
-            'locked, or processes that were shown another boot id (as in system containers) have it open: all users of ' +
-            'one file must run under one kernel and see the same /proc/sys/kernel/random/boot_id.'
+        ? `sqlite: ${quote(path)} could not be had. Either another program keeps it locked, or processes of a release ` +
+            'with an older layout have it open (stop them first: two layouts do not exclude each other), or processes ' +
+            'that were shown another boot id (as in system containers) have it open: all users of one file must run ' +
+            'under one kernel and see the same /proc/sys/kernel/random/boot_id.'
         : `sqlite: ${quote(path)} is open in another process. Bun and Deno count monotonic time from the start of ` +
             'the process, so processes cannot agree on when a lease ends: one process has the file at a time. Use Node, ' +
             'or an engine on a server.',

@@ -16,12 +16,13 @@ export function forceRelease(
   tx: Transaction,
   { namespace, name }: NamePlace,
   ids: readonly string[],
+  reason: string,
   notAfterMs: number,
 ): number {
   begin(tx, notAfterMs)
   const holders = tx.sql.holdersById.all(namespace, name, JSON.stringify(ids))
   for (const { attempt, session } of holders) {
-    tx.sql.mark.run(session, attempt, 'force-released')
+    tx.sql.mark.run(session, attempt, 'force-released', reason)
     tx.sql.deleteHolder.run(namespace, name, attempt, session)
   }
   if (holders.length > 0) promote(tx, namespace, name)

@@ -1,9 +1,16 @@
 /**
- * What the file looks like. Version 1.
+ * What the file looks like. Version 2.
+ *
+ *   1   the first
+ *   2   owners of claims, the reason of a force release, and the log of events
+ *
+ * A file of an older version is upgraded by the first process that finds it and has it alone (`open.ts`). Processes of
+ * an older release refuse it from then on.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`; who deletes a session deletes them. A row of
  * `names` exists only while the name carries data or is closed, so a name that nobody uses leaves nothing behind.
  * Times are milliseconds on the machine's monotonic clock and mean something only for the boot in `boot_id`.
+ * `events` has rows only while the file is watched (`event-log.ts`).
  *
  * What an acquire costs is the number of pages that it changes, because the log of SQLite writes and checksums whole
  * pages. So pages are small, and `holders` is one b-tree, without rowids and without an index by session: that would be
@@ -17,9 +24,23 @@ import type { MachineIdentity } from './machine.ts'
 
 /** 'HFST'; it stands in the header of the file and tells it from those of other programs. */
 export const APPLICATION_ID = 0x48465354
-export const SCHEMA_VERSION = 1
+export const SCHEMA_VERSION = 2
 const PAGE_BYTES = 1_024
 
+const EVENTS = `
+CREATE TABLE events (
+  no INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  namespace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  id TEXT NOT NULL,
+  holder TEXT NOT NULL,
+  owner TEXT,
+  token INTEGER
+) STRICT;
+`
+
+/** Columns that a later version added stand last, as they do in a file that was upgraded. */
 const TABLES = `
 CREATE TABLE meta (
   id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -28,6 +49,8 @@ CREATE TABLE meta (
   time_namespace TEXT NOT NULL,
   next_token INTEGER NOT NULL,
   reserved_token INTEGER NOT NULL,
+  watched_until REAL,
+  log_id TEXT,
   CHECK (next_token <= reserved_token)
 ) STRICT;
 
@@ -55,6 +78,7 @@ CREATE TABLE holders (
   held_since REAL NOT NULL,
   note TEXT,
   previous_data TEXT,
+  owner TEXT,
   PRIMARY KEY (namespace, name, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -71,6 +95,7 @@ CREATE TABLE waiters (
   waiting_since REAL NOT NULL,
   note TEXT,
   address TEXT,
+  owner TEXT,
   PRIMARY KEY (namespace, name, place)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX waiters_by_session ON waiters (session, attempt);
@@ -79,6 +104,7 @@ CREATE TABLE marks (
   session INTEGER NOT NULL,
   attempt TEXT NOT NULL,
   kind TEXT NOT NULL,
+  detail TEXT,
   PRIMARY KEY (session, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -92,6 +118,16 @@ CREATE TABLE names (
   CHECK (data IS NOT NULL OR closed_until IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX names_by_closing ON names (closed_until) WHERE closed_until IS NOT NULL;
+${EVENTS}`
+
+const UPGRADE_FROM_1 = `
+ALTER TABLE meta ADD COLUMN watched_until REAL;
+ALTER TABLE meta ADD COLUMN log_id TEXT;
+ALTER TABLE holders ADD COLUMN owner TEXT;
+ALTER TABLE waiters ADD COLUMN owner TEXT;
+ALTER TABLE marks ADD COLUMN detail TEXT;
+${EVENTS}
+PRAGMA user_version = 2;
 `
 
 /** What a new file remembers of its making. */
@@ -124,22 +160,37 @@ function within<T>(connection: DatabaseSync, begin: string, work: () => T): T {
 function create(connection: DatabaseSync, origin: Origin): void {
   connection.exec(TABLES)
   connection
-    .prepare('INSERT INTO meta VALUES (1, ?, ?, ?, 1, 1)')
+    .prepare('INSERT INTO meta VALUES (1, ?, ?, ?, 1, 1, NULL, NULL)')
     .run(origin.fileId, origin.bootId, origin.timeNamespaceOffset)
   connection.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${SCHEMA_VERSION}`)
 }
 
-/** False: the file is empty. In a transaction, because another process may make it ours between two looks. */
+/**
+ * False: the file is empty. An older version counts as ours: it is upgraded before it is used. In a transaction, because
+ * another process may make it ours between two looks.
+ */
 function isOurs(connection: DatabaseSync, file: string): boolean {
-  const pragma = (name: string) => Number(connection.prepare(`PRAGMA ${name}`).get()?.[name])
-  const [application, version] = [pragma('application_id'), pragma('user_version')]
+  const [application, version] = [pragma(connection, 'application_id'), pragma(connection, 'user_version')]
   const isEmpty = connection.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get() === undefined
   if (isEmpty && application === 0 && version === 0) return false
   if (application !== APPLICATION_ID) throw foreignFile(file, 'is the SQLite database of another program')
-  if (version === SCHEMA_VERSION) return true
+  if (version >= 1 && version <= SCHEMA_VERSION) return true
   throw new UnsupportedError(
     `sqlite: ${quote(file)} has version ${version} of the layout, and this Holdfast knows version ` +
       `${SCHEMA_VERSION}. Two layouts would not exclude each other, so all processes must use the same: upgrade ` +
       'this one, or choose another file.',
   )
+}
+
+export function isOfOlderVersion(connection: DatabaseSync): boolean {
+  return pragma(connection, 'user_version') < SCHEMA_VERSION
+}
+
+/** Within a transaction of a connection that has the file alone: statements of an older release would fail from here on. */
+export function upgrade(connection: DatabaseSync): void {
+  if (isOfOlderVersion(connection)) connection.exec(UPGRADE_FROM_1)
+}
+
+function pragma(connection: DatabaseSync, name: string): number {
+  return Number(connection.prepare(`PRAGMA ${name}`).get()?.[name])
 }

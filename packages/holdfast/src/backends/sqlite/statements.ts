@@ -38,26 +38,29 @@ export interface FirstInLine {
   readonly address: string | null
 }
 
-export interface HolderRow extends NamePlace {
+/** Of a session only the public half of its id. */
+interface ClaimRow extends NamePlace {
   readonly id: string
   readonly holder: string
+  readonly owner: string | null
   readonly mode: Mode
+  readonly note: string | null
+  readonly session: string
+  readonly ttl_ms: number
+}
+
+export interface HolderRow extends ClaimRow {
   readonly weight: bigint
   readonly capacity: bigint
   readonly token: bigint
-  readonly note: string | null
   readonly held_since: number
   readonly lock_delay_ms: number
   readonly expires_at: number
 }
 
-export interface WaiterRow extends NamePlace {
-  readonly id: string
-  readonly holder: string
-  readonly mode: Mode
+export interface WaiterRow extends ClaimRow {
   readonly weight: number
   readonly capacity: number
-  readonly note: string | null
   readonly waiting_since: number
 }
 
@@ -66,6 +69,9 @@ export interface NameRow extends NamePlace {
   readonly data: string | null
   readonly closed_until: number | null
 }
+
+const CLAIM_COLUMNS = `name, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, owner, mode, weight, capacity, note,
+        substr(sessions.id, 1, ${ID_LENGTH}) AS session, ttl_ms`
 
 export type Statements = ReturnType<typeof prepareStatements>
 
@@ -155,11 +161,15 @@ export function prepareStatements(database: Database) {
         meta.next_token,
         meta.reserved_token
       FROM meta LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
-    insertHolder: query('INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)'),
+    insertHolder: query(
+      'INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)',
+    ),
     insertWaiter: query(`
       INSERT INTO waiters SELECT ?1, ?2,
         1 + coalesce((SELECT max(place) FROM waiters WHERE namespace = ?1 AND name = ?2), 0),
-        ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11`),
+        ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12`),
+    /** Whether there are more waiters than so many. */
+    hasMoreWaiters: query('SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2 LIMIT 1 OFFSET ?3'),
     grantOf: bigQuery<{ token: bigint; data: string | null }>(`
       SELECT token, previous_data AS data FROM holders
       WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4`),
@@ -175,8 +185,12 @@ export function prepareStatements(database: Database) {
     close: query(`
       INSERT INTO names (namespace, name, capacity, closed_until) VALUES (?1, ?2, ?3, ?4)
       ON CONFLICT DO UPDATE SET closed_until = max(coalesce(closed_until, 0), excluded.closed_until)`),
-    mark: query('INSERT INTO marks VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET kind = excluded.kind'),
-    markOf: query<{ kind: string }>('SELECT kind FROM marks WHERE session = ?1 AND attempt = ?2'),
+    mark: query(`
+      INSERT INTO marks VALUES (?1, ?2, ?3, ?4)
+      ON CONFLICT DO UPDATE SET kind = excluded.kind, detail = excluded.detail`),
+    markOf: query<{ kind: string; detail: string | null }>(
+      'SELECT kind, detail FROM marks WHERE session = ?1 AND attempt = ?2',
+    ),
     deleteHolder: query(
       'DELETE FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4',
     ),
@@ -196,7 +210,7 @@ export function prepareStatements(database: Database) {
       WHERE namespace = ?1 AND name = ?2 ORDER BY place LIMIT 1`),
     promote: query(`
       INSERT INTO holders
-      SELECT namespace, name, attempt, session, ?4, mode, weight, capacity, lock_delay_ms, ?5, note, ?6
+      SELECT namespace, name, attempt, session, ?4, mode, weight, capacity, lock_delay_ms, ?5, note, ?6, owner
       FROM waiters WHERE namespace = ?1 AND name = ?2 AND place = ?3`),
     leaveLine: query('DELETE FROM waiters WHERE namespace = ?1 AND name = ?2 AND place = ?3'),
     nameRow: query<NameRow>('SELECT * FROM names WHERE namespace = ?1 AND name = ?2'),
@@ -232,18 +246,29 @@ export function prepareStatements(database: Database) {
         SELECT 1 FROM waiters WHERE waiters.session = sessions.no AND waiters.attempt = asked.value ->> 2)`),
 
     // --- operators ------------------------------------------------------------------------------------------
+    /** The names in use from one name on, in byte order; some of them may have expired. */
+    namesFrom: query<{ name: string }>(`
+      SELECT name FROM (SELECT DISTINCT name FROM holders WHERE namespace = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4)
+      UNION
+      SELECT name FROM (SELECT DISTINCT name FROM waiters WHERE namespace = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4)
+      UNION
+      SELECT name FROM (SELECT name FROM names WHERE namespace = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4)
+      ORDER BY name LIMIT ?4`),
     holders: bigQuery<HolderRow>(`
-      SELECT holders.namespace, name, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, mode, weight, capacity, token, note,
-        held_since, lock_delay_ms, expires_at
+      SELECT holders.namespace, ${CLAIM_COLUMNS}, token, held_since, lock_delay_ms, expires_at
       FROM holders JOIN sessions ON sessions.no = holders.session
-      WHERE holders.namespace = ?1 AND name >= ?2 AND name < ?3 ORDER BY name, token`),
+      WHERE holders.namespace = ?1 AND name BETWEEN ?2 AND ?3 ORDER BY name, token`),
     waiters: query<WaiterRow>(`
-      SELECT waiters.namespace, name, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, mode, weight, capacity, note, waiting_since
+      SELECT waiters.namespace, ${CLAIM_COLUMNS}, waiting_since
       FROM waiters JOIN sessions ON sessions.no = waiters.session
-      WHERE waiters.namespace = ?1 AND name >= ?2 AND name < ?3 AND expires_at > ?4 ORDER BY name, place`),
+      WHERE waiters.namespace = ?1 AND name BETWEEN ?2 AND ?3 AND expires_at > ?4 ORDER BY name, place`),
     names: query<NameRow>(
-      'SELECT * FROM names WHERE namespace = ?1 AND name >= ?2 AND name < ?3 ORDER BY name',
+      'SELECT * FROM names WHERE namespace = ?1 AND name BETWEEN ?2 AND ?3 ORDER BY name',
     ),
+    /** By the public half of the id, which is where a page goes on. */
+    sessions: query<{ id: string; holder: string; ttl_ms: number; expires_at: number }>(`
+      SELECT substr(id, 1, ${ID_LENGTH}) AS id, holder, ttl_ms, expires_at FROM sessions
+      WHERE sessions.id > ?2 AND namespace = ?1 AND expires_at > ?3 ORDER BY sessions.id LIMIT ?4`),
     check: query(`
       SELECT 1 FROM holders JOIN sessions ON sessions.no = holders.session
       WHERE holders.namespace = ?1 AND name = ?2 AND token = ?3 AND substr(attempt, 1, ${ID_LENGTH}) = ?4 AND expires_at > ?5`),

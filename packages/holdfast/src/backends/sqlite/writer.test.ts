@@ -3,6 +3,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
 import { SqliteRig, watch } from '../../../test/sqlite/rig.ts'
 import { callWith } from '../../core/aborting.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { systemRandom } from '../../core/ids.ts'
@@ -182,7 +183,7 @@ describe('when another process has the write lock', () => {
     const session = await rig.session(client)
     await session.tryAcquire(request('x'), call())
     const other = occupy(rig)
-    assert.equal((await client.list('', call())).length, 1)
+    assert.equal((await listAll(client, '', call())).length, 1)
     assert.notEqual(await client.attachSession(session.handle, call()), null)
     other.leave()
   })
