@@ -69,6 +69,7 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
     clock,
     random,
     pollMs,
+    fileSystemTypeOf: typeOf,
     ...(socketFolder !== undefined && { socketFolder }),
   })
   const described = { namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` }

@@ -9,6 +9,7 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  Finding,
   InspectCall,
   NameState,
   OperatorCall,
@@ -85,6 +86,10 @@ export class SqliteBackend implements Backend<'fenced'> {
   sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
     const { namespace } = this.#connection
     return this.#connection.read(call, (sql, nowMs) => sessions(sql, namespace, page, nowMs))
+  }
+
+  diagnose(call: Call): Promise<readonly Finding[]> {
+    return this.#connection.diagnose(call)
   }
 
   async check(

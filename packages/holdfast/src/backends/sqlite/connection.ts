@@ -3,9 +3,11 @@ import { throwIfCalledOff } from '../../core/backend-kit.ts'
 import { type Clock, sleep } from '../../core/clock.ts'
 import { ClosedError } from '../../core/errors.ts'
 import { publicIdOf, type Random } from '../../core/ids.ts'
-import type { Call } from '../../spi.ts'
+import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
+import { diagnose } from './diagnosis.ts'
 import { isBusy, unavailable } from './failures.ts'
+import type { FileSystemTypeOf } from './file-checks.ts'
 import type { Work } from './lane.ts'
 import { catchUp } from './line.ts'
 import type { MachineIdentity } from './machine.ts'
@@ -25,6 +27,7 @@ export interface ConnectionOptions {
   readonly clock: Clock
   readonly random: Random
   readonly pollMs: number
+  readonly fileSystemTypeOf: FileSystemTypeOf
   /** For tests: where the sockets are. */
   readonly socketFolder?: string
 }
@@ -41,6 +44,7 @@ export class Connection {
   readonly statistics = noStatistics()
   readonly room: WaitingRoom
   readonly wakeUps: WakeUps
+  readonly #options: ConnectionOptions
   readonly #file: OpenFile
   readonly #database: Database
   readonly #sql: Statements
@@ -50,6 +54,7 @@ export class Connection {
   constructor(options: ConnectionOptions) {
     const { file, clock, random, namespace, pollMs } = options
     const { statistics } = this
+    this.#options = options
     this.namespace = namespace
     this.clock = clock
     this.machine = options.machine
@@ -99,12 +104,26 @@ export class Connection {
    * replaces the file, or brings it to another boot while it is open, ends the leases of those who do not see it.
    */
   checkFile(tx: Transaction): void {
-    if (!this.#file.isInPlace())
-      throw unavailable(`the file at ${this.#file.path} was removed or replaced`, 'not-applied')
-    const found = tx.sql.readMachine.first()
+    const problem = this.#problemOfFile(tx.sql)
+    if (problem !== null) throw unavailable(problem, 'not-applied')
+  }
+
+  #problemOfFile(sql: Statements): string | null {
+    if (!this.#file.isInPlace()) return `the file at ${this.#file.path} was removed or replaced`
+    const found = sql.readMachine.first()
     const { bootId, timeNamespaceOffset } = this.machine
-    if (found?.boot_id !== bootId || found.time_namespace !== timeNamespaceOffset)
-      throw unavailable('the file has been taken over by processes with another boot id', 'not-applied')
+    if (found?.boot_id === bootId && found.time_namespace === timeNamespaceOffset) return null
+    return 'the file has been taken over by processes with another boot id'
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    const { synchronous, pollMs, fileSystemTypeOf } = this.#options
+    const read = await this.read(call, (sql) => ({
+      problem: this.#problemOfFile(sql),
+      sqliteVersion: sql.sqliteVersion.first()?.version ?? '',
+    }))
+    const hears = this.wakeUps.address() !== null
+    return diagnose({ ...read, path: this.#file.path, synchronous, pollMs, fileSystemTypeOf, hears })
   }
 
   close(): void {

@@ -89,6 +89,7 @@ export function prepareStatements(database: Database) {
     writeNextToken: query('UPDATE meta SET next_token = ?1'),
     /** Whatever is left stays: a transaction that needs more than that must find more after every reservation. */
     reserveTokens: query('UPDATE meta SET reserved_token = reserved_token + ?1'),
+    sqliteVersion: query<{ version: string }>('SELECT sqlite_version() AS version'),
     /** Changes when, and only when, another connection has committed. */
     dataVersion: query<{ data_version: number }>('PRAGMA data_version'),
 
