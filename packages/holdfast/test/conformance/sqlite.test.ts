@@ -8,7 +8,6 @@ describeBackend({
   describe,
   test,
   createWorld: () => sqliteWorldOnFakeClock(),
-  lacks: ['watch'],
 })
 
 // What depends on time most also holds by the system's own clock; everything does, for who has minutes to spare.
@@ -27,5 +26,4 @@ describeBackend({
       ttlMs: 600,
       resolutionMs: 150,
     }),
-  lacks: ['watch'],
 })

@@ -18,6 +18,7 @@ import type {
   SessionHandle,
   SessionRequest,
   SessionState,
+  WatchEvent,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { catchUp } from './line.ts'
@@ -25,6 +26,7 @@ import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
 import { SqliteSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
+import { watch } from './watch.ts'
 
 export class SqliteBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
@@ -119,6 +121,10 @@ export class SqliteBackend implements Backend<'fenced'> {
 
   forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
     return this.#connection.write(call, (tx) => forget(tx, this.#place(name), data, call.notAfterMs))
+  }
+
+  watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
+    return watch(this.#connection, prefix, options.cursor, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -64,8 +64,10 @@ export function enqueue(
   if (isQueueFull(tx, owner, request)) return { kind: 'queue-full' }
   const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
   const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
-  const where = [owner.namespace, name, attempt, owner.session] as const
-  tx.sql.insertWaiter.run(...where, ...common, address(), request.owner ?? null)
+  const { namespace, session } = owner
+  const label = request.owner ?? null
+  tx.sql.insertWaiter.run(namespace, name, attempt, session, ...common, address(), label)
+  tx.log.append('waiting', { namespace, name, attempt, session, owner: label, token: null })
   return null
 }
 
@@ -86,6 +88,7 @@ function judge(tx: Transaction, owner: Owner, { name, attempt }: Claim): Situati
   }
   if (situation === undefined || situation.alive_until === null) return null
   tx.tokens.know(situation.next_token, situation.reserved_token)
+  tx.log.know(situation.watched_until)
   return situation
 }
 
@@ -102,8 +105,9 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
   const token = tx.drawToken()
   const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
-  const where = [namespace, name, attempt, session] as const
-  tx.sql.insertHolder.run(...where, token, ...common, situation.data, request.owner ?? null)
+  const label = request.owner ?? null
+  tx.sql.insertHolder.run(namespace, name, attempt, session, token, ...common, situation.data, label)
+  tx.log.append('acquired', { namespace, name, attempt, session, owner: label, token })
   return { kind: 'granted', token, data: situation.data }
 }
 
@@ -125,8 +129,11 @@ export function release(
   keepForMs: number,
 ): 'released' | 'not-held' {
   const { namespace, session } = owner
-  const [released] = tx.sql.release.all(namespace, name, attempt, session, tx.nowMs, BigInt(grantId))
+  const token = BigInt(grantId)
+  const [released] = tx.sql.release.all(namespace, name, attempt, session, tx.nowMs, token)
   if (released === undefined) return 'not-held'
+  tx.log.know(released.watched_until)
+  tx.log.append('released', { namespace, name, attempt, session, owner: released.owner, token })
   if (keepForMs > 0) tx.sql.close.run(namespace, name, released.capacity, tx.nowMs + keepForMs)
   if (released.waited_for === 1) makeRoom(tx, owner, name)
   return 'released'
@@ -136,9 +143,12 @@ export function abandon(tx: Transaction, owner: Owner, { name, attempt }: Claim)
   const { namespace, session } = owner
   if (tx.sql.isAlive.first(session, tx.nowMs) === undefined) return
   tx.sql.mark.run(session, attempt, 'abandoned', null)
-  const held = tx.sql.deleteHolder.run(namespace, name, attempt, session)
-  const waited = tx.sql.deleteWaiter.run(namespace, name, attempt, session)
-  if (held + waited > 0) makeRoom(tx, owner, name)
+  const claim = { namespace, name, attempt, session }
+  const [held] = tx.sql.deleteHolder.all(namespace, name, attempt, session)
+  if (held !== undefined) tx.log.append('released', { ...claim, ...held })
+  const [waited] = tx.sql.deleteWaiter.all(namespace, name, attempt, session)
+  if (waited !== undefined) tx.log.append('gave-up', { ...claim, ...waited, token: null })
+  if (held !== undefined || waited !== undefined) makeRoom(tx, owner, name)
 }
 
 /** After something has left a name. */
@@ -153,8 +163,12 @@ export function setData(
   { name, attempt, grantId }: GrantedClaim,
   data: string,
 ): 'stored' | 'not-held' {
-  const stored = tx.sql.setData.run(namespace, name, attempt, session, tx.nowMs, data, BigInt(grantId))
-  return stored > 0 ? 'stored' : 'not-held'
+  const token = BigInt(grantId)
+  const [stored] = tx.sql.setData.all(namespace, name, attempt, session, tx.nowMs, data, token)
+  if (stored === undefined) return 'not-held'
+  tx.log.know(stored.watched_until)
+  tx.log.append('data', { namespace, name, attempt, session, owner: stored.owner, token })
+  return 'stored'
 }
 
 export interface Kept {
@@ -218,6 +232,6 @@ function turnsOf(tx: Transaction, owner: Owner, waiting: readonly Claim[]): (Cla
 export function closeSession(tx: Transaction, { session }: Owner): void {
   const touched = new Places()
   catchUp(tx)
-  removeSession(tx, session, touched)
+  removeSession(tx, session, 'released', touched)
   for (const { namespace, name } of touched) promote(tx, namespace, name)
 }

@@ -12,11 +12,13 @@ import type { Work } from './lane.ts'
 import { catchUp } from './line.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
+import { FilePoll } from './poll.ts'
 import { prepareStatements, type Statements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
+import { Watchers } from './watch.ts'
 import { Writer } from './writer.ts'
 
 export interface ConnectionOptions {
@@ -43,6 +45,7 @@ export class Connection {
   readonly machine: MachineIdentity
   readonly statistics = noStatistics()
   readonly room: WaitingRoom
+  readonly watchers: Watchers
   readonly wakeUps: WakeUps
   readonly #options: ConnectionOptions
   readonly #file: OpenFile
@@ -66,7 +69,10 @@ export class Connection {
     const giveWay = () => file.look()
     this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted, giveWay })
     const catchUpNow = () => this.#writer.write(nobody, catchUp)
-    this.room = new WaitingRoom({ sql, clock, random, statistics, namespace, pollMs, catchUp: catchUpNow })
+    const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
+    this.room = new WaitingRoom({ sql, clock, namespace, poll })
+    const openLog = () => this.#writer.write(nobody, (tx) => tx.log.open(random.id()))
+    this.watchers = new Watchers({ clock, poll, openLog })
     this.wakeUps = new WakeUps({
       random,
       statistics,
@@ -84,6 +90,11 @@ export class Connection {
   async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
     this.#check(call)
     return this.#writer.writeFirst(call.signal, work)
+  }
+
+  /** Keeps the log of events open for a while. */
+  openLog(call: Call): Promise<void> {
+    return this.write(call, (tx) => tx.log.open(this.#options.random.id()))
   }
 
   /** Readers see the last commit. They wait only while somebody cleans up after a process that was killed. */
@@ -130,6 +141,7 @@ export class Connection {
     if (this.#closed) return
     this.#closed = true
     this.room.close(new ClosedError('The sqlite backend'))
+    this.watchers.close()
     this.#writer.close()
     this.wakeUps.close()
     this.#database.close()
@@ -147,5 +159,6 @@ export class Connection {
       this.wakeUps.send(address, publicIdOf(attempt))
     }
     this.room.armForNewcomers()
+    if (tx.log.hasNew) this.watchers.changed()
   }
 }

@@ -16,7 +16,7 @@ export function catchUp(tx: Transaction): void {
   const touched = new Places()
   for (const { no, expires_at } of tx.sql.expired.all(tx.nowMs)) {
     tx.sql.closeByLockDelay.run(no, expires_at, tx.nowMs)
-    removeSession(tx, no, touched)
+    removeSession(tx, no, 'expired', touched)
   }
   touched.add(tx.sql.opened.all(tx.nowMs))
   tx.sql.deleteOpened.run(tx.nowMs)
@@ -25,8 +25,14 @@ export function catchUp(tx: Transaction): void {
 }
 
 /** Ends a session with everything that it has. The caller promotes on the names that it touched. */
-export function removeSession(tx: Transaction, session: number, touched: Places): void {
+export function removeSession(
+  tx: Transaction,
+  session: number,
+  ending: 'released' | 'expired',
+  touched: Places,
+): void {
   const { sql } = tx
+  tx.log.appendEndOf(session, ending)
   touched.add(sql.waitedForBeside.all(session))
   sql.deleteHoldersOf.run(session)
   sql.deleteWaitersOf.run(session)
@@ -48,7 +54,8 @@ export function promote(tx: Transaction, namespace: string, name: string): void 
     const token = tx.drawToken()
     sql.promote.run(namespace, name, first.place, token, tx.nowMs, data)
     sql.leaveLine.run(namespace, name, first.place)
-    const { session, attempt, address } = first
+    const { session, attempt, address, owner } = first
+    tx.log.append('acquired', { namespace, name, attempt, session, owner, token })
     tx.handovers.push({ session, attempt, address, token, data })
     held += first.weight
     first = held < first.capacity ? sql.firstInLine.first(namespace, name) : undefined

@@ -15,7 +15,7 @@ import type {
 import type { HolderRow, NamePlace, NameRow, Statements, WaiterRow } from './statements.ts'
 
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
-const AFTER_ALL = '\u{10FFFF}'.repeat(64)
+export const AFTER_ALL = '\u{10FFFF}'.repeat(64)
 
 export function inspect(
   sql: Statements,

@@ -23,7 +23,8 @@ export function forceRelease(
   const holders = tx.sql.holdersById.all(namespace, name, JSON.stringify(ids))
   for (const { attempt, session } of holders) {
     tx.sql.mark.run(session, attempt, 'force-released', reason)
-    tx.sql.deleteHolder.run(namespace, name, attempt, session)
+    const [held] = tx.sql.deleteHolder.all(namespace, name, attempt, session)
+    if (held !== undefined) tx.log.append('force-released', { namespace, name, attempt, session, ...held })
   }
   if (holders.length > 0) promote(tx, namespace, name)
   return holders.length

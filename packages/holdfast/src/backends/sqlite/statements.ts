@@ -1,6 +1,6 @@
 /** Every statement, prepared once. Parameters are numbered, so that one value can stand in several places. */
 import { ID_LENGTH } from '../../core/ids.ts'
-import type { Mode } from '../../spi.ts'
+import type { Mode, WatchEventKind } from '../../spi.ts'
 import type { Database } from './database.ts'
 
 /** All that decides about one attempt on one name. */
@@ -21,6 +21,8 @@ export interface Situation {
   /** The count of tokens; the engine's own numbers stay below 2^53. */
   readonly next_token: number
   readonly reserved_token: number
+  /** Null: there is no watcher. */
+  readonly watched_until: number | null
 }
 
 /** A claim's place is its name. */
@@ -36,6 +38,7 @@ export interface FirstInLine {
   readonly weight: number
   readonly capacity: number
   readonly address: string | null
+  readonly owner: string | null
 }
 
 /** Of a session only the public half of its id. */
@@ -68,6 +71,38 @@ export interface NameRow extends NamePlace {
   readonly capacity: number
   readonly data: string | null
   readonly closed_until: number | null
+}
+
+export interface LogHead {
+  /** Null: it is closed. */
+  readonly log_id: string | null
+  readonly next_token: bigint
+  readonly last: bigint
+}
+
+/** What is told of a claim. */
+interface Told {
+  readonly name: string
+  readonly id: string
+  readonly holder: string
+  readonly owner: string | null
+  readonly token: bigint | null
+}
+
+export interface EventRow extends Told {
+  readonly log_id: string
+  readonly no: bigint
+  readonly kind: WatchEventKind
+  readonly namespace: string
+}
+
+export interface NoEventRow {
+  readonly log_id: string | null
+  readonly no: null
+}
+
+export interface WatchedHolder extends Told {
+  readonly attempt: string
 }
 
 const CLAIM_COLUMNS = `name, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, owner, mode, weight, capacity, note,
@@ -160,7 +195,8 @@ export function prepareStatements(database: Database) {
         names.closed_until,
         names.data,
         meta.next_token,
-        meta.reserved_token
+        meta.reserved_token,
+        meta.watched_until
       FROM meta LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
     insertHolder: query(
       'INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)',
@@ -178,11 +214,17 @@ export function prepareStatements(database: Database) {
       SELECT name, attempt, token, previous_data AS data
       FROM json_each(?3) AS asked
       CROSS JOIN holders ON namespace = ?1 AND name = asked.value ->> 0 AND attempt = asked.value ->> 1 AND session = ?2`),
-    release: query<{ capacity: number; waited_for: 0 | 1 }>(`
+    release: query<{
+      capacity: number
+      waited_for: 0 | 1
+      owner: string | null
+      watched_until: number | null
+    }>(`
       DELETE FROM holders
       WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4 AND token = ?6
         AND (SELECT expires_at FROM sessions WHERE no = ?4) > ?5
-      RETURNING capacity, EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for`),
+      RETURNING capacity, EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for, owner,
+        (SELECT watched_until FROM meta) AS watched_until`),
     close: query(`
       INSERT INTO names (namespace, name, capacity, closed_until) VALUES (?1, ?2, ?3, ?4)
       ON CONFLICT DO UPDATE SET closed_until = max(coalesce(closed_until, 0), excluded.closed_until)`),
@@ -192,22 +234,22 @@ export function prepareStatements(database: Database) {
     markOf: query<{ kind: string; detail: string | null }>(
       'SELECT kind, detail FROM marks WHERE session = ?1 AND attempt = ?2',
     ),
-    deleteHolder: query(
-      'DELETE FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4',
-    ),
-    deleteWaiter: query(
-      'DELETE FROM waiters WHERE session = ?4 AND attempt = ?3 AND namespace = ?1 AND name = ?2',
-    ),
-    setData: query(`
+    deleteHolder: bigQuery<{ token: bigint; owner: string | null }>(`
+      DELETE FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4 RETURNING token, owner`),
+    deleteWaiter: query<{ owner: string | null }>(`
+      DELETE FROM waiters WHERE session = ?4 AND attempt = ?3 AND namespace = ?1 AND name = ?2 RETURNING owner`),
+    setData: query<{ owner: string | null; watched_until: number | null }>(`
       INSERT INTO names (namespace, name, capacity, data)
       SELECT namespace, name, capacity, ?6 FROM holders
       WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4 AND token = ?7
         AND (SELECT expires_at FROM sessions WHERE no = ?4) > ?5
-      ON CONFLICT DO UPDATE SET data = excluded.data`),
+      ON CONFLICT DO UPDATE SET data = excluded.data
+      RETURNING (SELECT watched_until FROM meta) AS watched_until,
+        (SELECT owner FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4) AS owner`),
 
     // --- lines ----------------------------------------------------------------------------------------------
     firstInLine: query<FirstInLine>(`
-      SELECT place, attempt, session, weight, capacity, address FROM waiters
+      SELECT place, attempt, session, weight, capacity, address, owner FROM waiters
       WHERE namespace = ?1 AND name = ?2 ORDER BY place LIMIT 1`),
     promote: query(`
       INSERT INTO holders
@@ -282,6 +324,35 @@ export function prepareStatements(database: Database) {
       'UPDATE names SET data = NULL WHERE namespace = ?1 AND name = ?2 AND closed_until IS NOT NULL',
     ),
     forget: query('DELETE FROM names WHERE namespace = ?1 AND name = ?2'),
+
+    // --- the log of events ----------------------------------------------------------------------------------
+    watchedUntil: query<{ watched_until: number | null }>('SELECT watched_until FROM meta'),
+    openLog: query(`
+      UPDATE meta SET log_id = coalesce(log_id, ?1), watched_until = max(coalesce(watched_until, 0), ?2)`),
+    closeLog: query('UPDATE meta SET log_id = NULL, watched_until = NULL'),
+    emptyLog: query('DELETE FROM events'),
+    logEvent: query(`
+      INSERT INTO events (kind, namespace, name, id, holder, owner, token)
+      SELECT ?1, ?2, ?3, ?4, holder, ?6, ?7 FROM sessions WHERE no = ?5`),
+    logHoldersOf: query(`
+      INSERT INTO events (kind, namespace, name, id, holder, owner, token)
+      SELECT ?2, holders.namespace, name, substr(attempt, 1, ${ID_LENGTH}), holder, owner, token
+      FROM sessions CROSS JOIN holders WHERE holders.session = ?1 AND sessions.no = ?1`),
+    logWaitersOf: query(`
+      INSERT INTO events (kind, namespace, name, id, holder, owner)
+      SELECT 'gave-up', waiters.namespace, name, substr(attempt, 1, ${ID_LENGTH}), holder, owner
+      FROM sessions CROSS JOIN waiters WHERE sessions.no = ?1 AND waiters.session = ?1`),
+    shortenLog: query('DELETE FROM events WHERE no <= (SELECT max(no) FROM events) - ?1'),
+    logHead: bigQuery<LogHead>(`
+      SELECT log_id, next_token, coalesce((SELECT max(no) FROM events), 0) AS last FROM meta`),
+    /** At least one row, which has no event if there is none. */
+    eventsFrom: bigQuery<EventRow | NoEventRow>(`
+      SELECT log_id, events.* FROM meta LEFT JOIN events ON no >= ?1 WHERE meta.id = 1 ORDER BY no LIMIT ?2`),
+    holdersAfter: bigQuery<WatchedHolder>(`
+      SELECT name, attempt, substr(attempt, 1, ${ID_LENGTH}) AS id, holder, owner, token
+      FROM holders JOIN sessions ON sessions.no = holders.session
+      WHERE holders.namespace = ?1 AND (name, attempt) > (?2, ?3) AND name < ?4 AND token < ?5 AND expires_at > ?6
+      ORDER BY name, attempt LIMIT ?7`),
     beginReading: query('BEGIN'),
     endReading: query('COMMIT'),
   }

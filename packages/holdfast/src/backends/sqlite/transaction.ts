@@ -1,4 +1,5 @@
 /** One write transaction while it is open: the time by which it judges, and what must happen once it has committed. */
+import { EventLog } from './event-log.ts'
 import type { Statements } from './statements.ts'
 import { TokenCounter } from './tokens.ts'
 
@@ -23,12 +24,14 @@ export class Transaction {
   /** Sessions that this transaction has removed. */
   readonly endedSessions: number[] = []
   readonly tokens: TokenCounter
+  readonly log: EventLog
   readonly #afterCommit: (() => void)[] = []
 
   constructor(sql: Statements, nowMs: number) {
     this.sql = sql
     this.nowMs = nowMs
     this.tokens = new TokenCounter(sql)
+    this.log = new EventLog(sql, nowMs)
   }
 
   drawToken(): bigint {
@@ -42,6 +45,7 @@ export class Transaction {
 
   beforeCommit(): void {
     this.tokens.writeBack()
+    this.log.beforeCommit()
   }
 
   committed(): void {

@@ -7,6 +7,7 @@ import { systemRandom } from '../../core/ids.ts'
 import { Operator } from '../../testing/conformance/operator.ts'
 import { call, request, shared } from '../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
+import { FilePoll } from './poll.ts'
 import type { Statements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import { WaitingRoom } from './waiting-room.ts'
@@ -242,10 +243,10 @@ describe('those who wait', () => {
       clock,
       random: systemRandom,
       statistics: noStatistics(),
-      namespace: 'default',
       pollMs: 100,
     }
-    const room = new WaitingRoom({ ...common, sql, catchUp })
+    const poll = new FilePoll({ ...common, sql, catchUp })
+    const room = new WaitingRoom({ sql, clock, namespace: 'default', poll })
     let granted: bigint | undefined
     const granting = (token: bigint) => {
       granted = token

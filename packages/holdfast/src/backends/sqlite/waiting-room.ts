@@ -2,21 +2,17 @@
  * Those of this process who wait for their turn. The file knows the line; here are the promises.
  *
  *   waiting ──handed over by this process──▶ granted              [granted]
- *   waiting ──woken by another process, or at a look──▶ the file says: granted, gone, ended, or still waiting
+ *   waiting ──woken by another process, or at a poll──▶ the file says: granted, gone, ended, or still waiting
  *   waiting ──its session ends──▶ session-gone                    [sessionEnded]
  *   waiting ──abandoned, or called off──▶ rejected                [abandoned, onAbort]
- *
- * One timer serves them all. It looks at the latest after the poll interval, for wake-ups that got lost, and otherwise
- * when time alone may have changed something: a session expires, or a name opens. A look that finds that nobody has
- * written to the file since the last asks nothing else, so 1,000 waiters cost as little as one (T28).
  */
 import { calledOff } from '../../core/backend-kit.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
-import { publicIdOf, type Random } from '../../core/ids.ts'
+import type { Clock } from '../../core/clock.ts'
+import { publicIdOf } from '../../core/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import { unavailable } from './failures.ts'
+import { type FilePoll, ifPossible, type Onlooker } from './poll.ts'
 import type { Statements } from './statements.ts'
-import type { Statistics } from './statistics.ts'
 
 export interface Waiter {
   readonly name: string
@@ -32,39 +28,28 @@ export interface Waiter {
 export interface WaitingRoomOptions {
   readonly sql: Statements
   readonly clock: Clock
-  readonly random: Random
-  readonly statistics: Statistics
   readonly namespace: string
-  readonly pollMs: number
-  /** Does in a transaction what time has brought about. */
-  readonly catchUp: () => Promise<void>
+  readonly poll: FilePoll
 }
-
-/** Everybody who waits looks when a session expires; not all at the same moment. */
-const SPREAD_MS = 2
 
 interface Entry {
   readonly waiter: Waiter
   readonly stopListening: () => void
 }
 
-export class WaitingRoom {
+export class WaitingRoom implements Onlooker {
   readonly #options: WaitingRoomOptions
   /** By public id; usually one each. */
   readonly #entries = new Map<string, Entry[]>()
-  #timer: { readonly handle: Timer; readonly dueMs: number } | undefined
   #newcomers = false
-  /** The state of the file that has been seen in full. */
-  #seenVersion: number | undefined
-  /** While it runs, and until the next poll after it has failed, what is due is no reason to look again. */
-  #catchUp: 'idle' | 'running' | 'failed' = 'idle'
 
   constructor(options: WaitingRoomOptions) {
     this.#options = options
+    options.poll.add(this)
   }
 
-  get size(): number {
-    return this.#entries.size
+  get isIdle(): boolean {
+    return this.#entries.size === 0
   }
 
   /** Whoever adds somebody calls `armForNewcomers` afterwards. */
@@ -80,7 +65,7 @@ export class WaitingRoom {
   }
 
   armForNewcomers(): void {
-    if (this.#newcomers) this.#arm()
+    if (this.#newcomers) this.#options.poll.arm()
     this.#newcomers = false
   }
 
@@ -106,56 +91,12 @@ export class WaitingRoom {
     this.#ask(ids.flatMap((id) => this.#entries.get(id) ?? []))
   }
 
+  look(): boolean {
+    return this.#ask(this.#all())
+  }
+
   close(error: unknown): void {
     for (const entry of this.#all()) this.#leave(entry, () => entry.waiter.reject(error))
-  }
-
-  /** Sets the timer to the next time at which there may be something to see. */
-  #arm(): void {
-    if (this.#entries.size === 0) return
-    const { clock, random, pollMs } = this.#options
-    const nowMs = clock.monotonicMs()
-    let dueMs = this.#timer?.dueMs ?? nowMs + pollMs * (1 + random.fraction())
-    if (this.#catchUp === 'idle') {
-      const eventMs = Math.max(nowMs, this.#nextDueMs()) + random.fraction() * SPREAD_MS
-      dueMs = Math.min(dueMs, eventMs)
-    }
-    if (this.#timer !== undefined && this.#timer.dueMs <= dueMs) return
-    this.#timer?.handle.cancel()
-    const handle = clock.setTimer(dueMs - nowMs, () => {
-      this.#timer = undefined
-      this.#look()
-    })
-    this.#timer = { handle, dueMs }
-  }
-
-  #look(): void {
-    const { sql, clock, statistics } = this.#options
-    statistics.polls++
-    const version = ifPossible(() => sql.dataVersion.first()?.data_version)
-    if (version === undefined || version !== this.#seenVersion) {
-      if (this.#ask(this.#all())) this.#seenVersion = version
-    }
-    if (this.#catchUp === 'failed') this.#catchUp = 'idle'
-    if (this.#catchUp === 'idle' && this.#nextDueMs() <= clock.monotonicMs()) this.#startCatchingUp()
-    this.#arm()
-  }
-
-  #startCatchingUp(): void {
-    this.#catchUp = 'running'
-    const end = (state: 'idle' | 'failed') => {
-      this.#catchUp = state
-      this.#arm()
-    }
-    this.#options.catchUp().then(
-      () => end('idle'),
-      () => end('failed'),
-    )
-  }
-
-  #nextDueMs(): number {
-    const due = ifPossible(() => this.#options.sql.nextDue.first())
-    return Math.min(due?.expiry ?? Infinity, due?.opening ?? Infinity)
   }
 
   /** Looks up what has become of these; who is still in line stays. False: the file could not be read. */
@@ -197,17 +138,6 @@ export class WaitingRoom {
     else this.#entries.delete(id)
     entry.stopListening()
     settle()
-    if (this.#entries.size > 0) return
-    this.#timer?.handle.cancel()
-    this.#timer = undefined
-  }
-}
-
-/** Looking changes nothing: what fails now is seen at the next look. */
-function ifPossible<T>(look: () => T): T | undefined {
-  try {
-    return look()
-  } catch {
-    return undefined
+    if (this.isIdle) this.#options.poll.arm()
   }
 }
