@@ -210,6 +210,17 @@ export class Comparison {
     for (const side of this.sides) side.step++
   }
 
+  async startWatching(): Promise<void> {
+    for (const side of this.sides) side.startWatching()
+    await this.clock.settle()
+  }
+
+  /** What was told of each claim. The order between two claims is left open: an engine may notice expiries together. */
+  compareWatches(): void {
+    const [model, other] = this.sides.map(({ told }) => [...told].sort(([a], [b]) => (a < b ? -1 : 1)))
+    assert.deepEqual(other, model, `${this.sides[1].title} tells other events than ${this.sides[0].title}`)
+  }
+
   #compareWait(at: number): void {
     const [model, other] = [this.sides[0].waits[at], this.sides[1].waits[at]]
     const session = this.waits[at]?.session

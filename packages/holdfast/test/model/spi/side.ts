@@ -41,6 +41,8 @@ export class Side {
   /** By the number of the session and of the client. */
   readonly sessions = new Map<string, Session>()
   readonly waits: Wait[] = []
+  /** What was told of each claim, in its order. */
+  readonly told = new Map<string, string[]>()
   /** Counts what has been done, to tell what happened together. */
   step = 0
   readonly #tokens = new Map<string, Issued>()
@@ -54,6 +56,22 @@ export class Side {
     const client = this.clients[number % this.clients.length]
     assert(client !== undefined)
     return client
+  }
+
+  /** Collects what a watch of the first client tells, until the client ends. */
+  startWatching(): void {
+    const events = this.client(0).watch?.('', {}, callWith())
+    assert(events !== undefined, `${this.title} can watch`)
+    const read = async () => {
+      for await (const event of events) {
+        assert(event.kind !== 'gap', `${this.title}: a gap`)
+        const { kind, id, name, holder } = event
+        this.told.set(id, [...(this.told.get(id) ?? []), `${kind} ${name} ${holder}`])
+      }
+    }
+    read().catch((error: unknown) => {
+      if (!isHoldfastError(error, 'CLOSED')) throw error
+    })
   }
 
   place(client: number, name: string): string {
