@@ -1,7 +1,8 @@
 /** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../core/ids.ts'
-import { call, hookOf, request, topic } from './toolbox.ts'
+import type { Grant } from '../../spi.ts'
+import { call, hookOf, request, type Stage, topic } from './toolbox.ts'
 
 export const expiryCases = topic('expiry', [
   {
@@ -137,20 +138,22 @@ export const expiryCases = topic('expiry', [
   },
   {
     rule: 'C235',
-    title: 'G3 T64 a grant counts from the last keep-alive that was sent, and for the TTL of its session',
+    title: 'G3 T64 a grant counts from when the engine last prolonged it, and for the TTL of its session',
     async play(stage) {
       const ada = await stage.actor()
-      const openedMs = stage.clock.monotonicMs()
       await stage.passTime(ada.session.ttlMs / 3)
       const held = await ada.take('x')
-      counts('a grant', held, { notAfterMs: openedMs, ttlMs: ada.session.ttlMs })
+      const prolongedMs = await prolongedAtMs(stage, held)
+      counts('a grant', held, { notAfterMs: prolongedMs, ttlMs: ada.session.ttlMs })
       const sentMs = stage.clock.monotonicMs()
       const kept = await ada.keepAlive({ held: [held] })
       const keptMs = stage.clock.monotonicMs()
       assert(kept.kind === 'alive')
       counts('a keep-alive', kept, { notBeforeMs: sentMs, notAfterMs: keptMs, ttlMs: ada.session.ttlMs })
       await stage.passTime(ada.session.ttlMs / 3)
-      counts('a later grant', await ada.take('y'), { notAfterMs: keptMs, ttlMs: ada.session.ttlMs })
+      const later = await ada.take('y')
+      const notAfterMs = await prolongedAtMs(stage, later)
+      counts('a later grant', later, { notAfterMs, ttlMs: ada.session.ttlMs })
     },
   },
   {
@@ -195,6 +198,16 @@ export const expiryCases = topic('expiry', [
 interface Counted {
   readonly since: { readonly monotonicMs: number }
   readonly ttlMs: number
+}
+
+/**
+ * When the engine says that it last prolonged the claim: with the last keep-alive where claims ride on their session, with the
+ * grant where each has a time of its own.
+ */
+async function prolongedAtMs(stage: Stage, { name, ttlMs }: Grant): Promise<number> {
+  const [holder] = (await stage.inspect(name))?.holders ?? []
+  assert(holder !== undefined)
+  return stage.clock.monotonicMs() - ttlMs + holder.expiresInMs + stage.world.resolutionMs
 }
 
 function counts(
