@@ -15,9 +15,10 @@ export type Answer =
   | { readonly kind: 'busy'; readonly retryAfterMs?: number }
   | { readonly kind: 'mismatch'; readonly capacity: number }
   | { readonly kind: 'waiting'; readonly told: Told }
+  | { readonly kind: 'queue-full' }
   | { readonly kind: 'abandoned' }
   | { readonly kind: 'released' | 'not-held' | 'prolonged' }
-  | { readonly kind: 'lost'; readonly reason: LossReason }
+  | { readonly kind: 'lost'; readonly reason: LossReason; readonly detail?: string }
   /** The attempt holds it by another grant. */
   | { readonly kind: 'replaced' }
   /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
@@ -37,6 +38,7 @@ export interface Told {
 }
 
 const busy: Answer = { kind: 'busy' }
+const queueFull: Answer = { kind: 'queue-full' }
 const abandoned: Answer = { kind: 'abandoned' }
 const released: Answer = { kind: 'released' }
 const notHeld: Answer = { kind: 'not-held' }
@@ -67,6 +69,8 @@ function readAnswer(reply: RedisReply | undefined): Answer {
       return { kind: 'mismatch', capacity: Number(rest) }
     case 'w':
       return { kind: 'waiting', told: readTold(rest.slice(1)) }
+    case 'f':
+      return queueFull
     case 'x':
       return abandoned
     case 'n':
@@ -89,6 +93,7 @@ function readAnswer(reply: RedisReply | undefined): Answer {
 /** The answers that are no plain text. */
 function readList([kind, detail, left, data]: readonly RedisReply[]): Answer {
   if (kind === 'e') return { kind: 'failed', message: String(detail) }
+  if (kind === 'l') return { kind: 'lost', reason: detail as LossReason, detail: String(left) }
   const leftMs = Number(left)
   return {
     kind: 'granted',

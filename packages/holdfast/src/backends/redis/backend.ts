@@ -5,8 +5,7 @@ import { callWith } from '../../core/aborting.ts'
 import { prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { ClosedError, UnsupportedError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
-import { compareNames } from '../../core/names.ts'
+import { publicIdOf, type Random } from '../../core/ids.ts'
 import type {
   Backend,
   BackendInfo,
@@ -17,12 +16,16 @@ import type {
   InspectCall,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
+  SessionState,
 } from '../../spi.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
 import { readName } from './looking.ts'
+import { scanPage } from './paging.ts'
 import { forceReleaseScript, forgetScript, inspectScript, resizeScript } from './scripts/operators.ts'
 import { findSessionScript, openSessionScript } from './scripts/sessions.ts'
 import { withoutRights } from './server-checks.ts'
@@ -41,7 +44,7 @@ export interface RedisBackendOptions<F extends Fencing> {
   readonly closeClient: () => Promise<void>
 }
 
-/** How many names one step of a listing looks at. */
+/** How many items of a page are read at a time. */
 const LIST_STEP = 100
 /** A force-released holder must learn it at its next keep-alive, whatever its TTL is. */
 const FORCE_MARK_MS = 86_400_000
@@ -121,17 +124,10 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     this.#begin()
     const id = String(handle.id)
     const now = instantOf(this.clock)
-    const found = await this.#engine.connection.run(
-      findSessionScript,
-      [this.#engine.keys.session(id)],
-      [],
-      call.signal,
-    )
-    if (!Array.isArray(found)) return null
-    const [left, ttl, holder] = found as readonly (string | number)[]
-    const ttlMs = Number(ttl)
-    const since = prolongedSince(now, { ttlMs, leftMs: Number(left) })
-    return new RedisSession<F>(this.#tools, { id, ttlMs, holder: String(holder), since })
+    const found = await this.#find(id, call)
+    if (found === null) return null
+    const { ttlMs, holder } = found
+    return new RedisSession<F>(this.#tools, { id, ttlMs, holder, since: prolongedSince(now, found) })
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
@@ -141,28 +137,29 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return readName(name, await this.#engine.run(inspectScript, key, wanted, call))
   }
 
-  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+  async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
     this.#begin()
     const { keys, connection } = this.#engine
     if (!keys.areOurs)
       throw new UnsupportedError(
         'redis: names cannot be listed where the option `key` chooses the keys, because a key does not tell its name.',
       )
-    const pattern = keys.pattern(connection.keyPrefix, prefix)
-    const names = new Set<string>()
-    for (const node of await connection.nodes(call.signal)) {
-      let cursor = '0'
-      do {
-        const reply = await node.send(['SCAN', cursor, 'MATCH', pattern, 'COUNT', '1000'], call.signal)
-        const [next, found] = reply as [string, readonly string[]]
-        cursor = String(next)
-        for (const key of found) {
-          const name = keys.nameOf(key.slice(connection.keyPrefix.length))
-          if (name?.startsWith(prefix)) names.add(name)
-        }
-      } while (cursor !== '0')
+    const itemOf = (key: string) => {
+      const name = keys.nameOf(key.slice(connection.keyPrefix.length))
+      return name?.startsWith(prefix) ? name : null
     }
-    return this.#inspectAll([...names].sort(compareNames), call)
+    const pattern = keys.pattern(connection.keyPrefix, prefix)
+    const { items, next } = await scanPage(connection, page, { pattern, itemOf }, call)
+    return { items: await inSteps(items, (name) => this.inspect(name, call)), next }
+  }
+
+  async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
+    this.#begin()
+    const { keys, connection } = this.#engine
+    const itemOf = (key: string) => keys.sessionOf(key.slice(connection.keyPrefix.length))
+    const pattern = keys.sessionPattern(connection.keyPrefix)
+    const { items, next } = await scanPage(connection, page, { pattern, itemOf, shownOf: publicIdOf }, call)
+    return { items: await inSteps(items, (id) => this.#session(id, call)), next }
   }
 
   async check(
@@ -173,16 +170,16 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return found?.holders.some(({ id, token }) => id === holder.id && token === holder.token) ?? false
   }
 
-  /** The reason is for core's events; the server does not keep it. */
   async forceRelease(
     name: string,
     ids: readonly string[],
-    _reason: string,
+    reason: string,
     call: OperatorCall,
   ): Promise<number> {
     this.#begin()
     const key = this.#engine.keys.lock(name)
-    return Number(await this.#engine.operate(forceReleaseScript, key, [String(FORCE_MARK_MS), ...ids], call))
+    const args = [String(FORCE_MARK_MS), reason, ...ids]
+    return Number(await this.#engine.operate(forceReleaseScript, key, args, call))
   }
 
   async resize(
@@ -231,13 +228,29 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     this.#isListening = true
   }
 
-  async #inspectAll(names: readonly string[], call: Call): Promise<NameState[]> {
-    const states: NameState[] = []
-    for (let start = 0; start < names.length; start += LIST_STEP) {
-      const step = names.slice(start, start + LIST_STEP)
-      const found = await Promise.all(step.map((name) => this.inspect(name, call)))
-      for (const state of found) if (state !== null) states.push(state)
-    }
-    return states
+  async #session(id: string, call: Call): Promise<SessionState | null> {
+    const found = await this.#find(id, call)
+    if (found === null) return null
+    const { ttlMs, holder, leftMs } = found
+    return { id: publicIdOf(id), holder, ttlMs, expiresInMs: leftMs < 0 ? Number.POSITIVE_INFINITY : leftMs }
   }
+
+  /** Null if there is no such session. */
+  async #find(id: string, call: Call): Promise<{ leftMs: number; ttlMs: number; holder: string } | null> {
+    const { connection, keys } = this.#engine
+    const found = await connection.run(findSessionScript, [keys.session(id)], [], call.signal)
+    if (!Array.isArray(found)) return null
+    const [left, ttl, holder] = found as readonly (string | number)[]
+    return { leftMs: Number(left), ttlMs: Number(ttl), holder: String(holder) }
+  }
+}
+
+/** Reads the items of a page, some at a time, and leaves out what is gone. */
+async function inSteps<T>(items: readonly string[], read: (item: string) => Promise<T | null>): Promise<T[]> {
+  const found: T[] = []
+  for (let start = 0; start < items.length; start += LIST_STEP) {
+    const states = await Promise.all(items.slice(start, start + LIST_STEP).map(read))
+    for (const state of states) if (state !== null) found.push(state)
+  }
+  return found
 }

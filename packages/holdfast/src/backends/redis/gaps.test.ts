@@ -5,13 +5,16 @@ import { type Clock, createClock } from 'holdfast-lab/faults'
 import { connectRedis, type RespClient, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { newSeed } from '../../../test/seed.ts'
+import { LOCK_CAPACITY } from '../../spi.ts'
 import { seededRandom } from '../../testing/seeded-random.ts'
 import { batchScript } from './scripts/batch.ts'
 import { Letter } from './scripts/letters.ts'
 import { inspectScript } from './scripts/operators.ts'
 
-const fixture = new URL('../../../test/redis/fixtures/layout-1.lua', import.meta.url)
-const [withGaps, withoutGaps] = [batchScript.source, readFileSync(fixture, 'utf8')]
+const fixture = (name: string) =>
+  readFileSync(new URL(`../../../test/redis/fixtures/${name}.lua`, import.meta.url), 'utf8')
+const withGaps = batchScript.source
+const [withoutGaps, uncounted] = [fixture('layout-1'), fixture('layout-1-gaps')]
 const LONG_MS = 1_000_000
 const SHORT_MS = 1_000
 /** No time ends exactly when a step does. */
@@ -34,9 +37,24 @@ class Name {
 
   /** Answers with who it is. */
   async enqueue(ttlMs = LONG_MS, script = withGaps): Promise<string> {
-    const who = `${String(++this.#waiters).padStart(22, '0')}.${'s'.repeat(22)}|${'t'.repeat(16)}`
+    const who = this.#next(script)
     assert.match(await this.ask(script, Letter.enqueue, who, `0|${ttlMs}|["h"]`, ttlMs, 'channel'), /^[gw]/)
     return who
+  }
+
+  /** Answers with who it is if it is queued, and with null if the queue was full. */
+  async enqueueUpTo(maxWaiters: number): Promise<string | null> {
+    const who = this.#next(withGaps)
+    const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', LOCK_CAPACITY, LOCK_CAPACITY, 'exclusive']
+    const answer = await this.ask(withGaps, Letter.enqueueUpTo, who, ...terms, maxWaiters)
+    assert.match(answer, /^[fw]/)
+    return answer === 'f' ? null : who
+  }
+
+  /** Older clients write a shorter part of the session's id. */
+  #next(script: string): string {
+    const tag = 't'.repeat(script === withGaps ? 22 : 16)
+    return `${String(++this.#waiters).padStart(22, '0')}.${'s'.repeat(22)}|${tag}`
   }
 
   async giveUp(who: string, script = withGaps): Promise<void> {
@@ -131,7 +149,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     await name.beat(head)
     assert((await name.fields()) > empty + 2 * 200, 'one heartbeat removes some of them')
     for (let beat = 0; beat < 3; beat++) await name.beat(head)
-    assert((await name.fields()) <= empty + 4, 'the one behind them, and one gap')
+    assert((await name.fields()) <= empty + 5, 'the one behind them, one gap, and the number of its fields')
     await name.release(holder)
     await name.release(head)
     await name.release(next)
@@ -162,10 +180,10 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
   }
 
   /** Random operations, by scripts that are drawn for each, compared with a plain array. */
-  async function play(seed: number, scripts: readonly string[]): Promise<void> {
+  async function play(seed: number, scripts: readonly string[], countsGaps = true): Promise<void> {
     const random = seededRandom(seed)
     const pick = <Item>(items: readonly Item[]) => items[Math.floor(random.fraction() * items.length)] as Item
-    const name = new Name(wire, `random ${seed} ${scripts.length}`)
+    const name = new Name(wire, `random ${seed} ${scripts.length} ${countsGaps}`)
     // Data keeps the hash alive while the queue comes and goes.
     await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
     let nowMs = 0
@@ -210,6 +228,12 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
         [holder?.who, ...queue.map(({ who }) => who)],
         `seed ${seed}, step ${step}`,
       )
+      if (holder === undefined || !countsGaps) continue
+      assert.equal(await name.enqueueUpTo(queue.length), null, `full, seed ${seed}, step ${step}`)
+      if (random.fraction() > 0.1) continue
+      const who = await name.enqueueUpTo(queue.length + 1)
+      assert(who !== null, `not full, seed ${seed}, step ${step}`)
+      queue.push({ who, deadFromMs: nowMs + LONG_MS })
     }
   }
 
@@ -220,7 +244,49 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
 
   test('T81 G8 clients of before and of now share one queue, in order', async () => {
     const seed = newSeed()
-    for (let run = 0; run < 10; run++) await play(seed + run, [withGaps, withoutGaps])
+    for (let run = 0; run < 5; run++) await play(seed + run, [withGaps, withoutGaps])
+  })
+
+  test('T81 G8 the same with clients that knew gaps but did not count their fields', async () => {
+    const seed = newSeed()
+    for (let run = 0; run < 3; run++) await play(seed + run, [withGaps, uncounted, withoutGaps], false)
+  })
+
+  test('a call that finds the queue full costs the same whatever its length, and leaves nothing', async () => {
+    const costWith = async (waiting: number) => {
+      const name = new Name(wire, `full with ${waiting}`)
+      for (let index = 0; index <= waiting; index++) await name.enqueue()
+      const [leaving] = [await name.enqueue(), await name.enqueue()]
+      await name.giveUp(leaving)
+      const fields = await name.fields()
+      const commands = await commandsOf(async () =>
+        assert.equal(await name.enqueueUpTo(waiting + 1), null, 'full'),
+      )
+      assert.equal(await name.fields(), fields)
+      return commands
+    }
+    assert.equal(await costWith(300), await costWith(10))
+  })
+
+  test('the limit of a queue counts the readers that hold as no waiters', async () => {
+    const name = new Name(wire, 'readers')
+    const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, LOCK_CAPACITY, 'shared'] as const
+    for (const reader of ['a', 'b', 'c'])
+      assert.match(await name.ask(withGaps, Letter.enqueueAny, `${reader.repeat(22)}.x|y`, ...terms), /^g/)
+    assert.equal(await name.enqueueUpTo(0), null)
+    assert.notEqual(await name.enqueueUpTo(1), null)
+    assert.equal(await name.enqueueUpTo(1), null)
+  })
+
+  test('dead waiters do not count against the limit', async () => {
+    const name = new Name(wire, 'dead and limited')
+    await name.enqueue()
+    await name.enqueue()
+    for (let index = 0; index < 5; index++) await name.enqueue(SHORT_MS)
+    assert.equal(await name.enqueueUpTo(2), null)
+    clock.step(2 * SHORT_MS)
+    assert.notEqual(await name.enqueueUpTo(2), null)
+    assert.equal(await name.enqueueUpTo(2), null)
   })
 
   test('T81 T84 an attempt that begins two queues does not bring the gaps of the first into the second', async () => {

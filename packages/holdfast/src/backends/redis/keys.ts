@@ -45,16 +45,31 @@ export class Keys {
     return `${this.#prefix.replaceAll('|', '%7c')}grants:${id}`
   }
 
+  /** A pattern for SCAN that finds the keys of all sessions. */
+  sessionPattern(clientPrefix: string): string {
+    return `${escapeGlob(clientPrefix + this.session(''))}*`
+  }
+
+  /** The id of the session that a key (without the client's prefix) is; null if it is none. */
+  sessionOf(key: string): string | null {
+    const start = this.session('')
+    return key.startsWith(start) ? key.slice(start.length) : null
+  }
+
   /** A pattern for SCAN that finds every key of every name that starts so, and some others besides. */
   pattern(clientPrefix: string, namePrefix: string): string {
     return `${escapeGlob(`${clientPrefix}${this.#prefix}{${escapeBraces(namePrefix)}`)}*`
   }
 
-  /** The name that a key (without the client's prefix) is about; null if it is not ours. */
+  /**
+   * The name that is in use because of this key (given without the client's prefix); null if it is not ours. The other
+   * keys of a name say nothing: holders of several have a lock key too, and marks and last tokens outlive the use.
+   */
   nameOf(key: string): string | null {
     if (!key.startsWith(`${this.#prefix}{`)) return null
     const end = key.indexOf('}')
-    return end === -1 ? null : unescapeBraces(key.slice(this.#prefix.length + 1, end))
+    const isInUse = end !== -1 && (end === key.length - 1 || key.slice(end) === '}:s')
+    return isInUse ? unescapeBraces(key.slice(this.#prefix.length + 1, end)) : null
   }
 
   #chosen(key: (name: string) => string, name: string): unknown {

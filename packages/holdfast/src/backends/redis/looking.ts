@@ -2,7 +2,14 @@
 
 import type { RedisReply } from '../../clients/redis/index.ts'
 import { publicIdOf } from '../../core/ids.ts'
-import { type HolderState, LOCK_CAPACITY, type Mode, type NameState, type WaiterState } from '../../spi.ts'
+import {
+  type ClaimState,
+  type HolderState,
+  LOCK_CAPACITY,
+  type Mode,
+  type NameState,
+  type WaiterState,
+} from '../../spi.ts'
 import { readToken } from './answers.ts'
 
 /** What a holder is called that took the key with another client than Holdfast. */
@@ -29,8 +36,7 @@ export function readName(name: string, reply: RedisReply): NameState | null {
 function readHolder(reply: RedisReply, nowMs: number): HolderState {
   const [who, weight, mode, token, since, left, body] = list(reply).map(String)
   return {
-    id: publicIdOf(who ?? ''),
-    ...readBody(body),
+    ...readClaim(who, body),
     mode: mode as Mode,
     weight: Number(weight),
     token: readToken(token ?? ''),
@@ -42,18 +48,25 @@ function readHolder(reply: RedisReply, nowMs: number): HolderState {
 function readWaiter(reply: RedisReply): WaiterState {
   const [who, weight, mode, waiting, body] = list(reply).map(String)
   return {
-    id: publicIdOf(who ?? ''),
-    ...readBody(body),
+    ...readClaim(who, body),
     mode: mode as Mode,
     weight: Number(weight),
     waitingForMs: Math.max(0, Number(waiting)),
   }
 }
 
-/** `<lock delay>|<ttl>|<json of label and note>` */
-function readBody(body = ''): { holder: string; note?: string } {
-  const [holder = '', note] = JSON.parse(body.replace(/^\d+\|\d+\|/, '')) as string[]
-  return { holder, ...(note !== undefined && { note }) }
+/** Who: `<attempt>|<public id of the session>`. Body: `<lock delay>|<ttl>|<json of label, note and owner>`. */
+function readClaim(who = '', body = ''): Omit<ClaimState, 'mode' | 'weight'> {
+  const [, ttl, json = '[]'] = /^\d+\|(\d+)\|(.*)$/s.exec(body) ?? []
+  const [holder, note, owner] = JSON.parse(json) as (string | null | undefined)[]
+  return {
+    id: publicIdOf(who),
+    holder: holder ?? '',
+    ...(owner != null && { owner }),
+    ...(note != null && { note }),
+    session: who.slice(who.indexOf('|') + 1),
+    ttlMs: Number(ttl),
+  }
 }
 
 function foreignHolder(digest: string, leftMs: number): HolderState {
@@ -62,6 +75,9 @@ function foreignHolder(digest: string, leftMs: number): HolderState {
     holder: FOREIGN,
     mode: 'exclusive',
     weight: LOCK_CAPACITY,
+    // It has none of ours.
+    session: '',
+    ttlMs: 0,
     token: null,
     heldForMs: 0,
     expiresInMs: leftMs < 0 ? Number.POSITIVE_INFINITY : leftMs,

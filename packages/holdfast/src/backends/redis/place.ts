@@ -3,6 +3,7 @@
  *
  *   asked ──granted──▶ over                                        [answered]   nobody else hears of it
  *   asked ──waiting──▶ in line ──push | keep-alive | look──▶ over  [granted]
+ *   asked ──queue full──▶ over
  *   asked | in line ──called off | refused | session gone──▶ over
  *
  * What may go wrong between two steps: the push overtakes the answer that says that there is a wait (the room knows who
@@ -24,6 +25,7 @@ const LOOK_NOW: Told = { isFirst: true, dueMs: 0, isForeign: false }
 export interface PlaceHost<F extends Fencing> {
   readonly room: WaitingRoom
   handedOver(place: Place<F>, grantId: string, since: Instant, data: string | undefined): Result<F>
+  queueFull(place: Place<F>): Result<F>
   refused(place: Place<F>, answer: Answer): Error
   /** The request has failed; it may be certain that it came to nothing. */
   notAsked(place: Place<F>, error: unknown): void
@@ -82,7 +84,8 @@ export class Place<F extends Fencing> implements Waiter, Asker {
       // Asked for twice, and handed over to the other meanwhile: nobody will be told again.
       room.told(this, known.isWaiting ? answer.told : LOOK_NOW)
     } else if (room.remove(this)) {
-      this.reject(this.session.refused(this, answer))
+      if (answer.kind === 'queue-full') this.#resolve(session.queueFull(this))
+      else this.reject(session.refused(this, answer))
     }
   }
 

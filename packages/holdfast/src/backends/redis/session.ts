@@ -195,7 +195,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         if (isWaiting) this.#heartbeatFailed(claim, since, failure)
         else unknown.push({ claim, failure })
       } else if (answer?.kind === 'lost' || answer?.kind === 'failed') {
-        lost.push({ attempt: claim.attempt, reason: answer.kind === 'lost' ? answer.reason : 'deleted' })
+        lost.push(lostClaim(claim, answer))
         // A late copy of the request may wait in the queue still.
         if (isWaiting || this.#known.get(claim.attempt)?.isWaiting !== true) this.#known.delete(claim.attempt)
       } else if (answer?.kind === 'replaced') {
@@ -357,6 +357,11 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       : this.#confirmed(request, grant, call)
   }
 
+  queueFull({ request }: Place<F>): EnqueueResult<F> {
+    this.#known.delete(request.attempt)
+    return { kind: 'queue-full' }
+  }
+
   refused({ request }: Place<F>, answer: Answer): Error {
     this.#known.delete(request.attempt)
     return answer.kind === 'abandoned'
@@ -399,6 +404,12 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   sinceOf(sent: Instant, leftMs: number | undefined): Instant {
     return leftMs === undefined ? sent : prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
+}
+
+function lostClaim({ attempt }: Claim, answer: Answer): LostClaim {
+  if (answer.kind !== 'lost') return { attempt, reason: 'deleted' }
+  const { reason, detail } = answer
+  return { attempt, reason, ...(detail !== undefined && { detail }) }
 }
 
 /** A claim that is held, or not: the server did not say. */

@@ -36,6 +36,7 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', grantId: '9' }
         grant: { name, attempt, grantId, token: BigInt(grantId), since, ttlMs: 1_000 },
       }
     },
+    queueFull: () => ({ kind: 'queue-full' }),
     refused: () => new Error('refused'),
     notAsked: () => {},
     sinceOf: (sent) => sent,

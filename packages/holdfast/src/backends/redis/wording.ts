@@ -1,5 +1,6 @@
 /** What a session asks for, in the words of the scripts. */
 import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import { publicIdOf } from '../../core/ids.ts'
 import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import type { Keys } from './keys.ts'
 import type { Request } from './lane.ts'
@@ -12,8 +13,6 @@ export interface WordingOptions {
   readonly session: { readonly id: string; readonly ttlMs: number; readonly holder: string }
 }
 
-/** What ties an attempt to its session: long enough that nobody guesses it. */
-const SESSION_TAG_LENGTH = 16
 /** An abandoned attempt is remembered for at least that long. */
 const SHORTEST_MARK_MS = 60_000
 
@@ -21,6 +20,7 @@ export class Wording {
   readonly #keys: Keys
   readonly #channel: string
   readonly #ttlMs: number
+  /** Ties an attempt to its session, and is shown with it. The secret half of the attempt is what protects a claim. */
   readonly #tag: string
   /** Label without a note, as it is stored with every claim. */
   readonly #label: string
@@ -32,7 +32,7 @@ export class Wording {
     this.#keys = keys
     this.#channel = channel
     this.#ttlMs = ttlMs
-    this.#tag = id.slice(0, SESSION_TAG_LENGTH)
+    this.#tag = publicIdOf(id)
     this.#holder = holder
     this.#label = JSON.stringify([holder])
     this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), channel]
@@ -44,11 +44,13 @@ export class Wording {
   }
 
   asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
-    const { mode, weight, capacity, lockDelayMs, note } = request
-    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && note === undefined
+    const { mode, weight, capacity, lockDelayMs, note, owner, maxWaiters } = request
+    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && (note ?? owner ?? maxWaiters) === undefined
     if (isUsual) return { key, letter: inLine ? Letter.enqueue : Letter.tryTake, who, args: this.#usualTerms }
     const terms = [this.#body(request), String(this.#ttlMs), this.#channel]
     const args = [...terms, String(weight), String(capacity), mode]
+    if (inLine && maxWaiters !== undefined)
+      return { key, letter: Letter.enqueueUpTo, who, args: [...args, String(maxWaiters)] }
     return { key, letter: inLine ? Letter.enqueueAny : Letter.tryTakeAny, who, args }
   }
 
@@ -79,8 +81,9 @@ export class Wording {
     }
   }
 
-  #body({ lockDelayMs, note }: AcquireRequest): string {
-    const shown = note === undefined ? this.#label : JSON.stringify([this.#holder, note])
-    return `${Math.ceil(lockDelayMs)}|${this.#ttlMs}|${shown}`
+  #body({ lockDelayMs, note, owner }: AcquireRequest): string {
+    const shown = owner !== undefined ? [this.#holder, note, owner] : [this.#holder, note]
+    const text = (note ?? owner) === undefined ? this.#label : JSON.stringify(shown)
+    return `${Math.ceil(lockDelayMs)}|${this.#ttlMs}|${text}`
   }
 }

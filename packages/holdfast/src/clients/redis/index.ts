@@ -25,6 +25,13 @@ export { UNKNOWN_GROUP } from './node-redis.ts'
 export type { RedisReply, RedisTopology } from './raw.ts'
 export { type Readiness, readinessOf } from './readiness.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
+export {
+  SCAN_START,
+  type ScanPosition,
+  type ScanRequest,
+  type ScanStep,
+  scanStep,
+} from './scan.ts'
 export { type RedisScript, redisScript } from './script.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'

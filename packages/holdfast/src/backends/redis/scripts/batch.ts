@@ -8,9 +8,11 @@
  *            b, b<ms>       busy; closed for that long
  *            m<capacity>    the name is in use with another capacity
  *            w|<first>|<due>|<foreign>   in line
+ *            f              as many are waiting as the request allows; it is not queued
  *            x              the attempt was abandoned
  *            r, n           released, not held
  *            k, l<reason>   prolonged, lost; lreplaced: the attempt holds it by another grant
+ *            {l, reason, detail}   lost by a force release, with the operator's reason
  *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
  *            z:t, z         the last token, of the name or of all, is not a number below 2^52: there is no next one
  *            v              the slot of the name is being moved to another node: nothing was done
@@ -124,12 +126,12 @@ while i <= count do
       answer = step('renew', lock, who, ARGV[i + 1], tonumber(ARGV[i]))
     end
     i = i + 2
-  elseif letter == '${Letter.enqueueAny}' or letter == '${Letter.tryTakeAny}' then
+  elseif letter == '${Letter.enqueueAny}' or letter == '${Letter.tryTakeAny}' or letter == '${Letter.enqueueUpTo}' then
     local asked, ttl_ms, mode = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 5]
     if mode == 'exclusive' then answer = take(lock, who, asked, ttl_ms + match(asked, '^(%d+)|')) end
     answer = answer or step('acquire', lock, who, asked, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), mode, ttl_ms,
-      letter == '${Letter.enqueueAny}' and ARGV[i + 2])
-    i = i + 6
+      letter ~= '${Letter.tryTakeAny}' and ARGV[i + 2], letter == '${Letter.enqueueUpTo}' and tonumber(ARGV[i + 6]))
+    i = i + (letter == '${Letter.enqueueUpTo}' and 7 or 6)
   else
     if letter == '${Letter.look}' then
       answer = step('look', lock, who)

@@ -16,8 +16,8 @@ export const holders = `
     if is_unusable then fields = {} end
     local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
       is_unusable = is_unusable, first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
-    -- Written by every client that knows gaps, and by no other.
-    if fields[8] and match(fields[2] or '', '%.0$') then n.gaps = 's' .. fields[8] .. ':' end
+    -- Written by every client that counts the fields of gaps, and by no other.
+    if fields[8] and match(fields[2] or '', '%.00$') then n.gaps = 's' .. fields[8] .. ':' end
     local generation = fields[3]
     if not value then
       n.kind = 'free'
@@ -177,7 +177,11 @@ export const holders = `
 
   function lib.why_lost(n, who)
     if lib.holding(n, who) then return 'lreplaced' end
-    if redis.pcall('GET', n.lock .. ':x:' .. who) == 'force-released' then return 'lforce-released' end
+    local mark = n.lock .. ':x:' .. who
+    if redis.pcall('GET', mark) == 'force-released' then
+      local detail = redis.pcall('GET', mark .. ':why')
+      return type(detail) == 'string' and { 'l', 'force-released', detail } or 'lforce-released'
+    end
     if n.kind == 'closed' and n.who == who then return 'lexpired' end
     if n.kind == 'exclusive' or n.kind == 'foreign' then return 'ltaken-over' end
     if n.kind == 'several' and n.held + 1 > n.capacity then return 'ltaken-over' end

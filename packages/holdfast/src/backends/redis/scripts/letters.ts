@@ -12,6 +12,8 @@ export const Letter = {
   enqueueAny: 'Q',
   /** The same without a place in line. */
   tryTakeAny: 'A',
+  /** Like `enqueueAny`, unless so many are waiting already. Arguments: the same, and how many. */
+  enqueueUpTo: 'U',
   /** Argument: the grant; empty releases any grant of the attempt. */
   release: 'r',
   /** Release, and keep the name closed. Arguments: the grant, for how long. */

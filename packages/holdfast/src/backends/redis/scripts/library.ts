@@ -13,9 +13,10 @@ import { steps } from './steps.ts'
  *                 hf1m|<generation>     several holders, in lock:h; lives as long as the last of them
  *                 hf1c                  closed: nobody holds it, and nobody may yet
  *                 anything else         a foreign client's
- *   lock:s        hash: f, t            first place in line, and the one after the last, as <place>.0 (see below)
+ *   lock:s        hash: f, t            first place in line, and the one after the last, as <place>.00 (see below)
  *                       l               which queue this is: the attempt that began it, the first half of it, and when
  *                       s<l>:<place>    at both ends of a gap, that is of places that were left: the other end
+ *                       e               how many fields s there are; with HLEN it tells how many wait
  *                       q<place>        <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: who stands
  *                                       there, until when it counts, and when its process will look by itself
  *                       w:<who>         its place
@@ -25,13 +26,17 @@ import { steps } from './steps.ts'
  *                       d               data
  *   lock:h        sorted set: holders of several, by the end of their time
  *   lock:x:<who>  this attempt can never land: 'abandoned' or 'force-released'
+ *   lock:x:<who>:why   the operator's reason for a force release
  *
- *   Clients of before gaps were stored share the queue with those of now. They write f and t as whole numbers and read
- *   them as numbers, and know neither l nor s. So a t without .0 says that such a client has joined this queue; until it
- *   is empty no gap is looked for, and places that were left are passed one by one. The gaps of a former queue, which
- *   such a client leaves behind, have another l.
+ *   Older clients share the queue with those of now. All read f and t as numbers. Those of before gaps write t as a whole
+ *   number and know neither l nor s; those that knew gaps but did not count their fields write .0, and look for gaps only
+ *   where they find that. So a t without .00 says that an older client has joined this queue; until it is empty no gap is
+ *   looked for, and places that were left are passed one by one. The gaps of a former queue, which such a client leaves
+ *   behind, have another l.
  *
- *   `who` is <attempt>|<session>, `body` is <lock delay>|<ttl>|<json of label and note>.
+ *   `who` is <attempt>|<public half of the session's id>, `body` is <lock delay>|<ttl>|<json of label, note and owner>. Older
+ *   clients write the first 16 characters of the session's id instead. So an attempt that one of them has made can be
+ *   renewed and released by one of them alone; to a newer client that attaches the session it is lost.
  *
  * One script is one step: nothing can come between. What may go wrong between two of them:
  * - a holder's time runs out: Redis removes the key, and whoever looks next settles the line;

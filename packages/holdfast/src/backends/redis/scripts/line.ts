@@ -40,14 +40,40 @@ export const line = `
     local before, behind = n.gaps .. w.place - 1, n.gaps .. w.place + 1
     local ends = call('HMGET', n.state, before, behind)
     local from, to = tonumber(ends[1] or w.place), tonumber(ends[2] or w.place)
-    call('HDEL', n.state, before, behind)
-    call('HSET', n.state, n.gaps .. from, to, n.gaps .. to, from)
+    local removed = call('HDEL', n.state, before, behind)
+    lib.count_gap_fields(n, call('HSET', n.state, n.gaps .. from, to, n.gaps .. to, from) - removed)
     return to + 1
   end
 
   -- The last position of the gap that begins here.
   function lib.gap_end(n, place)
     return tonumber(n.gaps and call('HGET', n.state, n.gaps .. place) or place)
+  end
+
+  function lib.count_gap_fields(n, change)
+    if change ~= 0 then call('HINCRBY', n.state, 'e', change) end
+  end
+
+  -- How many are queued, the dead that nothing has passed yet included. Each has two fields; all other fields of the hash
+  -- are known or counted, so this costs the same whatever the length of the queue. Older clients do not count: then the queue
+  -- is walked.
+  function lib.queued(n)
+    if n.tail > n.first and not n.gaps then return #lib.living(n) end
+    local known = call('HMGET', n.state, 'e', 'f', 't', 'l', 'g', 'cap', 'hw', 'c', 'd')
+    local others = tonumber(known[1] or 0)
+    for i = 1, 9 do
+      if known[i] then others = others + 1 end
+    end
+    if n.kind == 'several' then others = others + call('ZCARD', n.holders) end
+    return (call('HLEN', n.state) - others) / 2
+  end
+
+  -- Whether as many are queued as the request allows. The dead at the front, and those behind the first that lives, do not count.
+  function lib.is_full(n, most)
+    if n.tail - n.first < most then return false end
+    local head = lib.head(n)
+    if head then lib.remove_dead_behind(n, head) end
+    return lib.queued(n) >= most
   end
 
   function lib.stay_in_line(n, w)
@@ -66,7 +92,7 @@ export const line = `
         lib.leave_line(n, w)
       else
         last = lib.gap_end(n, n.first)
-        if n.gaps then call('HDEL', n.state, n.gaps .. n.first, n.gaps .. last) end
+        if n.gaps then lib.count_gap_fields(n, -call('HDEL', n.state, n.gaps .. n.first, n.gaps .. last)) end
       end
       n.first = last + 1
       n.moved = true

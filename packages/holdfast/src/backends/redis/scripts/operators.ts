@@ -53,12 +53,12 @@ look_at_clock()
 if nowMs >= tonumber(ARGV[2]) then return 'late' end
 `
 
-/** KEYS lock; ARGV fencing, expiry, how long marks last, then the ids. Answers with the number of holders that were released. */
+/** KEYS lock; ARGV fencing, expiry, how long marks last, reason, then the ids. Answers with the number of holders that were released. */
 export const forceReleaseScript = redisScript(`${operatorStart}
 lib.write_also_when_full(lock)
 local n = lib.open(lock)
 local ids, released = {}, 0
-for i = 4, #ARGV do ids[ARGV[i]] = true end
+for i = 5, #ARGV do ids[ARGV[i]] = true end
 local meant = {}
 if n.kind == 'exclusive' then
   meant[1] = n.who
@@ -70,7 +70,9 @@ elseif n.kind == 'foreign' and ids['foreign:' .. lib.digest(n)] then
 end
 for _, who in ipairs(meant) do
   if ids[sub(who, 1, 22)] and lib.let_go(n, who, 0) then
-    call('SET', lock .. ':x:' .. who, 'force-released', 'PX', ARGV[3])
+    local mark = lock .. ':x:' .. who
+    call('SET', mark, 'force-released', 'PX', ARGV[3])
+    call('SET', mark .. ':why', ARGV[4], 'PX', ARGV[3])
     released = released + 1
   end
 end

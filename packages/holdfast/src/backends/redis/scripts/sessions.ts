@@ -23,9 +23,10 @@ local ttl = string.match(redis.call('GET', KEYS[1]) or '', '^hs1|(%d+)|')
 return ttl and redis.call('PEXPIRE', KEYS[1], ttl) or 0
 `)
 
-/** KEYS session. Answers nil, or: what is left of its time, TTL, label. */
+/** KEYS session. Answers nil, or: what is left of its time, TTL, label. Sessions of Redlock, of another type, are not ours. */
 export const findSessionScript = redisScript(`
-local ttl, label = string.match(redis.call('GET', KEYS[1]) or '', '^hs1|(%d+)|(.*)$')
+local value = redis.pcall('GET', KEYS[1])
+local ttl, label = string.match(type(value) == 'string' and value or '', '^hs1|(%d+)|(.*)$')
 return ttl and { redis.call('PTTL', KEYS[1]), ttl, label }
 `)
 

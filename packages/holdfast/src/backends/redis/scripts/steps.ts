@@ -1,6 +1,6 @@
 /** Lua: what a request asks for, each as one step. Part of `library.ts`. */
 export const steps = `
-  function lib.acquire(lock, who, body, weight, capacity, mode, ttl_ms, channel)
+  function lib.acquire(lock, who, body, weight, capacity, mode, ttl_ms, channel, most_waiters)
     if call('EXISTS', lock .. ':x:' .. who) == 1 then return 'x' end
     local n = lib.open(lock)
     local grant, left = lib.holding(n, who)
@@ -41,6 +41,10 @@ export const steps = `
       lib.finish(n)
       return n.kind == 'closed' and 'b' .. lib.left(n) or 'b'
     end
+    if most_waiters and lib.is_full(n, most_waiters) then
+      lib.finish(n)
+      return 'f'
+    end
     if not ahead then
       n.first, n.tail = 0, 0
       -- With the time: one attempt can begin two queues (T84).
@@ -53,7 +57,7 @@ export const steps = `
     w = { place = n.tail, who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
       mode = mode, body = body }
     n.tail = n.tail + 1
-    local told = lib.tell(n, w, 't', n.gaps and n.tail .. '.0' or n.tail, 'w:' .. who, w.place)
+    local told = lib.tell(n, w, 't', n.gaps and n.tail .. '.00' or n.tail, 'w:' .. who, w.place)
     lib.keep(n, ttl_ms)
     return told
   end
