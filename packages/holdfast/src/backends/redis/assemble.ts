@@ -23,7 +23,7 @@ import { RedisBackend } from './backend.ts'
 import { Confirming, type WaitFor } from './confirming.ts'
 import { Engine, type TokenMode } from './engine.ts'
 import { Keys } from './keys.ts'
-import { checkServer } from './server-checks.ts'
+import { checkServer, diagnoseServer } from './server-checks.ts'
 
 export interface RedisOptions {
   /**
@@ -104,13 +104,19 @@ export function openRedis(options: RedisOptions, { closeClient }: Surroundings =
     isCluster,
     waitFor,
   })
-  const demands = { namespace, isFenced, waitsForAof: waitFor?.aof === true }
+  const demands = {
+    namespace,
+    isFenced,
+    waitsForAof: waitFor?.aof === true,
+    waitsForReplicas: (waitFor?.replicas ?? 0) > 0,
+  }
   return new RedisBackend<Fencing>({
     engine,
     info,
     pollMs,
     confirming: waitFor === null ? null : new Confirming(engine, waitFor),
     checkServer: (call) => checkServer(connection, demands, call),
+    diagnose: (call) => diagnoseServer(connection, demands, call),
     closeClient: closeClient ?? (async () => {}),
   })
 }

@@ -13,6 +13,7 @@ import type {
   Call,
   CapacityChange,
   Fencing,
+  Finding,
   InspectCall,
   NameState,
   OperatorCall,
@@ -40,6 +41,7 @@ export interface RedisBackendOptions<F extends Fencing> {
   readonly confirming: Confirming | null
   /** Refuses a server that cannot be used; asked before the first session. */
   readonly checkServer: (call: Call) => Promise<void>
+  readonly diagnose: (call: Call) => Promise<readonly Finding[]>
   /** Closes the client, if it is ours. */
   readonly closeClient: () => Promise<void>
 }
@@ -160,6 +162,11 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     const pattern = keys.sessionPattern(connection.keyPrefix)
     const { items, next } = await scanPage(connection, page, { pattern, itemOf, shownOf: publicIdOf }, call)
     return { items: await inSteps(items, (id) => this.#session(id, call)), next }
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    this.#begin()
+    return this.#options.diagnose(call)
   }
 
   async check(

@@ -2,14 +2,17 @@
 import assert from 'node:assert/strict'
 import { redisCall, startRedis, startRedisPair, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'
-import { Rig } from '../../../test/redis/rig.ts'
-import { evictionWarning } from '../../clients/redis/index.ts'
+import { Rig, type RigOptions, until } from '../../../test/redis/rig.ts'
+import { evictionOf, textOf } from '../../clients/redis/index.ts'
+import { callWith } from '../../core/aborting.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { onEvent } from '../../core/events.ts'
 import { refusalOf } from './server-checks.ts'
 
 const isRefusal = (pattern: RegExp) => (error: unknown) =>
   isHoldfastError(error, 'UNSUPPORTED') && pattern.test(error.message)
+
+const nothing = { code: '', severity: 'note', what: '', why: '', fix: '' } as const
 
 async function warningsDuring(work: () => Promise<unknown>): Promise<string[]> {
   const warnings: string[] = []
@@ -41,7 +44,10 @@ describe('which servers are refused', () => {
   const infoOf = (version: string, role = 'master') =>
     `# Server\r\nredis_version:${version}\r\n# Replication\r\nrole:${role}\r\n`
   test.each(['2.8.0', '5.0.14', '6.0.20', '6.1.240'])('Redis %s is too old', (version) => {
-    assert.match(refusalOf(infoOf(version), { waitsForAof: false }) ?? '', /6\.2 or newer is needed/)
+    assert.match(
+      textOf(refusalOf(infoOf(version), { waitsForAof: false }) ?? nothing),
+      /6\.2 or newer is needed/,
+    )
   })
   test.each(['6.2.0', '6.2.14', '7.0.15', '7.4.1', '8.0.2', '10.1.0', 'unstable'])(
     'Redis %s is not',
@@ -50,16 +56,19 @@ describe('which servers are refused', () => {
     },
   )
   test('WAITAOF needs 7.2', () => {
-    assert.match(refusalOf(infoOf('7.0.15'), { waitsForAof: true }) ?? '', /no WAITAOF/)
+    assert.match(textOf(refusalOf(infoOf('7.0.15'), { waitsForAof: true }) ?? nothing), /no WAITAOF/)
     assert.equal(refusalOf(infoOf('7.2.0'), { waitsForAof: true }), null)
   })
   test('a replica is refused', () => {
-    assert.match(refusalOf(infoOf('7.2.0', 'slave'), { waitsForAof: false }) ?? '', /is a replica/)
+    assert.match(
+      textOf(refusalOf(infoOf('7.2.0', 'slave'), { waitsForAof: false }) ?? nothing),
+      /is a replica/,
+    )
   })
   test('every policy that may remove a key with an expiry is warned of', () => {
-    assert.equal(evictionWarning('noeviction'), null)
+    assert.equal(evictionOf('noeviction'), null)
     for (const policy of ['allkeys-lru', 'allkeys-lfu', 'volatile-lru', 'volatile-ttl', 'volatile-random'])
-      assert.match(evictionWarning(policy) ?? '', /may remove lock keys/)
+      assert.match(textOf(evictionOf(policy) ?? nothing), /may remove lock keys/)
   })
 })
 
@@ -126,6 +135,67 @@ describe.runIf(wanted('redis'))('start-up checks of redis', () => {
     const locker = await rig.locker(urlOf('blind'))
     const warnings = await warningsDuring(async () => (await locker.acquire('x')).release())
     assert.equal(warnings.length, 2)
+  })
+
+  async function diagnosis(rig: Rig, url: string, options: RigOptions = {}): Promise<string[]> {
+    const findings = (await (await rig.backend(url, options)).diagnose?.(callWith())) ?? []
+    for (const { what, why, fix } of findings) {
+      for (const text of [what, why, fix]) assert.match(text, /\.$/)
+      assert(!`${what}${why}${fix}`.includes('secret'), 'a finding shows no password')
+    }
+    return findings.map(({ severity, code }) => `${severity} ${code.replace('HOLDFAST_REDIS_', '')}`)
+  }
+
+  test('a server that is set up for locks has no findings', async () => {
+    await using server = await startRedis({ settings: { appendonly: 'yes', appendfsync: 'always' } })
+    await using rig = new Rig()
+    assert.deepEqual(await diagnosis(rig, server.url), [])
+  })
+
+  test('diagnose tells what is told at start, and more', async () => {
+    // This policy leaves a key without an expiry where it is.
+    const settings = { 'maxmemory-policy': 'volatile-lru', timeout: '60', save: '' }
+    await using server = await startRedis({ settings })
+    const inTheYear2096 = '4000000000000000'
+    await redisCall(server, 'SET', 'holdfast:token', inTheYear2096)
+    await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '1')
+    await using rig = new Rig()
+    assert.deepEqual(await diagnosis(rig, server.url), [
+      'danger EVICTION',
+      'note PERSISTENCE',
+      'warning MEMORY',
+      'note IDLE_TIMEOUT',
+    ])
+    assert.deepEqual(await diagnosis(rig, server.url, { backend: { fencing: 'clock-backed' } }), [
+      'danger EVICTION',
+      'warning PERSISTENCE',
+      'warning MEMORY',
+      'note IDLE_TIMEOUT',
+      'warning CLOCK',
+    ])
+  })
+
+  test('diagnose looks at replication and at the append-only file, unless grants are confirmed', async () => {
+    await using pair = await startRedisPair()
+    await using rig = new Rig()
+    for (const server of [pair.primary, pair.replica])
+      await redisCall(server, 'CONFIG', 'SET', 'appendonly', 'yes')
+    await until('the replica is connected', async () =>
+      /connected_slaves:1/.test(String(await redisCall(pair.primary, 'INFO', 'replication'))),
+    )
+    assert.deepEqual(await diagnosis(rig, pair.primary.url), ['note FSYNC', 'note REPLICATION'])
+    const waitReplicas = { count: 1, timeoutMs: 100 }
+    assert.deepEqual(await diagnosis(rig, pair.primary.url, { backend: { waitReplicas } }), ['note FSYNC'])
+    assert.deepEqual(await diagnosis(rig, pair.replica.url), ['danger REPLICA', 'note FSYNC'])
+  })
+
+  test('diagnose says what this user may not look at', async () => {
+    await using server = await startRedis()
+    const rules = ['on', '>secret', '~*', '&*', '+@all', '-config', '-info']
+    await redisCall(server, 'ACL', 'SETUSER', 'blind', ...rules)
+    await using rig = new Rig()
+    const url = server.url.replace('redis://', 'redis://blind:secret@')
+    assert.deepEqual(await diagnosis(rig, url), ['warning UNCHECKED', 'warning UNCHECKED'])
   })
 
   test('G11 no error shows the password', async () => {

@@ -1,29 +1,38 @@
 /**
- * What a server must be, looked at before the first session. What is certainly wrong is refused; what may cost
- * guarantees is told as a `warning` event, and so is what could not be looked at.
+ * What a server must be. Before the first session, what is certainly wrong is refused, and what may cost guarantees is told as
+ * a `warning` event. `diagnose` tells the same as findings, and further ones.
  */
 
 import {
   type Concern,
   evictionConcern,
   ifPermitted,
+  infoField,
   isDenied,
   isOlder,
   OLDEST_REDIS,
   type RedisConnection,
   type RedisNode,
   settingOf,
+  textOf,
+  unchecked,
 } from '../../clients/redis/index.ts'
 import { UnsupportedError } from '../../core/errors.ts'
 import { warn } from '../../core/events.ts'
-import type { Call } from '../../spi.ts'
+import type { Call, Finding } from '../../spi.ts'
+import { TOKEN_KEY } from './keys.ts'
 
 /** `WAITAOF` came with it. */
 const OLDEST_WITH_WAITAOF = [7, 2] as const
+/** From this share of maxmemory on, memory runs short. */
+const FULL_SHARE = 0.9
+/** A clock may be corrected by so much without being wrong. */
+const CLOCK_TOLERANCE_MS = 1_000
 
 export interface ServerDemands {
   readonly namespace: string
   readonly waitsForAof: boolean
+  readonly waitsForReplicas: boolean
   readonly isFenced: boolean
 }
 
@@ -34,50 +43,194 @@ export async function checkServer(
 ): Promise<void> {
   await connection.reach(call.signal)
   await connection.checkDatabase(call.signal)
-  for (const node of await connection.nodes(call.signal)) await checkNode(node, demands, call)
+  for (const node of await connection.nodes(call.signal)) {
+    const info = await infoOf(node, call)
+    const refusal = info === null ? null : refusalOf(info, demands)
+    if (refusal !== null) throw new UnsupportedError(`redis: ${node.label}: ${textOf(refusal)}.`)
+    for (const concern of await concernsOf(node, info, demands, call))
+      warn({
+        backend: 'redis',
+        namespace: demands.namespace,
+        code: concern.code,
+        warning: `${node.label}: ${textOf(concern)}`,
+      })
+  }
 }
 
-async function checkNode(node: RedisNode, demands: ServerDemands, call: Call): Promise<void> {
-  const tell = ({ code, warning }: Concern) => {
-    const { namespace } = demands
-    warn({ backend: 'redis', namespace, code, warning: `${node.label}: ${warning}` })
+export async function diagnoseServer(
+  connection: RedisConnection,
+  demands: ServerDemands,
+  call: Call,
+): Promise<readonly Finding[]> {
+  await connection.reach(call.signal)
+  const findings: Finding[] = []
+  for (const node of await connection.nodes(call.signal)) {
+    const info = await infoOf(node, call)
+    const ofNode = [
+      info === null ? null : refusalOf(info, demands),
+      ...(await concernsOf(node, info, demands, call)),
+      ...(info === null ? [] : await furtherFindings(connection, node, info, demands, call)),
+    ].filter((finding) => finding !== null)
+    for (const finding of ofNode) findings.push({ ...finding, what: `${node.label}: ${finding.what}` })
   }
+  return findings
+}
+
+/** Null where it is not permitted. */
+async function infoOf(node: RedisNode, call: Call): Promise<string | null> {
   const info = await ifPermitted(node.send(['INFO'], call.signal))
-  if (info === null)
-    tell({
-      code: 'HOLDFAST_REDIS_UNCHECKED',
-      warning: 'INFO is not permitted, so neither version nor role of the server could be checked',
-    })
-  else {
-    const refusal = refusalOf(String(info), demands)
-    if (refusal !== null) throw new UnsupportedError(`redis: ${node.label} ${refusal}`)
-  }
-  const eviction = await evictionConcern(node, call.signal)
-  if (eviction !== null) tell(eviction)
-  if (demands.isFenced && (await forgetsAtRestart(node, String(info), call.signal)))
-    tell({
-      code: 'HOLDFAST_REDIS_PERSISTENCE',
-      warning:
-        'it has neither an append-only file nor snapshots, so a restart forgets all leases and the last token: every ' +
-        'name is free while its holder believes to have it, and if the clock has been set back as well, tokens are ' +
-        'issued twice. Set appendonly yes, or save',
-    })
+  return info === null ? null : String(info)
+}
+
+async function concernsOf(
+  node: RedisNode,
+  info: string | null,
+  { isFenced }: ServerDemands,
+  { signal }: Call,
+): Promise<Concern[]> {
+  const forgets = isFenced && info !== null && (await forgetsAtRestart(node, info, signal))
+  return [
+    info === null ? unchecked('INFO', 'its version and role') : null,
+    await evictionConcern(node, signal),
+    forgets ? persistence('warning') : null,
+  ].filter((concern) => concern !== null)
+}
+
+/** What is good to know, and not told at start. */
+async function furtherFindings(
+  connection: RedisConnection,
+  node: RedisNode,
+  info: string,
+  demands: ServerDemands,
+  { signal }: Call,
+): Promise<(Finding | null)[]> {
+  const forgets = !demands.isFenced && (await forgetsAtRestart(node, info, signal))
+  const fsync = demands.waitsForAof ? '' : await settingOf(node, 'appendfsync', signal)
+  return [
+    forgets ? persistence('note') : null,
+    fsyncOf(info, fsync ?? ''),
+    replicationOf(info, demands),
+    memoryOf(info),
+    idleTimeoutOf((await settingOf(node, 'timeout', signal)) ?? ''),
+    demands.isFenced && !connection.isCluster
+      ? clockOf(await aheadOfClockMs(node, connection.keyPrefix + TOKEN_KEY, signal))
+      : null,
+  ]
 }
 
 /** False where it cannot be known. */
 async function forgetsAtRestart(node: RedisNode, info: string, signal: AbortSignal): Promise<boolean> {
-  return /^aof_enabled:0/m.test(info) && (await settingOf(node, 'save', signal)) === ''
+  return infoField(info, 'aof_enabled') === '0' && (await settingOf(node, 'save', signal)) === ''
+}
+
+function persistence(severity: 'warning' | 'note'): Concern {
+  return {
+    code: 'HOLDFAST_REDIS_PERSISTENCE',
+    severity,
+    what: 'it has neither an append-only file nor snapshots.',
+    why:
+      'A restart forgets all leases and the last token: every name is free while its holder believes to have it, and if the ' +
+      'clock has been set back as well, tokens are issued twice.',
+    fix: 'Set appendonly yes, or save.',
+  }
+}
+
+function fsyncOf(info: string, appendfsync: string): Finding | null {
+  if (infoField(info, 'aof_enabled') !== '1' || appendfsync === 'always' || appendfsync === '') return null
+  return {
+    code: 'HOLDFAST_REDIS_FSYNC',
+    severity: 'note',
+    what: `appendfsync is ${appendfsync}.`,
+    why: 'A machine that crashes may forget the last grants, of about a second or more, while their holders believe in them.',
+    fix: 'Guard what must not be written twice, use waitAof, or set appendfsync always.',
+  }
+}
+
+function replicationOf(info: string, { waitsForAof, waitsForReplicas }: ServerDemands): Finding | null {
+  const replicas = Number(infoField(info, 'connected_slaves'))
+  if (!(replicas > 0) || waitsForAof || waitsForReplicas) return null
+  return {
+    code: 'HOLDFAST_REDIS_REPLICATION',
+    severity: 'note',
+    what: `it has ${replicas} replica${replicas === 1 ? '' : 's'}, and answers before they have a grant.`,
+    why: 'A replica that takes over may not know the last grants, and gives their names to others.',
+    fix: 'Guard what must not be written twice; waitReplicas makes it less likely.',
+  }
+}
+
+function memoryOf(info: string): Finding | null {
+  const [used, max] = [Number(infoField(info, 'used_memory')), Number(infoField(info, 'maxmemory'))]
+  if (!(max > 0) || used < FULL_SHARE * max) return null
+  return {
+    code: 'HOLDFAST_REDIS_MEMORY',
+    severity: 'warning',
+    what: `its memory is full to ${Math.floor((100 * used) / max)} % of maxmemory.`,
+    why: 'When it is full, no new lock is granted, or, with a policy that evicts, locks are removed.',
+    fix: 'Raise maxmemory, remove what is not needed, or use a server of its own for locks.',
+  }
+}
+
+function idleTimeoutOf(timeout: string): Finding | null {
+  if (timeout === '' || timeout === '0') return null
+  return {
+    code: 'HOLDFAST_REDIS_IDLE_TIMEOUT',
+    severity: 'note',
+    what: `it closes connections that were idle for ${timeout} s (timeout).`,
+    why: 'A call that leaves at that moment has an unknown outcome, and is slower by a new connection.',
+    fix: 'Set timeout 0, and let tcp-keepalive find dead connections.',
+  }
+}
+
+function clockOf(aheadMs: number): Finding | null {
+  if (aheadMs <= CLOCK_TOLERANCE_MS) return null
+  return {
+    code: 'HOLDFAST_REDIS_CLOCK',
+    severity: 'warning',
+    what: `its clock is ${Math.round(aheadMs)} ms behind the last token.`,
+    why:
+      'It was set back, or another server with a slower clock has become the primary. Tokens go on increasing only while the ' +
+      'mark of the last one is kept.',
+    fix: 'Correct the clock.',
+  }
+}
+
+/** By how much the last token is ahead of the server's clock. */
+async function aheadOfClockMs(node: RedisNode, tokenKey: string, signal: AbortSignal): Promise<number> {
+  const mark = await ifPermitted(node.send(['GET', tokenKey], signal).catch(noneIfOtherType))
+  const time = await ifPermitted(node.send(['TIME'], signal))
+  if (mark === null || !Array.isArray(time)) return 0
+  const [seconds, microseconds] = time.map(Number)
+  return Number(mark) / 1_000 - ((seconds ?? 0) * 1_000 + (microseconds ?? 0) / 1_000)
+}
+
+/** Grants say what is wrong with it. */
+function noneIfOtherType(error: Error): null {
+  if (/WRONGTYPE/.test(error.message)) return null
+  throw error
 }
 
 /** Why a server with this INFO cannot be used; null if it can. */
-export function refusalOf(info: string, { waitsForAof }: Pick<ServerDemands, 'waitsForAof'>): string | null {
-  const version = /^redis_version:(\S+)/m.exec(info)?.[1] ?? ''
-  if (isOlder(version, OLDEST_REDIS))
-    return `runs Redis ${version}; ${OLDEST_REDIS.join('.')} or newer is needed.`
-  if (waitsForAof && isOlder(version, OLDEST_WITH_WAITAOF))
-    return `runs Redis ${version}, which has no WAITAOF; waitAof needs ${OLDEST_WITH_WAITAOF.join('.')} or newer.`
-  if (/^role:slave/m.test(info))
-    return 'is a replica, which can neither grant nor renew. Connect to the primary, or through Sentinel.'
+export function refusalOf(info: string, { waitsForAof }: Pick<ServerDemands, 'waitsForAof'>): Finding | null {
+  const version = infoField(info, 'redis_version')
+  const isTooOld = isOlder(version, OLDEST_REDIS)
+  if (isTooOld || (waitsForAof && isOlder(version, OLDEST_WITH_WAITAOF)))
+    return {
+      code: 'HOLDFAST_REDIS_VERSION',
+      severity: 'danger',
+      what: `it runs Redis ${version}.`,
+      why: isTooOld
+        ? `${OLDEST_REDIS.join('.')} or newer is needed.`
+        : `It has no WAITAOF: waitAof needs ${OLDEST_WITH_WAITAOF.join('.')} or newer.`,
+      fix: isTooOld ? 'Upgrade the server.' : 'Upgrade the server, or use waitReplicas.',
+    }
+  if (infoField(info, 'role') === 'slave')
+    return {
+      code: 'HOLDFAST_REDIS_REPLICA',
+      severity: 'danger',
+      what: 'it is a replica.',
+      why: 'A replica can neither grant nor renew.',
+      fix: 'Connect to the primary, or through Sentinel.',
+    }
   return null
 }
 

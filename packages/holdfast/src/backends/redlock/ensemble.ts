@@ -1,5 +1,5 @@
 /** The nodes together: how many of them it takes, and what is said when they are not to be had. */
-import type { Concern } from '../../clients/redis/index.ts'
+import { textOf } from '../../clients/redis/index.ts'
 import { throwIfCalledOff } from '../../core/backend-kit.ts'
 import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
 import {
@@ -10,7 +10,7 @@ import {
   isHoldfastError,
   UnsupportedError,
 } from '../../core/errors.ts'
-import { hasListeners, warn } from '../../core/events.ts'
+import { hasListeners, type WarningCode, warn } from '../../core/events.ts'
 import type { Random } from '../../core/ids.ts'
 import type { Call } from '../../spi.ts'
 import type { Layout } from './layout.ts'
@@ -56,7 +56,7 @@ export class Ensemble {
     for (const node of this.nodes)
       node.observe({
         onOpen: () => this.#hurryTheOthers(),
-        onConcern: (concern) => this.#warn(node, concern),
+        onConcern: (concern) => this.#warn(node, concern.code, textOf(concern)),
       })
   }
 
@@ -142,19 +142,16 @@ export class Ensemble {
       isHoldfastError(error, 'UNSUPPORTED') ||
       (isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied')
     if (isRefused)
-      this.#warn(node, {
-        code: 'HOLDFAST_REDLOCK_NO_VOTE',
-        warning: `it has no vote now: ${reasonOf(node, error)}`,
-      })
+      this.#warn(node, 'HOLDFAST_REDLOCK_NO_VOTE', `it has no vote now: ${reasonOf(node, error)}`)
   }
 
   /** Once for each node and reason. */
-  #warn(node: RedlockNode, concern: Concern): void {
-    const warning = `${node.label}: ${concern.warning}`
+  #warn(node: RedlockNode, code: WarningCode, text: string): void {
+    const warning = `${node.label}: ${text}`
     if (this.#warned.has(warning)) return
     // A listener that comes later is told as well.
     if (hasListeners('warning')) this.#warned.add(warning)
-    warn({ backend: 'redlock', namespace: this.namespace, code: concern.code, warning })
+    warn({ backend: 'redlock', namespace: this.namespace, code, warning })
   }
 }
 

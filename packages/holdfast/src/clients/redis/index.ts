@@ -5,14 +5,6 @@ export {
   type RedisConnectionOptions,
   type RedisNode,
 } from './connection.ts'
-export {
-  type Concern,
-  evictionConcern,
-  evictionWarning,
-  ifPermitted,
-  isDenied,
-  settingOf,
-} from './eviction.ts'
 export { redisFailure, remedyOf, serverCodeOf } from './failures.ts'
 export {
   type OpenedRedisClient,
@@ -33,6 +25,17 @@ export {
   scanStep,
 } from './scan.ts'
 export { type RedisScript, redisScript } from './script.ts'
+export {
+  type Concern,
+  evictionConcern,
+  evictionOf,
+  ifPermitted,
+  infoField,
+  isDenied,
+  settingOf,
+  textOf,
+  unchecked,
+} from './server-findings.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'
 export { isOlder, OLDEST_REDIS } from './versions.ts'
