@@ -65,16 +65,16 @@ export function pageOf<T>(
   return { items: page, next: last === undefined || rest.length <= limit ? null : keyOf(last) }
 }
 
-/** All pages of a list together. */
+/** All pages of a list together, in byte order. A name that was on two of them is there once, as it was seen last. */
 export async function listAll(backend: Backend, prefix: string, call: Call): Promise<NameState[]> {
-  const states: NameState[] = []
+  const byName = new Map<string, NameState>()
   for (let cursor: string | null | undefined; cursor !== null; ) {
     const page: PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
     const { items, next } = await backend.list(prefix, page, call)
-    states.push(...items)
+    for (const state of items) byName.set(state.name, state)
     cursor = next
   }
-  return states
+  return [...byName.values()].sort((a, b) => compareNames(a.name, b.name))
 }
 
 /** Every call starts with it: what nobody waits for any more is not sent. */

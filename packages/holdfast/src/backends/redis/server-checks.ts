@@ -9,10 +9,9 @@ import {
   ifPermitted,
   infoField,
   isDenied,
-  isOlder,
-  OLDEST_REDIS,
   type RedisConnection,
   type RedisNode,
+  refusalOf,
   settingOf,
   textOf,
   unchecked,
@@ -22,8 +21,6 @@ import { warn } from '../../core/events.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { TOKEN_KEY } from './keys.ts'
 
-/** `WAITAOF` came with it. */
-const OLDEST_WITH_WAITAOF = [7, 2] as const
 /** From this share of maxmemory on, memory runs short. */
 const FULL_SHARE = 0.9
 /** A clock may be corrected by so much without being wrong. */
@@ -207,31 +204,6 @@ async function aheadOfClockMs(node: RedisNode, tokenKey: string, signal: AbortSi
 function noneIfOtherType(error: Error): null {
   if (/WRONGTYPE/.test(error.message)) return null
   throw error
-}
-
-/** Why a server with this INFO cannot be used; null if it can. */
-export function refusalOf(info: string, { waitsForAof }: Pick<ServerDemands, 'waitsForAof'>): Finding | null {
-  const version = infoField(info, 'redis_version')
-  const isTooOld = isOlder(version, OLDEST_REDIS)
-  if (isTooOld || (waitsForAof && isOlder(version, OLDEST_WITH_WAITAOF)))
-    return {
-      code: 'HOLDFAST_REDIS_VERSION',
-      severity: 'danger',
-      what: `it runs Redis ${version}.`,
-      why: isTooOld
-        ? `${OLDEST_REDIS.join('.')} or newer is needed.`
-        : `It has no WAITAOF: waitAof needs ${OLDEST_WITH_WAITAOF.join('.')} or newer.`,
-      fix: isTooOld ? 'Upgrade the server.' : 'Upgrade the server, or use waitReplicas.',
-    }
-  if (infoField(info, 'role') === 'slave')
-    return {
-      code: 'HOLDFAST_REDIS_REPLICA',
-      severity: 'danger',
-      what: 'it is a replica.',
-      why: 'A replica can neither grant nor renew.',
-      fix: 'Connect to the primary, or through Sentinel.',
-    }
-  return null
 }
 
 /** What was denied is told as what it means for locks. */

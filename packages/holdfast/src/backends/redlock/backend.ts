@@ -10,15 +10,20 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  Finding,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
 } from '../../spi.ts'
+import { diagnose } from './diagnosis.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
 import { bootKey, ownerText } from './layout.ts'
-import { listNames, lookAt } from './looking.ts'
+import { lookAt, lookAtAll } from './looking.ts'
 import type { RedlockNode } from './node.ts'
+import { scanPage } from './paging.ts'
 import { attachScript, forceScript, openScript } from './scripts.ts'
 import { RedlockSession } from './session.ts'
 
@@ -101,12 +106,18 @@ export class RedlockBackend implements Backend<'unfenced'> {
     return (await lookAt(this.#ensemble, name, call))?.state ?? null
   }
 
-  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
+  async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
+    this.#ensemble.begin(call)
     if (!this.#ensemble.layout.isOwn)
       throw new UnsupportedError(
         'redlock: with a key function of your own, names cannot be found by their keys. inspect(name) works.',
       )
-    return listNames(this.#ensemble, prefix, call)
+    const { items, next } = await scanPage(this.#ensemble, prefix, page, call)
+    return { items: await lookAtAll(this.#ensemble, items, call), next }
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    return diagnose(this.#ensemble, call)
   }
 
   async check(_holder: unknown, call: Call): Promise<boolean> {
@@ -118,7 +129,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
   async forceRelease(
     name: string,
     ids: readonly string[],
-    _reason: string,
+    reason: string,
     call: OperatorCall,
   ): Promise<number> {
     const found = await lookAt(this.#ensemble, name, call)
@@ -131,7 +142,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
       record.kind === 'held'
         ? [ownerText(record), layout.session(record.session)]
         : [record.value, layout.lock(name)]
-    const args = [owner, record.kind === 'held' ? '1' : '0', String(call.notAfterMs)]
+    const args = [owner, record.kind === 'held' ? '1' : '0', String(call.notAfterMs), reason]
     const poll = this.#ensemble.poll((node) => node.operate(forceScript, [layout.lock(name), session], args))
     await poll.until(() => poll.answered.length === this.#ensemble.nodes.length, call)
     const ended = poll.count((answer) => answer === 1)

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, request, take, ttlMs } from '../../../test/redlock/stage.ts'
 import { callWith } from '../../core/aborting.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { createLocker } from '../../core/locker.ts'
 import { Operator, operatorCall } from '../../testing/conformance/operator.ts'
@@ -159,7 +160,8 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     assert.equal(await operator.force('x', ({ holder }) => holder === 'ada'), 1)
     const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
     assert(kept.kind === 'alive')
-    assert.deepEqual(kept.lost, [{ attempt: held.attempt, reason: 'force-released' }])
+    const detail = 'an operator said so'
+    assert.deepEqual(kept.lost, [{ attempt: held.attempt, reason: 'force-released', detail }])
     await stage.rival('x', stage.all)
     assert.equal((await backend.inspect('x', call()))?.holders[0]?.holder, '(another client)')
     // Bound to what was seen: another stranger that comes in between stays (T78).
@@ -182,7 +184,7 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     assert(kept.kind === 'alive' && kept.lost.length === 0 && kept.unlisted.length === 0)
     await session.close(call())
     const backend = await stage.backend()
-    assert.deepEqual(await backend.list('', call()), [])
+    assert.deepEqual(await listAll(backend, '', call()), [])
   })
 
   test('closing says after each part how many are left at a majority', async () => {

@@ -78,10 +78,13 @@ export interface Details {
   readonly name: string
   readonly holder: string
   readonly note?: string
+  readonly owner?: string
+  /** Of the session. Older clients do not tell it. */
+  readonly ttlMs?: number
 }
 
-export function detailsText({ name, holder, note }: Details): string {
-  return JSON.stringify({ name, holder, ...(note !== undefined && { note }) })
+export function detailsText({ name, holder, note, owner, ttlMs }: Details): string {
+  return JSON.stringify({ name, holder, note, owner, ttlMs })
 }
 
 export type LockRecord =

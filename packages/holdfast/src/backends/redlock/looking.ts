@@ -3,7 +3,7 @@
  * server that is down is no reason to call a name free (T56).
  */
 import { foreignId, type RedisReply } from '../../clients/redis/index.ts'
-import { compareNames } from '../../core/names.ts'
+import { publicIdOf } from '../../core/ids.ts'
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import { type LockRecord, parseLock, publicIdOfLock } from './layout.ts'
@@ -42,44 +42,30 @@ export async function lookAt(ensemble: Ensemble, name: string, call: Call): Prom
   return judge(ensemble, name, sights, poll.failed.length)
 }
 
-export async function listNames(
+/** The judged states of these names, as far as they are in use. */
+export async function lookAtAll(
   ensemble: Ensemble,
-  prefix: string,
+  names: readonly string[],
   call: Call,
 ): Promise<readonly NameState[]> {
-  ensemble.begin(call)
-  const poll = ensemble.poll((node) => scan(ensemble, node, prefix))
+  if (names.length === 0) return []
+  const keys = names.map((name) => ensemble.layout.lock(name))
+  const poll = ensemble.poll((node) => sightsOf(node, keys))
   await poll.until(() => false, call)
   const answered = poll.answered.length
   if (answered < ensemble.quorum)
-    throw ensemble.unavailable('looking for names: answered', answered, poll, 'not-applied')
-  const byName = new Map<string, Sight[]>()
-  for (const { value } of poll.answered) {
-    for (const [key, sight] of value) {
-      const name = sight.record.kind === 'held' ? sight.record.name : ensemble.layout.nameOf(key)
-      if (name?.startsWith(prefix)) byName.set(name, [...(byName.get(name) ?? []), sight])
-    }
-  }
-  return [...byName]
-    .map(([name, sights]) => judge(ensemble, name, sights, poll.failed.length)?.state)
+    throw ensemble.unavailable('looking at names: answered', answered, poll, 'not-applied')
+  return names
+    .map((name, index) => {
+      const sights = poll.answered.map(({ value }) => value.get(keys[index] ?? ''))
+      return judge(
+        ensemble,
+        name,
+        sights.filter((sight) => sight !== undefined),
+        poll.failed.length,
+      )?.state
+    })
     .filter((state) => state !== undefined)
-    .sort((a, b) => compareNames(a.name, b.name))
-}
-
-async function scan(ensemble: Ensemble, node: RedlockNode, prefix: string): Promise<Map<string, Sight>> {
-  const { keyPrefix } = node.connection
-  const pattern = ensemble.layout.pattern(keyPrefix, prefix)
-  const keys = new Set<string>()
-  let cursor = '0'
-  do {
-    const [next, some] = (await node.send(['SCAN', cursor, 'MATCH', pattern, 'COUNT', '1000'])) as [
-      string,
-      string[],
-    ]
-    for (const key of some) keys.add(key.slice(keyPrefix.length))
-    cursor = String(next)
-  } while (cursor !== '0')
-  return sightsOf(node, [...keys])
 }
 
 async function sightsOf(node: RedlockNode, keys: readonly string[]): Promise<Map<string, Sight>> {
@@ -132,7 +118,16 @@ function stateOf(
   if (record.kind === 'foreign')
     return {
       holders: [
-        { ...exclusive, id: foreignId(record.value), holder: FOREIGN, heldForMs: 0, expiresInMs: leftMs },
+        {
+          ...exclusive,
+          id: foreignId(record.value),
+          holder: FOREIGN,
+          // It has none of ours.
+          session: '',
+          ttlMs: 0,
+          heldForMs: 0,
+          expiresInMs: leftMs,
+        },
       ],
       closedForMs: 0,
     }
@@ -141,6 +136,9 @@ function stateOf(
     id: publicIdOfLock(record),
     holder: record.holder,
     ...(record.note !== undefined && { note: record.note }),
+    ...(record.owner !== undefined && { owner: record.owner }),
+    session: publicIdOf(record.session),
+    ttlMs: record.ttlMs ?? 0,
     heldForMs: Math.max(0, nowMs - record.grantedAtMs),
     expiresInMs: leftMs - record.lockDelayMs,
   }

@@ -122,6 +122,11 @@ export class RedlockNode {
     return this.#runId
   }
 
+  /** For how much longer the votes of the process that was looked at last do not count. */
+  get quarantinedForMs(): number {
+    return Math.max(0, this.#countsFromMs - this.#clock.monotonicMs())
+  }
+
   /** Connected, and owing nothing. */
   get isAnswering(): boolean {
     return this.#contact.isOpen && !this.isSilent
@@ -249,8 +254,7 @@ export class RedlockNode {
     const error = this.#refusalIn(reply)
     if (error !== undefined) return { ok: false, error }
     const runId = this.#runId ?? ''
-    const quarantinedForMs = Math.max(0, this.#countsFromMs - this.#clock.monotonicMs())
-    return { ok: true, answer: { runId, quarantinedForMs, reply } }
+    return { ok: true, answer: { runId, quarantinedForMs: this.quarantinedForMs, reply } }
   }
 
   /** What the server said when it refused a command of one item; that its memory is full it says before anything is written. */

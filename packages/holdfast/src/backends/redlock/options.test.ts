@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, onTestFinished, test } from '
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, hold, RedlockStage, take } from '../../../test/redlock/stage.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { createLocker } from '../../core/locker.ts'
 import { openLocker } from '../../open.ts'
@@ -147,12 +148,12 @@ describe.runIf(wanted('redis'))('redlock: options on real nodes', () => {
     )
     await hold(session, 'x')
     assert.deepEqual(
-      (await backend.list('', call())).map(({ name }) => name),
+      (await listAll(backend, '', call())).map(({ name }) => name),
       ['x'],
     )
     assert.deepEqual((await nodes.call('KEYS', `*${namespace}*`)).flat(), [], 'database 0 is untouched')
     await session.close(call())
-    assert.deepEqual(await backend.list('', call()), [])
+    assert.deepEqual(await listAll(backend, '', call()), [])
     await backend[Symbol.asyncDispose]()
   })
 

@@ -9,7 +9,6 @@
  */
 import type { Instant } from '../../core/clock.ts'
 import { elapsedMs } from '../../core/clock.ts'
-import type { LossReason } from '../../core/errors.ts'
 import type { Call, Claim, GrantedClaim, KeepAliveResult, LostClaim } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import { ownerText } from './layout.ts'
@@ -46,6 +45,8 @@ interface Kept {
   readonly knowsSession: boolean
   /** A digit for each listed claim: see `keepAliveScript`. */
   readonly digits: string
+  /** Of those that were released by force, by their index: what the operator said; empty if it is not known. */
+  readonly reasons: ReadonlyMap<number, string>
 }
 
 export async function renew(ensemble: Ensemble, renewal: Renewal, call: Call): Promise<Renewed> {
@@ -69,7 +70,7 @@ export async function renew(ensemble: Ensemble, renewal: Renewal, call: Call): P
     if (reached >= quorum) continue
     // Nodes that did not answer could still make a majority, and then it is not lost but unknown.
     const isUnknown = reached + poll.failed.length >= quorum
-    if (!isUnknown) lost.push({ attempt: claim.attempt, reason: reasonOf(poll, index, blocking) })
+    if (!isUnknown) lost.push({ attempt: claim.attempt, ...whyLost(poll, index, blocking) })
     else if (!isOverdue(ensemble, renewal, claim))
       throw ensemble.unavailable(
         `keep-alive of ${JSON.stringify(claim.name)}: renewed`,
@@ -93,6 +94,7 @@ async function keepAliveAt(
 ): Promise<Kept> {
   await node.identify()
   let digits = ''
+  const reasons = new Map<number, string>()
   for (let from = 0; from === 0 || from < held.length; from += LARGEST_CALL) {
     const part = held.slice(from, from + LARGEST_CALL)
     const keys = [layout.session(session), ...part.map(({ name }) => layout.lock(name))]
@@ -101,10 +103,13 @@ async function keepAliveAt(
       grantedAt(node, claim),
     ])
     const reply = await node.run(keepAliveScript, keys, [String(ttlMs), ...owners])
-    if (reply === null) return { knowsSession: false, digits: '' }
-    digits += String(reply)
+    if (reply === null) return { knowsSession: false, digits: '', reasons }
+    const [some, ...told] = [reply].flat().map(String)
+    for (const [index, digit] of [...(some ?? '')].entries())
+      if (digit === '3') reasons.set(from + index, told.shift() ?? '')
+    digits += some
   }
-  return { knowsSession: true, digits }
+  return { knowsSession: true, digits, reasons }
 }
 
 /** A claim that stays unknown must not keep the others of its session from being confirmed until their time is up. */
@@ -114,9 +119,16 @@ function isOverdue({ clock }: Ensemble, renewal: Renewal, claim: Claim): boolean
   return others && (confirmedAt === undefined || elapsedMs(clock, confirmedAt) > renewal.ttlMs / 2)
 }
 
-function reasonOf(poll: Poll<Kept>, index: number, blocking: number): LossReason {
-  if (poll.count(({ digits }) => digits[index] === '3') > 0) return 'force-released'
-  return poll.count(({ digits }) => digits[index] === '2') >= blocking ? 'taken-over' : 'deleted'
+function whyLost(poll: Poll<Kept>, index: number, blocking: number): Omit<LostClaim, 'attempt'> {
+  const reasons = poll.answered
+    .map(({ value }) => value.reasons.get(index))
+    .filter((each) => each !== undefined)
+  if (reasons.length > 0) {
+    const detail = reasons.find((reason) => reason !== '')
+    return { reason: 'force-released', ...(detail !== undefined && { detail }) }
+  }
+  const isTaken = poll.count(({ digits }) => digits[index] === '2') >= blocking
+  return { reason: isTaken ? 'taken-over' : 'deleted' }
 }
 
 function lackingAt(

@@ -6,7 +6,8 @@
  *   lock      string, PX   `hfr1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: whoever set it holds this
  *                          node's vote. It lives for TTL + lock-delay; the last part of that is the lock-delay.
  *   session   hash, PX     `ttl` and `holder`; and for each attempt that is over, by its owner (the start of the lock, up to
- *                          and with the session), the reason: a late request for it meets that mark
+ *                          and with the session), the reason: a late request for it meets that mark; after a force release
+ *                          also, by its owner and `why`, what the operator said
  *   boot      string       `<run id>|<trusted from ms>`: which process has answered here, and since when it counts
  *
  * The lock is what `SET key value NX PX ttl` makes, so that other clients of Redlock and Holdfast exclude each other.
@@ -175,13 +176,13 @@ return {found[1], found[2], redis.call('PTTL', KEYS[1])}
 /**
  * KEYS session, then the locks of the claims; ARGV ttl, then the owner of each and the time of its grant here, empty if it
  * is not known. Prolongs what is there, and creates nothing. Answers with a digit for each claim: 1 kept, 0 missing, 2
- * another has it, 3 released by force, 4 granted once more by a late copy of the request (T84); without the session, with
- * nothing.
+ * another has it, 3 released by force, 4 granted once more by a late copy of the request (T84); behind the digits, if there
+ * is a 3, with the operator's reason of each of them. Without the session, with nothing.
  */
 export const keepAliveScript = redisScript(`${holding}
 local session, ttl = KEYS[1], ARGV[1]
 if redis.call('PEXPIRE', session, ttl) == 0 then return false end
-local digits = {}
+local digits, reasons = {}, {}
 for at = 2, #KEYS do
   local lock, owner, granted_at = KEYS[at], ARGV[2 * at - 2], ARGV[2 * at - 1]
   local mine, delay, other = held_by(lock, owner)
@@ -193,12 +194,14 @@ for at = 2, #KEYS do
     digit = '1'
   elseif redis.call('HGET', session, owner) == 'force-released' then
     digit = '3'
+    reasons[#reasons + 1] = redis.call('HGET', session, owner .. 'why') or ''
   elseif other and (type(other) ~= 'string' or string.sub(other, 1, #owner) ~= owner) then
     digit = '2'
   end
   digits[#digits + 1] = digit
 end
-return table.concat(digits)
+if #reasons == 0 then return table.concat(digits) end
+return {table.concat(digits), unpack(reasons)}
 `)
 
 /** KEYS session, then locks; ARGV their owners. */
@@ -223,7 +226,7 @@ return seen
 
 /**
  * KEYS lock, the session of its holder; ARGV the owner or a stranger's whole value, '1' if it is ours, when the call expires
- * by the clock here. Answers 1 or 0 for ended or not, −1 when it comes too late.
+ * by the clock here, the operator's reason. Answers 1 or 0 for ended or not, −1 when it comes too late.
  */
 export const forceScript = redisScript(`${holding}${marking}
 local time = redis.call('TIME')
@@ -231,6 +234,7 @@ if time[1] * 1000 + math.floor(time[2] / 1000) >= tonumber(ARGV[3]) then return 
 if ARGV[2] == '1' then
   if not drop(KEYS[1], ARGV[1], '0', '') then return 0 end
   mark(KEYS[2], ARGV[1], 'force-released')
+  mark(KEYS[2], ARGV[1] .. 'why', ARGV[4])
   return 1
 end
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end

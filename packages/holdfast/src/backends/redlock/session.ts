@@ -113,13 +113,19 @@ export class RedlockSession implements BackendSession<'unfenced'> {
       throw new UnsupportedError(
         `redlock: ${request.mode} leases need one server that counts the holders. Use mode 'exclusive', or another engine.`,
       )
-    const { name, attempt, note, lockDelayMs } = request
+    const { name, attempt, note, owner, lockDelayMs } = request
     const claim = {
       name,
       owner: { attempt, session: this.id },
       ttlMs: this.ttlMs,
       lockDelayMs: Math.ceil(lockDelayMs),
-      details: detailsText({ name, holder: this.#holder, ...(note !== undefined && { note }) }),
+      details: detailsText({
+        name,
+        holder: this.#holder,
+        ttlMs: this.ttlMs,
+        ...(note !== undefined && { note }),
+        ...(owner !== undefined && { owner }),
+      }),
     }
     const { result, nodes, strangers, poll } = await tryAcquire(this.#ensemble, claim, call)
     // It was restarted, or was away for a TTL: so that its next vote counts, it is told of the session again.

@@ -32,6 +32,7 @@ export {
   ifPermitted,
   infoField,
   isDenied,
+  refusalOf,
   settingOf,
   textOf,
   unchecked,

@@ -1,0 +1,118 @@
+/** What about the servers matters for locks: the checks of the start, and further ones. */
+import {
+  evictionConcern,
+  ifPermitted,
+  infoField,
+  refusalOf,
+  settingOf,
+  unchecked,
+} from '../../clients/redis/index.ts'
+import type { Call, Finding } from '../../spi.ts'
+import type { Ensemble } from './ensemble.ts'
+import type { RedlockNode } from './node.ts'
+import { reasonOf } from './poll.ts'
+
+interface Diagnosed {
+  /** Empty if the server does not tell. */
+  readonly runId: string
+  readonly findings: readonly Finding[]
+}
+
+export async function diagnose(ensemble: Ensemble, call: Call): Promise<readonly Finding[]> {
+  ensemble.begin(call)
+  const poll = ensemble.poll((node) => diagnoseNode(ensemble, node))
+  await poll.until(() => false, call)
+  const silent = poll.failed.map(({ node, error }) =>
+    unheard(ensemble, node, reasonOf(node, error), poll.failed.length),
+  )
+  const all = [...poll.answered].sort(
+    (a, b) => ensemble.nodes.indexOf(a.node) - ensemble.nodes.indexOf(b.node),
+  )
+  const seen = new Map<string, RedlockNode>()
+  const twins: Finding[] = []
+  for (const { node, value } of all) {
+    const twin = value.runId === '' ? undefined : seen.get(value.runId)
+    if (twin !== undefined) twins.push(sameServer(twin, node))
+    seen.set(value.runId, node)
+  }
+  const ofNodes = all.flatMap(({ node, value }) =>
+    value.findings.map((finding) => ({ ...finding, what: `${node.label}: ${finding.what}` })),
+  )
+  return [...silent, ...twins, ...ofNodes]
+}
+
+async function diagnoseNode({ quarantineMs }: Ensemble, node: RedlockNode): Promise<Diagnosed> {
+  const told = await ifPermitted(node.send(['INFO']))
+  const info = told === null ? null : String(told)
+  if (info !== null) await node.identify()
+  const fsync = quarantineMs === 0 ? await settingOf(node, 'appendfsync') : null
+  const findings = [
+    info === null ? unchecked('INFO', 'its version and restarts') : refusalOf(info, { waitsForAof: false }),
+    await evictionConcern(node),
+    info !== null && quarantineMs === 0 ? notEveryWrite(info, fsync) : null,
+    info === null ? null : replicas(Number(infoField(info, 'connected_slaves'))),
+    noVoteYet(node.quarantinedForMs),
+  ]
+  return {
+    runId: info === null ? '' : infoField(info, 'run_id'),
+    findings: findings.filter((finding) => finding !== null),
+  }
+}
+
+function unheard({ blocking }: Ensemble, node: RedlockNode, reason: string, failed: number): Finding {
+  return {
+    code: 'HOLDFAST_REDLOCK_NO_VOTE',
+    severity: failed >= blocking ? 'danger' : 'warning',
+    what: `${node.label}: it has no vote now: ${reason}.`,
+    why:
+      failed >= blocking
+        ? 'No majority is left, so nothing is granted or renewed.'
+        : 'Locks are granted by the others, and fewer of them may fail.',
+    fix: 'See to that server.',
+  }
+}
+
+function sameServer(one: RedlockNode, other: RedlockNode): Finding {
+  return {
+    code: 'HOLDFAST_REDLOCK_SAME_SERVER',
+    severity: 'danger',
+    what: `${one.label} and ${other.label} are one and the same server.`,
+    why: 'It would vote twice, so sessions are refused.',
+    fix: 'Give every node a server of its own.',
+  }
+}
+
+/** `persistence: 'every-write'` promises it. */
+function notEveryWrite(info: string, appendfsync: string | null): Finding | null {
+  const isOn = infoField(info, 'aof_enabled') === '1'
+  if (isOn && (appendfsync === 'always' || appendfsync === null)) return null
+  return {
+    code: 'HOLDFAST_REDLOCK_PERSISTENCE',
+    severity: 'danger',
+    what: `it does not have every write on its disk: appendonly is ${isOn ? 'yes' : 'no'}, appendfsync is ${appendfsync ?? 'not known'}.`,
+    why: "With persistence: 'every-write' a restarted server votes at once. If it has forgotten a lock, two may hold one name.",
+    fix: "Set appendonly yes and appendfsync always, or persistence: 'none' in all clients.",
+  }
+}
+
+function replicas(count: number): Finding | null {
+  if (!(count > 0)) return null
+  return {
+    code: 'HOLDFAST_REDLOCK_REPLICAS',
+    severity: 'note',
+    what: `it has ${count} replica${count === 1 ? '' : 's'}.`,
+    why: 'A replica that takes over may not know the last locks. It has no vote for maxTtlMs then.',
+    fix: 'Use servers without replicas that take over.',
+  }
+}
+
+function noVoteYet(quarantinedForMs: number): Finding | null {
+  if (quarantinedForMs <= 0) return null
+  return {
+    code: 'HOLDFAST_REDLOCK_NO_VOTE',
+    severity: 'note',
+    what: `it votes in ${Math.ceil(quarantinedForMs / 1_000)} s.`,
+    why: 'It started, or took over, less than maxTtlMs ago, and may have forgotten a lock that is still believed in.',
+    fix: 'Wait, or use a smaller maxTtlMs in all clients.',
+  }
+}
