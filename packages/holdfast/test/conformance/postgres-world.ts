@@ -111,6 +111,7 @@ export class PostgresStage {
           0,
         )
       },
+      countConnections: () => this.#countConnections(),
       ...(this.#shared === undefined && { restart: () => this.#server.restart() }),
       close: async () => {
         await clients.close()
@@ -121,6 +122,13 @@ export class PostgresStage {
         player?.leave()
       },
     }
+  }
+
+  async #countConnections(): Promise<number> {
+    const { rows } = await this.#operator.query<{ count: string }>(
+      "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'",
+    )
+    return Number(rows[0]?.count)
   }
 
   async stop(): Promise<void> {

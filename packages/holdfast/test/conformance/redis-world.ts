@@ -138,6 +138,10 @@ export class RedisStage {
         const reports = await everywhere('INFO', 'commandstats')
         return reports.reduce<number>((sum, report) => sum + commandsOf(String(report)), 0)
       },
+      async countConnections() {
+        const reports = await everywhere('INFO', 'clients')
+        return reports.reduce<number>((sum, report) => sum + connectionsOf(String(report)), 0)
+      },
       async close() {
         await clients.close()
         for (const { close } of opened) close()
@@ -155,6 +159,10 @@ function commandsOf(report: string): number {
     sum += Number(calls)
   }
   return sum
+}
+
+function connectionsOf(report: string): number {
+  return Number(/^connected_clients:(\d+)/m.exec(report)?.[1] ?? Number.NaN)
 }
 
 async function ownsSlot(member: Server | undefined, key: string): Promise<boolean> {

@@ -83,6 +83,7 @@ export const abandoningCases = topic('abandoning', [
   {
     rule: 'C97',
     title: 'T73 an abandon also meets a late request that comes through another client of the session',
+    needs: ['attach'],
     async play(stage) {
       const ada = await stage.actor()
       const heir = await stage.attach(ada)

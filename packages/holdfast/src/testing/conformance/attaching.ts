@@ -6,6 +6,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C20',
     title: 'an attached client releases what the first one acquired, and renews it',
+    needs: ['attach'],
     async play(stage) {
       const ada = await stage.mortal()
       const held = await ada.take('x')
@@ -22,6 +23,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C21',
     title: 'T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
+    needs: ['attach'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
       await ada.take('x')
@@ -43,6 +45,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C22',
     title: 'nobody can attach to a session that has expired or was closed',
+    needs: ['attach'],
     async play(stage) {
       const [bob, ada] = await stage.mortalAndOne()
       await ada.close()
@@ -54,6 +57,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C23',
     title: 'nobody can attach to a session of another namespace',
+    needs: ['attach'],
     async play(stage) {
       const ada = await stage.actor()
       await ada.take('x')
@@ -64,6 +68,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C24',
     title: 'a session that one client closes is gone for the others that use it',
+    needs: ['attach'],
     async play(stage) {
       const ada = await stage.actor()
       const held = await ada.take('x')
@@ -76,6 +81,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C25',
     title: 'G13 what a session holds stays held when its client goes away, and can be carried on',
+    needs: ['attach'],
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
@@ -90,6 +96,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C208',
     title: 'T64 G3 a grant through an attached client is believed no longer than the engine keeps it',
+    needs: ['attach'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
       await stage.passTime(ada.session.ttlMs / 2)

@@ -17,8 +17,13 @@ export type Capability =
   | 'hold-at-least'
   | 'watch'
   | 'sessions'
+  | 'attach'
+  | 'one-order'
 
-export function hasCapability({ info, watch, sessions }: Backend, capability: Capability): boolean {
+export function hasCapability(
+  { info, watch, sessions }: Backend,
+  capability: Capability,
+): boolean | undefined {
   switch (capability) {
     case 'fencing':
       return info.fencing === 'fenced'
@@ -37,6 +42,10 @@ export function hasCapability({ info, watch, sessions }: Backend, capability: Ca
       return watch !== undefined
     case 'sessions':
       return sessions !== undefined
+    // What `info` does not tell: the harness declares it, and the smaller promise is tested instead.
+    case 'attach':
+    case 'one-order':
+      return undefined
   }
 }
 
@@ -79,5 +88,19 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
   async sessions(stage) {
     const locker = await stage.locker()
     await assert.rejects(locker.sessions(), isUnsupported)
+  },
+  async attach(stage) {
+    const ada = await stage.actor()
+    assert.equal(await stage.attach(ada), null, 'a session that lives cannot be attached')
+  },
+  async 'one-order'(stage) {
+    const [ada, bob] = await stage.two()
+    let before = -1n
+    for (const actor of [ada, bob, ada, bob]) {
+      const held = await actor.take('x')
+      assert(held.token !== null && held.token > before, `token ${held.token} came after ${before}`)
+      before = held.token
+      await actor.release(held)
+    }
   },
 }

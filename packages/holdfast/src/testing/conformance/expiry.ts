@@ -159,6 +159,7 @@ export const expiryCases = topic('expiry', [
   {
     rule: 'C236',
     title: 'G3 T64 an attached session counts from before it was attached, or says that it does not know',
+    needs: ['attach'],
     async play(stage) {
       const ada = await stage.actor()
       const notAfterMs = stage.clock.monotonicMs() + stage.world.resolutionMs

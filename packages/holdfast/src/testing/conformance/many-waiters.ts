@@ -86,7 +86,7 @@ export const manyWaitersCases = topic('many waiters', [
       for (const name of names) await ada.take(name)
       await bob.line('x0')
       const before = await countConnections()
-      const waiters = 40
+      const waiters = 60
       await Promise.all(Array.from({ length: waiters }, (_, index) => bob.line(`x${index % names.length}`)))
       await stage.quiet()
       const more = (await countConnections()) - before
