@@ -24,7 +24,7 @@ describe.runIf(wanted('postgres'))('in shared time', () => {
   }, 60_000)
   afterAll(async () => {
     await Promise.all([...stages.values()].map((stage) => stage.stop()))
-  })
+  }, 60_000)
 
   // The first case that runs starts those of all ways.
   const starters: (() => void)[] = []

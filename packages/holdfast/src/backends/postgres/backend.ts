@@ -13,11 +13,14 @@ import type {
   InspectCall,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
+  SessionState,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
-import { statesOf } from './looking.ts'
+import { pageOfSessions, pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
 
@@ -75,12 +78,17 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    const wanted = call.holdersOnly === true ? 'holders' : 'name'
-    return statesOf(await this.#query(call, 'show', [name, wanted]))[0] ?? null
+    return statesOf(await this.#query(call, 'show', [name]))[0] ?? null
   }
 
-  async list(prefix: string, call: Call): Promise<readonly NameState[]> {
-    return statesOf(await this.#query(call, 'show', [prefix, 'prefix']))
+  async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {
+    return pageOfStates(await this.#query(call, 'list', [prefix, cursor, limit]))
+  }
+
+  async sessions({ cursor, limit }: PageRequest, call: Call): Promise<Page<SessionState>> {
+    // The cursor is the public half of an id. What stands behind it in byte order is no id that begins with it.
+    const after = cursor === undefined ? '' : `${cursor}~`
+    return pageOfSessions(await this.#query(call, 'sessions', [after, limit + 1]), limit)
   }
 
   async check(
@@ -91,14 +99,13 @@ export class PostgresBackend implements Backend<'fenced'> {
     return (await this.#query(call, 'check', [name, String(token), id])).length > 0
   }
 
-  /** The reason is for core's events; the database does not keep it. */
   async forceRelease(
     name: string,
     ids: readonly string[],
-    _reason: string,
+    reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    const [, released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids)])
+    const [, released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids), reason])
     return Number(released)
   }
 
@@ -123,7 +130,7 @@ export class PostgresBackend implements Backend<'fenced'> {
   /** All statements begin with the namespace. */
   #query(
     call: Call,
-    statement: 'openSession' | 'findSession' | 'show' | 'check',
+    statement: 'openSession' | 'findSession' | 'show' | 'list' | 'sessions' | 'check',
     parameters: readonly Parameter[],
   ) {
     const { sql, namespace } = this.#connection

@@ -30,7 +30,9 @@ export interface Item {
   readonly weight?: number
   readonly capacity?: number
   readonly ms?: number
-  readonly text?: string
+  readonly text?: string | undefined
+  readonly owner?: string | undefined
+  readonly maxWaiters?: number | undefined
   /** The grant that a release or `setData` is about. */
   readonly token?: string
 }
@@ -297,9 +299,10 @@ function keyOf(op: Operation, attempt: string): string {
 /** Null: there is no shorter way for it. */
 function singleCall(item: Item): readonly [BatchStatement, readonly Parameter[]] | null {
   const { op, name, attempt, session, mode, weight, capacity, ms = 0, text = null, token = null } = item
+  const { owner = null, maxWaiters = null } = item
   if (op === 'r') return ['giveBack', [name, attempt, session, ms, token]]
   if (op !== 't' && op !== 'q') return null
-  const wanted = [mode ?? null, weight ?? null, capacity ?? null, ms, text]
+  const wanted = [mode ?? null, weight ?? null, capacity ?? null, ms, text, owner, maxWaiters]
   return ['take', [op, name, attempt, session, ...wanted]]
 }
 
@@ -317,6 +320,8 @@ function answerOfSingle(answer: string): Answer | null {
 
 function parametersOf(items: readonly Item[]): readonly Parameter[] {
   const column = (read: (item: Item) => string | number | undefined) => arrayLiteral(items.map(read))
+  const rareColumn = (read: (item: Item) => string | number | undefined) =>
+    items.some((item) => read(item) !== undefined) ? column(read) : null
   return [
     column(({ op }) => op),
     column(({ name }) => name),
@@ -328,5 +333,7 @@ function parametersOf(items: readonly Item[]): readonly Parameter[] {
     column(({ capacity }) => capacity),
     column(({ ms }) => ms),
     column(({ text }) => text),
+    rareColumn(({ owner }) => owner),
+    rareColumn(({ maxWaiters }) => maxWaiters),
   ]
 }

@@ -20,7 +20,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     const locker = await openLocker(address.href, { ttlMs: 6_000, callTimeoutMs: 500 })
     const waiting = locker.acquire('x', { waitMs: 60_000 })
     await until('it waits', async () => {
-      const [found] = await (await stage.backend()).list('x', call())
+      const found = await (await stage.backend()).inspect('x', call())
       return found?.waiters.length === 1
     })
     // All that are open hang from now on; new ones pass.

@@ -4,7 +4,7 @@
  */
 import type { Row } from '../../clients/postgres/index.ts'
 import { compareNames } from '../../core/names.ts'
-import type { HolderState, Mode, NameState, WaiterState } from '../../spi.ts'
+import type { ClaimState, HolderState, Mode, NameState, Page, SessionState, WaiterState } from '../../spi.ts'
 
 /** In the order of the names' bytes. */
 export function statesOf(rows: readonly Row[]): NameState[] {
@@ -21,12 +21,33 @@ export function statesOf(rows: readonly Row[]): NameState[] {
     .sort((a, b) => compareNames(a.name, b.name))
 }
 
-/** See `show` in `statements.ts`. */
+/** The rows of `list_names`. */
+export function pageOfStates(rows: readonly Row[]): Page<NameState> {
+  const [first] = rows
+  const next = first?.[0] === 'next' ? String(first[1]) : null
+  return { items: statesOf(next === null ? rows : rows.slice(1)), next }
+}
+
+/** The rows of `sessions`, of which there is one more than the limit if there is another page. */
+export function pageOfSessions(rows: readonly Row[], limit: number): Page<SessionState> {
+  const items = rows.slice(0, limit).map(([id, holder, ttlMs, leftMs]) => ({
+    id: String(id),
+    holder: String(holder),
+    ttlMs: Number(ttlMs),
+    expiresInMs: Number(leftMs),
+  }))
+  return { items, next: rows.length > limit ? (items.at(-1)?.id ?? null) : null }
+}
+
+/** See `sql/looking.ts`. */
 type ShownRow = readonly [
   kind: 'holder' | 'waiter' | 'name',
   name: string,
   id: string,
   holder: string,
+  owner: string | null,
+  session: string,
+  ttlMs: string,
   mode: Mode,
   weight: string,
   capacity: string,
@@ -38,6 +59,20 @@ type ShownRow = readonly [
   isOver: boolean,
   atMs: string,
 ]
+
+function claimOf(row: ShownRow): ClaimState {
+  const [, , id, holder, owner, session, ttlMs, mode, weight, , , note] = row
+  return {
+    id,
+    holder,
+    ...(owner !== null && { owner }),
+    session,
+    ttlMs: Number(ttlMs),
+    mode,
+    weight: Number(weight),
+    ...(note !== null && { note }),
+  }
+}
 
 /** A name while its rows are being gathered. */
 class Sketch {
@@ -54,62 +89,35 @@ class Sketch {
   }
 
   add(row: ShownRow): void {
-    this.#atMs = Math.max(this.#atMs, Number(row[13]))
-    if (row[0] === 'holder') this.#addHolder(row)
-    else if (row[0] === 'waiter') this.#addWaiter(row)
+    const [kind, , , , , , , , , capacity, , data, , leftMs, , , atMs] = row
+    this.#atMs = Math.max(this.#atMs, Number(atMs))
+    if (kind === 'holder') this.#addHolder(row)
+    else if (kind === 'waiter') this.#addWaiter(row)
     else {
-      this.#capacity ||= Number(row[6])
-      this.#data = row[8]
-      this.#close(Number(row[10] ?? 0))
+      this.#capacity ||= Number(capacity)
+      this.#data = data
+      this.#close(Number(leftMs ?? 0))
     }
   }
 
-  #addHolder([
-    ,
-    ,
-    id,
-    holder,
-    mode,
-    weight,
-    capacity,
-    token,
-    note,
-    since,
-    left,
-    delay,
-    isOver,
-  ]: ShownRow): void {
-    const expiresInMs = Number(left ?? 0)
+  #addHolder(row: ShownRow): void {
+    const [, , , , , , , , , capacity, token, , sinceMs, leftMs, lockDelayMs, isOver] = row
+    const expiresInMs = Number(leftMs ?? 0)
     if (isOver) return
     if (expiresInMs <= 0) {
       this.#capacity ||= Number(capacity)
-      if (Number(delay) > 0) this.#close(expiresInMs + Number(delay))
+      if (Number(lockDelayMs) > 0) this.#close(expiresInMs + Number(lockDelayMs))
       return
     }
     this.#capacity = Number(capacity)
-    this.#holders.push({
-      id,
-      holder,
-      mode,
-      weight: Number(weight),
-      token: BigInt(token),
-      ...(note !== null && { note }),
-      heldForMs: Number(since),
-      expiresInMs,
-    })
+    const claim = claimOf(row)
+    this.#holders.push({ ...claim, token: BigInt(token), heldForMs: Number(sinceMs), expiresInMs })
   }
 
-  #addWaiter([, , id, holder, mode, weight, capacity, place, note, since]: ShownRow): void {
+  #addWaiter(row: ShownRow): void {
+    const [, , , , , , , , , capacity, place, , sinceMs] = row
     this.#capacity = Number(capacity)
-    const waiter = {
-      id,
-      holder,
-      mode,
-      weight: Number(weight),
-      waitingForMs: Number(since),
-      place: BigInt(place),
-    }
-    this.#waiters.push(note === null ? waiter : { ...waiter, note })
+    this.#waiters.push({ ...claimOf(row), waitingForMs: Number(sinceMs), place: BigInt(place) })
   }
 
   #close(forMs: number): void {

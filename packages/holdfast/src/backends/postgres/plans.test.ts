@@ -41,7 +41,7 @@ class Caller {
   async apply(op: string, names: readonly string[], attempt = 'first'): Promise<string[]> {
     const all = <Item>(item: Item) => names.map(() => item)
     const { rows } = await this.#client.query(
-      'SELECT kind FROM plans.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
+      'SELECT kind FROM plans.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)',
       [
         ...['default', 'nobody', all(op), names, names.map((name) => `${attempt}/${name}`)],
         ...[
@@ -51,6 +51,8 @@ class Caller {
           all(LOCK_CAPACITY),
           all(0),
           all(null),
+          all('an owner'),
+          all(op === 'q' ? OTHERS : null),
         ],
       ],
     )
@@ -59,10 +61,10 @@ class Caller {
 
   async take(op: string, name: string, attempt = 'first'): Promise<string[]> {
     const { rows } = await this.#client.query(
-      'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS answer',
+      'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS answer',
       [
         ...['default', 'nobody', op, name, `${attempt}/${name}`, this.#session, 'exclusive'],
-        ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null],
+        ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null, 'an owner', OTHERS],
       ],
     )
     return kindsOf(rows[0].answer)
@@ -94,6 +96,19 @@ class Caller {
     const kept = await ask("SELECT kind FROM plans.keep_alive($1, $2, '{}', '{}', '{}', '{}')", no)
     await ask("SELECT kind FROM plans.close_session($1, 'nobody', $2)", no)
     return kept.map(({ kind }) => kind)
+  }
+
+  async show(names: readonly string[]): Promise<string[]> {
+    const { rows } = await this.#client.query('SELECT kind FROM plans.show($1, $2)', ['default', names])
+    return [...new Set(rows.map(({ kind }) => kind as string))]
+  }
+
+  /** A page of which the tables have much more. */
+  async page(after: string): Promise<string | undefined> {
+    const { rows } = await this.#client.query('SELECT kind, name FROM plans.list_names($1, $2, $3, $4)', [
+      ...['default', '', after, ITEMS - 1],
+    ])
+    return rows.find(({ kind }) => kind === 'next')?.name
   }
 
   async analyze(): Promise<void> {
@@ -186,6 +201,8 @@ async function costs(caller: Caller, label: string): Promise<Record<string, numb
   await step('acquire again', () => caller.apply('t', names), ['granted'])
   await step('acquire what is held', () => caller.apply('t', names, 'second'), ['busy'])
   await step('enqueue', () => caller.apply('q', names, 'second'), ['queued'])
+  await step('inspect', () => caller.show(names), ['holder', 'waiter'])
+  await step('list', () => caller.page(`${label}/`), `${label}/8`)
   await step('look', () => caller.tend(names, 'second'), ['due'])
   await step('abandon', () => caller.apply('a', names, 'second'), ['abandoned'])
   await step('set data', () => caller.apply('d', names), ['stored'])

@@ -9,6 +9,12 @@ import { callWith } from '../../core/aborting.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { postgres, postgresSchema } from './index.ts'
 
+/** The SQL of an older version. */
+function fixtureOf(version: number, schema: string): string {
+  const file = new URL(`../../../test/postgres/fixtures/schema-${version}.sql`, import.meta.url)
+  return readFileSync(file, 'utf8').replaceAll('"holdfast"', `"${schema}"`)
+}
+
 describe.runIf(wanted('postgres'))('postgres schema', () => {
   let server: Server
   beforeAll(async () => {
@@ -36,108 +42,129 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     await using stage = new Stage(server.url)
     await stage.backend({ schema: 'newer' })
     const operator = await stage.operator()
-    await operator.query('UPDATE newer.meta SET version = 3')
+    await operator.query('UPDATE newer.meta SET version = 4')
     await expect(stage.backend({ schema: 'newer' })).rejects.toMatchObject({
       code: 'UNSUPPORTED',
-      message: expect.stringContaining('version 3'),
+      message: expect.stringContaining('version 4'),
     })
   })
 
-  test('version 1 is upgraded in place, and a client of version 1 that runs excludes the new ones', async () => {
-    await using stage = new Stage(server.url)
-    const operator = await stage.operator()
-    const fixture = new URL('../../../test/postgres/fixtures/schema-1.sql', import.meta.url)
-    await operator.query(readFileSync(fixture, 'utf8').replaceAll('"holdfast"', '"upgraded"'))
-    // A client of version 1: what it sends, as it sends it.
-    const old = {
-      take: (attempt: string, no: string) =>
-        operator.query('SELECT upgraded.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)', [
-          'default',
-          null,
-          't',
-          'x',
-          attempt,
-          no,
-          'exclusive',
-          LOCK_CAPACITY,
-          LOCK_CAPACITY,
-          0,
-          null,
-        ]),
-      giveBack: (attempt: string, no: string) =>
-        operator.query('SELECT upgraded.give_back($1, $2, $3, $4, $5, $6)', [
-          'default',
-          null,
-          'x',
-          attempt,
-          no,
-          0,
-        ]),
-      keepAlive: (no: string, held: string[]) =>
-        operator.query('SELECT kind FROM upgraded.keep_alive($1, $2, $3, $4, $5)', [
-          'default',
-          no,
-          held,
-          held.map(() => 'x'),
-          [],
-        ]),
-    }
-    const opened = await operator.query(
-      `SELECT no::text FROM upgraded.open_session('default', 'old', 'old', 60000)`,
-    )
-    const { no } = opened.rows[0]
-    const attempt = 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB'
-    await old.take(attempt, no)
-
-    await expect(stage.backend({ schema: 'upgraded', createSchema: false })).rejects.toThrow(/upgrade: true/)
-    const starts = Array.from({ length: 4 }, () => stage.backend({ schema: 'upgraded' }))
-    const [backend] = await Promise.all(starts)
-    if (backend === undefined) throw new Error('no backend')
-    const meta = await operator.query('SELECT version FROM upgraded.meta')
-    expect(meta.rows).toEqual([{ version: 2 }])
-    await stage.backend({ schema: 'made_anew' })
-    const indexesOf = async (schema: string) => {
-      const found = await operator.query('SELECT indexdef FROM pg_indexes WHERE schemaname = $1 ORDER BY 1', [
-        schema,
-      ])
-      return found.rows.map(({ indexdef }) => indexdef.replace(schema, ''))
-    }
-    expect(await indexesOf('upgraded')).toEqual(await indexesOf('made_anew'))
-
-    const session = await openSession(backend)
-    expect((await session.tryAcquire(exclusive('x'), call())).kind).toBe('busy')
-    expect((await old.keepAlive(no, [attempt])).rows.map(({ kind }) => kind)).toEqual(['alive'])
-    await old.giveBack(attempt, no)
-    const mine = exclusive('x')
-    await take(session, mine)
-    const busy = await old.take('CCCCCCCCCCCCCCCCCCCCCC.DDDDDDDDDDDDDDDDDDDDDD', no)
-    expect(busy.rows[0].take).toContain('busy')
-    expect(await session.release(mine, { keepForMs: 0 }, call())).toBe('released')
-  })
-
-  test('an upgrade and a running call of version 1 do not wait for each other', async () => {
-    await using stage = new Stage(server.url)
-    const operator = await stage.operator()
-    const fixture = new URL('../../../test/postgres/fixtures/schema-1.sql', import.meta.url)
-    await operator.query(readFileSync(fixture, 'utf8').replaceAll('"holdfast"', '"busy"'))
-    await operator.query('BEGIN')
-    await operator.query('SELECT count(*) FROM busy.waiters')
-    const upgrading = stage.backend({ schema: 'busy' }).then(
-      () => 'upgraded',
-      (error: unknown) => String(error),
-    )
-    const watcher = await stage.operator()
-    await until('the upgrade waits for a lock', async () => {
-      const { rows } = await watcher.query(
-        `SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
-        WHERE NOT l.granted AND c.relname = 'waiters'`,
+  test.each([1, 2])(
+    'version %i is upgraded in place, and a client of it that runs excludes the new ones',
+    async (version) => {
+      await using stage = new Stage(server.url)
+      const operator = await stage.operator()
+      await operator.query('DROP SCHEMA IF EXISTS upgraded CASCADE')
+      await operator.query(fixtureOf(version, 'upgraded'))
+      // A client of that version: what it sends, as it sends it.
+      const old = {
+        take: (attempt: string, no: string) =>
+          operator.query('SELECT upgraded.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)', [
+            'default',
+            null,
+            't',
+            'x',
+            attempt,
+            no,
+            'exclusive',
+            LOCK_CAPACITY,
+            LOCK_CAPACITY,
+            0,
+            null,
+          ]),
+        giveBack: (attempt: string, no: string) =>
+          operator.query(`SELECT upgraded.give_back($1, $2, $3, $4, $5, $6${version === 1 ? '' : ", '1'"})`, [
+            'default',
+            null,
+            'x',
+            attempt,
+            no,
+            0,
+          ]),
+        keepAlive: (no: string, held: string[]) =>
+          operator.query(
+            `SELECT kind FROM upgraded.keep_alive($1, $2, $3, $4, ${version === 1 ? '' : "'{1}', "}$5)`,
+            ['default', no, held, held.map(() => 'x'), []],
+          ),
+      }
+      const opened = await operator.query(
+        `SELECT no::text FROM upgraded.open_session('default', 'old', 'old', 60000)`,
       )
-      return rows.length > 0
-    })
-    await operator.query('DELETE FROM busy.waiters')
-    await operator.query('COMMIT')
-    expect(await upgrading).toBe('upgraded')
-  })
+      const { no } = opened.rows[0]
+      const attempt = 'AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBBBBBBBBBBBB'
+      await old.take(attempt, no)
+
+      await expect(stage.backend({ schema: 'upgraded', createSchema: false })).rejects.toThrow(
+        /upgrade: true/,
+      )
+      const starts = Array.from({ length: 4 }, () => stage.backend({ schema: 'upgraded' }))
+      const [backend] = await Promise.all(starts)
+      if (backend === undefined) throw new Error('no backend')
+      const meta = await operator.query('SELECT version FROM upgraded.meta')
+      expect(meta.rows).toEqual([{ version: 3 }])
+      await stage.backend({ schema: 'made_anew' })
+      const indexesOf = async (schema: string) => {
+        const found = await operator.query(
+          'SELECT indexdef FROM pg_indexes WHERE schemaname = $1 ORDER BY 1',
+          [schema],
+        )
+        return found.rows.map(({ indexdef }) => indexdef.replace(schema, ''))
+      }
+      expect(await indexesOf('upgraded')).toEqual(await indexesOf('made_anew'))
+      const columnsOf = async (schema: string) => {
+        const found = await operator.query(
+          `SELECT table_name, column_name, ordinal_position, data_type, is_nullable FROM information_schema.columns
+        WHERE table_schema = $1 ORDER BY 1, 3`,
+          [schema],
+        )
+        return found.rows
+      }
+      expect(await columnsOf('upgraded')).toEqual(await columnsOf('made_anew'))
+
+      const session = await openSession(backend)
+      expect((await session.tryAcquire(exclusive('x'), call())).kind).toBe('busy')
+      expect((await old.keepAlive(no, [attempt])).rows.map(({ kind }) => kind)).toEqual(['alive'])
+      await old.giveBack(attempt, no)
+      const mine = exclusive('x')
+      await take(session, mine)
+      const busy = await old.take('CCCCCCCCCCCCCCCCCCCCCC.DDDDDDDDDDDDDDDDDDDDDD', no)
+      expect(busy.rows[0].take).toContain('busy')
+      expect(await session.release(mine, { keepForMs: 0 }, call())).toBe('released')
+    },
+  )
+
+  test.each([
+    ['waiters', 'holders'],
+    ['holders', 'waiters'],
+    ['marks', 'holders'],
+  ])(
+    'an upgrade and a running call that has used %s and then uses %s do not wait for each other',
+    async (first, then) => {
+      await using stage = new Stage(server.url)
+      const operator = await stage.operator()
+      await operator.query('DROP SCHEMA IF EXISTS busy CASCADE')
+      await operator.query(fixtureOf(2, 'busy'))
+      await operator.query('BEGIN')
+      await operator.query(`SELECT count(*) FROM busy.${first}`)
+      let isUpgraded = false
+      const upgrading = stage.backend({ schema: 'busy' }).then(() => {
+        isUpgraded = true
+      })
+      const watcher = await stage.operator()
+      await until('the upgrade has begun', async () => {
+        const { rows } = await watcher.query(
+          `SELECT 1 FROM pg_stat_activity WHERE query LIKE '%holdfast_once%' AND state = 'active' AND pid <> pg_backend_pid()`,
+        )
+        return rows.length > 0
+      })
+      await operator.query("SET LOCAL lock_timeout = '20s'")
+      await operator.query(`DELETE FROM busy.${first}`)
+      await operator.query(`DELETE FROM busy.${then}`)
+      expect(isUpgraded).toBe(false)
+      await operator.query('COMMIT')
+      await upgrading
+    },
+  )
 
   test('the printed SQL makes the same schema, for a user who may not make one', async () => {
     await using stage = new Stage(server.url)

@@ -1,9 +1,10 @@
 /**
  * The schema in the user's database: created or upgraded by the first client that comes, refused when it is newer.
  *
- *   none ──▶ 2        tables and functions are made
- *   1 ──▶ 2           functions are added and replaced, and an index; the tables are the same. Clients of version 1 that run
- *                     go on, with the same tables and so excluding the new ones; they refuse to start anew.
+ *   none ──▶ 3        tables and functions are made
+ *   1 | 2 ──▶ 3       functions are added and replaced; the tables get columns and an index. Clients of the older version
+ *                     that run go on with the functions that they know, on the same tables, so they and the new clients
+ *                     exclude each other. They refuse to start anew.
  *
  * What may go wrong between its steps: look · lock · look again · create · commit.
  *   Many start at once: one creates while the others wait for the lock, and then find it. A crash before the commit leaves
@@ -19,14 +20,15 @@ import {
 } from '../../clients/postgres/index.ts'
 import { BackendUnavailableError, quote, UnsupportedError } from '../../core/errors.ts'
 import { claims } from './sql/claims.ts'
+import { looking } from './sql/looking.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
 import { single } from './sql/single.ts'
-import { tables, waitersByAttempt } from './sql/tables.ts'
+import { tables, upgradedTables } from './sql/tables.ts'
 import { turns } from './sql/turns.ts'
 import { waiting } from './sql/waiting.ts'
 
-export const SCHEMA_VERSION = 2
+export const SCHEMA_VERSION = 3
 const OLDEST_VERSION = 1
 const OLDEST_SERVER = 13
 
@@ -41,20 +43,14 @@ export function schemaSql(schema: string): string {
   ].join('\n')
 }
 
-/** All statements that make of version 1 the present one. Running it twice does no harm. */
+/** All statements that make the present version of an older one. Running it twice does no harm. */
 export function upgradeSql(schema: string): string {
   const s = quoteIdentifier(schema)
-  const indexes = [
-    // The strongest lock first: with a weaker one, a running call and the upgrade could wait for each other.
-    `LOCK TABLE ${s}.waiters IN ACCESS EXCLUSIVE MODE;`,
-    waitersByAttempt(s),
-    `DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
-  ]
-  return [...indexes, ...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
+  return [upgradedTables(s), ...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
 }
 
 function functions(s: string): readonly string[] {
-  return [turns, claims, single, sessions, waiting, operators].map((part) => part(s))
+  return [turns, claims, single, sessions, waiting, operators, looking].map((part) => part(s))
 }
 
 export interface Found {

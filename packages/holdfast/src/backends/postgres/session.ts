@@ -77,11 +77,11 @@ export class PostgresSession implements BackendSession<'fenced'> {
     const unlisted: Claim[] = []
     const granted: Grant<'fenced'>[] = []
     for (const [kind, name, attempt, token, data] of rows) {
-      if (kind === 'lost') lost.push({ attempt, reason: data as LossReason })
+      if (kind === 'lost') lost.push(lostClaim(attempt, data as LossReason, token))
       else if (kind === 'unlisted') unlisted.push({ name, attempt })
       else if (kind === 'granted') {
-        granted.push(this.#grant({ name, attempt }, BigInt(token), data))
-        room.granted(this.#no, attempt, BigInt(token), data)
+        granted.push(this.#grant({ name, attempt }, BigInt(token ?? 0), data))
+        room.granted(this.#no, attempt, BigInt(token ?? 0), data)
       } else if (kind === 'stale') this.#connection.sweep()
     }
     return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted }
@@ -125,7 +125,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
       return turn.promise
     }
     room.leave(entry)
-    return this.#admitted(request, answer)
+    return answer.kind === 'queue-full' ? { kind: 'queue-full' } : this.#admitted(request, answer)
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {
@@ -173,12 +173,12 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 
   async #ask(op: 't' | 'q', request: AcquireRequest, call: Call): Promise<Answer> {
-    const { name, attempt, mode, weight, capacity, lockDelayMs, note } = request
+    const { name, attempt, mode, weight, capacity, lockDelayMs, note, owner, maxWaiters } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     this.#onTheWay.add(attempt)
     try {
-      const item = { op, name, attempt, session: this.#no, mode, weight, capacity, ms: lockDelayMs }
-      return await this.#connection.apply(note === undefined ? item : { ...item, text: note }, call)
+      const wanted = { mode, weight, capacity, ms: lockDelayMs, text: note, owner, maxWaiters }
+      return await this.#connection.apply({ op, name, attempt, session: this.#no, ...wanted }, call)
     } finally {
       this.#onTheWay.delete(attempt)
     }
@@ -203,5 +203,17 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 }
 
-type KeptRow = readonly [kind: string, name: string, attempt: string, token: string, data: string | null]
+/** `detail` is missing where a client of an older version released it by force. */
+function lostClaim(attempt: string, reason: LossReason, detail: string | null): LostClaim {
+  return detail === null ? { attempt, reason } : { attempt, reason, detail }
+}
+
+/** See `keep_alive` in `sql/sessions.ts`. */
+type KeptRow = readonly [
+  kind: string,
+  name: string,
+  attempt: string,
+  tokenOrDetail: string | null,
+  data: string | null,
+]
 type ClosedRow = readonly [kind: string, attempt: string, token: string, data: string | null, session: string]

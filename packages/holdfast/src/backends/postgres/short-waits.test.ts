@@ -54,13 +54,13 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     await openSession(await stage.backend({ schema: 'disk' }), 600_000)
     const operator = await stage.operator()
     const take = (op: string, attempt: string) =>
-      `SELECT disk.take('default', 'nobody', '${op}', 'x', '${attempt}', 1, 'exclusive', ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 0, NULL)`
+      `SELECT disk.take('default', 'nobody', '${op}', 'x', '${attempt}', 1, 'exclusive', ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 0, NULL, NULL, NULL)`
     const apply = (
       op: string,
       attempt: string,
       ms = 0,
     ) => `SELECT disk.apply('default', 'nobody', '{${op}}', '{x}', '{${attempt}}',
-      '{1}', '{${op === 'q' ? 'exclusive' : 'NULL'}}', '{${LOCK_CAPACITY}}', '{${LOCK_CAPACITY}}', '{${ms}}', '{text}')`
+      '{1}', '{${op === 'q' ? 'exclusive' : 'NULL'}}', '{${LOCK_CAPACITY}}', '{${LOCK_CAPACITY}}', '{${ms}}', '{text}', NULL, NULL)`
     const calls: [what: string, sql: string, lasts: boolean][] = [
       ['a grant', take('q', 'a'), true],
       ['a try that is busy', take('t', 'b'), false],

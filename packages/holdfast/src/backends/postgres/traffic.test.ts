@@ -3,6 +3,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { call, exclusive, openSession, Stage, until } from '../../../test/postgres/stage.ts'
+import { listAll } from '../../core/backend-kit.ts'
 
 describe.runIf(wanted('postgres'))('postgres traffic', () => {
   let server: Server
@@ -38,7 +39,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
       others: 0,
     })
     await session.close(call())
-    expect(await backend.list('many/', call())).toEqual([])
+    expect(await listAll(backend, 'many/', call())).toEqual([])
   }, 120_000)
 
   test('a batch reads as little after thousands of grants and releases of the same names as at first', async () => {
@@ -57,7 +58,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
     const { rows } = await operator.query(
       `SELECT count(*) FILTER (WHERE kind = 'granted')::int AS granted
       FROM worn.apply('default', 'nobody', $1::text[], $2::text[], $3::text[],
-        ARRAY(SELECT z.no FROM worn.sessions z, generate_series(1, 32)), $4::text[], $5::integer[], $5::integer[], $6::float[], $7::text[])`,
+        ARRAY(SELECT z.no FROM worn.sessions z, generate_series(1, 32)), $4::text[], $5::integer[], $5::integer[], $6::float[], $7::text[], NULL, NULL)`,
       [
         list(() => 't'),
         list((name) => name),

@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { callWith } from '../../core/aborting.ts'
+import { listAll } from '../../core/backend-kit.ts'
 import { createLocker } from '../../core/locker.ts'
 import { memoryGuard } from '../../guards/memory.ts'
 
@@ -24,7 +25,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     })
     await operator.query('COMMIT')
     expect((await taking).kind).toBe('session-gone')
-    expect(await backend.list('', call())).toEqual([])
+    expect(await listAll(backend, '', call())).toEqual([])
   }, 60_000)
 
   test('T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older', async () => {
@@ -78,7 +79,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       const limited = () => callWith(AbortSignal.timeout(5_000))
       const down = { code: 'BACKEND_UNAVAILABLE' }
       await expect(backend.inspect('x', limited())).rejects.toMatchObject(down)
-      await expect(backend.list('', limited())).rejects.toMatchObject(down)
+      await expect(backend.list('', { limit: 10 }, limited())).rejects.toMatchObject(down)
       const holder = { name: 'x', id: held.attempt.slice(0, 22), token }
       await expect(backend.check(holder, limited())).rejects.toMatchObject(down)
       await expect(session.tryAcquire(exclusive('y'), limited())).rejects.toMatchObject(down)

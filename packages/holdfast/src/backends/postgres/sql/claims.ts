@@ -2,12 +2,12 @@
  * What sessions do with their claims: one call for a batch, each item with its own answer, none of which raises.
  *
  *   t  tryAcquire   granted | busy | session-gone | mismatch
- *   q  enqueue      granted | queued | abandoned | session-gone | mismatch
+ *   q  enqueue      granted | queued | queue-full | abandoned | session-gone | mismatch
  *   r  release      released | not-held                  the mode is the token of the grant
  *   a  abandon      abandoned
  *   d  setData      stored | not-held                    the same
  *
- * Clients of version 1 name no token: then the attempt decides.
+ * Without a token the attempt decides. Of \`p_owners\` and \`p_max_waiters\`, NULL stands for an array of NULLs.
  *
  * What may go wrong between the steps of a call: send · lock · judge · write · commit · answer.
  *   Crash or error before the commit: nothing happened. Crash or lost answer after it: a claim is the session's and ends
@@ -30,7 +30,8 @@ import { LOCK_SEED } from './turns.ts'
 export const claims = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.apply(
   p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
-  p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[])
+  p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
+  p_owners text[], p_max_waiters integer[])
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan ${BY_INDEX} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -84,12 +85,12 @@ BEGIN
     FOR v_row IN
       INSERT INTO ${s}.holders
       SELECT p_namespace, i.name, i.attempt, i.session, nextval(${quoteText(`${s}.tokens`)}), i.mode, i.weight, i.capacity, i.ms,
-        clock_timestamp(), i.note, n.data
+        clock_timestamp(), i.note, n.data, i.owner
       FROM (
         -- Of several who want the same name, one at most finds it free.
         SELECT DISTINCT ON (name) *
-        FROM unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_weights, p_capacities, p_ms, p_texts)
-          WITH ORDINALITY AS u (op, name, attempt, session, mode, weight, capacity, ms, note, nth)
+        FROM unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_weights, p_capacities, p_ms, p_texts, p_owners)
+          WITH ORDINALITY AS u (op, name, attempt, session, mode, weight, capacity, ms, note, owner, nth)
         WHERE u.op IN ('t', 'q') ORDER BY name, nth) i
       LEFT JOIN LATERAL (
         SELECT n.data, n.closed_until FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = i.name OFFSET 0) n ON true
@@ -112,7 +113,7 @@ BEGIN
 
   IF cardinality(v_done) < cardinality(p_ops) OR cardinality(v_line) > 0 THEN
     RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
-      p_weights, p_capacities, p_ms, p_texts, v_done, v_line);
+      p_weights, p_capacities, p_ms, p_texts, p_owners, p_max_waiters, v_done, v_line);
     IF NOT v_lasts THEN
       PERFORM ${s}.commit_lazily_if_it_may();
     END IF;
@@ -125,7 +126,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.settle(
   p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
   p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
-  p_done text[], p_line text[])
+  p_owners text[], p_max_waiters integer[], p_done text[], p_line text[])
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -164,7 +165,7 @@ BEGIN
     IF p_ops[i] IN ('t', 'q') THEN
       SELECT a.kind, a.token, a.data, a.ms INTO kind, token, data, ms
       FROM ${s}.claim(p_namespace, p_channel, p_ops[i] = 'q', v_name, p_attempts[i], p_sessions[i], p_modes[i],
-        p_weights[i], p_capacities[i], p_ms[i], p_texts[i]) a;
+        p_weights[i], p_capacities[i], p_ms[i], p_texts[i], p_owners[i], p_max_waiters[i]) a;
       RETURN NEXT;
       CONTINUE;
     END IF;
@@ -216,7 +217,8 @@ END $$;
 -- One acquire on a name that is locked, cleared and promoted: whoever is there counts.
 CREATE OR REPLACE FUNCTION ${s}.claim(
   p_namespace text, p_channel text, p_waits boolean, p_name text, p_attempt text, p_session bigint, p_mode text,
-  p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
+  p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text, p_owner text,
+  p_max_waiters integer)
 RETURNS TABLE (kind text, token text, data text, ms double precision) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -260,13 +262,23 @@ BEGIN
       PERFORM ${s}.must_last();
       v_token := nextval(${quoteText(`${s}.tokens`)});
       INSERT INTO ${s}.holders VALUES (p_namespace, p_name, p_attempt, p_session, v_token, p_mode, p_weight, p_capacity,
-        p_lock_delay_ms, clock_timestamp(), p_note, v_found.data);
+        p_lock_delay_ms, clock_timestamp(), p_note, v_found.data, p_owner);
       RETURN QUERY SELECT 'granted', v_token::text, v_found.data, NULL::double precision;
+      RETURN;
+    END IF;
+    -- Sessions that were over have been marked as ended, so all that count here live.
+    IF p_waits AND p_max_waiters IS NOT NULL AND (
+      SELECT count(*) FROM (
+        SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name
+          AND EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = w.session AND z.ended IS NULL OFFSET 0)
+        LIMIT p_max_waiters) AS queued) >= p_max_waiters
+    THEN
+      RETURN QUERY SELECT 'queue-full', NULL::text, NULL::text, NULL::double precision;
       RETURN;
     END IF;
     IF p_waits THEN
       INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval(${quoteText(`${s}.places`)}), p_attempt, p_session, p_mode,
-        p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel);
+        p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel, p_owner);
     END IF;
   END IF;
   IF p_waits THEN

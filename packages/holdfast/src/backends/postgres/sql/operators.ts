@@ -29,10 +29,10 @@ CREATE OR REPLACE FUNCTION ${s}.is_too_late(p_not_after_ms double precision) RET
   SELECT extract(epoch FROM clock_timestamp()) * 1000 >= p_not_after_ms
 $$;
 
--- Who got the name in between is not hit (T74). The mark tells the old holder why. The expiry is judged once the name is
+-- Who got the name in between is not hit (T74). The mark tells the old holder why, in the operator's words. The expiry is judged once the name is
 -- locked: the call may have waited for it.
 CREATE OR REPLACE FUNCTION ${s}.force_release(
-  p_namespace text, p_channel text, p_name text, p_ids text[], p_not_after_ms double precision)
+  p_namespace text, p_channel text, p_name text, p_ids text[], p_reason text, p_not_after_ms double precision)
 RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
@@ -51,8 +51,8 @@ BEGIN
   LOOP
     v_count := v_count + 1;
     UPDATE ${s}.sessions z SET has_marks = true WHERE z.no = v_hit.session AND NOT z.has_marks;
-    INSERT INTO ${s}.marks AS m VALUES (v_hit.session, v_hit.attempt, 'force-released')
-    ON CONFLICT (session, attempt) DO UPDATE SET kind = excluded.kind;
+    INSERT INTO ${s}.marks AS m VALUES (v_hit.session, v_hit.attempt, 'force-released', p_reason)
+    ON CONFLICT (session, attempt) DO UPDATE SET kind = excluded.kind, detail = excluded.detail;
   END LOOP;
   RETURN QUERY SELECT 'released', NULL, v_count::text, NULL, NULL::bigint;
   IF v_count > 0 THEN

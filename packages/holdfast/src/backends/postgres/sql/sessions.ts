@@ -49,7 +49,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- gone | alive | lost (why, in data) | granted | unlisted | stale (there is something to sweep)
+-- gone | alive | lost (why, in data; the operator's words, in token) | granted | unlisted | stale (there is something to sweep)
 CREATE OR REPLACE FUNCTION ${s}.keep_alive(
   p_namespace text, p_session bigint, p_attempts text[], p_names text[], p_tokens text[], p_waiting text[])
 RETURNS TABLE (kind text, name text, attempt text, token text, data text) LANGUAGE plpgsql
@@ -90,9 +90,10 @@ BEGIN
     attempt := v_claim.attempt;
     IF v_claim.is_lost THEN
       kind := 'lost';
+      SELECT m.detail INTO token FROM ${s}.marks m
+      WHERE m.session = p_session AND m.attempt = v_claim.attempt AND m.kind = 'force-released';
       data := CASE
-        WHEN EXISTS (SELECT FROM ${s}.marks m
-          WHERE m.session = p_session AND m.attempt = v_claim.attempt AND m.kind = 'force-released') THEN 'force-released'
+        WHEN FOUND THEN 'force-released'
         WHEN v_claim.is_unlisted THEN 'deleted'
         -- What the claim weighed is gone with it; no claim weighs less than 1.
         WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
@@ -102,6 +103,7 @@ BEGIN
     END IF;
     IF v_claim.is_unlisted THEN
       kind := 'unlisted';
+      token := NULL;
       data := NULL;
       RETURN NEXT;
     END IF;

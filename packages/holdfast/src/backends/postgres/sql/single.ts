@@ -13,7 +13,8 @@ import { LOCK_SEED } from './turns.ts'
 export const single = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.take(
   p_namespace text, p_channel text, p_op text, p_name text, p_attempt text, p_session bigint, p_mode text,
-  p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text)
+  p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text,
+  p_owner text, p_max_waiters integer)
 RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_token bigint;
@@ -28,7 +29,7 @@ BEGIN
   END IF;
   INSERT INTO ${s}.holders
   SELECT p_namespace, p_name, p_attempt, p_session, nextval(${quoteText(`${s}.tokens`)}), p_mode, p_weight, p_capacity,
-    p_lock_delay_ms, clock_timestamp(), p_note, n.data
+    p_lock_delay_ms, clock_timestamp(), p_note, n.data, p_owner
   FROM ${s}.sessions z LEFT JOIN ${s}.names n ON n.namespace = p_namespace AND n.name = p_name
   WHERE z.no = p_session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()
     AND (NOT z.has_marks OR NOT EXISTS (SELECT FROM ${s}.marks m WHERE m.session = p_session AND m.attempt = p_attempt))
@@ -41,7 +42,8 @@ BEGIN
   END IF;
   SELECT json_agg(json_build_array(a.op, a.attempt, a.kind, a.token, a.data, a.ms, a.session))::text INTO v_answer
   FROM ${s}.settle(p_namespace, p_channel, ARRAY[p_op], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
-    ARRAY[p_mode], ARRAY[p_weight], ARRAY[p_capacity], ARRAY[p_lock_delay_ms], ARRAY[p_note], '{}', '{}') a;
+    ARRAY[p_mode], ARRAY[p_weight], ARRAY[p_capacity], ARRAY[p_lock_delay_ms], ARRAY[p_note],
+    ARRAY[p_owner], ARRAY[p_max_waiters], '{}', '{}') a;
   PERFORM ${s}.commit_lazily_if_it_may();
   RETURN v_answer;
 END $$;
@@ -84,7 +86,7 @@ BEGIN
     UNION ALL
     SELECT * FROM ${s}.settle(p_namespace, p_channel, ARRAY['r'], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
       ARRAY[p_token], ARRAY[NULL::integer], ARRAY[NULL::integer], ARRAY[p_keep_ms], ARRAY[NULL::text],
-      CASE WHEN v_waited_for THEN ARRAY['r' || p_attempt] ELSE '{}' END,
+      NULL, NULL, CASE WHEN v_waited_for THEN ARRAY['r' || p_attempt] ELSE '{}' END,
       CASE WHEN v_waited_for THEN ARRAY[p_name] ELSE '{}' END)) a);
 END $$;
 `

@@ -1,5 +1,6 @@
 /**
- * What the schema looks like. Version 2: the tables are those of version 1, but for the second index of `waiters`.
+ * What the schema looks like. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
+ * and `detail` of a mark. A column that is added stands last, in new tables as in upgraded ones.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -46,6 +47,7 @@ CREATE TABLE ${s}.holders (
   held_since timestamptz NOT NULL,
   note text,
   previous_data text,
+  owner text,
   PRIMARY KEY (namespace, name, attempt)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE INDEX holders_by_session ON ${s}.holders (session);
@@ -63,6 +65,7 @@ CREATE TABLE ${s}.waiters (
   waiting_since timestamptz NOT NULL,
   note text,
   channel text,
+  owner text,
   PRIMARY KEY (namespace, name, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 ${waitersByAttempt(s)}
@@ -71,6 +74,7 @@ CREATE TABLE ${s}.marks (
   session bigint NOT NULL,
   attempt text COLLATE "C" NOT NULL,
   kind text NOT NULL,
+  detail text,
   PRIMARY KEY (session, attempt)
 );
 
@@ -84,6 +88,29 @@ CREATE TABLE ${s}.names (
 );
 `
 
+/**
+ * Brings the tables of version 1 or 2 up to date. It waits for a lock only while it has none, so that a running call and the
+ * upgrade never wait for each other.
+ */
+export const upgradedTables = (s: string) => `
+DO $$ BEGIN
+  LOOP
+    BEGIN
+      LOCK TABLE ${s}.holders IN ACCESS EXCLUSIVE MODE;
+      LOCK TABLE ${s}.waiters, ${s}.marks IN ACCESS EXCLUSIVE MODE NOWAIT;
+      EXIT;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM pg_sleep(0.01);
+    END;
+  END LOOP;
+  ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
+  ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS owner text;
+  ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
+  ${waitersByAttempt(s)}
+  DROP INDEX IF EXISTS ${s}.waiters_by_session;
+END $$;
+`
+
 /** Version 1 had (session, attempt, name). */
-export const waitersByAttempt = (s: string) =>
+const waitersByAttempt = (s: string) =>
   `CREATE INDEX IF NOT EXISTS waiters_by_attempt ON ${s}.waiters (session, attempt);`

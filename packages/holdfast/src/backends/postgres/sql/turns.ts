@@ -177,7 +177,7 @@ BEGIN
     PERFORM ${s}.must_last();
     token := nextval(${quoteText(`${s}.tokens`)});
     INSERT INTO ${s}.holders VALUES (p_namespace, p_name, v_first.attempt, v_first.session, token, v_first.mode,
-      v_first.weight, v_first.capacity, v_first.lock_delay_ms, clock_timestamp(), v_first.note, v_name.data);
+      v_first.weight, v_first.capacity, v_first.lock_delay_ms, clock_timestamp(), v_first.note, v_name.data, v_first.owner);
     DELETE FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name AND w.place = v_first.place;
     v_held := v_held + v_first.weight;
     session := v_first.session;
