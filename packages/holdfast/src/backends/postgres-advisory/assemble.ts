@@ -9,6 +9,7 @@ import {
   type PostgresDatabase,
   postgresDatabase,
   remedyOf,
+  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
@@ -148,10 +149,7 @@ async function checkServer(database: PostgresDatabase): Promise<void> {
       'not-applied',
     )
   if (standbys !== '' && !database.seesWarnings)
-    throw new UnsupportedError(
-      `${NAME}: the server has a synchronous standby, and this client of postgres.js does not show its warnings, so a ` +
-        'commit that did not reach the standby would go unnoticed. Create it with `onnotice: standbyNotices()`.',
-    )
+    throw new UnsupportedError(`${NAME}: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`)
 }
 
 /** What is missing would otherwise show when a lock is taken, or not before somebody waits. */

@@ -4,6 +4,7 @@ import {
   checkSchema,
   type PostgresClient,
   postgresDatabase,
+  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../core/backend-kit.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
@@ -77,9 +78,7 @@ export async function openPostgres(
     })
     if (found.hasStandby && !database.seesWarnings)
       throw new UnsupportedError(
-        'postgres: the server has a synchronous standby, and this client of postgres.js does not show its warnings, so ' +
-          'a commit that did not reach the standby would go unnoticed. Create it with ' +
-          '`onnotice: standbyNotices()`, from holdfast/postgres.',
+        `postgres: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`,
       )
     const connection = new Connection({
       database,

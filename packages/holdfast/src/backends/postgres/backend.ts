@@ -10,6 +10,7 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  Finding,
   InspectCall,
   NameState,
   OperatorCall,
@@ -89,6 +90,10 @@ export class PostgresBackend implements Backend<'fenced'> {
     // The cursor is the public half of an id. What stands behind it in byte order is no id that begins with it.
     const after = cursor === undefined ? '' : `${cursor}~`
     return pageOfSessions(await this.#query(call, 'sessions', [after, limit + 1]), limit)
+  }
+
+  diagnose(call: Call): Promise<readonly Finding[]> {
+    return this.#connection.diagnose(call)
   }
 
   async check(

@@ -1,11 +1,18 @@
 /** What the backend and its sessions share: the way to the database, and those who wait. */
-import { type Parameter, type PostgresDatabase, type Row, sqlStateOf } from '../../clients/postgres/index.ts'
+import {
+  type Parameter,
+  type PostgresDatabase,
+  type Row,
+  readServerFacts,
+  serverFindings,
+  sqlStateOf,
+} from '../../clients/postgres/index.ts'
 import { throwIfCalledOff } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { ClosedError, outcomeOf } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
-import type { Call } from '../../spi.ts'
+import type { Call, Finding } from '../../spi.ts'
 import { type Answer, Batches, type Item } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
@@ -93,6 +100,12 @@ export class Connection {
 
   get shortage(): string | undefined {
     return this.#options.database.shortage
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    const facts = await readServerFacts((text, parameters) => this.query(call, text, parameters))
+    const findings = serverFindings(facts, this.#options.database)
+    return this.#notifications.isDeaf ? [...findings, polling] : findings
   }
 
   async apply(item: Item, call: Call): Promise<Answer> {
@@ -189,6 +202,15 @@ export class Connection {
     if (token === undefined) this.room.lookAtAll()
     else this.room.granted(session, id, BigInt(token), data)
   }
+}
+
+/** Known only after something has waited. */
+const polling: Finding = {
+  code: 'HOLDFAST_POSTGRES_POLLING',
+  severity: 'note',
+  what: 'Notifications do not arrive, so waiters poll.',
+  why: 'A waiter learns of its grant up to twice pollMs later, and each poll is a statement. A pooler in transaction mode does this.',
+  fix: 'Connect to the server directly or through a pool in session mode, if hand-overs must be quick.',
 }
 
 type Message = [session: number, id: string, token: string | undefined, data: string | null]

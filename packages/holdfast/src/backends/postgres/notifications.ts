@@ -58,6 +58,11 @@ export class Notifications {
     return this.#state === 'hears'
   }
 
+  /** It has tried, and nothing arrives. */
+  get isDeaf(): boolean {
+    return this.#state === 'deaf'
+  }
+
   /** Somebody waits. */
   start(): void {
     if (this.#state === 'idle' && !this.#closed) this.#listen()

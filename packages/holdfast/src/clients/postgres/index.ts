@@ -16,6 +16,7 @@ export {
   type TransactionWork,
 } from './database.ts'
 export { asUnavailable, isStandbyWarning, outcomeOf, remedyOf, sqlStateOf } from './failures.ts'
+export { readServerFacts, type ServerFacts, serverFindings, unseenWarnings } from './findings.ts'
 export {
   connectionParameters,
   type OpenedPostgresClient,
