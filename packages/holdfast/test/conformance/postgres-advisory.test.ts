@@ -15,7 +15,7 @@ const lacks = ['permits', 'data', 'lock-delay', 'hold-at-least', 'watch'] as con
 const attaching = 'a session is a connection, and no other process can go on with it'
 const deleting = 'nobody but the session itself can take a lock away from it, short of ending its connection'
 const exceptions: readonly DeclaredException[] = [
-  ...['C7', 'C8', 'C20', 'C21', 'C22', 'C23', 'C24', 'C25', 'C97', 'C208'].map((rule) => ({
+  ...['C7', 'C8', 'C20', 'C21', 'C22', 'C23', 'C24', 'C25', 'C97', 'C208', 'C236'].map((rule) => ({
     rule,
     why: attaching,
   })),

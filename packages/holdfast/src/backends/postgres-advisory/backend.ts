@@ -1,4 +1,10 @@
 /** The SPI over the advisory locks of a PostgreSQL database. */
+import {
+  pageOfSessions,
+  readServerFacts,
+  type ServerFacts,
+  serverFindings,
+} from '../../clients/postgres/index.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { UnsupportedError } from '../../core/errors.ts'
 import type { Random } from '../../core/ids.ts'
@@ -7,10 +13,14 @@ import type {
   BackendInfo,
   BackendSession,
   Call,
+  Finding,
   NameState,
   OperatorCall,
+  Page,
+  PageRequest,
   SessionHandle,
   SessionRequest,
+  SessionState,
 } from '../../spi.ts'
 import { forceRelease } from './forcing.ts'
 import { unlessCalledOff } from './lane.ts'
@@ -57,11 +67,35 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async inspect(name: string, call: Call): Promise<NameState | null> {
-    return (await this.#look(name, 'name', call))[0] ?? null
+    this.#links.check(call)
+    const { sql, namespace } = this.#links
+    return statesOf(await this.#links.query(sql.show, [namespace, name], call.signal))[0] ?? null
   }
 
-  list(prefix: string, call: Call): Promise<readonly NameState[]> {
-    return this.#look(prefix, 'prefix', call)
+  async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {
+    this.#links.check(call)
+    const { sql, namespace } = this.#links
+    const rows = await this.#links.query(sql.list, [namespace, prefix, cursor, limit + 1], call.signal)
+    const states = statesOf(rows)
+    const items = states.slice(0, limit)
+    return { items, next: states.length > limit ? (items.at(-1)?.name ?? null) : null }
+  }
+
+  async sessions({ cursor = '', limit }: PageRequest, call: Call): Promise<Page<SessionState>> {
+    this.#links.check(call)
+    const { sql, namespace } = this.#links
+    return pageOfSessions(
+      await this.#links.query(sql.sessions, [namespace, cursor, limit + 1], call.signal),
+      limit,
+    )
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    this.#links.check(call)
+    const facts = await readServerFacts((text, parameters) =>
+      this.#links.query({ text }, parameters, call.signal),
+    )
+    return [...serverFindings(facts, this.#links.database), ...connectionFindings(facts, this.#links)]
   }
 
   async check(
@@ -72,15 +106,14 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     return state?.holders.some(({ id, token }) => id === holder.id && token === holder.token) ?? false
   }
 
-  /** The reason is for core's events; the database does not keep it. */
   async forceRelease(
     name: string,
     ids: readonly string[],
-    _reason: string,
+    reason: string,
     call: OperatorCall,
   ): Promise<number> {
     this.#links.check(call)
-    return forceRelease(this.#links, name, ids, call)
+    return forceRelease(this.#links, name, ids, reason, call)
   }
 
   async resize(_name: string, _capacity: unknown, call: OperatorCall): Promise<never> {
@@ -124,10 +157,19 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     const onEnd = () => void this.#sessions.delete(id)
     return new AdvisorySession(this.#links, main, { id, ttlMs, holder, since, onEnd })
   }
+}
 
-  async #look(text: string, kind: 'name' | 'prefix', call: Call): Promise<NameState[]> {
-    this.#links.check(call)
-    const { sql, namespace } = this.#links
-    return statesOf(await this.#links.query(sql.show, [namespace, text, kind], call.signal))
-  }
+function connectionFindings({ settings }: ServerFacts, { maxConnections }: Links): readonly Finding[] {
+  const allowed =
+    Number(settings.get('max_connections')) - Number(settings.get('superuser_reserved_connections'))
+  if (maxConnections <= allowed) return []
+  return [
+    {
+      code: 'HOLDFAST_POSTGRES_CONNECTIONS',
+      severity: 'warning',
+      what: `maxConnections is ${maxConnections}, and the server allows ${allowed} connections in all.`,
+      why: 'Each session and each wait has a connection of its own. When the server has none left, acquires fail, and so do other programs.',
+      fix: 'Raise max_connections of the server to the sum over all processes, or lower maxConnections.',
+    },
+  ]
 }

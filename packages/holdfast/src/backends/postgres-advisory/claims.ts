@@ -8,7 +8,7 @@
  */
 import { tokenGrant } from '../../core/backend-kit.ts'
 import type { Instant } from '../../core/clock.ts'
-import { ClosedError, type LossReason } from '../../core/errors.ts'
+import { ClosedError } from '../../core/errors.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -17,6 +17,7 @@ import type {
   EnqueueResult,
   Grant,
   GrantedClaim,
+  LostClaim,
 } from '../../spi.ts'
 import { type Holding, Holdings, type LockMode } from './holdings.ts'
 import { Lane, unlessCalledOff } from './lane.ts'
@@ -36,6 +37,9 @@ export interface Life {
   finish(): void
 }
 
+/** Why a claim was lost. */
+export type Loss = Omit<LostClaim, 'attempt'>
+
 const GONE = { kind: 'session-gone' } as const
 const BUSY = { kind: 'busy' } as const
 const ignore = () => {}
@@ -48,7 +52,7 @@ export class Claims {
   readonly #holdings = new Holdings()
   readonly #abandoned = new Set<string>()
   /** Why claims were lost that the session does not have any more. */
-  readonly #lost = new Map<string, LossReason>()
+  readonly #lost = new Map<string, Loss>()
   /** Attempts whose request is under way: a keep-alive that overtakes them must not take them for lost. */
   readonly #onTheWay = new Set<string>()
 
@@ -82,7 +86,7 @@ export class Claims {
     return holding !== undefined && String(holding.token) === grantId
   }
 
-  whyLost(attempt: string): LossReason | undefined {
+  whyLost(attempt: string): Loss | undefined {
     return this.#lost.get(attempt)
   }
 
@@ -92,8 +96,9 @@ export class Claims {
   }
 
   /** An operator wants it back. */
-  async force(holding: Holding): Promise<void> {
-    this.#lost.set(holding.attempt, 'force-released')
+  async force(holding: Holding, detail: string | undefined): Promise<void> {
+    const reason = 'force-released'
+    this.#lost.set(holding.attempt, detail === undefined ? { reason } : { reason, detail })
     await this.#leave(holding, new AbortController().signal)
   }
 
@@ -114,7 +119,7 @@ export class Claims {
 
   async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
     this.#links.check(call)
-    const { attempt, name, note } = request
+    const { attempt, name } = request
     this.#onTheWay.add(attempt)
     try {
       for (;;) {
@@ -125,7 +130,7 @@ export class Claims {
         const known = this.#holdings.get(attempt)
         if (known !== undefined && known.state !== 'waiting') continue
         if (known !== undefined) call.onQueued?.()
-        const waiting = known ?? this.#stepInLine(request, key, note, call)
+        const waiting = known ?? this.#stepInLine(request, key, call)
         return await unlessCalledOff(waiting.settled as Promise<EnqueueResult<'fenced'>>, call.signal)
       }
     } finally {
@@ -164,7 +169,7 @@ export class Claims {
   }
 
   async #ask(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
-    const { name, attempt, note } = request
+    const { name, attempt, note, owner } = request
     const mode = modeOf(request)
     const made = this.#links.keys.of(name)
     const key = typeof made === 'string' ? made : await unlessCalledOff(made, call.signal)
@@ -189,7 +194,7 @@ export class Claims {
       const op = use === undefined ? tried : operations.join
       const holding = this.#holdings.add(request, key, mode, 'asking')
       this.#holdings.use(holding)
-      const item: Item = { op, key, slot: holding.slot, id: holding.id, name, note }
+      const item: Item = { op, key, slot: holding.slot, id: holding.id, name, note, owner }
       const asked = this.#lane.add(item).then(
         (answer) => this.#answered(holding, item, answer),
         (error: unknown) => {
@@ -242,25 +247,26 @@ export class Claims {
     return unlessCalledOff(left, signal)
   }
 
-  #stepInLine(request: AcquireRequest, key: string, note: string | undefined, call: Call): Holding {
+  #stepInLine(request: AcquireRequest, key: string, call: Call): Holding {
     const holding = this.#holdings.add(request, key, modeOf(request), 'waiting')
-    holding.settled = this.#waitInLine(holding, note, () => call.onQueued?.())
+    holding.settled = this.#waitInLine(holding, request, () => call.onQueued?.())
     holding.settled.catch(ignore)
     return holding
   }
 
   async #waitInLine(
     holding: Holding,
-    note: string | undefined,
+    { note, owner, maxWaiters }: AcquireRequest,
     onQueued: () => void,
   ): Promise<EnqueueResult<'fenced'>> {
     const isWanted = () => !this.#life.ended && !this.#abandoned.has(holding.attempt)
     try {
       const { key, id, name, mode } = holding
-      const token = await this.#waits.wait(
-        { op: operations.tryExclusive, key, slot: 0, id, name, note },
+      const turn = await this.#waits.wait(
+        { op: operations.tryExclusive, key, slot: 0, id, name, note, owner },
         mode,
         {
+          maxWaiters,
           isWanted,
           onConnection: (connection) => {
             holding.connection = connection
@@ -269,11 +275,15 @@ export class Claims {
           onEnd: () => this.#connectionEnded(holding),
         },
       )
-      if (token === null) this.#life.finish()
-      if (token === null || this.#life.ended) return this.#endOfWait(holding)
+      if (turn.kind === 'session-gone') this.#life.finish()
+      if (turn.kind === 'session-gone' || this.#life.ended) return this.#endOfWait(holding)
       if (this.#abandoned.has(holding.attempt)) throw abandoned()
+      if (turn.kind === 'queue-full') {
+        this.#holdings.remove(holding)
+        return turn
+      }
       holding.state = 'held'
-      holding.token = BigInt(token)
+      holding.token = BigInt(turn.token)
       return { kind: 'granted', grant: this.grantOf(holding) }
     } catch (error) {
       this.#holdings.remove(holding)
@@ -291,7 +301,7 @@ export class Claims {
 
   #connectionEnded(holding: Holding): void {
     if (holding.state !== 'held' || this.#life.ended) return
-    this.#lost.set(holding.attempt, 'session-gone')
+    this.#lost.set(holding.attempt, { reason: 'session-gone' })
     this.#holdings.remove(holding)
   }
 }

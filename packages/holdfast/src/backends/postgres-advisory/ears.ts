@@ -8,10 +8,10 @@
  */
 import type { Listener, PostgresClient, PostgresDatabase } from '../../clients/postgres/index.ts'
 import type { Random } from '../../core/ids.ts'
+import type { Forced } from './lock-connection.ts'
 
 export interface Hearing {
-  /** The public half of an attempt. */
-  forced(id: string): void
+  forced(forced: Forced): void
   /** Something may have been missed. */
   missed(): void
 }
@@ -106,7 +106,7 @@ class Hub {
   }
 
   #hear(message: string): void {
-    const [session = '', id = ''] = message.split(' ')
-    this.hearings.get(session)?.forced(id)
+    const [session = '', id = '', ...words] = message.split(' ')
+    this.hearings.get(session)?.forced({ id, reason: words.length === 0 ? undefined : words.join(' ') })
   }
 }

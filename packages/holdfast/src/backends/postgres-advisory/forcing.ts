@@ -22,15 +22,16 @@ export async function forceRelease(
   links: Links,
   name: string,
   wanted: readonly string[],
+  reason: string,
   { signal, notAfterMs }: OperatorCall,
 ): Promise<number> {
   const { sql, namespace, clock } = links
-  const rows = (await links.query(sql.show, [namespace, name, 'name'], signal)) as readonly ShownRow[]
+  const rows = (await links.query(sql.show, [namespace, name], signal)) as readonly ShownRow[]
   const targets = rows.filter(([kind, , id]) => kind === 'holder' && wanted.includes(id))
   if (targets.length === 0) return 0
   const ids = arrayLiteral(targets.map((row) => row[2]))
   const sessions = arrayLiteral(targets.map((row) => row[9]))
-  const [marked] = await links.query(sql.force, [sessions, ids, notAfterMs], signal)
+  const [marked] = await links.query(sql.force, [sessions, ids, notAfterMs, reason], signal)
   if (Number(marked?.[0]) === 0) throw operatorCallExpired(NAME)
   const startedMs = clock.monotonicMs()
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {

@@ -61,6 +61,10 @@ export class Links {
     })
   }
 
+  get maxConnections(): number {
+    return this.#options.maxConnections
+  }
+
   get closed(): boolean {
     return this.#closed
   }

@@ -17,6 +17,7 @@ import {
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../core/errors.ts'
+import { publicIdOf } from '../../core/ids.ts'
 import { keyOfId } from './keys.ts'
 import { type Links, NAME } from './links.ts'
 import { type Answer, type Item, isGivingUp, operations, undoing } from './operations.ts'
@@ -29,6 +30,13 @@ export interface Opening {
   /** Only the first connection of a session has a holder; the others belong to it. */
   readonly session?: { readonly holder: string; readonly channel: string }
   readonly signal: AbortSignal
+}
+
+/** What an operator wants back. */
+export interface Forced {
+  readonly id: string
+  /** Missing if the operator's client is of layout 1. */
+  readonly reason: string | undefined
 }
 
 export class LockConnection {
@@ -64,7 +72,14 @@ export class LockConnection {
     try {
       const rows = await (session === undefined
         ? opened.#run(links.sql.open, [opened.key, ttlMs])
-        : opened.#run(links.sql.openSession, [opened.key, ttlMs, session.holder, session.channel]))
+        : opened.#run(links.sql.openSession, [
+            opened.key,
+            ttlMs,
+            session.holder,
+            session.channel,
+            links.namespace,
+            publicIdOf(id),
+          ]))
       if (rows[0]?.[0] !== true)
         throw new InvalidArgumentError(
           'id',
@@ -100,12 +115,13 @@ export class LockConnection {
       arrayLiteral(items.map(({ name }) => name)),
       arrayLiteral(items.map(({ id }) => id)),
       arrayLiteral(items.map(({ note }) => note)),
+      arrayLiteral(items.map(({ owner }) => owner)),
     ])
     return rows.map(([text]) => this.#read(String(text)))
   }
 
   async applyOne(item: Item): Promise<Answer> {
-    const { op, key, slot, id, name, note = null } = item
+    const { op, key, slot, id, name, note = null, owner = null } = item
     const { sql, namespace, loggedUpTo } = this.#links
     if (isGivingUp(op)) {
       const [row] = await (op === operations.giveUpExclusive
@@ -115,7 +131,7 @@ export class LockConnection {
     }
     try {
       if (op === operations.tryExclusive) {
-        const [row] = await this.#send(sql.grab, [slot, this.key, key, name, id, note])
+        const [row] = await this.#send(sql.grab, [slot, this.key, key, name, id, note, owner])
         if (row !== undefined) return await this.#settled(String(row[0]))
       }
       const [row] = await this.#send(sql.try, [
@@ -127,6 +143,7 @@ export class LockConnection {
         name,
         id,
         note,
+        owner,
         String(loggedUpTo),
       ])
       return this.#read(String(row?.[0]))
@@ -170,24 +187,30 @@ export class LockConnection {
   async keep(
     ttlMs: number,
     waitedFor: readonly string[] = [],
-  ): Promise<{ readonly forced: readonly string[]; readonly turns: readonly string[] }> {
+  ): Promise<{ readonly forced: readonly Forced[]; readonly turns: readonly string[] }> {
     const rows = (await this.#run(this.#links.sql.keep, [
       this.key,
       ttlMs,
       arrayLiteral(waitedFor),
-    ])) as readonly [string, string][]
+    ])) as readonly [string, string | null][]
     if (rows[0]?.[0] !== 'alive') throw this.#replaced()
-    const idsOf = (wanted: string) => rows.filter(([kind]) => kind === wanted).map(([, id]) => id)
-    return { forced: idsOf('forced'), turns: idsOf('turn') }
+    const forced: Forced[] = []
+    const turns: string[] = []
+    for (const [at, [kind, data]] of rows.entries())
+      if (kind === 'forced') forced.push({ id: String(data), reason: rows[at + 1]?.[1] ?? undefined })
+      else if (kind === 'turn') turns.push(String(data))
+    return { forced, turns }
   }
 
-  /** Says for whom it is about to wait, so that others see it. */
-  async place(session: string, item: Item, mode: string): Promise<void> {
+  /** Says for whom it is about to wait, so that others see it. False: as many waiters as the item allows are there. */
+  async place(session: string, item: Item, mode: string, maxWaiters?: number): Promise<boolean> {
     const { sql, namespace } = this.#links
-    const { key, id, name, note = null } = item
-    const parameters = [this.key, session, namespace, key, id, name, mode, note]
+    const { key, id, name, note = null, owner = null } = item
+    const wanted = [key, id, name, mode, note, owner, maxWaiters ?? null]
+    const parameters = [this.key, session, namespace, ...wanted]
     const [row] = await this.#run(sql.place, parameters)
-    if (row?.[0] !== true) throw this.#replaced()
+    if (row?.[0] === 'gone') throw this.#replaced()
+    return row?.[0] === 'placed'
   }
 
   /** Waits in the server's own line. Null: the session that it waits for is over. */

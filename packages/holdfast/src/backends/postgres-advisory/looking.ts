@@ -17,6 +17,9 @@ export type ShownRow = readonly [
   session: string,
   conn: string,
   atMs: string,
+  owner: string | null,
+  sessionId: string,
+  ttlMs: string,
 ]
 
 /** In the order of the names' bytes; holders by token, waiters by their turn, as the rows come. */
@@ -27,7 +30,9 @@ export function statesOf(rows: readonly Row[]): NameState[] {
     const state = found.get(name) ?? { holders: [], waiters: [], atMs: Number(row[11]) }
     found.set(name, state)
     const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
-    const facts = { id, holder, mode, weight, ...(note !== null && { note }) }
+    const [owner, session, ttlMs] = [row[12], row[13], Number(row[14])]
+    const labels = { ...(owner !== null && { owner }), ...(note !== null && { note }) }
+    const facts = { id, holder, mode, weight, session, ttlMs, ...labels }
     if (kind === 'waiter') state.waiters.push({ ...facts, waitingForMs: Number(sinceMs) })
     else
       state.holders.push({

@@ -22,6 +22,7 @@ export interface Item {
   readonly id: string
   readonly name: string
   readonly note?: string | undefined
+  readonly owner?: string | undefined
 }
 
 export interface Answer {

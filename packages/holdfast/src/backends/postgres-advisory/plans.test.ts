@@ -18,18 +18,18 @@ describe.runIf(wanted('postgres'))('plans on postgres-advisory', () => {
     await client.query(`CREATE SCHEMA plans; ${advisoryPart.sql('"plans"')}`)
     const sql = statementsFor('plans')
     const conn = '7'
-    await client.query(sql.openSession.text, [conn, '600000', 'somebody', 'nobody'])
+    await client.query(sql.openSession.text, [conn, '600000', 'somebody', 'nobody', 'default', 'public'])
     let key = 0
     const grab = async () => {
       const { rows } = await client.query({
         ...sql.grab,
-        values: ['1', conn, String(++key), 'x', 'id', null],
+        values: ['1', conn, String(++key), 'x', 'id', null, null],
       })
       expect(rows).toHaveLength(1)
     }
     const first = await client.query({
       ...sql.try,
-      values: [conn, '1', 'x', '100000', 'default', 'x', 'id', null, '0'],
+      values: [conn, '1', 'x', '100000', 'default', 'x', 'id', null, null, '0'],
     })
     expect(first.rows).toHaveLength(1)
     await client.query('VACUUM ANALYZE plans.advisory_claims')

@@ -18,12 +18,16 @@
  *   A commit that writes nothing but unlogged rows does not wait for the disk. So a token is given out only if the log
  *   up to it is known to be there: `known` says up to where the client knows it; otherwise a log record makes this
  *   commit wait for the disk, and for a synchronous standby (T68). That is one commit of 32, as sequences log ahead.
+ *
+ * Layout 2 adds columns, and functions with more parameters. Clients of layout 1 that run go on with the functions that they
+ * know. The locks are the server's, with the same keys, so both exclude each other.
  */
-import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { alterTables, quoteText, type TablePart } from '../../clients/postgres/index.ts'
 
 export const advisoryPart: TablePart = {
   part: 'advisory',
-  version: 1,
+  version: 2,
+  upgradesFrom: 1,
   printedBy: 'postgresAdvisorySchema()',
   sql: (s) => `
 CREATE SEQUENCE IF NOT EXISTS ${s}.advisory_tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1;
@@ -32,7 +36,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_sessions (
   session bigint PRIMARY KEY,
   holder text NOT NULL,
   ttl_ms integer NOT NULL,
-  channel text NOT NULL
+  channel text NOT NULL,
+  namespace text,
+  id text
 );
 
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_claims (
@@ -47,16 +53,27 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_claims (
   id text NOT NULL,
   mode text NOT NULL,
   note text,
+  owner text,
   PRIMARY KEY (conn, slot)
 ) WITH (fillfactor = 30);
 
-CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_forced (session bigint NOT NULL, id text NOT NULL);
-
-CREATE OR REPLACE VIEW ${s}.advisory_locks AS
+CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_forced (session bigint NOT NULL, id text NOT NULL, detail text);
+${alterTables(
+  [`${s}.advisory_claims`, `${s}.advisory_sessions`, `${s}.advisory_forced`],
+  `ALTER TABLE ${s}.advisory_claims ADD COLUMN IF NOT EXISTS owner text;
+  ALTER TABLE ${s}.advisory_sessions ADD COLUMN IF NOT EXISTS namespace text, ADD COLUMN IF NOT EXISTS id text;
+  ALTER TABLE ${s}.advisory_forced ADD COLUMN IF NOT EXISTS detail text;`,
+)}
+-- Not replaced if it is there: that would lock it, and an upgrade has locked the tables by now.
+DO $$ BEGIN
+IF to_regclass(${quoteText(`${s}.advisory_locks`)}) IS NULL THEN
+CREATE VIEW ${s}.advisory_locks AS
 SELECT (classid::bigint << 32) | objid::bigint AS key, pid, granted, waitstart
 FROM pg_catalog.pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1
   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
+END IF;
+END $$;
 
 CREATE OR REPLACE FUNCTION ${s}.advisory_is_mine(my_conn bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
 SELECT current_setting('holdfast.connection', true) IS NOT DISTINCT FROM my_conn::text
@@ -110,7 +127,8 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION ${s}.advisory_open_session(my_conn bigint, my_ttl_ms integer, my_holder text, my_channel text)
+CREATE OR REPLACE FUNCTION ${s}.advisory_open_session(
+  my_conn bigint, my_ttl_ms integer, my_holder text, my_channel text, my_namespace text, my_id text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   IF NOT ${s}.advisory_open(my_conn, my_ttl_ms) THEN
@@ -119,8 +137,10 @@ BEGIN
   -- It never waits; and each look at the client would ring an alarm, at which a stepped clock ends the session early.
   PERFORM set_config('client_connection_check_interval', '0', false);
   PERFORM ${s}.advisory_sweep();
-  INSERT INTO ${s}.advisory_sessions (session, holder, ttl_ms, channel) VALUES (my_conn, my_holder, my_ttl_ms, my_channel)
-  ON CONFLICT (session) DO UPDATE SET holder = excluded.holder, ttl_ms = excluded.ttl_ms, channel = excluded.channel;
+  INSERT INTO ${s}.advisory_sessions (session, holder, ttl_ms, channel, namespace, id)
+  VALUES (my_conn, my_holder, my_ttl_ms, my_channel, my_namespace, my_id)
+  ON CONFLICT (session) DO UPDATE SET holder = excluded.holder, ttl_ms = excluded.ttl_ms, channel = excluded.channel,
+    namespace = excluded.namespace, id = excluded.id;
   RETURN true;
 END
 $$;
@@ -137,15 +157,17 @@ $$;
 
 CREATE OR REPLACE FUNCTION ${s}.advisory_write(
   my_conn bigint, my_slot integer, my_session bigint, my_key bigint, my_token bigint,
-  my_namespace text, my_name text, my_id text, my_mode text, my_note text)
+  my_namespace text, my_name text, my_id text, my_mode text, my_note text, my_owner text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE ${s}.advisory_claims c SET key = my_key, token = my_token, since = clock_timestamp(), session = my_session,
-    namespace = my_namespace, name = my_name, id = my_id, mode = my_mode, note = my_note
+    namespace = my_namespace, name = my_name, id = my_id, mode = my_mode, note = my_note,
+    owner = my_owner
   WHERE c.conn = my_conn AND c.slot = my_slot;
   IF NOT FOUND THEN
-    INSERT INTO ${s}.advisory_claims (conn, slot, key, token, since, session, namespace, name, id, mode, note)
-    VALUES (my_conn, my_slot, my_key, my_token, clock_timestamp(), my_session, my_namespace, my_name, my_id, my_mode, my_note);
+    INSERT INTO ${s}.advisory_claims (conn, slot, key, token, since, session, namespace, name, id, mode, note, owner)
+    VALUES (my_conn, my_slot, my_key, my_token, clock_timestamp(), my_session, my_namespace, my_name, my_id, my_mode, my_note,
+      my_owner);
   END IF;
 END
 $$;
@@ -160,7 +182,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION ${s}.advisory_try(
   my_conn bigint, my_slot integer, op text, my_key bigint, my_namespace text, my_name text, my_id text, my_note text,
-  known bigint)
+  my_owner text, known bigint)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   drawn bigint;
@@ -181,11 +203,12 @@ BEGIN
   IF got THEN
     drawn := nextval(${quoteText(`${s}.advisory_tokens`)});
     UPDATE ${s}.advisory_claims c SET key = my_key, token = drawn, since = clock_timestamp(), namespace = my_namespace,
-      name = my_name, id = my_id, mode = CASE op WHEN 'x' THEN 'exclusive' ELSE 'shared' END, note = my_note
+      name = my_name, id = my_id, mode = CASE op WHEN 'x' THEN 'exclusive' ELSE 'shared' END, note = my_note,
+      owner = my_owner
     WHERE c.conn = my_conn AND c.slot = my_slot;
     IF NOT FOUND THEN
       PERFORM ${s}.advisory_write(my_conn, my_slot, my_conn, my_key, drawn, my_namespace, my_name, my_id,
-        CASE op WHEN 'x' THEN 'exclusive' ELSE 'shared' END, my_note);
+        CASE op WHEN 'x' THEN 'exclusive' ELSE 'shared' END, my_note, my_owner);
     END IF;
     IF drawn <= known THEN
       RETURN 'granted ' || drawn;
@@ -223,7 +246,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION ${s}.advisory_apply(
   my_conn bigint, my_namespace text, known bigint,
-  ops text[], slots integer[], keys bigint[], names text[], ids text[], notes text[])
+  ops text[], slots integer[], keys bigint[], names text[], ids text[], notes text[], owners text[])
 RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
   answer text;
@@ -231,7 +254,8 @@ BEGIN
   FOR i IN 1 .. cardinality(ops) LOOP
     IF ops[i] IN ('x', 's', 'j') THEN
       BEGIN
-        answer := ${s}.advisory_try(my_conn, slots[i], ops[i], keys[i], my_namespace, names[i], ids[i], notes[i], known);
+        answer := ${s}.advisory_try(my_conn, slots[i], ops[i], keys[i], my_namespace, names[i], ids[i], notes[i],
+          owners[i], known);
         IF answer LIKE 'granted % %' THEN
           known := split_part(answer, ' ', 3)::bigint;
         END IF;
@@ -251,15 +275,29 @@ BEGIN
 END
 $$;
 
+-- placed | full | gone. With a limit, places for one key are given out one after the other, so that the count is exact.
 CREATE OR REPLACE FUNCTION ${s}.advisory_place(
-  my_conn bigint, my_session bigint, my_namespace text, my_key bigint, my_id text, my_name text, my_mode text, my_note text)
-RETURNS boolean LANGUAGE plpgsql AS $$
+  my_conn bigint, my_session bigint, my_namespace text, my_key bigint, my_id text, my_name text, my_mode text, my_note text,
+  my_owner text, max_waiters integer)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  waiters bigint;
 BEGIN
   IF NOT ${s}.advisory_is_mine(my_conn) THEN
-    RETURN false;
+    RETURN 'gone';
   END IF;
-  PERFORM ${s}.advisory_write(my_conn, 0, my_session, my_key, NULL, my_namespace, my_name, my_id, my_mode, my_note);
-  RETURN true;
+  IF max_waiters IS NOT NULL THEN
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast places ' || my_key, 0));
+    SELECT count(*) INTO waiters FROM ${s}.advisory_claims c
+    WHERE c.key = my_key AND c.token IS NULL AND c.conn <> my_conn
+      AND EXISTS (SELECT FROM ${s}.advisory_locks l WHERE l.key = c.conn AND l.granted)
+      AND EXISTS (SELECT FROM ${s}.advisory_locks l WHERE l.key = c.session AND l.granted);
+    IF waiters >= max_waiters THEN
+      RETURN 'full';
+    END IF;
+  END IF;
+  PERFORM ${s}.advisory_write(my_conn, 0, my_session, my_key, NULL, my_namespace, my_name, my_id, my_mode, my_note, my_owner);
+  RETURN 'placed';
 END
 $$;
 
@@ -308,6 +346,8 @@ $$;
 CREATE OR REPLACE FUNCTION ${s}.advisory_keep(
   my_conn bigint, my_ttl_ms integer, waiting bigint[], OUT kind text, OUT data text)
 RETURNS SETOF record LANGUAGE plpgsql AS $$
+DECLARE
+  reason text;
 BEGIN
   IF NOT ${s}.advisory_is_mine(my_conn) THEN
     kind := 'gone';
@@ -317,8 +357,12 @@ BEGIN
   PERFORM set_config('idle_session_timeout', my_ttl_ms::text, false);
   kind := 'alive';
   RETURN NEXT;
-  kind := 'forced';
-  FOR data IN SELECT f.id FROM ${s}.advisory_forced f WHERE f.session = my_conn LOOP
+  -- Each 'forced' is followed by its reason, which clients of layout 1 do not read.
+  FOR data, reason IN SELECT f.id, f.detail FROM ${s}.advisory_forced f WHERE f.session = my_conn LOOP
+    kind := 'forced';
+    RETURN NEXT;
+    kind := 'reason';
+    data := reason;
     RETURN NEXT;
   END LOOP;
   IF cardinality(waiting) = 0 THEN

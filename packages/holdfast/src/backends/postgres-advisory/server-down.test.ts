@@ -23,7 +23,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
       const limited = () => callWith(AbortSignal.timeout(5_000))
       const down = { code: 'BACKEND_UNAVAILABLE' }
       await expect(backend.inspect('x', limited())).rejects.toMatchObject(down)
-      await expect(backend.list('', limited())).rejects.toMatchObject(down)
+      await expect(backend.list('', { limit: 10 }, limited())).rejects.toMatchObject(down)
       const token = granted.kind === 'granted' ? granted.grant.token : 0n
       const holder = { name: 'x', id: held.attempt.slice(0, 22), token }
       await expect(backend.check(holder, limited())).rejects.toMatchObject(down)

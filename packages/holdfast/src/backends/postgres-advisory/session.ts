@@ -21,7 +21,7 @@ import type {
 import { Claims, type Life } from './claims.ts'
 import { unlessCalledOff } from './lane.ts'
 import type { Links } from './links.ts'
-import type { LockConnection } from './lock-connection.ts'
+import type { Forced, LockConnection } from './lock-connection.ts'
 import { statesOf } from './looking.ts'
 
 export interface SessionFacts {
@@ -33,6 +33,7 @@ export interface SessionFacts {
 }
 
 const ignore = () => {}
+const DELETED = { reason: 'deleted' } as const
 
 export class AdvisorySession implements BackendSession<'fenced'> {
   readonly id: string
@@ -58,7 +59,7 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     this.#claims = new Claims(links, main, this.#life())
     main.onEnd(() => this.#finish())
     links.ears.add(main.key, {
-      forced: (id) => void this.#giveBack(id).catch(ignore),
+      forced: (forced) => void this.#giveBack(forced).catch(ignore),
       missed: () => void this.#lookForForced().catch(ignore),
     })
     if (main.ended) this.#finish()
@@ -159,20 +160,20 @@ export class AdvisorySession implements BackendSession<'fenced'> {
       // One that has ended has told so; whatever else is wrong with it ends it.
       ...held.map(({ connection }) => connection?.keep(this.ttlMs).catch(ignore)),
     ])
-    for (const id of answer.forced) await this.#giveBack(id)
+    for (const forced of answer.forced) await this.#giveBack(forced)
     // The server says that it is their turn; their own connections are about to say so as well.
     for (const id of answer.turns) await this.#claims.byId(id)?.settled.catch(ignore)
   }
 
   async #lookForForced(): Promise<void> {
     const { forced } = await this.#main.keep(this.ttlMs)
-    for (const id of forced) await this.#giveBack(id)
+    for (const each of forced) await this.#giveBack(each)
   }
 
   /** An operator wants it back. */
-  async #giveBack(id: string): Promise<void> {
+  async #giveBack({ id, reason }: Forced): Promise<void> {
     const holding = this.#claims.byId(id)
-    if (holding?.state === 'held') await this.#claims.force(holding)
+    if (holding?.state === 'held') await this.#claims.force(holding, reason)
     await this.#main.unforce(this.#main.key, id)
   }
 
@@ -180,15 +181,15 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     const lost: LostClaim[] = []
     for (const { attempt, name } of gone) {
       // The attempt was granted once more, under another token: the listed grant was deleted before (T84).
-      const known = this.#claims.isKnown(attempt) ? 'deleted' : this.#claims.whyLost(attempt)
-      lost.push({ attempt, reason: known ?? (await this.#whatBecameOf(name, call)) })
+      const known = this.#claims.isKnown(attempt) ? DELETED : this.#claims.whyLost(attempt)
+      lost.push({ attempt, ...(known ?? { reason: await this.#whatBecameOf(name, call) }) })
     }
     return lost
   }
 
   async #whatBecameOf(name: string, { signal }: Call): Promise<LossReason> {
     const { sql, namespace } = this.#links
-    const [state] = statesOf(await this.#links.query(sql.show, [namespace, name, 'name'], signal))
+    const [state] = statesOf(await this.#links.query(sql.show, [namespace, name], signal))
     return (state?.holders.length ?? 0) > 0 ? 'taken-over' : 'deleted'
   }
 

@@ -18,6 +18,7 @@ import { LockConnection } from './lock-connection.ts'
 import type { Item } from './operations.ts'
 
 export interface WaitEvents {
+  readonly maxWaiters: number | undefined
   /** Whether anybody still wants it. */
   readonly isWanted: () => boolean
   readonly onConnection: (connection: LockConnection) => void
@@ -25,6 +26,11 @@ export interface WaitEvents {
   /** The connection ended while it had the lock. */
   readonly onEnd: () => void
 }
+
+export type Turn =
+  | { readonly kind: 'granted'; readonly token: string }
+  | { readonly kind: 'session-gone' }
+  | { readonly kind: 'queue-full' }
 
 const ignore = () => {}
 const MOST_SPARE = 4
@@ -46,9 +52,9 @@ export class Waits {
     this.#ttlMs = ttlMs
   }
 
-  /** The token, when it is its turn. Null: the session is over. */
-  async wait(item: Item, mode: LockMode, events: WaitEvents): Promise<string | null> {
+  async wait(item: Item, mode: LockMode, events: WaitEvents): Promise<Turn> {
     const connection = await this.#inLine(item, mode, events)
+    if (connection === null) return { kind: 'queue-full' }
     if (!events.isWanted()) {
       this.#forget(connection)
       await connection.close()
@@ -57,12 +63,17 @@ export class Waits {
     this.#connections.set(connection, events.onEnd)
     events.onConnection(connection)
     events.onQueued()
-    return connection.take(this.#main.key, item, mode, this.#ttlMs)
+    const token = await connection.take(this.#main.key, item, mode, this.#ttlMs)
+    return token === null ? { kind: 'session-gone' } : { kind: 'granted', token }
   }
 
   /** Gives up the lock that a connection has; then it may wait for another. */
   async giveUp(connection: LockConnection, item: Item): Promise<void> {
     await connection.applyOne(item)
+    await this.#spareOrClose(connection)
+  }
+
+  async #spareOrClose(connection: LockConnection): Promise<void> {
     if (this.#opening.signal.aborted || this.#spare.length >= MOST_SPARE) {
       this.#forget(connection)
       await connection.close()
@@ -116,13 +127,18 @@ export class Waits {
     else await this.#links.query(this.#links.sql.callOff, [arrayLiteral(keys)])
   }
 
-  /** A connection that has said for whom it is going to wait. */
-  async #inLine(item: Item, mode: LockMode, { isWanted }: WaitEvents): Promise<LockConnection> {
+  /** A connection that has said for whom it is going to wait. Null: the queue is full. */
+  async #inLine(
+    item: Item,
+    mode: LockMode,
+    { isWanted, maxWaiters }: WaitEvents,
+  ): Promise<LockConnection | null> {
     const spare = this.#spare.pop()
     if (spare !== undefined) {
       try {
-        await spare.place(this.#main.key, item, mode)
-        return spare
+        if (await spare.place(this.#main.key, item, mode, maxWaiters)) return spare
+        await this.#spareOrClose(spare)
+        return null
       } catch {
         // It had ended, unnoticed. Another one will do.
         this.#forget(spare)
@@ -140,8 +156,9 @@ export class Waits {
       this.#forget(connection)
       onEnd?.()
     })
-    if (isWanted()) await connection.place(this.#main.key, item, mode)
-    return connection
+    if (!isWanted() || (await connection.place(this.#main.key, item, mode, maxWaiters))) return connection
+    await this.#spareOrClose(connection)
+    return null
   }
 
   #forget(connection: LockConnection): void {

@@ -1,5 +1,5 @@
 /** The SPI over one schema of a PostgreSQL database. */
-import { arrayLiteral, type Parameter } from '../../clients/postgres/index.ts'
+import { arrayLiteral, type Parameter, pageOfSessions } from '../../clients/postgres/index.ts'
 import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
 import { type Clock, instantOf } from '../../core/clock.ts'
 import { InvalidArgumentError } from '../../core/errors.ts'
@@ -21,7 +21,7 @@ import type {
   SessionState,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
-import { pageOfSessions, pageOfStates, statesOf } from './looking.ts'
+import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
 

@@ -4,7 +4,7 @@
  */
 import type { Row } from '../../clients/postgres/index.ts'
 import { compareNames } from '../../core/names.ts'
-import type { ClaimState, HolderState, Mode, NameState, Page, SessionState, WaiterState } from '../../spi.ts'
+import type { ClaimState, HolderState, Mode, NameState, Page, WaiterState } from '../../spi.ts'
 
 /** In the order of the names' bytes. */
 export function statesOf(rows: readonly Row[]): NameState[] {
@@ -26,17 +26,6 @@ export function pageOfStates(rows: readonly Row[]): Page<NameState> {
   const [first] = rows
   const next = first?.[0] === 'next' ? String(first[1]) : null
   return { items: statesOf(next === null ? rows : rows.slice(1)), next }
-}
-
-/** The rows of `sessions`, of which there is one more than the limit if there is another page. */
-export function pageOfSessions(rows: readonly Row[], limit: number): Page<SessionState> {
-  const items = rows.slice(0, limit).map(([id, holder, ttlMs, leftMs]) => ({
-    id: String(id),
-    holder: String(holder),
-    ttlMs: Number(ttlMs),
-    expiresInMs: Number(leftMs),
-  }))
-  return { items, next: rows.length > limit ? (items.at(-1)?.id ?? null) : null }
 }
 
 /** See `sql/looking.ts`. */

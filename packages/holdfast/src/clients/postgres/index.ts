@@ -25,6 +25,7 @@ export {
 } from './from-url.ts'
 export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
 export { type NoticeHandler, standbyNotices } from './notices.ts'
+export { pageOfSessions } from './session-pages.ts'
 export { sharedDatabase } from './shared.ts'
 export {
   type CustomTransaction,
@@ -35,6 +36,7 @@ export {
   sqlRunnerOf,
 } from './sql-runner.ts'
 export {
+  alterTables,
   BY_INDEX,
   checkSchema,
   ensureTables,

@@ -2,9 +2,9 @@
  * Tables that live beside the user's own: those of guards, of idempotency keys, of jobs, of advisory locks. Each part has a version of its
  * own in the table `parts`, so that a database has only what is used in it.
  *
- * What may go wrong between its steps: look · lock · create · look again.
- *   Many start at once: one creates while the others wait for the lock, and then find everything there; every statement
- *   is IF NOT EXISTS. It is the lock that the backend takes for the same schema. A crash before the commit leaves
+ * What may go wrong between its steps: look · lock · look again · create.
+ *   Many start at once: one creates while the others wait for the lock, and then find everything there. A transaction that
+ *   cannot see it runs the statements again, which do no harm. It is the lock that the backend takes for the same schema. A crash before the commit leaves
  *   nothing. A later release brings an older layout up to date in the same way, if it can. Otherwise a release that finds
  *   another version refuses.
  */
@@ -34,6 +34,27 @@ export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
  * is switched off is done all the same, and counts as so expensive that it would be compiled first, which takes 0.2 s.
  */
 export const BY_INDEX = 'SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off'
+
+/**
+ * Statements that alter tables which calls in flight use. It waits for a lock only while it has none, so that a call and the
+ * upgrade never wait for each other. All names are quoted.
+ */
+export function alterTables([first, ...others]: readonly [string, ...string[]], statements: string): string {
+  return `
+DO $$ BEGIN
+  LOOP
+    BEGIN
+      LOCK TABLE ${first} IN ACCESS EXCLUSIVE MODE;
+      LOCK TABLE ${others.join(', ')} IN ACCESS EXCLUSIVE MODE NOWAIT;
+      EXIT;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM pg_sleep(0.01);
+    END;
+  END LOOP;
+  ${statements.trim()}
+END $$;
+`
+}
 
 export interface TablePart {
   readonly part: string
@@ -78,6 +99,8 @@ export async function ensureTables(
     await runner.query(`SELECT pg_advisory_xact_lock(hashtextextended('holdfast schema ' || $1, 0))`, [
       schema,
     ])
+    const meanwhile = await find(runner, part, schema)
+    if (meanwhile?.isCurrent) return { origin: meanwhile.origin, found: true }
     // What exists already is worth a notice to the server, and postgres.js prints those unless it is told otherwise.
     // It reads a catalog so that the session hears of the schema that another has made since: it remembers that there was
     // none, and hears of nothing while it waits for an advisory lock.

@@ -11,6 +11,8 @@
  * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see turns).
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
+import { alterTables } from '../../../clients/postgres/index.ts'
+
 export const tables = (s: string) => `
 CREATE TABLE ${s}.meta (
   single boolean PRIMARY KEY DEFAULT true CHECK (single),
@@ -88,28 +90,16 @@ CREATE TABLE ${s}.names (
 );
 `
 
-/**
- * Brings the tables of version 1 or 2 up to date. It waits for a lock only while it has none, so that a running call and the
- * upgrade never wait for each other.
- */
-export const upgradedTables = (s: string) => `
-DO $$ BEGIN
-  LOOP
-    BEGIN
-      LOCK TABLE ${s}.holders IN ACCESS EXCLUSIVE MODE;
-      LOCK TABLE ${s}.waiters, ${s}.marks IN ACCESS EXCLUSIVE MODE NOWAIT;
-      EXIT;
-    EXCEPTION WHEN lock_not_available THEN
-      PERFORM pg_sleep(0.01);
-    END;
-  END LOOP;
-  ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
+/** Brings the tables of version 1 or 2 up to date. */
+export const upgradedTables = (s: string) =>
+  alterTables(
+    [`${s}.holders`, `${s}.waiters`, `${s}.marks`],
+    `ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
   ${waitersByAttempt(s)}
-  DROP INDEX IF EXISTS ${s}.waiters_by_session;
-END $$;
-`
+  DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
+  )
 
 /** Version 1 had (session, attempt, name). */
 const waitersByAttempt = (s: string) =>

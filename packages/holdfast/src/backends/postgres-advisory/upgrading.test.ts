@@ -1,0 +1,69 @@
+/** Layout 1 is brought up to date in place. A client of layout 1 is what it sends: here, by hand. */
+import { readFileSync } from 'node:fs'
+import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
+import type pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { Rig } from '../../../test/postgres-advisory/rig.ts'
+import { call, request } from '../../testing/conformance/requests.ts'
+import { newSessionId } from '../../testing/conformance/stage.ts'
+import { defaultKey } from './keys.ts'
+
+const fixture = new URL('../../../test/postgres/fixtures/advisory-1.sql', import.meta.url)
+const layout1 = (schema: string) => readFileSync(fixture, 'utf8').replaceAll('"holdfast"', `"${schema}"`)
+
+describe.runIf(wanted('postgres'))('upgrading postgres-advisory', () => {
+  let server: Server
+  beforeAll(async () => {
+    server = await startPostgres()
+  }, 60_000)
+  afterAll(() => server?.stop())
+
+  test('a client of layout 1 that runs excludes the new ones, and learns of a force release', async () => {
+    await using rig = new Rig(server)
+    const old = await rig.byHand()
+    await old.query(layout1('upgraded'))
+    const conn = '4711'
+    await old.query('SELECT upgraded.advisory_open_session($1, 60000, $2, $3)', [conn, 'old', 'nobody'])
+    expect(await oldTry(old, conn, 'x')).toMatch(/^granted/)
+
+    const options = { schema: 'upgraded' }
+    await expect(rig.backend({ ...options, createSchema: false })).rejects.toThrow(/older release/)
+    const [backend] = await Promise.all([rig.backend(options), rig.backend(options), rig.backend(options)])
+    const opened = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'new' }, call())
+    expect((await opened.tryAcquire(request('x'), call())).kind).toBe('busy')
+    expect((await backend.inspect('x', call()))?.holders).toMatchObject([
+      { id: 'id/x', holder: 'old', session: '', ttlMs: 60_000 },
+    ])
+    expect((await opened.tryAcquire(request('y', { owner: 'order 7' }), call())).kind).toBe('granted')
+    expect(await oldTry(old, conn, 'y')).toBe('busy')
+    expect((await backend.inspect('y', call()))?.holders).toMatchObject([{ owner: 'order 7' }])
+
+    await old.query("INSERT INTO upgraded.advisory_forced VALUES (4711, 'id/x', 'an operator said so')")
+    const kept = await old.query("SELECT kind, data FROM upgraded.advisory_keep($1, 60000, '{}')", [conn])
+    expect(kept.rows.filter(({ kind }) => kind === 'forced')).toEqual([{ kind: 'forced', data: 'id/x' }])
+  })
+
+  test('an upgrade and a running call do not wait for each other', async () => {
+    await using rig = new Rig(server)
+    const running = await rig.byHand()
+    await running.query(layout1('busy'))
+    await running.query('BEGIN')
+    await running.query('SELECT count(*) FROM busy.advisory_sessions, busy.advisory_locks')
+    const upgrading = rig.backend({ schema: 'busy' })
+    await expect
+      .poll(() => rig.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted"))
+      .not.toEqual([])
+    await running.query('SELECT count(*) FROM busy.advisory_claims, busy.advisory_forced')
+    await running.query('DELETE FROM busy.advisory_sessions')
+    await running.query('COMMIT')
+    await upgrading
+  })
+})
+
+async function oldTry(client: pg.Client, conn: string, name: string): Promise<string> {
+  const { rows } = await client.query(
+    "SELECT upgraded.advisory_try($1, 1, 'x', $2, 'default', $3, $4, NULL, 0) AS answer",
+    [conn, String(defaultKey('default', name)), name, `id/${name}`],
+  )
+  return rows[0].answer
+}
