@@ -79,7 +79,7 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    return statesOf(await this.#query(call, 'show', [name]))[0] ?? null
+    return statesOf(await this.#query(call, 'show', [name, String(call.holdersOnly !== true)]))[0] ?? null
   }
 
   async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {

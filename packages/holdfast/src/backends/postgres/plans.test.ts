@@ -99,7 +99,7 @@ class Caller {
   }
 
   async show(names: readonly string[]): Promise<string[]> {
-    const { rows } = await this.#client.query('SELECT kind FROM plans.show($1, $2)', ['default', names])
+    const { rows } = await this.#client.query('SELECT kind FROM plans.show($1, $2, true)', ['default', names])
     return [...new Set(rows.map(({ kind }) => kind as string))]
   }
 

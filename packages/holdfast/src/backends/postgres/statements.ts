@@ -50,8 +50,8 @@ export function statementsFor(schema: string) {
     /** namespace, channel, name, data, expiry */
     forget: `SELECT kind, attempt, token, data, session::text
       FROM ${s}.forget($1::text, $2::text, $3::text, $4::text, $5::text::double precision)`,
-    /** namespace, name */
-    show: `SELECT ${shown} FROM ${s}.show($1::text, ARRAY[$2::text])`,
+    /** namespace, name, whether its waiters are wanted */
+    show: `SELECT ${shown} FROM ${s}.show($1::text, ARRAY[$2::text], $3::text::boolean)`,
     /** namespace, prefix, the name after which the page begins, limit; see `sql/looking.ts` */
     list: `SELECT ${shown} FROM ${s}.list_names($1::text, $2::text, $3::text, $4::text::integer)`,
     /** namespace, the id after which the page begins, limit */

@@ -15,7 +15,7 @@ const msSince = (time: string) => `extract(epoch FROM clock_timestamp() - ${time
 
 export const looking = (s: string) => `
 -- holder (its token in place) | waiter | name (its data in note)
-CREATE OR REPLACE FUNCTION ${s}.show(p_namespace text, p_names text[])
+CREATE OR REPLACE FUNCTION ${s}.show(p_namespace text, p_names text[], p_with_waiters boolean)
 RETURNS TABLE (${COLUMNS}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
 #variable_conflict use_column
 BEGIN
@@ -34,6 +34,7 @@ BEGIN
   CROSS JOIN LATERAL (
     SELECT * FROM ${s}.sessions z
     WHERE z.no = w.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0) z
+  WHERE p_with_waiters
   UNION ALL
   SELECT 'name', n.name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, n.capacity, NULL, n.data, NULL,
     ${msUntil('n.closed_until')}, NULL, false, ${now}
@@ -83,6 +84,6 @@ BEGIN
     name := v_names[cardinality(v_names)];
     RETURN NEXT;
   END IF;
-  RETURN QUERY SELECT * FROM ${s}.show(p_namespace, v_names);
+  RETURN QUERY SELECT * FROM ${s}.show(p_namespace, v_names, true);
 END $$;
 `
