@@ -10,15 +10,21 @@ const needsRestart = new Set(['C50'])
 const CASES_AT_ONCE = 32
 // Dozens of waiters, and a process of the server for each: that takes time, and is not about time.
 const crowded = new Set(['C70', 'C71', 'C78'])
-const lacks = ['permits', 'data', 'lock-delay', 'hold-at-least', 'watch'] as const
+// A session is a connection, and no other process can go on with it.
+const lacks = ['permits', 'data', 'lock-delay', 'hold-at-least', 'watch', 'attach'] as const
 
 const attaching = 'a session is a connection, and no other process can go on with it'
 const deleting = 'nobody but the session itself can take a lock away from it, short of ending its connection'
 const exceptions: readonly DeclaredException[] = [
-  ...['C7', 'C8', 'C20', 'C21', 'C22', 'C23', 'C24', 'C25', 'C97', 'C208', 'C236'].map((rule) => ({
+  ...['C7', 'C8'].map((rule) => ({
     rule,
     why: attaching,
   })),
+  {
+    rule: 'C239',
+    lacksHook: 'countConnections' as const,
+    why: 'each waiter needs a connection of its own',
+  },
   ...['C51', 'C149', 'C150', 'C220', 'C225'].map((rule) => ({
     rule,
     lacksHook: 'deleteName' as const,

@@ -152,7 +152,7 @@ export class History {
     const request = this.#requests.get(id)
     if (request === undefined) return void this.violations.push(`G1 ${id} appeared without a request`)
     if (kind === 'acquired' && token !== null) this.#granted(name, id, token, request)
-    else if (kind !== 'waiting') this.#ended(kind, name, id, request, token)
+    else if (kind !== 'waiting' && kind !== 'data') this.#ended(kind, name, id, request, token)
   }
 
   #granted(name: string, id: string, token: bigint, request: KnownRequest): void {
