@@ -30,6 +30,52 @@ export interface RedisStageOptions {
 /** Nobody draws lots here, so that two runs of one case do the same number of things. */
 const evenRandom = { id: () => systemRandom.id(), fraction: () => 0.5 }
 
+/** What a token counts. */
+const MICROSECOND_MS = 0.001
+
+/**
+ * Scripts of all clients, one after the other, each in a microsecond of its own. Tokens of names in different slots of a
+ * Cluster are ordered by the clocks of their nodes, and no clock stands still.
+ */
+class OneByOne {
+  readonly #clock: Pick<ReturnType<typeof createClock>, 'step'>
+  #last: Promise<unknown> = Promise.resolve()
+
+  constructor(clock: Pick<ReturnType<typeof createClock>, 'step'>) {
+    this.#clock = clock
+  }
+
+  /** What was sent before has been answered. */
+  async drained(): Promise<void> {
+    for (let last: unknown; last !== this.#last; ) {
+      last = this.#last
+      await last
+    }
+  }
+
+  client<C extends object>(client: C): C {
+    return new Proxy(client, {
+      get: (target, key) => {
+        const value: unknown = Reflect.get(target, key, target)
+        if (typeof value !== 'function') return value
+        // node-redis answers through a copy of the client.
+        if (key === 'withTypeMapping') return (...args: unknown[]) => this.client(value.apply(target, args))
+        if (key !== 'evalsha' && key !== 'eval' && key !== 'sendCommand') return value.bind(target)
+        return (...args: unknown[]) => this.#inTurn(() => value.apply(target, args))
+      },
+    })
+  }
+
+  #inTurn(send: () => Promise<unknown>): Promise<unknown> {
+    const answer = this.#last.then(() => {
+      this.#clock.step(MICROSECOND_MS)
+      return send()
+    })
+    this.#last = answer.catch(() => {})
+    return answer
+  }
+}
+
 const TTL_MS = 1_000
 const STEP_MS = TTL_MS / 10
 
@@ -75,6 +121,7 @@ export class RedisStage {
     await everywhere('FLUSHALL')
 
     const clock = createFakeClock()
+    const oneByOne = new OneByOne(shim)
     const passTime = async (ms: number) => {
       let leftMs = ms
       do {
@@ -86,6 +133,7 @@ export class RedisStage {
         if (leftMs <= stepMs) await bus?.hasPassedOn()
         for (let round = 0; round < 3; round++) {
           await everywhere('PING')
+          await oneByOne.drained()
           await clock.settle()
         }
         leftMs -= stepMs
@@ -100,7 +148,7 @@ export class RedisStage {
       opened.push(next)
       const { client } = next
       return openRedis({
-        client,
+        client: isCluster ? oneByOne.client(client) : client,
         clock,
         random: evenRandom,
         pollMs: 20,

@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
+import { libraries } from '../../../test/redis/clients.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage } from '../../../test/redlock/stage.ts'
 import { systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import type { Backend } from '../../spi.ts'
+import { redlock } from './index.ts'
 
 /** A server that is away costs one time-out, by a clock that nobody moves. */
 const inRealTime = { clock: systemClock, nodeTimeoutMs: 1_000 }
@@ -93,6 +95,12 @@ describe.runIf(wanted('redis'))('redlock: operating', () => {
     assert.deepEqual(await codes(backend), ['3 warning REDLOCK_NO_VOTE', '2 danger REDIS_EVICTION'])
     await redisCall(stage.server(1), 'CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
     stage.proxy(2).heal()
+    const twice = await Promise.all([0, 0, 1].map((index) => libraries[0]?.open(stage.server(index).url)))
+    const clients = twice.flatMap((opened) => opened?.client ?? [])
+    const doubled = redlock({ clients, ...inRealTime })
+    assert.deepEqual(await codes(doubled), ['1 danger REDLOCK_SAME_SERVER'])
+    await doubled[Symbol.asyncDispose]()
+    for (const opened of twice) opened?.close()
     const everyWrite = await stage.backend({ ...inRealTime, persistence: 'every-write', direct: true })
     await redisCall(stage.server(0), 'CONFIG', 'SET', 'appendonly', 'yes')
     await redisCall(stage.server(0), 'CONFIG', 'SET', 'appendfsync', 'always')
