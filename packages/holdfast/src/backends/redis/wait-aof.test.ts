@@ -27,7 +27,7 @@ describe.runIf(wanted('redis'))('waitAof', () => {
     const locker = await rig.locker(withFile.url, { backend: { waitAof: { timeoutMs: 5_000 } } })
     await assert.rejects(locker.tryAcquire('x'), (error) => {
       assert(isHoldfastError(error, 'UNSUPPORTED'))
-      assert.match(error.message, /no WAITAOF; waitAof needs 7\.2 or newer/)
+      assert.match(error.message, /no WAITAOF: waitAof needs 7\.2 or newer/)
       return true
     })
   }
