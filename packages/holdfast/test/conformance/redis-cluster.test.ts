@@ -17,8 +17,7 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis clust
     describe,
     test,
     createWorld: () => stage.world(),
-    // Tokens of names in different slots are ordered by the clocks of their nodes, which stand still in this world.
-    lacks: ['watch', 'one-order'],
+    lacks: ['watch'],
     except: [
       {
         rule: 'C50',

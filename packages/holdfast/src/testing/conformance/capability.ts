@@ -18,7 +18,6 @@ export type Capability =
   | 'watch'
   | 'sessions'
   | 'attach'
-  | 'one-order'
 
 export function hasCapability(
   { info, watch, sessions }: Backend,
@@ -44,7 +43,6 @@ export function hasCapability(
       return sessions !== undefined
     // What `info` does not tell: the harness declares it, and the smaller promise is tested instead.
     case 'attach':
-    case 'one-order':
       return undefined
   }
 }
@@ -92,15 +90,5 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
   async attach(stage) {
     const ada = await stage.actor()
     assert.equal(await stage.attach(ada), null, 'a session that lives cannot be attached')
-  },
-  async 'one-order'(stage) {
-    const [ada, bob] = await stage.two()
-    let before = -1n
-    for (const actor of [ada, bob, ada, bob]) {
-      const held = await actor.take('x')
-      assert(held.token !== null && held.token > before, `token ${held.token} came after ${before}`)
-      before = held.token
-      await actor.release(held)
-    }
   },
 }

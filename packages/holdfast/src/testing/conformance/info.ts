@@ -58,7 +58,7 @@ export const infoCases = topic('what it says about itself', [
   {
     rule: 'C5',
     title: 'G2 a token leaves room for the epoch, which a client reports and does not mix in',
-    needs: ['fencing', 'one-order'],
+    needs: ['fencing'],
     async play(stage) {
       const backend = await stage.client({ issuer: 'the bank', epoch: 7 })
       assert.equal(backend.info.issuer, 'the bank')

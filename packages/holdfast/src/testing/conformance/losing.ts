@@ -36,7 +36,7 @@ export const losingCases = topic('force release and loss', [
   {
     rule: 'C141',
     title: 'T74 a holder is released by its token, and only that one',
-    needs: ['fencing', 'one-order'],
+    needs: ['fencing'],
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y] = [await ada.take('x'), await ada.take('y')]

@@ -41,7 +41,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C46',
     title: 'G2 tokens increase over all names together',
-    needs: ['fencing', 'one-order'],
+    needs: ['fencing'],
     async play(stage) {
       const rising = new Rising()
       const [ada, bob] = await stage.two()
@@ -121,7 +121,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C52',
     title: 'G2 grants at once, from several clients, all have different tokens',
-    needs: ['fencing', 'one-order'],
+    needs: ['fencing'],
     async play(stage) {
       const actors = await stage.actors(4)
       const names = Array.from({ length: 60 }, (_, index) => `item ${index}`)
@@ -141,7 +141,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C54',
     title: 'G2 T37 tokens increase along a line of waiters',
-    needs: ['fencing', 'queue', 'one-order'],
+    needs: ['fencing', 'queue'],
     async play(stage) {
       const rising = new Rising()
       const [ada, bob, eve] = await stage.three()
@@ -176,7 +176,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C56',
     title: 'G2 namespaces of one engine that share an issuer share its order',
-    needs: ['fencing', 'one-order'],
+    needs: ['fencing'],
     async play(stage) {
       const rising = new Rising()
       const [here, there] = [
