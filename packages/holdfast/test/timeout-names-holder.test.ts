@@ -16,7 +16,7 @@ import { isHoldfastError } from '../src/core/errors.ts'
 import { openLocker } from '../src/open.ts'
 
 function namesTheHolder(url: () => string): void {
-  test('names the holder of the lock, and this very locker', async () => {
+  test('names the holder of the lock, and its own locker', async () => {
     await using holding = await openLocker(url(), { holder: 'holding' })
     await using waiting = await openLocker(url(), { holder: 'waiting' })
     await using third = await openLocker(url(), { holder: 'third' })
@@ -38,7 +38,7 @@ function namesTheHolder(url: () => string): void {
       [{ id: lease.id, holder: 'holding' }],
     )
     const own = await failureOf(holding)
-    assert.match(own.message, /held by this very locker/)
+    assert.match(own.message, /held by this locker/)
     assert.equal(own.heldByThisLocker, true)
     stop.abort()
     await another

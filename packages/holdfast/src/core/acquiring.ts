@@ -39,10 +39,16 @@ export class Acquiring<F extends Fencing> {
     return record
   }
 
-  obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
+  /** `askedMs`: the caller's own `waitMs`, where this is what is left of it. */
+  obtain(
+    wanted: Wanted,
+    waitMs: number,
+    signal: AbortSignal | undefined,
+    askedMs = waitMs,
+  ): Promise<LeaseRecord> {
     return traceAcquire(
       () => this.#about(wanted),
-      () => this.#obtain(wanted, waitMs, signal),
+      () => this.#obtain(wanted, waitMs, signal, askedMs),
     )
   }
 
@@ -60,7 +66,12 @@ export class Acquiring<F extends Fencing> {
     }
   }
 
-  async #obtain(wanted: Wanted, waitMs: number, signal: AbortSignal | undefined): Promise<LeaseRecord> {
+  async #obtain(
+    wanted: Wanted,
+    waitMs: number,
+    signal: AbortSignal | undefined,
+    askedMs: number,
+  ): Promise<LeaseRecord> {
     const { clock } = this.#context
     const { name } = wanted.request
     const startMs = clock.monotonicMs()
@@ -68,7 +79,7 @@ export class Acquiring<F extends Fencing> {
     if (waitMs === 0) {
       const record = await this.#tryOnce(wanted, signal)
       if (record !== null) return record
-      throw await this.#timedOut(wanted, { waitMs, waitedMs: clock.monotonicMs() - startMs, signal })
+      throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: clock.monotonicMs() - startMs, signal })
     }
     const stop = stopWith(this.#closing, signal)
     // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
@@ -92,7 +103,7 @@ export class Acquiring<F extends Fencing> {
       return this.#handOut(wanted, record, stop.cancellation, startMs)
     } catch (error) {
       if (error instanceof AcquireTimeoutError)
-        throw await this.#timedOut(wanted, { waitMs, waitedMs: error.waitedMs, signal })
+        throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: error.waitedMs, signal })
       this.#noteFailure(wanted, error, true)
       throw error
     } finally {
@@ -116,7 +127,7 @@ export class Acquiring<F extends Fencing> {
     const stop = stopWith(this.#closing, signal)
     try {
       for (let rounds = 0; ; rounds++) {
-        const records = await this.#gather(wanted, leftMs, signal)
+        const records = await this.#gather(wanted, waitMs, leftMs, signal)
         if (records.every((record) => record.isLive)) return records
         this.#giveBack(records)
         const first = wanted[0]
@@ -131,12 +142,13 @@ export class Acquiring<F extends Fencing> {
 
   async #gather(
     wanted: readonly Wanted[],
+    waitMs: number,
     leftMs: () => number,
     signal: AbortSignal | undefined,
   ): Promise<LeaseRecord[]> {
     const records: LeaseRecord[] = []
     try {
-      for (const each of wanted) records.push(await this.obtain(each, Math.max(0, leftMs()), signal))
+      for (const each of wanted) records.push(await this.obtain(each, Math.max(0, leftMs()), signal, waitMs))
     } catch (error) {
       this.#giveBack(records)
       throw error

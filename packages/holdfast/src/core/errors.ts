@@ -53,7 +53,7 @@ export class AcquireTimeoutError extends HoldfastError {
   readonly waitedMs: number
   /** Who held it when the time was up; undefined where that is not known, as with a `waitMs` of less than 50. */
   readonly holders: readonly HolderState[] | undefined
-  /** Whether the very locker that waited held it. Locks are not re-entrant. */
+  /** Whether the locker that waited held it itself. Locks are not re-entrant. */
   readonly heldByThisLocker: boolean
 
   constructor(

@@ -1,6 +1,7 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import type { AcquireTimeoutError } from './errors.ts'
+import { TransientMap } from './transient-map.ts'
 
 const timeoutOf = (acquiring: Promise<unknown>) =>
   acquiring.then(
@@ -37,14 +38,14 @@ describe('an acquire that times out', () => {
     })
   })
 
-  test('says so when it is this very locker, and that locks are not re-entrant', async () => {
+  test('says so when it is its own locker, and that locks are not re-entrant', async () => {
     const { clock, client } = setUp()
     const failure = timeoutOf(
       client.withLease('a', { ttlMs: 60_000 }, () => client.acquire('a', { waitMs: 500 })),
     )
     await clock.advance(500)
     const error = await failure
-    expect(error.message).toMatch(/held by this very locker \(lease .*not re-entrant/)
+    expect(error.message).toMatch(/held by this locker \(lease .*not re-entrant/)
     expect(error.heldByThisLocker).toBe(true)
   })
 
@@ -67,7 +68,7 @@ describe('an acquire that times out', () => {
     await clock.advance(500)
     const error = await failure
     expect(error.message).toMatch(
-      /held by this very locker \(.*\) and "theirs" \(.*\) and "theirs" \(.*\) and 2 more\./,
+      /held by this locker \(lease .*\) and "theirs" \(.*\) and "theirs" \(.*\) and 2 more\./,
     )
     expect(error.message).not.toMatch(/re-entrant/)
     expect(error.holders).toHaveLength(5)
@@ -122,7 +123,7 @@ describe('an acquire that times out', () => {
     expect(await failure).toMatchObject({
       holders: undefined,
       heldByThisLocker: true,
-      message: expect.stringContaining(`This very locker has a lease on it (${lease.id})`),
+      message: expect.stringContaining(`This locker has a lease on it (${lease.id})`),
     })
   })
 
@@ -134,7 +135,18 @@ describe('an acquire that times out', () => {
     const failure = timeoutOf(client.acquire('a', { waitMs: 500, signal: caller.signal }))
     await clock.advance(500)
     caller.abort()
-    expect(await failure).toMatchObject({ holders: undefined })
+    expect(await failure).toMatchObject({ holders: undefined, heldByThisLocker: false })
+  })
+
+  test('T27 a caller that gives up still learns that its own locker has it', async () => {
+    const { clock, client, faults } = setUp()
+    await client.acquire('a', { ttlMs: 60_000 })
+    faults.next('inspect', { kind: 'lost-reply' })
+    const caller = new AbortController()
+    const failure = timeoutOf(client.acquire('a', { waitMs: 500, signal: caller.signal }))
+    await clock.advance(500)
+    caller.abort()
+    expect(await failure).toMatchObject({ holders: undefined, heldByThisLocker: true })
   })
 
   test('closing the locker ends the look', async () => {
@@ -157,5 +169,77 @@ describe('an acquire that times out', () => {
     await clock.advance(20)
     expect(await failure).toMatchObject({ holders: undefined, heldByThisLocker: false })
     expect(faults.count('inspect')).toBe(0)
+  })
+
+  test.each([0, 20])('a wait of %i ms learns without a call that its own locker has it', async (waitMs) => {
+    const { clock, client, faults } = setUp()
+    const lease = await client.acquire('a', { ttlMs: 60_000 })
+    const failure = timeoutOf(client.acquire('a', { waitMs }))
+    await clock.advance(waitMs)
+    expect(await failure).toMatchObject({
+      holders: undefined,
+      heldByThisLocker: true,
+      message: expect.stringMatching(`This locker has a lease on it \\(${lease.id}\\).*not re-entrant`),
+    })
+    const permit = await client.acquirePermits('s', { capacity: 1, ttlMs: 60_000 })
+    const taken = timeoutOf(client.acquirePermits('s', { capacity: 1, waitMs }))
+    await clock.advance(waitMs)
+    const { message } = await taken
+    expect(message).toContain(`This locker has a lease on it (${permit.id})`)
+    expect(message).not.toContain('re-entrant')
+    expect(faults.count('inspect')).toBe(0)
+  })
+
+  test('acquireAll names the holder although little of its time was left for the last name', async () => {
+    const { clock, client, faults, other } = setUp()
+    const first = await other.acquire('a', { ttlMs: 60_000 })
+    await other.acquire('b', { ttlMs: 60_000 })
+    const failure = timeoutOf(client.acquireAll(['a', 'b'], { waitMs: 500 }))
+    await clock.advance(490)
+    await first.release()
+    await clock.advance(10)
+    expect(await failure).toMatchObject({ resource: 'b', holders: [{ holder: 'theirs' }] })
+    expect(faults.count('inspect')).toBe(1)
+  })
+
+  test('several leases of its own locker are named together', async () => {
+    const { clock, client } = setUp()
+    const ids: string[] = []
+    for (let count = 0; count < 4; count++)
+      ids.push((await client.acquirePermits('s', { capacity: 4, ttlMs: 60_000 })).id)
+    const failure = timeoutOf(client.acquirePermits('s', { capacity: 4, waitMs: 500 }))
+    await clock.advance(500)
+    const { message } = await failure
+    expect(message).toContain(`held by this locker (4 leases: ${ids.slice(0, 3).join(', ')}, …). locker.`)
+  })
+
+  test('the next timeout on a name looks again', async () => {
+    const { clock, client, faults, other } = setUp()
+    const namedAfter = async () => {
+      const lease = await other.acquire('a', { ttlMs: 60_000 })
+      const failure = timeoutOf(client.acquire('a', { waitMs: 500 }))
+      await clock.advance(500)
+      expect((await failure).holders).toMatchObject([{ id: lease.id }])
+      await lease.release()
+    }
+    await namedAfter()
+    await namedAfter()
+    expect(faults.count('inspect')).toBe(2)
+  })
+
+  test.each([20, 500])('does not walk the leases that its locker holds (waitMs %i)', async (waitMs) => {
+    const { clock, client, other } = setUp()
+    for (let count = 0; count < 100; count++) await client.acquire(`held ${count}`, { ttlMs: 60_000 })
+    await other.acquire('a', { ttlMs: 60_000 })
+    const walks = (['values', 'entries', 'keys', 'forEach'] as const).map((method) =>
+      vi.spyOn(TransientMap.prototype, method),
+    )
+    const failure = timeoutOf(client.acquire('a', { waitMs }))
+    await clock.advance(waitMs)
+    await failure
+    for (const walk of walks) {
+      expect(walk).not.toHaveBeenCalled()
+      walk.mockRestore()
+    }
   })
 })

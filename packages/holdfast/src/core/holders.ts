@@ -1,36 +1,39 @@
 /**
- * What an acquire that has timed out says of the holders. They are looked up once for all acquires that time out on a
- * name at the same time, for a short while: the error comes a little later, and never fails to come.
+ * Names the holders in ACQUIRE_TIMEOUT. One `inspect` (200 ms at most) serves all acquires that time out on a name
+ * together; the error is thrown in any case.
  */
-import type { Backend } from '../spi.ts'
+import { type Backend, LOCK_CAPACITY } from '../spi.ts'
 import { callWith } from './aborting.ts'
 import { callEngine } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
 import type { LockerContext } from './context.ts'
 import { AcquireTimeoutError, quote } from './errors.ts'
+import type { LeaseRecord } from './lease.ts'
 import { shownState } from './name-state.ts'
 import type { HolderState, NameState } from './types.ts'
 
-/** Callers that wait for less try often, and the look would be as many calls more. */
+/** Short waits are repeated often; an `inspect` for each would add as many calls. */
 const SHORTEST_WAIT_MS = 50
 const LOOK_WITHIN_MS = 200
 const MOST_NAMED = 3
 
 export interface OwnLeases {
-  /** The ids of the leases that this locker has on a name. */
-  ownIds(name: string): readonly string[]
+  /** The leases that this locker has on a name. */
+  leasesOn(name: string): Iterable<LeaseRecord>
 }
 
 export interface TimedOut {
+  /** As the caller gave it. The last of several names may have been waited for less. */
   readonly waitMs: number
   readonly waitedMs: number
   readonly signal: AbortSignal | undefined
 }
 
+/** The parts of the error that are the same for all callers. */
 interface Look {
-  readonly own: readonly string[]
-  /** Undefined: not known. Null: the name is free. */
-  readonly state: NameState | null | undefined
+  readonly advice: string | undefined
+  readonly holders?: readonly HolderState[]
+  readonly heldByThisLocker: boolean
 }
 
 export class HolderLookup {
@@ -47,19 +50,19 @@ export class HolderLookup {
     this.#closing = closing
   }
 
-  /** It never rejects. A caller that gives up has the error at once (T27), without names. */
+  /** It never rejects. A caller that gives up has the error at once (T27), without the other holders. */
   async timeoutError(name: string, { waitMs, waitedMs, signal }: TimedOut): Promise<AcquireTimeoutError> {
-    if (waitMs < SHORTEST_WAIT_MS) return new AcquireTimeoutError(name, waitedMs)
+    const { advice, ...found } =
+      waitMs < SHORTEST_WAIT_MS ? this.#withoutLook(name) : await this.#unlessGivenUp(name, signal)
+    return new AcquireTimeoutError(name, waitedMs, advice, found)
+  }
+
+  async #unlessGivenUp(name: string, signal: AbortSignal | undefined): Promise<Look> {
     const gaveUp = new Cancellation()
     const untie = gaveUp.follow(signal)
-    const look = await unlessCancelled(this.#shared(name), gaveUp).catch(() => null)
+    const look = await unlessCancelled(this.#shared(name), gaveUp).catch(() => this.#withoutLook(name))
     untie()
-    if (look === null) return new AcquireTimeoutError(name, waitedMs)
-    const { own, state } = look
-    return new AcquireTimeoutError(name, waitedMs, adviceOn(state, own), {
-      ...(state !== undefined && { holders: state?.holders ?? [] }),
-      heldByThisLocker: own.length > 0,
-    })
+    return look
   }
 
   #shared(name: string): Promise<Look> {
@@ -72,7 +75,8 @@ export class HolderLookup {
   }
 
   async #look(name: string): Promise<Look> {
-    const own = this.#sessions.ownIds(name)
+    const own = new Set<string>()
+    for (const { id } of this.#sessions.leasesOn(name)) own.add(id)
     const limits = {
       what: `inspect of ${quote(name)}`,
       timeoutMs: LOOK_WITHIN_MS,
@@ -80,45 +84,62 @@ export class HolderLookup {
       keepsProcessAlive: true,
     }
     try {
-      const state = await callEngine(this.#context, limits, ({ signal }) =>
+      const found = await callEngine(this.#context, limits, ({ signal }) =>
         this.#backend.inspect(name, callWith(signal, { holdersOnly: true })),
       )
-      return { own, state: state === null ? null : shownState(state, this.#context.info.epoch) }
+      const state = found === null ? null : shownState(found, this.#context.info.epoch)
+      return {
+        advice: state === null ? undefined : adviceOn(state, own),
+        holders: state?.holders ?? [],
+        heldByThisLocker: own.size > 0,
+      }
     } catch {
-      return { own, state: undefined }
+      return this.#withoutLook(name)
     }
+  }
+
+  /** What the locker knows without the engine. */
+  #withoutLook(name: string): Look {
+    const [own] = this.#sessions.leasesOn(name)
+    if (own === undefined) return { advice: undefined, heldByThisLocker: false }
+    const advice = own.terms.capacity === LOCK_CAPACITY ? NOT_REENTRANT : OTHERWISE
+    return { advice: `This locker has a lease on it (${own.id}). ${advice}`, heldByThisLocker: true }
   }
 }
 
 const NOT_REENTRANT =
   'If the code that waits is the holder: a lock is not re-entrant, so pass the lease on and do not acquire the name again. ' +
   'Otherwise raise waitMs to wait longer.'
+const OTHERWISE = 'locker.inspect(name) also shows the waiters; raise waitMs to wait longer.'
 
 /** Undefined where there is nothing to add. */
-function adviceOn(state: NameState | null | undefined, own: readonly string[]): string | undefined {
-  if (state === undefined && own.length > 0)
-    return `This very locker has a lease on it (${own[0]}). ${NOT_REENTRANT}`
-  if (state === undefined || state === null) return undefined
-  const { holders, closedForMs = 0 } = state
+function adviceOn({ holders, closedForMs = 0 }: NameState, own: ReadonlySet<string>): string | undefined {
   if (holders.length > 0) return adviceOnHolders(holders, own)
   return closedForMs > 0
     ? `It has no holder, and stays closed for ${Math.round(closedForMs)} ms more (a lock-delay or hold-at-least).`
     : undefined
 }
 
-function adviceOnHolders(holders: readonly HolderState[], own: readonly string[]): string {
-  const isOwn = ({ id }: HolderState) => own.includes(id)
-  const ownFirst = [...holders.filter(isOwn), ...holders.filter((holder) => !isOwn(holder))]
-  const named = ownFirst.slice(0, MOST_NAMED).map((holder) => {
-    const note = holder.note === undefined ? '' : `, ${quote(holder.note)}`
-    const facts = `lease ${holder.id}, for ${Math.round(holder.heldForMs)} ms${note}`
-    return `${isOwn(holder) ? 'this very locker' : quote(holder.holder)} (${facts})`
-  })
-  const more = ownFirst.length - named.length
+function adviceOnHolders(holders: readonly HolderState[], own: ReadonlySet<string>): string {
+  const ours = holders.filter(({ id }) => own.has(id))
+  const named = holders
+    .filter(({ id }) => !own.has(id))
+    .slice(0, Math.max(0, MOST_NAMED - ours.length))
+    .map((holder) => `${quote(holder.holder)} (${factsOf(holder)})`)
+  const more = holders.length - ours.length - named.length
+  if (ours.length > 0) named.unshift(`this locker (${factsOfOwn(ours)})`)
   if (more > 0) named.push(`${more} more`)
-  const isOwnLock = ownFirst.some((holder) => isOwn(holder) && holder.weight === undefined)
-  const advice = isOwnLock
-    ? NOT_REENTRANT
-    : 'locker.inspect(name) also shows the waiters; raise waitMs to wait longer.'
-  return `It is held by ${named.join(' and ')}. ${advice}`
+  const isOwnLock = ours.some(({ weight }) => weight === undefined)
+  return `It is held by ${named.join(' and ')}. ${isOwnLock ? NOT_REENTRANT : OTHERWISE}`
+}
+
+function factsOf({ id, heldForMs, note }: HolderState): string {
+  return `lease ${id}, for ${Math.round(heldForMs)} ms${note === undefined ? '' : `, ${quote(note)}`}`
+}
+
+function factsOfOwn(ours: readonly HolderState[]): string {
+  const [first] = ours
+  if (first !== undefined && ours.length === 1) return factsOf(first)
+  const ids = ours.slice(0, MOST_NAMED).map(({ id }) => id)
+  return `${ours.length} leases: ${ids.join(', ')}${ours.length > ids.length ? ', …' : ''}`
 }

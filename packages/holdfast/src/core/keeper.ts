@@ -31,6 +31,7 @@ import { emit, hasListeners } from './events.ts'
 import { withEpoch } from './fence.ts'
 import { KeepAlives, type PlaceInLine } from './keep-alive.ts'
 import { type AtEngine, type LeaseHost, LeaseRecord, type LeaseTerms } from './lease.ts'
+import { SessionLeases } from './session-leases.ts'
 import { TransientMap } from './transient-map.ts'
 import type { CallOptions, ReleaseOutcome } from './types.ts'
 import { Unresolved } from './unresolved.ts'
@@ -44,7 +45,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly lockDelayMs: number
   readonly #context: LockerContext
   readonly #onEnd: (session: KeptSession<F>) => void
-  readonly #leases = new TransientMap<string, LeaseRecord>()
+  readonly #leases = new SessionLeases()
   /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
   readonly #lingering = new Map<string, LeaseRecord>()
   readonly #places = new TransientMap<string, PlaceInLine<F>>()
@@ -125,6 +126,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   get leases(): Iterable<LeaseRecord> {
     return this.#leases.values()
+  }
+
+  leasesOn(name: string): Iterable<LeaseRecord> {
+    return this.#leases.onName(name)
   }
 
   /** Every abandoned attempt leaves a mark at the engine for as long as the session lives. */

@@ -8,6 +8,7 @@ import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { BackendUnavailableError, ClosedError, InvalidArgumentError } from './errors.ts'
 import { KeptSession } from './keeper.ts'
+import type { LeaseRecord } from './lease.ts'
 
 /** What a lease needs of its session. */
 export interface SessionTerms {
@@ -58,13 +59,9 @@ export class Sessions<F extends Fencing> {
     return this.#hasReached
   }
 
-  /** The ids of the leases on a name. */
-  ownIds(name: string): readonly string[] {
-    const ids: string[] = []
-    for (const { leases } of this.all) {
-      for (const lease of leases) if (lease.claim.name === name) ids.push(lease.id)
-    }
-    return ids
+  /** The leases of this locker on a name. */
+  *leasesOn(name: string): Generator<LeaseRecord> {
+    for (const session of this.all) yield* session.leasesOn(name)
   }
 
   get all(): KeptSession<F>[] {
