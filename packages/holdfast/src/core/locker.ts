@@ -17,7 +17,7 @@ import { Acquiring, stopWith } from './acquiring.ts'
 import { Background } from './background.ts'
 import { callEngine, changingNothing } from './call.ts'
 import { Cancellation, unlessCancelled } from './cancellation.ts'
-import { keepProcessAlive } from './clock.ts'
+import { keepProcessAlive, type Timer } from './clock.ts'
 import type { LockerContext } from './context.ts'
 import { defaults, limits } from './defaults.ts'
 import {
@@ -94,6 +94,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   readonly #operating: Operating
   readonly #background = new Background()
   readonly #bodies = new Set<Promise<unknown>>()
+  #bodiesAlive: Timer | undefined
   readonly #closing = new Cancellation()
   #closed: Promise<void> | undefined
 
@@ -183,8 +184,17 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     if (lease.state === 'lost') throw lease.signal.reason
     const running = runWithLease(lease, body, this.info)
     this.#bodies.add(running.finished)
-    running.finished.then(() => this.#bodies.delete(running.finished))
+    this.#bodiesAlive ??= keepProcessAlive(this.#context.clock)
+    running.finished.then(() => {
+      this.#bodies.delete(running.finished)
+      if (this.#bodies.size === 0) this.#letProcessEnd()
+    })
     return running.outcome
+  }
+
+  #letProcessEnd(): void {
+    this.#bodiesAlive?.cancel()
+    this.#bodiesAlive = undefined
   }
 
   #waitMs(asked: number | undefined): number {
@@ -373,6 +383,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       for (const lease of [...session.leases]) lease.lose('closed', 'kept')
     }
     await this.#within(graceMs, Promise.allSettled(this.#bodies))
+    // A body that ignores its signal must not keep the process after that.
+    this.#letProcessEnd()
     await this.#sessions.closeAll()
     await this.#within(this.#context.callTimeoutMs, this.#background.idle())
     const alive = keepProcessAlive(this.#context.clock)

@@ -44,6 +44,19 @@ describe.each([
     assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['ACQUIRE_TIMEOUT'], errors: '' })
   })
 
+  test('that runs withLease stays alive until the body has ended', async () => {
+    const { code, lines, errors } = await runChild('lead.ts', where()).ended
+    assert.deepEqual(
+      { code, lines, errors },
+      { code: 0, lines: ['leading', 'stopped', 'max-hold'], errors: '' },
+    )
+  })
+
+  test('that closes its locker ends although the body of withLease does not', async () => {
+    const { code, lines, errors } = await runChild('deaf-leader.ts', where()).ended
+    assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['closed'], errors: '' })
+  })
+
   test('that watches stays alive until something happens', async () => {
     const { code, lines, errors } = await runChild('watch.ts', where()).ended
     assert.notEqual(code, UNSETTLED, 'it must not end while a caller waits')
