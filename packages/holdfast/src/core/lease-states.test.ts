@@ -99,3 +99,12 @@ test('a callback of the caller that throws does not keep the lease from its stat
   expect(await caught).toBe(failure)
   for (const listener of listeners) process.on('uncaughtException', listener)
 })
+
+test('T85 a confirmed renewal clears the failure before it: a later loss does not blame it', () => {
+  const { clock, lease } = createLease()
+  lease.jeopardize(new Error('the old failure'))
+  lease.confirm(instantOf(clock), ttlMs)
+  lease.lose('unreachable')
+  expect(lease.ended?.cause).toBeUndefined()
+  expect(lease.ended?.message).not.toContain('the old failure')
+})
