@@ -236,14 +236,18 @@ export class BackendUnavailableError extends HoldfastError {
     super(`${backend}: ${what}. ${effect}`, options)
     this.backend = backend
     this.outcome = outcome
+    failures.set(this, what)
   }
 }
 
-/** The same failure where it is known that nothing was changed. */
+/** What failed, without the outcome. */
+const failures = new WeakMap<BackendUnavailableError, string>()
+
+/** The same failure where it is known that nothing was changed. An error of another copy of Holdfast stays as it is. */
 export function asNotApplied(error: BackendUnavailableError): BackendUnavailableError {
-  if (error.outcome === 'not-applied') return error
-  const { backend, message, cause } = error
-  const what = message.slice(`${backend}: `.length).replace(/\. It may or may not have taken effect\.$/, '')
+  const { backend, outcome, cause } = error
+  const what = failures.get(error)
+  if (outcome === 'not-applied' || what === undefined) return error
   return new BackendUnavailableError(backend, what, 'not-applied', cause === undefined ? {} : { cause })
 }
 
