@@ -42,6 +42,7 @@ test('growth takes sizes, and has backends of its own when none is named', () =>
   })
   expect(() => read('growth', 'redis', '--sizes', '20,1')).toThrow('in ascending order, not 20,1')
   expect(() => read('growth', 'redis', '--sizes', '5')).toThrow('two or more')
+  expect(() => read('memory', 'growth')).toThrow('growth comes first')
   expect(() => read('growth', 'redis', '--rtt', '2')).toThrow('--rtt is not for growth')
   expect(() => read('redis', '--sizes', '1,2')).toThrow('--sizes is for growth')
 })

@@ -35,8 +35,8 @@ growth: what calls cost while names, leases, waiters, waiters that gave up and w
 of the largest size to the smallest. Without a backend: ${usualEngines.join(', ')}.
 
   --against ref    compare Holdfast here with Holdfast at another commit, in interleaved rounds, and nothing else;
-                   exit code 0: the median of the ratios new/old is at least 0.95 everywhere; 1: it is not;
-                   3: void, because a 95 % interval reaches further than 10 % from its median
+                   exit code 0: pass, every median of the ratios new/old is at least 0.95; 1: fail, a median is below
+                   0.95 and its interval is within ±10 %; 3: void, a 95 % interval is wider, and nothing failed
   --rtt 2          a network between client and server: a round trip of so many ms, for every library alike
   --seconds 1      how long each measurement lasts (default: 1, or what suits the number of contenders;
                    with --against 0.25, with growth 0.5)
@@ -49,7 +49,7 @@ of the largest size to the smallest. Without a backend: ${usualEngines.join(', '
   --help           this text`
 }
 
-/** `help`, or an error for whom to tell what is wrong. */
+/** Returns `help`, or throws an error meant for the user. */
 export function readOptions(args: readonly string[], available: readonly string[]): Options | 'help' {
   const { values, positionals } = parseArgs({
     args: [...args],
@@ -70,6 +70,7 @@ export function readOptions(args: readonly string[], available: readonly string[
   const growth = positionals[0] === 'growth'
   const named = growth ? positionals.slice(1) : positionals
   const names = growth && named.length === 0 ? usualEngines : named
+  if (names.includes('growth')) throw new Error('growth comes first: npm run bench -- growth memory.')
   const unknown = names.filter((name) => !available.includes(name))
   if (unknown.length > 0)
     throw new Error(`There is no ${unknown.join(', ')}; there are: ${available.join(', ')}.`)

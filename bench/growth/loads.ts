@@ -45,6 +45,7 @@ export interface Load {
 
 export const loads: readonly Load[] = [
   { name: 'names in use', start: startNames },
+  { name: 'leases held by the caller', start: startOwnLeases },
   { name: 'leases held on one name', start: startLeases },
   { name: 'waiters for one name', start: startWaiters },
   { name: 'waiters that gave up', start: startGaveUp },
@@ -69,6 +70,18 @@ async function startNames({ crowd, probe }: Scene): Promise<Growing> {
       { name: 'watch, one matches', begin: () => watching(probe, nameOf(0)) },
       { name: 'watch, all match', hasGrowingAnswer: true, begin: () => watching(probe) },
     ],
+  }
+}
+
+async function startOwnLeases({ crowd, probe }: Scene): Promise<Growing> {
+  let held = 0
+  const taken = Array.from({ length: 100 }, (_, index) => `taken/${index}`)
+  await Promise.all(taken.map((name) => crowd.acquire(name, { ttlMs: longTtlMs(crowd) })))
+  return {
+    async growTo(size) {
+      await inBatches(size - held, () => probe.acquire(`own/${held++}`, { ttlMs: longTtlMs(probe) }))
+    },
+    measures: [pair(probe), timedOut(probe, taken), atRest],
   }
 }
 
@@ -148,6 +161,18 @@ function refused(probe: Locker, name: string): CallMeasure {
     async call() {
       const lease: Lease | null = await probe.tryAcquire(name)
       if (lease !== null) throw new Error(`${name} was to be held, and is free`)
+    },
+  }
+}
+
+/** Many at once share the wait, so the rest of their cost shows. */
+function timedOut(probe: Locker, names: readonly string[]): CallMeasure {
+  return {
+    name: `${names.length} acquires that time out`,
+    async call() {
+      const outcomes = await Promise.allSettled(names.map((name) => probe.acquire(name, { waitMs: 50 })))
+      if (outcomes.some(({ status }) => status === 'fulfilled'))
+        throw new Error('a name was to be held, and is free')
     },
   }
 }

@@ -36,7 +36,7 @@ export class Queue {
     }
   }
 
-  /** So many more wait, and give up. */
+  /** Adds `count` waiters that give up. */
   async giveUp(count: number): Promise<void> {
     for (let left = count; left > 0; left -= perBatch) {
       const controller = new AbortController()
@@ -53,7 +53,7 @@ export class Queue {
     }
   }
 
-  /** From the release to the next one's grant. That one holds it from then on, and another waits instead. */
+  /** Time from release to the next grant; that waiter then holds, and a new one joins. */
   async handOver(): Promise<void> {
     const next = new Promise<Lease>((resolve) => {
       this.#granted = resolve

@@ -32,7 +32,7 @@ export function growthAsMarkdown({ machine, growth }: GrowthReport): string {
 export function aboutRun({ seconds, remarks }: GrowthResult): string {
   return [
     'Growth is the cost at the largest size compared with the smallest.',
-    `A call's cost is the median of its times in ${seconds} s, one after another, and below it the CPU time of the servers for it.`,
+    `Cost of a call: median over ${seconds} s of sequential calls; the line below is server CPU per call.`,
     '"At rest" and "watch" cost CPU time of client and servers a second.',
     'With * the answer itself grows.',
     ...remarks.map((remark) => `${remark}.`),
