@@ -14,11 +14,12 @@
  *   `grantId`. So everything that a holder does names its grant, not only its attempt (T84).
  * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
  *   has changed, does nothing (T78).
- * - A request for an attempt that was abandoned finds the mark: `tryAcquire` answers `busy`, or rejects; `enqueue` rejects.
+ * - A request for an attempt that was abandoned is refused because of the abandon mark: `tryAcquire` answers `busy`, or
+ *   rejects; `enqueue` rejects.
  * - A claim that the engine no longer has is lost as `taken-over` if another claim holds the name at that moment, else as
  *   `deleted`. The engine's own reason (`force-released`) comes first.
- * - Where waiters serve themselves, `granted` may come one renewal interval after the turn: a lost wake-up then costs the
- *   interval (G10). Everywhere else the grant is there when the predecessor ends.
+ * - Where waiters promote themselves, a lost wake-up delays `granted` by up to one renewal interval (G10). Everywhere else
+ *   the grant is there when the predecessor ends.
  * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits end. A second dispose is harmless.
  * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
  * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
@@ -66,9 +67,8 @@ export interface BackendInfo<F extends Fencing = Fencing> {
    */
   expirySlackMs(ttlMs: number): number
   /**
-   * What a confirmed keep-alive says. `committed`: no later state of the engine can lack it, as far as `assumptions` hold.
-   * `leader-local`: one server has noted it, and a server that was deposed without knowing it may still confirm one (T63,
-   * T88). The holder then believes longer than the engine does; its fencing token is what makes that harmless.
+   * How durable a confirmed keep-alive is. `committed`: it survives a failover, as far as `assumptions` hold.
+   * `leader-local`: a deposed leader may still confirm one (T63); the fencing token makes that harmless.
    */
   readonly prolongation: 'committed' | 'leader-local'
   /** What must be true of clocks, disks and operators for the guarantees to hold, in sentences. */
@@ -376,10 +376,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   readonly clock: Clock
   readonly random: Random
 
-  /**
-   * Why calls may go unanswered although the engine is well, for the error of one that was: the user's client has no
-   * connection free, say. In a form that follows a colon. Undefined if nothing is known.
-   */
+  /** Clause for the error of an unanswered call when the client is the cause (e.g. pool exhausted); printed after a colon. */
   whyUnanswered?(): string | undefined
 
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>

@@ -1,4 +1,4 @@
-/** What goes with an AbortSignal. */
+/** AbortSignal helpers. */
 import type { Call } from '../spi.ts'
 
 /** Runs `callback` when the signal aborts (now, if it already has); the returned function takes it back. */

@@ -90,10 +90,7 @@ export function sleep(
   })
 }
 
-/**
- * Keeps the process alive until it is cancelled, because a caller waits. Connections and renewals do not, so that a
- * forgotten `close` does not either.
- */
+/** Keeps the process alive while a caller waits. Connections and renewal timers are unref'd. */
 export function keepProcessAlive(clock: Clock): Timer {
   return clock.setTimer(Number.MAX_SAFE_INTEGER, () => {}, { keepsProcessAlive: true })
 }
