@@ -1,8 +1,8 @@
 // Runs before `npm pack` and `npm publish` of the library: puts the README, the licence and the documents for users into
 // the package. Does not build, so that packing never changes what was tested.
 
-import { copyFileSync, cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { copyFileSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { pathFrom, root } from './lib/repository.ts'
 
 const library = join(root, 'packages/holdfast')
@@ -16,6 +16,16 @@ cpSync(join(root, 'docs'), join(library, 'docs'), {
   filter: (path) => !/^docs\/(adr|traps)\b|\.ts$/.test(pathFrom(root, path)),
 })
 writeFileSync(join(library, 'README.md'), forRegistry(readFileSync(join(root, 'README.md'), 'utf8')))
+for (const path of globSync(join(library, 'docs/**/*.md'))) forPackage(path)
+
+/** Leaves out what is about the repository. A link to a file that only the repository has becomes plain text. */
+function forPackage(path: string): void {
+  const [text = ''] = readFileSync(path, 'utf8').split('\n## For builders\n')
+  const linked = text.replaceAll(/\[([^\]]*)\]\((?!#|https?:)([^)#]+)(#[^)]*)?\)/g, (link, words, target) =>
+    existsSync(join(dirname(path), target)) ? link : words,
+  )
+  writeFileSync(path, linked)
+}
 
 /**
  * The registry shows the README without the files around it. So links lead to the package's own documents, in this

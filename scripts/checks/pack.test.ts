@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, posix } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { root, tsc } from '../lib/repository.ts'
 import { entriesOf } from '../lib/surface.ts'
@@ -113,6 +113,18 @@ describe('package', () => {
         !files.includes(file) || (heading !== undefined && !headingsOf(readPacked(file)).includes(heading))
       )
     })
+    expect(broken).toEqual([])
+  })
+
+  test('every link of its documents leads to a file of the package', () => {
+    const documents = files.filter((path) => /^docs\/.*\.md$/.test(path))
+    const broken = documents.flatMap((document) =>
+      [...readPacked(document).matchAll(/\]\((?!#|https?:)([^)#]+)/g)]
+        .map(([, link = '']) => posix.join(posix.dirname(document), link))
+        .filter((path) => !files.includes(path))
+        .map((path) => `${document}: ${path}`),
+    )
+    expect(documents.length).toBeGreaterThan(10)
     expect(broken).toEqual([])
   })
 
