@@ -10,7 +10,6 @@ const needsRestart = new Set(['C50'])
 // What depends on time most also holds by the clocks of the machine.
 const timely = new Set(['C57', 'C58', 'C61', 'C197', 'C198'])
 const CASES_AT_ONCE = 24
-const lacks = ['watch'] as const
 
 const ways = libraries.flatMap((library): StageOptions[] => [
   { library, through: 'directly', time: 'shared' },
@@ -37,7 +36,6 @@ describe.runIf(wanted('postgres'))('in shared time', () => {
       test: run,
       cases: backendCases().filter(({ rule }) => !needsRestart.has(rule)),
       createWorld: () => (stages.get(way) as PostgresStage).world(),
-      lacks,
     })
   }
 })
@@ -48,7 +46,6 @@ describe.runIf(wanted('postgres'))('in real time', () => {
     describe,
     test,
     cases: backendCases().filter(({ rule }) => needsRestart.has(rule) || timely.has(rule)),
-    lacks,
     async createWorld() {
       const stage = await PostgresStage.start({ library: withPg, through: 'directly', time: 'real' })
       const world = await stage.world()

@@ -19,11 +19,13 @@ import type {
   SessionHandle,
   SessionRequest,
   SessionState,
+  WatchEvent,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
+import { watch } from './watch.ts'
 
 export class PostgresBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
@@ -57,7 +59,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     const since = instantOf(this.clock)
     const [row] = await this.#query(call, 'openSession', [id, holder, ttlMs])
     if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
-    this.#connection.sweep()
+    void this.#connection.sweep()
     const [no, granted] = row.map(Number) as [number, number]
     return new PostgresSession(this.#connection, { id, no, ttlMs: granted, holder, since })
   }
@@ -126,6 +128,10 @@ export class PostgresBackend implements Backend<'fenced'> {
   async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
     const [kind] = await this.#operate(call, 'forget', [name, data])
     return kind as 'forgotten' | 'in-use' | 'changed'
+  }
+
+  watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
+    return watch(this.#connection.watchers, prefix, cursor, call)
   }
 
   [Symbol.asyncDispose](): Promise<void> {

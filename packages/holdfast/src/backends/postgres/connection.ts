@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the way to the database, and those who wait. */
+/** What the backend and its sessions share: the way to the database, and those who wait or watch. */
 import {
   type Parameter,
   type PostgresDatabase,
@@ -19,6 +19,7 @@ import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import { WaitingRoom } from './waiting-room.ts'
+import { Watchers } from './watch.ts'
 
 export interface ConnectionOptions {
   readonly database: PostgresDatabase
@@ -40,6 +41,7 @@ export class Connection {
   readonly clock: Clock
   readonly statistics = noStatistics()
   readonly room: WaitingRoom
+  readonly watchers: Watchers
   /** Where this process listens. */
   readonly channel: string
   readonly sql: Statements
@@ -48,7 +50,7 @@ export class Connection {
   readonly #notifications: Notifications
   /** What is under way and nobody waits for, so nobody else ends it. */
   readonly #background = new Set<AbortController>()
-  #isSweeping = false
+  #sweeping: Promise<void> | undefined
   #closedNames = 0
   #closed = false
 
@@ -79,14 +81,28 @@ export class Connection {
         else this.room.granted(session, attempt, BigInt(token), data)
       },
     })
+    this.watchers = new Watchers({
+      clock,
+      random,
+      namespace,
+      channel: this.channel,
+      pollMs,
+      query: (statement, parameters) => this.#runInBackground(this.sql[statement], parameters),
+      sweep: () => this.sweep(),
+      expectNews: () => this.expectNews(),
+      isTold: () => this.#notifications.hears,
+    })
     this.#notifications = new Notifications({
       database,
       channel: this.channel,
       clock,
       send: (message) => this.#runInBackground(this.sql.notify, [this.channel, message]),
-      isNeeded: () => this.room.size > 0,
+      isNeeded: () => this.room.size + this.watchers.size > 0,
       onMessage: (message) => this.#told(message),
-      onChange: () => this.room.lookAtAll(),
+      onChange: () => {
+        this.room.lookAtAll()
+        this.watchers.look()
+      },
       onListen: () => {
         statistics.listens++
       },
@@ -119,15 +135,14 @@ export class Connection {
     return this.#run(text, parameters, call.signal)
   }
 
-  /** From now on somebody waits. */
+  /** From now on somebody waits or watches. */
   expectNews(): void {
     this.#notifications.start()
   }
 
   /** Tidies up behind everybody's back, a little at a time. */
-  sweep(): void {
-    if (this.#isSweeping || this.#closed) return
-    this.#isSweeping = true
+  async sweep(): Promise<void> {
+    if (this.#closed) return
     const run = async () => {
       for (let turn = 0; turn < MOST_SWEEPS_AT_ONCE && !this.#closed; turn++) {
         const [row] = await this.#runInBackground(this.sql.sweep, [this.namespace])
@@ -135,16 +150,17 @@ export class Connection {
       }
     }
     // What was not swept does not count, and is swept another time.
-    run()
+    this.#sweeping ??= run()
       .catch(() => {})
       .finally(() => {
-        this.#isSweeping = false
+        this.#sweeping = undefined
       })
+    await this.#sweeping
   }
 
   /** A name was left closed: from time to time those that have opened since are tidied away. */
   noteClosedName(): void {
-    if (++this.#closedNames % CLOSED_NAMES_PER_SWEEP === 0) this.sweep()
+    if (++this.#closedNames % CLOSED_NAMES_PER_SWEEP === 0) void this.sweep()
   }
 
   async close(): Promise<void> {
@@ -152,6 +168,7 @@ export class Connection {
     this.#closed = true
     const closed = new ClosedError('The postgres backend')
     this.room.close(closed)
+    this.watchers.close(closed)
     for (const controller of this.#background) controller.abort(closed)
     this.#batches.close(closed)
     await this.#notifications.close()
@@ -198,6 +215,10 @@ export class Connection {
   /** Whoever knows the name of the channel is trusted: it is secret, and stands in a table of ours only. */
   #told(message: string): void {
     this.statistics.notificationsReceived++
+    if (message === 'event') {
+      this.watchers.look()
+      return
+    }
     const [session, id, token, data] = parseMessage(message)
     if (token === undefined) this.room.lookAtAll()
     else this.room.granted(session, id, BigInt(token), data)

@@ -20,6 +20,7 @@ import {
 } from '../../clients/postgres/index.ts'
 import { BackendUnavailableError, quote, UnsupportedError } from '../../core/errors.ts'
 import { claims } from './sql/claims.ts'
+import { events } from './sql/events.ts'
 import { looking } from './sql/looking.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
@@ -50,7 +51,7 @@ export function upgradeSql(schema: string): string {
 }
 
 function functions(s: string): readonly string[] {
-  return [turns, claims, single, sessions, waiting, operators, looking].map((part) => part(s))
+  return [events, turns, claims, single, sessions, waiting, operators, looking].map((part) => part(s))
 }
 
 export interface Found {

@@ -82,7 +82,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
       else if (kind === 'granted') {
         granted.push(this.#grant({ name, attempt }, BigInt(token ?? 0), data))
         room.granted(this.#no, attempt, BigInt(token ?? 0), data)
-      } else if (kind === 'stale') this.#connection.sweep()
+      } else if (kind === 'stale') void this.#connection.sweep()
     }
     return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted }
   }

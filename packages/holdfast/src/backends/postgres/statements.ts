@@ -1,5 +1,5 @@
 /** Every statement. All are parameterised and have no name; what could be large or renamed comes back as text. */
-import { quoteIdentifier } from '../../clients/postgres/index.ts'
+import { quoteIdentifier, quoteText } from '../../clients/postgres/index.ts'
 import { ID_LENGTH } from '../../core/ids.ts'
 
 export type Statements = ReturnType<typeof statementsFor>
@@ -10,6 +10,7 @@ export function statementsFor(schema: string) {
   const numbers = (n: number) => `$${n}::text::bigint[]`
   const shown = `kind, name, id, holder, owner, session, ttl_ms::text, mode, weight::text, capacity::text, place::text, note,
     since_ms::text, left_ms::text, lock_delay_ms::text, is_over, at_ms::text`
+  const event = 'kind, xid::text, no::text, name, id, holder, owner, token::text, left_ms::text'
   return {
     /** namespace, channel, then the columns of the batch. */
     apply: `SELECT op, attempt, kind, token, data, ms::text, session::text FROM ${s}.apply($1::text, $2::text, ${texts(3)},
@@ -37,6 +38,20 @@ export function statementsFor(schema: string) {
     tend: `SELECT kind, name, attempt, token, data, ms::text, session::text
       FROM ${s}.tend($1::text, $2::text, ${texts(3)}, ${numbers(4)}, ${texts(5)}, ${texts(6)})`,
     notify: 'SELECT pg_notify($1::text, $2::text)',
+    /** namespace, channel; see `sql/events.ts` for these and how they make a watch */
+    watchLog: `SELECT log::text, due_ms::text FROM ${s}.watch_log($1::text, $2::text)`,
+    unwatchLog: `DELETE FROM ${s}.watchers WHERE namespace = $1::text AND channel = $2::text`,
+    /** namespace, log, then the position, and limit */
+    readLog: `SELECT ${event} FROM ${s}.read_log($1::text, $2::text::uuid, $3::text::xid8, $4::text::xid8[],
+      $5::text::pg_snapshot, $6::text::xid8, $7::text::bigint, $8::text::integer)`,
+    /** namespace, prefix */
+    watchedHolders: `SELECT ${event} FROM ${s}.watched_holders($1::text, $2::text)`,
+    snapshot: 'SELECT pg_current_snapshot()::text WHERE $1::text IS NOT NULL',
+    /** Of these transactions, or of all if it is null, those that are still writing. */
+    writers: `SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks
+      WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND relation = ${quoteText(`${s}.holders`)}::regclass
+        AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+        AND ($1::text IS NULL OR virtualtransaction = ANY (${texts(1)}))`,
     /** namespace, name, token, public id */
     check: `SELECT 1 FROM ${s}.holders h JOIN ${s}.sessions z ON z.no = h.session
       WHERE h.namespace = $1::text AND h.name = $2::text AND h.token = $3::text::bigint AND left(h.attempt, 22) = $4::text

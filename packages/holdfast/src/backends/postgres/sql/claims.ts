@@ -25,6 +25,7 @@
  * others go on to \`settle\`.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { isWatched } from './events.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const claims = (s: string) => `
@@ -66,9 +67,12 @@ BEGIN
       WHERE i.op = 'r' AND h.ctid = held.ctid AND EXISTS (
         SELECT FROM ${s}.sessions z
         WHERE z.no = i.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0)
-      RETURNING h.name, h.attempt, h.capacity, i.ms,
+      RETURNING h.name, h.attempt, h.session, h.owner, h.token, h.capacity, i.ms, ${isWatched(s)} AS is_watched,
         EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0) AS waited_for
     LOOP
+      IF v_row.is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'released', v_row.name, v_row.attempt, v_row.session, v_row.owner, v_row.token);
+      END IF;
       IF v_row.ms > 0 THEN
         v_lasts := true;
         PERFORM ${s}.close_name(p_namespace, v_row.name, v_row.capacity,
@@ -102,8 +106,11 @@ BEGIN
         AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
         AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = i.name OFFSET 0)
         AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = i.name OFFSET 0)
-      RETURNING attempt, token, previous_data
+      RETURNING name, attempt, session, owner, token, previous_data, ${isWatched(s)} AS is_watched
     LOOP
+      IF v_row.is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'acquired', v_row.name, v_row.attempt, v_row.session, v_row.owner, v_row.token);
+      END IF;
       v_lasts := true;
       v_done := v_done || ('g' || v_row.attempt);
       op := 'g'; attempt := v_row.attempt; kind := 'granted'; token := v_row.token; data := v_row.previous_data;
@@ -135,7 +142,9 @@ DECLARE
   v_abandoning bigint[];
   v_perhaps bigint[];
   v_name text;
-  v_capacity integer;
+  v_is_watched boolean;
+  v_gone record;
+  v_is_gone boolean;
   i integer;
 BEGIN
   SELECT coalesce(array_agg(DISTINCT u.name), '{}') || p_line, coalesce(array_agg(u.session) FILTER (WHERE u.op = 'a'), '{}'),
@@ -145,6 +154,7 @@ BEGIN
   WHERE CASE WHEN u.op IN ('t', 'q') THEN 'g' ELSE u.op END || u.attempt <> ALL (p_done);
   PERFORM ${s}.lock_sessions(p_namespace, v_names, v_abandoning, v_perhaps);
   PERFORM ${s}.clear(p_namespace, v_names);
+  v_is_watched := ${isWatched(s)};
   FOREACH v_name IN ARRAY v_names LOOP
     RETURN QUERY SELECT 'h', p.attempt, 'handed', p.token::text, p.data, NULL::double precision, p.session
     FROM ${s}.promote(p_namespace, v_name, p_channel) p;
@@ -161,7 +171,7 @@ BEGIN
     v_name := p_names[i];
     op := CASE WHEN p_ops[i] IN ('t', 'q') THEN 'g' ELSE p_ops[i] END;
     attempt := p_attempts[i];
-    token := NULL; data := NULL; ms := NULL; session := NULL; v_capacity := NULL;
+    token := NULL; data := NULL; ms := NULL; session := NULL;
     IF p_ops[i] IN ('t', 'q') THEN
       SELECT a.kind, a.token, a.data, a.ms INTO kind, token, data, ms
       FROM ${s}.claim(p_namespace, p_channel, p_ops[i] = 'q', v_name, p_attempts[i], p_sessions[i], p_modes[i],
@@ -178,6 +188,10 @@ BEGIN
         AND (p_modes[i] IS NULL OR h.token::text = p_modes[i])
       ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
       kind := CASE WHEN FOUND THEN 'stored' ELSE 'not-held' END;
+      IF FOUND AND v_is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'data', v_name, h.attempt, h.session, h.owner, h.token) FROM ${s}.holders h
+        WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i];
+      END IF;
       PERFORM ${s}.must_last();
       RETURN NEXT;
       CONTINUE;
@@ -192,17 +206,24 @@ BEGIN
       DELETE FROM ${s}.waiters w
       WHERE w.session = p_sessions[i] AND w.attempt = p_attempts[i]
         AND w.namespace || '' = p_namespace AND w.name || '' = v_name
-      RETURNING w.capacity INTO v_capacity;
+      RETURNING w.owner INTO v_gone;
+      IF FOUND AND v_is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'gave-up', v_name, p_attempts[i], p_sessions[i], v_gone.owner, NULL);
+      END IF;
     END IF;
     -- Everything that was over has been cleared, so what is found is alive.
     DELETE FROM ${s}.holders h
     WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i]
       AND (p_ops[i] = 'a' OR p_modes[i] IS NULL OR h.token::text = p_modes[i])
-    RETURNING h.capacity INTO v_capacity;
+    RETURNING h.capacity, h.owner, h.token INTO v_gone;
+    v_is_gone := FOUND;
+    IF v_is_gone AND v_is_watched THEN
+      PERFORM ${s}.log_event(p_namespace, 'released', v_name, p_attempts[i], p_sessions[i], v_gone.owner, v_gone.token);
+    END IF;
     IF p_ops[i] = 'r' THEN
-      kind := CASE WHEN FOUND THEN 'released' ELSE 'not-held' END;
-      IF FOUND AND p_ms[i] > 0 THEN
-        PERFORM ${s}.close_name(p_namespace, v_name, v_capacity,
+      kind := CASE WHEN v_is_gone THEN 'released' ELSE 'not-held' END;
+      IF v_is_gone AND p_ms[i] > 0 THEN
+        PERFORM ${s}.close_name(p_namespace, v_name, v_gone.capacity,
           clock_timestamp() + p_ms[i] * interval '1 millisecond');
         RETURN QUERY SELECT 'h', p.attempt, 'postponed', NULL, NULL, NULL::double precision, p.session
         FROM ${s}.postpone(p_namespace, v_name, p_channel) p;
@@ -239,7 +260,8 @@ BEGIN
     ) AS capacity,
     (SELECT n.data FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = p_name) AS data,
     (SELECT n.closed_until FROM ${s}.names n
-      WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()) AS closed_until
+      WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()) AS closed_until,
+    ${isWatched(s)} AS is_watched
   INTO v_found;
   IF v_found.is_alive IS NOT TRUE THEN
     RETURN QUERY SELECT 'session-gone', NULL::text, NULL::text, NULL::double precision;
@@ -263,6 +285,9 @@ BEGIN
       v_token := nextval(${quoteText(`${s}.tokens`)});
       INSERT INTO ${s}.holders VALUES (p_namespace, p_name, p_attempt, p_session, v_token, p_mode, p_weight, p_capacity,
         p_lock_delay_ms, clock_timestamp(), p_note, v_found.data, p_owner);
+      IF v_found.is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'acquired', p_name, p_attempt, p_session, p_owner, v_token);
+      END IF;
       RETURN QUERY SELECT 'granted', v_token::text, v_found.data, NULL::double precision;
       RETURN;
     END IF;
@@ -279,6 +304,9 @@ BEGIN
     IF p_waits THEN
       INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval(${quoteText(`${s}.places`)}), p_attempt, p_session, p_mode,
         p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel, p_owner);
+      IF v_found.is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'waiting', p_name, p_attempt, p_session, p_owner, NULL);
+      END IF;
     END IF;
   END IF;
   IF p_waits THEN

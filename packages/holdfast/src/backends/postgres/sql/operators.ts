@@ -5,6 +5,7 @@
  */
 import { BY_INDEX } from '../../../clients/postgres/index.ts'
 import { ID_LENGTH } from '../../../core/ids.ts'
+import { isWatched } from './events.ts'
 
 export const operators = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.prepare_name(p_namespace text, p_channel text, p_name text, p_marks boolean)
@@ -47,9 +48,12 @@ BEGIN
   FOR v_hit IN
     DELETE FROM ${s}.holders h
     WHERE h.namespace = p_namespace AND h.name = p_name AND left(h.attempt, ${ID_LENGTH}) = ANY (p_ids)
-    RETURNING h.session, h.attempt
+    RETURNING h.session, h.attempt, h.owner, h.token, ${isWatched(s)} AS is_watched
   LOOP
     v_count := v_count + 1;
+    IF v_hit.is_watched THEN
+      PERFORM ${s}.log_event(p_namespace, 'force-released', p_name, v_hit.attempt, v_hit.session, v_hit.owner, v_hit.token);
+    END IF;
     UPDATE ${s}.sessions z SET has_marks = true WHERE z.no = v_hit.session AND NOT z.has_marks;
     INSERT INTO ${s}.marks AS m VALUES (v_hit.session, v_hit.attempt, 'force-released', p_reason)
     ON CONFLICT (session, attempt) DO UPDATE SET kind = excluded.kind, detail = excluded.detail;

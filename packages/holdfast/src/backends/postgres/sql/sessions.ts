@@ -8,6 +8,7 @@
  *               further calls, or by whoever touches their names, or by a sweep.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { isWatched } from './events.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const CLOSE_AT_ONCE = 64
@@ -124,9 +125,17 @@ RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE p
 #variable_conflict use_column
 DECLARE
   v_name text;
+  v_gone record;
 BEGIN
   PERFORM ${s}.clear(p_namespace, p_names);
-  DELETE FROM ${s}.waiters w WHERE w.session = p_session AND w.name || '' = ANY (p_names);
+  FOR v_gone IN
+    DELETE FROM ${s}.waiters w WHERE w.session = p_session AND w.name || '' = ANY (p_names)
+    RETURNING w.name, w.attempt, w.owner, ${isWatched(s)} AS is_watched
+  LOOP
+    IF v_gone.is_watched THEN
+      PERFORM ${s}.log_event(p_namespace, 'gave-up', v_gone.name, v_gone.attempt, p_session, v_gone.owner, NULL);
+    END IF;
+  END LOOP;
   FOREACH v_name IN ARRAY p_names LOOP
     RETURN QUERY SELECT * FROM ${s}.promote(p_namespace, v_name, p_channel);
   END LOOP;

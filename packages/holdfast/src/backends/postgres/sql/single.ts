@@ -8,6 +8,7 @@
  *   [[…], …]          anything else: the rows of \`settle\`
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { isWatched } from './events.ts'
 import { LOCK_SEED } from './turns.ts'
 
 export const single = (s: string) => `
@@ -19,6 +20,7 @@ RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_token bigint;
   v_data text;
+  v_is_watched boolean;
   v_answer text;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
@@ -36,8 +38,11 @@ BEGIN
     AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
     AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
     AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
-  RETURNING token, previous_data INTO v_token, v_data;
+  RETURNING token, previous_data, ${isWatched(s)} INTO v_token, v_data, v_is_watched;
   IF v_token IS NOT NULL THEN
+    IF v_is_watched THEN
+      PERFORM ${s}.log_event(p_namespace, 'acquired', p_name, p_attempt, p_session, p_owner, v_token);
+    END IF;
     RETURN CASE WHEN v_data IS NULL THEN '+' || v_token ELSE '+' || v_token || ' ' || v_data END;
   END IF;
   SELECT json_agg(json_build_array(a.op, a.attempt, a.kind, a.token, a.data, a.ms, a.session))::text INTO v_answer
@@ -55,6 +60,8 @@ RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_capacity integer;
   v_waited_for boolean;
+  v_owner text;
+  v_is_watched boolean;
   v_lazily boolean;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
@@ -68,8 +75,12 @@ BEGIN
     AND h.token::text = p_token
     AND EXISTS (SELECT FROM ${s}.sessions z
       WHERE z.no = p_session AND z.ended IS NULL AND z.expires_at > clock_timestamp())
-  RETURNING h.capacity, EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
-  INTO v_capacity, v_waited_for;
+  RETURNING h.capacity, EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name), h.owner,
+    ${isWatched(s)}
+  INTO v_capacity, v_waited_for, v_owner, v_is_watched;
+  IF v_is_watched THEN
+    PERFORM ${s}.log_event(p_namespace, 'released', p_name, p_attempt, p_session, v_owner, p_token::bigint);
+  END IF;
   IF v_capacity IS NOT NULL AND p_keep_ms > 0 THEN
     PERFORM ${s}.close_name(p_namespace, p_name, v_capacity,
       clock_timestamp() + p_keep_ms * interval '1 millisecond');

@@ -1,6 +1,7 @@
 /**
  * What the schema looks like. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
- * and `detail` of a mark. A column that is added stands last, in new tables as in upgraded ones.
+ * and `detail` of a mark, and the tables of the log (see events). A column that is added stands last, in new tables as in
+ * upgraded ones.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -12,6 +13,7 @@
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
 import { alterTables } from '../../../clients/postgres/index.ts'
+import { eventTables, grantEventTables } from './events.ts'
 
 export const tables = (s: string) => `
 CREATE TABLE ${s}.meta (
@@ -88,6 +90,7 @@ CREATE TABLE ${s}.names (
   closed_until timestamptz,
   PRIMARY KEY (namespace, name)
 );
+${eventTables(s)}
 `
 
 /** Brings the tables of version 1 or 2 up to date. */
@@ -99,7 +102,10 @@ export const upgradedTables = (s: string) =>
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
   ${waitersByAttempt(s)}
   DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
-  )
+  ) + `
+${eventTables(s)}
+${grantEventTables(s)}
+`
 
 /** Version 1 had (session, attempt, name). */
 const waitersByAttempt = (s: string) =>

@@ -22,6 +22,7 @@
  */
 import { quoteText } from '../../../clients/postgres/index.ts'
 import { ID_LENGTH } from '../../../core/ids.ts'
+import { isWatched } from './events.ts'
 
 /** Keeps our keys apart from those that others make of the same text. */
 export const LOCK_SEED = '7305804402384072037'
@@ -136,8 +137,14 @@ BEGIN
       SELECT d.ctid FROM ${s}.holders d WHERE d.namespace = p_namespace AND d.name = u.name
         AND NOT EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = d.session AND z.ended IS NULL OFFSET 0) OFFSET 0) dead
     WHERE h.ctid = dead.ctid
-    RETURNING h.name, h.capacity, h.lock_delay_ms, h.session
+    RETURNING h.name, h.capacity, h.lock_delay_ms, h.session, h.attempt, h.owner, h.token, ${isWatched(s)} AS is_watched
   LOOP
+    IF v_dead.is_watched THEN
+      PERFORM ${s}.log_event(p_namespace,
+        coalesce((SELECT CASE z.ended WHEN 'expired' THEN 'expired' ELSE 'released' END
+          FROM ${s}.sessions z WHERE z.no = v_dead.session), 'ended'),
+        v_dead.name, v_dead.attempt, v_dead.session, v_dead.owner, v_dead.token);
+    END IF;
     IF v_dead.lock_delay_ms > 0 THEN
       PERFORM ${s}.close_name(p_namespace, v_dead.name, v_dead.capacity,
         z.expires_at + v_dead.lock_delay_ms * interval '1 millisecond')
@@ -158,13 +165,16 @@ DECLARE
   v_held bigint;
 BEGIN
   LOOP
-    SELECT w.*, z.no IS NULL OR z.ended IS NOT NULL AS is_over INTO v_first
+    SELECT w.*, z.no IS NULL OR z.ended IS NOT NULL AS is_over, ${isWatched(s)} AS is_watched INTO v_first
     FROM (
       SELECT * FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1) w
     LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = w.session OFFSET 0) z ON true;
     EXIT WHEN NOT FOUND;
     IF v_first.is_over THEN
       DELETE FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name AND w.place = v_first.place;
+      IF v_first.is_watched THEN
+        PERFORM ${s}.log_event(p_namespace, 'gave-up', p_name, v_first.attempt, v_first.session, v_first.owner, NULL);
+      END IF;
       CONTINUE;
     END IF;
     IF v_held IS NULL THEN
@@ -183,6 +193,9 @@ BEGIN
     session := v_first.session;
     attempt := v_first.attempt;
     data := v_name.data;
+    IF v_first.is_watched THEN
+      PERFORM ${s}.log_event(p_namespace, 'acquired', p_name, attempt, session, v_first.owner, token);
+    END IF;
     IF v_first.channel = p_channel THEN
       RETURN NEXT;
     ELSIF v_first.channel IS NOT NULL THEN

@@ -1,0 +1,199 @@
+/**
+ * The log of events, for watchers. It is written only while its namespace is watched, by the transactions that make the
+ * changes. Without a watcher a change costs one lookup in an empty table, within a statement that runs anyway.
+ *
+ *   closed ──a watcher comes──▶ open                          with a new id                               [watch_log]
+ *   open ──a watcher comes, or prolongs──▶ open               also after \`watched_until\`                  [watch_log]
+ *   open ──an event comes after \`watched_until\`──▶ closed     its transaction empties the log             [log_event]
+ *
+ * Whoever skips an event has closed the log, or has seen no open one. So an open log has every event of all transactions
+ * that began to write after it was opened; the watcher that opens it waits for those that began before (\`writers\`). It
+ * finds them by their lock on \`holders\`, which every function that logs takes before it looks for the log.
+ *
+ * Ids do not follow the order of commits, and neither do transaction ids. So a position in the log is a set of transactions
+ * whose events were seen: a snapshot. New is what is of any other, and visible. For one name the order of transaction ids is
+ * the order of events, because a transaction writes nothing, and so has no id, before it has the lock of the name; and who
+ * gets that lock next sees what was committed under it.
+ *
+ * The tables are unlogged. After a crash or a fail-over they are empty: the log is closed, and its watchers get a gap.
+ */
+import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
+import { ID_LENGTH } from '../../../core/ids.ts'
+
+export const KEPT_EVENTS = 10_000
+
+/** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
+export const WATCHED_FOR_MS = 60_000
+
+/** For statements that run anyway. */
+export const isWatched = (s: string, namespace = 'p_namespace') =>
+  `EXISTS (SELECT FROM ${s}.logs l WHERE l.namespace = ${namespace} OFFSET 0)`
+
+export const eventTables = (s: string) => `
+CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
+  namespace text COLLATE "C" PRIMARY KEY,
+  id uuid NOT NULL,
+  watched_until timestamptz NOT NULL,
+  -- Events of this transaction and of older ones were cut off, as far as the snapshot sees them.
+  cut xid8 NOT NULL DEFAULT '0',
+  cut_by pg_snapshot NOT NULL DEFAULT '1:1:'
+);
+CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.watchers (
+  namespace text COLLATE "C" NOT NULL,
+  channel text COLLATE "C" NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (namespace, channel)
+);
+CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.events (
+  namespace text COLLATE "C" NOT NULL,
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  no bigint GENERATED ALWAYS AS IDENTITY,
+  log uuid NOT NULL,
+  kind text NOT NULL,
+  name text NOT NULL,
+  id text NOT NULL,
+  holder text NOT NULL,
+  owner text,
+  token bigint,
+  -- Of its session: by then the claim is over, or the session was prolonged.
+  expires_at timestamptz,
+  PRIMARY KEY (namespace, xid, no)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+`
+
+/** Older versions do not have these tables: who may use \`holders\` may use them. */
+export const grantEventTables = (s: string) => `
+DO $$
+DECLARE
+  v_grant record;
+BEGIN
+  FOR v_grant IN
+    SELECT a.privilege_type AS privilege, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
+    FROM pg_catalog.pg_class c, aclexplode(c.relacl) a
+    WHERE c.oid = ${quoteText(`${s}.holders`)}::regclass AND a.grantee <> c.relowner
+  LOOP
+    EXECUTE format('GRANT %s ON %s TO %s', v_grant.privilege,
+      ${quoteText(`${s}.logs, ${s}.watchers, ${s}.events`)}, v_grant.grantee);
+  END LOOP;
+END $$;
+`
+
+const EVENT = `kind text, xid xid8, no bigint, name text, id text, holder text, owner text, token bigint,
+  left_ms double precision`
+const now = `'now', NULL::xid8, NULL::bigint, pg_current_snapshot()::text, NULL, NULL, NULL, NULL::bigint,
+    NULL::double precision`
+
+export const events = (s: string) => `
+-- Waits for nobody: an event too many in a log that another call closes does no harm.
+CREATE OR REPLACE FUNCTION ${s}.log_event(
+  p_namespace text, p_kind text, p_name text, p_attempt text, p_session bigint, p_owner text, p_token bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_log ${s}.logs;
+BEGIN
+  SELECT * INTO v_log FROM ${s}.logs l WHERE l.namespace = p_namespace;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  IF v_log.watched_until <= clock_timestamp() THEN
+    PERFORM FROM ${s}.logs l WHERE l.namespace = p_namespace AND l.watched_until <= clock_timestamp() FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      DELETE FROM ${s}.logs l WHERE l.namespace = p_namespace;
+      DELETE FROM ${s}.watchers w WHERE w.namespace = p_namespace;
+      DELETE FROM ${s}.events e WHERE e.namespace = p_namespace;
+      RETURN;
+    END IF;
+  END IF;
+  INSERT INTO ${s}.events (namespace, log, kind, name, id, holder, owner, token, expires_at)
+  SELECT p_namespace, v_log.id, p_kind, p_name, left(p_attempt, ${ID_LENGTH}), coalesce(z.holder, ''), p_owner, p_token,
+    z.expires_at
+  FROM (SELECT) AS one LEFT JOIN ${s}.sessions z ON z.no = p_session;
+  -- Transactions that notify commit one after the other, in the whole server: hence only while somebody listens.
+  PERFORM pg_notify(w.channel, 'event') FROM ${s}.watchers w
+  WHERE w.namespace = p_namespace AND w.expires_at > clock_timestamp();
+END $$;
+
+-- Opens the log or keeps it open, and cuts it. The id of the log, and in how many milliseconds a session of the namespace may
+-- be over; null: there is none. It reads the sessions, which is a small table.
+CREATE OR REPLACE FUNCTION ${s}.watch_log(p_namespace text, p_channel text)
+RETURNS TABLE (log uuid, due_ms double precision) LANGUAGE plpgsql ${BY_INDEX} AS $$
+#variable_conflict use_column
+DECLARE
+  v_until timestamptz := clock_timestamp() + interval '${WATCHED_FOR_MS} milliseconds';
+  v_new uuid := gen_random_uuid();
+  v_log uuid;
+  v_cut xid8;
+BEGIN
+  PERFORM ${s}.begin_work();
+  PERFORM ${s}.limit_waits();
+  INSERT INTO ${s}.logs AS l (namespace, id, watched_until) VALUES (p_namespace, v_new, v_until)
+  ON CONFLICT (namespace) DO UPDATE SET watched_until = greatest(l.watched_until, excluded.watched_until)
+  RETURNING l.id INTO v_log;
+  INSERT INTO ${s}.watchers AS w VALUES (p_namespace, p_channel, v_until)
+  ON CONFLICT (namespace, channel) DO UPDATE SET expires_at = excluded.expires_at;
+  DELETE FROM ${s}.watchers w WHERE w.namespace = p_namespace AND w.expires_at <= clock_timestamp();
+  IF v_log = v_new THEN
+    DELETE FROM ${s}.events e WHERE e.namespace = p_namespace;
+  ELSE
+    SELECT e.xid INTO v_cut FROM ${s}.events e WHERE e.namespace = p_namespace
+    ORDER BY e.xid DESC, e.no DESC OFFSET ${KEPT_EVENTS} LIMIT 1;
+    IF FOUND THEN
+      DELETE FROM ${s}.events e WHERE e.namespace = p_namespace AND e.xid <= v_cut;
+      UPDATE ${s}.logs l SET cut = v_cut, cut_by = pg_current_snapshot() WHERE l.namespace = p_namespace;
+    END IF;
+  END IF;
+  RETURN QUERY SELECT v_log,
+    greatest(0, extract(epoch FROM min(CASE WHEN z.ended IS NULL THEN z.expires_at ELSE clock_timestamp() END)
+      - clock_timestamp()) * 1000)::double precision
+  FROM ${s}.sessions z
+  WHERE z.namespace = p_namespace AND (z.ended IS NULL
+    OR EXISTS (SELECT FROM ${s}.holders h WHERE h.session = z.no OFFSET 0)
+    OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.session = z.no OFFSET 0));
+END $$;
+
+-- What is new since a snapshot, given as p_from and p_open: events of transactions from p_from on, and of those of p_open. Of
+-- these what another snapshot sees, if one is given, and what comes after an event of it. The first row is 'now', with the
+-- present snapshot in name. No row: the log does not have all that is new.
+CREATE OR REPLACE FUNCTION ${s}.read_log(
+  p_namespace text, p_log uuid, p_from xid8, p_open xid8[], p_until pg_snapshot, p_xid xid8, p_no bigint, p_limit integer)
+RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT ${now} FROM ${s}.logs l
+  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut < p_from AND NOT EXISTS (
+    SELECT FROM unnest(p_open) AS o (xid) WHERE o.xid <= l.cut AND pg_visible_in_snapshot(o.xid, l.cut_by));
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  RETURN QUERY
+  SELECT n.kind, n.xid, n.no, n.name, n.id, n.holder, n.owner, n.token,
+    extract(epoch FROM n.expires_at - clock_timestamp())::double precision * 1000
+  FROM (
+    (SELECT * FROM ${s}.events e
+      WHERE e.namespace = p_namespace AND e.xid >= p_from AND (e.xid, e.no) > (p_xid, p_no) AND e.log = p_log
+        AND (p_until IS NULL OR pg_visible_in_snapshot(e.xid, p_until))
+      ORDER BY e.xid, e.no LIMIT p_limit)
+    UNION ALL
+    SELECT o.* FROM unnest(p_open) AS u (xid) CROSS JOIN LATERAL (
+      SELECT * FROM ${s}.events e
+      WHERE e.namespace = p_namespace AND e.xid = u.xid AND (e.xid, e.no) > (p_xid, p_no) AND e.log = p_log
+        AND (p_until IS NULL OR pg_visible_in_snapshot(e.xid, p_until)) OFFSET 0) o
+  ) AS n ORDER BY n.xid, n.no LIMIT p_limit;
+END $$;
+
+-- The current holders, and before them 'now' as in read_log: one picture, of one moment.
+CREATE OR REPLACE FUNCTION ${s}.watched_holders(p_namespace text, p_prefix text)
+RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT ${now};
+  RETURN QUERY
+  SELECT 'acquired', NULL::xid8, NULL::bigint, h.name, left(h.attempt, ${ID_LENGTH}), z.holder, h.owner, h.token,
+    NULL::double precision
+  FROM ${s}.holders h CROSS JOIN LATERAL (
+    SELECT z.holder FROM ${s}.sessions z
+    WHERE z.no = h.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0) z
+  WHERE h.namespace = p_namespace AND h.name >= p_prefix AND starts_with(h.name, p_prefix)
+  ORDER BY h.name, h.attempt;
+END $$;
+`
