@@ -111,9 +111,36 @@ class Caller {
     return rows.find(({ kind }) => kind === 'next')?.name
   }
 
+  /** In it are so many events that a watcher has seen. */
+  async openLog(events: number): Promise<void> {
+    await this.#client.query("SELECT plans.watch_log('default', 'nobody')")
+    await this.#client.query(
+      `INSERT INTO plans.events (namespace, xid, log, kind, name, id, holder)
+      SELECT namespace, '3', id, 'data', 'x', 'x', 'x' FROM plans.logs, generate_series(1, ${events}) AS i`,
+    )
+  }
+
+  async closeLog(): Promise<void> {
+    await this.#client.query('DELETE FROM plans.logs')
+  }
+
+  async watch(names: readonly string[]): Promise<string[]> {
+    const { rows: seen } = await this.#client.query(
+      'SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next',
+    )
+    await this.apply('t', names)
+    await this.apply('r', names)
+    const { rows } = await this.#client.query(
+      "SELECT kind FROM plans.read_log('default', (SELECT id FROM plans.logs), $1, '{1,2}', NULL, '0', 0, 1000)",
+      [seen[0].next],
+    )
+    return [...new Set(rows.map(({ kind }) => kind as string))]
+  }
+
   async analyze(): Promise<void> {
     await this.#client.query(
-      'VACUUM ANALYZE plans.holders, plans.waiters, plans.names, plans.marks, plans.sessions',
+      `VACUUM ANALYZE plans.holders, plans.waiters, plans.names, plans.marks, plans.sessions, plans.logs, plans.watchers,
+        plans.events`,
     )
   }
 
@@ -213,5 +240,8 @@ async function costs(caller: Caller, label: string): Promise<Record<string, numb
   await step('enqueue one', () => caller.take('q', label, 'second'), ['queued'])
   await step('release one to the next', () => caller.giveBack(label), ['handed', 'released'])
   await step('a session', () => caller.live(`${label}/another`), ['alive', 'unlisted'])
+  await caller.openLog(label === 'after' ? OTHERS : 0)
+  await step('what is watched', () => caller.watch(names), ['now', 'acquired', 'released'])
+  await caller.closeLog()
   return costs
 }

@@ -121,6 +121,13 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
       }
       expect(await columnsOf('upgraded')).toEqual(await columnsOf('made_anew'))
 
+      const controller = new AbortController()
+      const seen: string[] = []
+      const watching = (async () => {
+        for await (const { kind } of backend.watch('', { cursor: 'none' }, callWith(controller.signal)))
+          seen.push(kind)
+      })()
+      await until('the picture is there', () => seen.length === 2)
       const session = await openSession(backend)
       expect((await session.tryAcquire(exclusive('x'), call())).kind).toBe('busy')
       expect((await old.keepAlive(no, [attempt])).rows.map(({ kind }) => kind)).toEqual(['alive'])
@@ -130,8 +137,35 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
       const busy = await old.take('CCCCCCCCCCCCCCCCCCCCCC.DDDDDDDDDDDDDDDDDDDDDD', no)
       expect(busy.rows[0].take).toContain('busy')
       expect(await session.release(mine, { keepForMs: 0 }, call())).toBe('released')
+      // A watch also sees what the old client does.
+      await old.take('EEEEEEEEEEEEEEEEEEEEEE.FFFFFFFFFFFFFFFFFFFFFF', no)
+      await until('all is seen', () => seen.length >= 6)
+      expect(seen).toEqual(['gap', 'acquired', 'released', 'acquired', 'released', 'acquired'])
+      controller.abort()
+      await watching
     },
   )
+
+  test('an upgrade gives the rights on new tables to all that had them on the old ones', async () => {
+    await using stage = new Stage(server.url)
+    const operator = await stage.operator()
+    await operator.query(fixtureOf(2, 'granted'))
+    await operator.query(`CREATE ROLE "a modest ""one" LOGIN;
+      GRANT USAGE ON SCHEMA granted TO "a modest ""one";
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA granted TO "a modest ""one";
+      GRANT USAGE ON ALL SEQUENCES IN SCHEMA granted TO "a modest ""one"`)
+    await operator.query(postgresSchema({ schema: 'granted', upgrade: true }))
+    const url = new URL(server.url)
+    url.username = encodeURIComponent('a modest "one')
+    const backend = await stage.backend({ schema: 'granted', createSchema: false, url: url.href })
+    const controller = new AbortController()
+    const events = backend.watch('', { cursor: 'none' }, callWith(controller.signal))[Symbol.asyncIterator]()
+    expect(await events.next()).toMatchObject({ value: { kind: 'gap' } })
+    await take(await openSession(backend), exclusive('x'))
+    expect(await events.next()).toMatchObject({ value: { kind: 'acquired', name: 'x' } })
+    controller.abort()
+    await events.return?.()
+  })
 
   test.each([
     ['waiters', 'holders'],

@@ -34,7 +34,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   namespace text COLLATE "C" PRIMARY KEY,
   id uuid NOT NULL,
   watched_until timestamptz NOT NULL,
-  -- Events of this transaction and of older ones were cut off, as far as the snapshot sees them.
+  -- Events of transactions before this one were cut off, as far as the snapshot sees them.
   cut xid8 NOT NULL DEFAULT '0',
   cut_by pg_snapshot NOT NULL DEFAULT '1:1:'
 );
@@ -138,7 +138,9 @@ BEGIN
     SELECT e.xid INTO v_cut FROM ${s}.events e WHERE e.namespace = p_namespace
     ORDER BY e.xid DESC, e.no DESC OFFSET ${KEPT_EVENTS} LIMIT 1;
     IF FOUND THEN
-      DELETE FROM ${s}.events e WHERE e.namespace = p_namespace AND e.xid <= v_cut;
+      DELETE FROM ${s}.events e WHERE e.namespace = p_namespace AND e.xid < v_cut;
+    END IF;
+    IF FOUND THEN
       UPDATE ${s}.logs l SET cut = v_cut, cut_by = pg_current_snapshot() WHERE l.namespace = p_namespace;
     END IF;
   END IF;
@@ -160,8 +162,8 @@ RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT ${now} FROM ${s}.logs l
-  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut < p_from AND NOT EXISTS (
-    SELECT FROM unnest(p_open) AS o (xid) WHERE o.xid <= l.cut AND pg_visible_in_snapshot(o.xid, l.cut_by));
+  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut <= p_from AND NOT EXISTS (
+    SELECT FROM unnest(p_open) AS o (xid) WHERE o.xid < l.cut AND pg_visible_in_snapshot(o.xid, l.cut_by));
   IF NOT FOUND THEN
     RETURN;
   END IF;
