@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the way to the database, and those who wait or watch. */
+/** What the backend and its sessions share: the way to the database, waiters and watchers. */
 import {
   type Parameter,
   type PostgresDatabase,
@@ -19,7 +19,7 @@ import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import { WaitingRoom } from './waiting-room.ts'
-import { Watchers } from './watch.ts'
+import { Watchers } from './watchers.ts'
 
 export interface ConnectionOptions {
   readonly database: PostgresDatabase
@@ -135,7 +135,7 @@ export class Connection {
     return this.#run(text, parameters, call.signal)
   }
 
-  /** From now on somebody waits or watches. */
+  /** From now on there is a waiter or a watcher. */
   expectNews(): void {
     this.#notifications.start()
   }

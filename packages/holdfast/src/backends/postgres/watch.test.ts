@@ -53,7 +53,7 @@ async function registered(operator: pg.Client, watchers = 1): Promise<void> {
 /** What a backend sends for one acquire, in a transaction of the test. */
 async function takeBy(operator: pg.Client, name: string, session: number): Promise<void> {
   const { rows } = await operator.query(
-    `SELECT watched.take('default', 'nobody', 't', $1, $1 || '.secret', $2, 'exclusive', $3, $3, 0, NULL, NULL, NULL) AS answer`,
+    `SELECT watched.take('default', 'none', 't', $1, $1 || '.secret', $2, 'exclusive', $3, $3, 0, NULL, NULL, NULL) AS answer`,
     [name, session, LOCK_CAPACITY],
   )
   expect(rows[0].answer).toMatch(/^\+/)
@@ -96,7 +96,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     return watcher
   }
 
-  test('T82 without a watcher nothing is logged and nobody is notified, and one that has left is not notified', async () => {
+  test('T82 without a watcher nothing is logged, and a watcher that leaves takes its registration back', async () => {
     await using stage = new Stage(server.url)
     const { operator, backend, session } = await setUp(stage)
     await take(session, exclusive('x'))
@@ -159,7 +159,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await take(session, exclusive('x'))
     expect(await counted(operator, 'events')).toBe(2)
     await operator.query("UPDATE watched.logs SET watched_until = now() - interval '1 second'")
-    // Nobody has closed it: it has everything.
+    // No event has closed it: it has everything.
     const back = watching(backend, cursor)
     await registered(operator)
     await back.stop()
@@ -275,7 +275,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await tooOld.sees('gap', 'acquired begin', 'acquired x', 'acquired y', 'acquired z')
   }, 60_000)
 
-  test('a claim whose session ends without a word is seen to expire, and its waiter to give up, with nobody else there', async () => {
+  test('a claim whose session ends without a word is seen to expire, and its waiter to give up, although no other client looks', async () => {
     await using stage = new Stage(server.url)
     const { operator, backend, session } = await setUp(stage)
     const watcher = await begun(backend, session)

@@ -6,14 +6,14 @@
  *   open ──a watcher comes, or prolongs──▶ open               also after \`watched_until\`                  [watch_log]
  *   open ──an event comes after \`watched_until\`──▶ closed     its transaction empties the log             [log_event]
  *
- * Whoever skips an event has closed the log, or has seen no open one. So an open log has every event of all transactions
+ * A transaction that skips an event has closed the log, or has seen no open one. So an open log has every event of all transactions
  * that began to write after it was opened; the watcher that opens it waits for those that began before (\`writers\`). It
  * finds them by their lock on \`holders\`, which every function that logs takes before it looks for the log.
  *
  * Ids do not follow the order of commits, and neither do transaction ids. So a position in the log is a set of transactions
  * whose events were seen: a snapshot. New is what is of any other, and visible. For one name the order of transaction ids is
- * the order of events, because a transaction writes nothing, and so has no id, before it has the lock of the name; and who
- * gets that lock next sees what was committed under it.
+ * the order of events, because a transaction writes nothing, and so has no id, before it has the lock of the name; and the
+ * next one that gets this lock sees what was committed under it.
  *
  * The tables are unlogged. After a crash or a fail-over they are empty: the log is closed, and its watchers get a gap.
  */
@@ -84,7 +84,7 @@ const now = `'now', NULL::xid8, NULL::bigint, pg_current_snapshot()::text, NULL,
     NULL::double precision`
 
 export const events = (s: string) => `
--- Waits for nobody: an event too many in a log that another call closes does no harm.
+-- It waits for no lock: an event too many in a log that another call closes does no harm.
 CREATE OR REPLACE FUNCTION ${s}.log_event(
   p_namespace text, p_kind text, p_name text, p_attempt text, p_session bigint, p_owner text, p_token bigint)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -108,7 +108,7 @@ BEGIN
   SELECT p_namespace, v_log.id, p_kind, p_name, left(p_attempt, ${ID_LENGTH}), coalesce(z.holder, ''), p_owner, p_token,
     z.expires_at
   FROM (SELECT) AS one LEFT JOIN ${s}.sessions z ON z.no = p_session;
-  -- Transactions that notify commit one after the other, in the whole server: hence only while somebody listens.
+  -- Transactions that notify commit one after the other, in the whole server: hence only while there is a listener.
   PERFORM pg_notify(w.channel, 'event') FROM ${s}.watchers w
   WHERE w.namespace = p_namespace AND w.expires_at > clock_timestamp();
 END $$;
