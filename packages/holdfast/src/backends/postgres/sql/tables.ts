@@ -102,7 +102,8 @@ export const upgradedTables = (s: string) =>
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
   ${waitersByAttempt(s)}
   DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
-  ) + `
+  ) +
+  `
 ${eventTables(s)}
 ${grantEventTables(s)}
 `
