@@ -125,7 +125,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/locker.ts`,
-        find: '    await this.#within(graceMs, Promise.allSettled(this.#bodies))\n',
+        find: '    await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))\n',
         replaceBy: '',
       },
     ],

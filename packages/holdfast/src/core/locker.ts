@@ -93,8 +93,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   readonly #acquiring: Acquiring<F>
   readonly #operating: Operating
   readonly #background = new Background()
-  readonly #bodies = new Set<Promise<unknown>>()
-  #bodiesAlive: Timer | undefined
+  /** The bodies of `withLease` that run, with what keeps the process alive for them. */
+  readonly #bodies = new Map<Promise<unknown>, Timer>()
   readonly #closing = new Cancellation()
   #closed: Promise<void> | undefined
 
@@ -182,19 +182,20 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const lease = await this.acquire(name, options)
     // Closing, or a blocked event loop, may have come in between: nobody keeps the name for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason
+<<<<<<< ours
     const running = runWithLease(lease, body, this.info)
     this.#bodies.add(running.finished)
     this.#bodiesAlive ??= keepProcessAlive(this.#context.clock)
+=======
+    const running = runWithLease(lease, body)
+    const alive = keepProcessAlive(this.#context.clock)
+    this.#bodies.set(running.finished, alive)
+>>>>>>> theirs
     running.finished.then(() => {
       this.#bodies.delete(running.finished)
-      if (this.#bodies.size === 0) this.#letProcessEnd()
+      alive.cancel()
     })
     return running.outcome
-  }
-
-  #letProcessEnd(): void {
-    this.#bodiesAlive?.cancel()
-    this.#bodiesAlive = undefined
   }
 
   #waitMs(asked: number | undefined): number {
@@ -382,9 +383,9 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     for (const session of this.#sessions.all) {
       for (const lease of [...session.leases]) lease.lose('closed', 'kept')
     }
-    await this.#within(graceMs, Promise.allSettled(this.#bodies))
-    // A body that ignores its signal must not keep the process after that.
-    this.#letProcessEnd()
+    await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))
+    // A body that ignores its signal must not keep the process alive after that.
+    for (const alive of this.#bodies.values()) alive.cancel()
     await this.#sessions.closeAll()
     await this.#within(this.#context.callTimeoutMs, this.#background.idle())
     const alive = keepProcessAlive(this.#context.clock)
