@@ -5,7 +5,13 @@
  * (whoever waits is released by the signal; the request may land all the same, and its abandon will meet it).
  */
 
-import { type RedisConnection, type RedisReply, type RedisScript, slotOf } from '../../clients/redis/index.ts'
+import {
+  type Promptness,
+  type RedisConnection,
+  type RedisReply,
+  type RedisScript,
+  slotOf,
+} from '../../clients/redis/index.ts'
 import { operatorCallExpired, throwIfCalledOff } from '../../core/backend-kit.ts'
 import type { Clock } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
@@ -30,11 +36,13 @@ export interface EngineOptions {
   readonly random: Random
 }
 
+export type PromptLimits = Omit<Promptness, 'confirms'>
+
 export interface SendAllOptions {
   /** Told of each call that was answered: the places of its requests. */
   readonly onAnswered?: (indexes: readonly number[]) => void
-  /** The requests may arrive twice, and go over a connection of our own as well if the client is that late. */
-  readonly promptlyAfterMs?: number
+  /** Requests that may run twice: sent over our own connection too if the client is late. */
+  readonly promptly?: PromptLimits
 }
 
 /** Renewals in one call: half a millisecond of the server's time. */
@@ -56,6 +64,16 @@ const maybeReleased: Answer = {
 /** The client may have sent the batch twice. Only `not-held` can then be wrong: the first copy may have released. */
 function unknownIfNotHeld(answer: Answer): Answer {
   return answer.kind === 'not-held' ? maybeReleased : answer
+}
+
+/** Whether it says that a claim is there; over a connection of our own nothing else counts (`Promptness`). */
+function isConfirmation({ kind }: Answer): boolean {
+  return kind === 'prolonged' || kind === 'granted' || kind === 'waiting'
+}
+
+const notConfirmed: Answer = {
+  kind: 'failed',
+  message: 'another connection did not find it, and the client, which decides, has not answered',
 }
 
 export class Engine {
@@ -109,7 +127,7 @@ export class Engine {
   async sendAll(
     requests: readonly Request[],
     call: Call,
-    { onAnswered, promptlyAfterMs }: SendAllOptions = {},
+    { onAnswered, promptly }: SendAllOptions = {},
   ): Promise<Answer[]> {
     throwIfCalledOff('redis', call)
     const answers: Answer[] = new Array(requests.length)
@@ -126,7 +144,7 @@ export class Engine {
         const part = indexes.slice(start, start + MOST_RENEWALS)
         const batch = part.map((index) => requests[index] as Request)
         sending.push(
-          this.#sendBatch(batch, call.signal, promptlyAfterMs).then(
+          this.#sendBatch(batch, call.signal, promptly).then(
             (settled) => {
               for (const [at, index] of part.entries()) answers[index] = settled[at] as Answer
               onAnswered?.(part)
@@ -179,7 +197,7 @@ export class Engine {
   #sendBatch(
     requests: readonly Request[],
     signal?: AbortSignal,
-    promptlyAfterMs?: number,
+    promptly?: PromptLimits,
   ): Promise<readonly Answer[]> {
     const keys: string[] = []
     const args: string[] = [this.tokens]
@@ -196,14 +214,22 @@ export class Engine {
     }
     if (this.tokens === '1') keys.push(TOKEN_KEY)
     const losses = this.connection.lossCount()
-    const replied =
-      promptlyAfterMs === undefined
-        ? this.connection.run(batchScript, keys, args, signal)
-        : this.connection.runPromptly(batchScript, keys, args, signal, promptlyAfterMs)
-    return replied.then((reply) => {
+    const read = (reply: RedisReply) => {
       const answers = this.#read(reply, requests.length)
       return losses === this.connection.lossCount() ? answers : answers.map(unknownIfNotHeld)
-    })
+    }
+    if (promptly === undefined) return this.connection.run(batchScript, keys, args, signal).then(read)
+    let isPrompt = false
+    const confirms = (reply: RedisReply) => {
+      isPrompt = this.#read(reply, requests.length).some(isConfirmation)
+      return isPrompt
+    }
+    return this.connection
+      .runPromptly(batchScript, keys, args, signal, { ...promptly, confirms })
+      .then((reply) => {
+        const answers = read(reply)
+        return isPrompt ? answers.map((answer) => (isConfirmation(answer) ? answer : notConfirmed)) : answers
+      })
   }
 
   #read(answer: RedisReply, count: number): readonly Answer[] {

@@ -43,6 +43,8 @@ import { Wording } from './wording.ts'
 
 /** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85). */
 const LATE_AFTER_MS = 1_000
+/** For that connection and its handshake. */
+const LONGEST_OPENING_MS = 10_000
 
 export interface SessionFacts {
   readonly id: string
@@ -166,18 +168,19 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
       ...claims.held.map((claim) => ({ ...asking(claim), letter: Letter.renew, args: [ttl, claim.grantId] })),
       ...waiting.map((claim) => ({ ...asking(claim), letter: Letter.beat, args: [ttl] })),
     ]
-    const promptlyAfterMs = Math.min(LATE_AFTER_MS, this.ttlMs / 6)
+    // Both are over before the next keep-alive is due, so that it can open another connection.
+    const promptly = {
+      afterMs: Math.min(LATE_AFTER_MS, this.ttlMs / 6),
+      openWithinMs: Math.min(LONGEST_OPENING_MS, this.ttlMs / 6),
+    }
     const [alive, answers] = await Promise.all([
       this.#isGone
         ? 0
-        : engine.connection.runPromptly(
-            keepSessionScript,
-            [engine.keys.session(this.id)],
-            [],
-            call.signal,
-            promptlyAfterMs,
-          ),
-      this.#isGone ? [] : engine.sendAll(requests, call, { promptlyAfterMs }),
+        : engine.connection.runPromptly(keepSessionScript, [engine.keys.session(this.id)], [], call.signal, {
+            ...promptly,
+            confirms: (reply) => Number(reply) === 1,
+          }),
+      this.#isGone ? [] : engine.sendAll(requests, call, { promptly }),
     ])
     if (Number(alive) !== 1) {
       await this.#end(call)

@@ -9,7 +9,7 @@
  */
 
 import { unlessAborted } from '../../core/aborting.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
+import { afterThisTurn, type Clock, systemClock } from '../../core/clock.ts'
 import {
   BackendUnavailableError,
   type CallOutcome,
@@ -49,7 +49,30 @@ export interface RedisNode {
 
 /** A connection of our own to one primary; it does not come back when it is lost. */
 export interface DedicatedConnection extends RedisNode {
+  /** False once it is lost. */
+  isOpen(): boolean
   close(): void
+}
+
+/** When `runPromptly` uses a connection of our own, and what its answer is worth. */
+export interface Promptness {
+  /** The client may take that long before the script also goes over our own connection. */
+  readonly afterMs: number
+  /** For our own connection and its handshake. */
+  readonly openWithinMs: number
+  /**
+   * Whether an answer over our own connection counts. It may come from another database than the client's (SELECT), or
+   * from a server that is no longer the primary. So what it does not find may exist; what it finds does.
+   */
+  readonly confirms: (reply: RedisReply) => boolean
+}
+
+interface PromptConnection {
+  readonly opening: Promise<DedicatedConnection>
+  /** Once it is open. */
+  own?: DedicatedConnection
+  /** `lossCount` when it was opened. */
+  readonly losses: number
 }
 
 const ignore = () => {}
@@ -72,7 +95,7 @@ export class RedisConnection {
   readonly #watches = new Set<() => void>()
   readonly #dedicated = new Set<RawConnection>()
   /** Connections of our own for `runPromptly`, by the primary. */
-  readonly #prompt = new Map<string, Promise<DedicatedConnection>>()
+  readonly #prompt = new Map<string, PromptConnection>()
   #isHeldUp = false
   readonly #clock: Clock
   /** Whatever is being opened when it aborts is not opened. */
@@ -128,27 +151,33 @@ export class RedisConnection {
   }
 
   /**
-   * The same for a script that may run twice. If the client is connected and does not answer within `afterMs`, the script
-   * also goes over a connection of our own, and the first answer counts: on the user's connection everything waits behind a
-   * command that blocks, such as BLPOP (T85).
+   * Like `run`, for a script that may run twice. If the client is connected and does not answer within `afterMs`, the
+   * script also goes over a connection of our own, and the first answer counts if it confirms: on the user's connection
+   * everything waits behind a command that blocks, such as BLPOP (T85). Anything else is for the client to answer.
    */
   runPromptly(
     script: RedisScript,
     keys: readonly string[],
     args: readonly string[],
     signal: AbortSignal | undefined,
-    afterMs: number,
+    { afterMs, openWithinMs, confirms }: Promptness,
   ): Promise<RedisReply> {
     return new Promise((resolve, reject) => {
-      const timer = this.#clock.setTimer(afterMs, () => {
-        if (!this.isConnected) return
-        // If that fails as well, the client's own answer is the one to wait for.
-        this.#evaluatePromptly(script, keys, args, signal).then((reply) => {
-          this.#isHeldUp = true
-          resolve(reply)
-        }, ignore)
+      let isSettled = false
+      const askPromptly = async () => {
+        if (isSettled || !this.isConnected) return
+        const reply = await this.#evaluatePromptly(script, keys, args, signal, openWithinMs)
+        if (isSettled) return
+        this.#isHeldUp = true
+        if (confirms(reply)) resolve(reply)
+      }
+      // After a turn that took long, the client's answer may be in the socket already: it is read before this turn ends.
+      // If asking promptly fails as well, the client's own answer is the one to wait for.
+      const timer = this.#clock.setTimer(afterMs, () => afterThisTurn(() => askPromptly().catch(ignore)))
+      const answered = this.run(script, keys, args, signal).finally(() => {
+        isSettled = true
+        timer.cancel()
       })
-      const answered = this.run(script, keys, args, signal).finally(() => timer.cancel())
       answered.then((reply) => {
         this.#isHeldUp = false
         resolve(reply)
@@ -170,21 +199,50 @@ export class RedisConnection {
     keys: readonly string[],
     args: readonly string[],
     signal: AbortSignal | undefined,
+    openWithinMs: number,
   ): Promise<RedisReply> {
     const [first = ''] = keys
     const owner = this.ownerOf(first)
-    const opening = this.#prompt.get(owner) ?? this.dedicated(first)
-    this.#prompt.set(owner, opening)
+    const prompt = this.#promptConnection(owner, first, openWithinMs)
+    const own = await unlessAborted(prompt.opening, signal, () => signal?.reason)
+    const prefixed = keys.map((key) => this.keyPrefix + key)
     try {
-      const own = await opening
-      const prefixed = keys.map((key) => this.keyPrefix + key)
       return await own.send(['EVAL', script.source, String(keys.length), ...prefixed, ...args], signal)
     } catch (error) {
-      // It does not come back by itself; the next one opens another.
-      if (this.#prompt.get(owner) === opening) this.#prompt.delete(owner)
-      opening.then((own) => own.close(), ignore)
+      // Others use it as well, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
+      const hasTimedOut = isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')
+      if (hasTimedOut || !own.isOpen()) this.#dropPrompt(owner, prompt)
       throw error
     }
+  }
+
+  /** The one that is open, or being opened; another one if the client has been reconnected since, maybe to another primary. */
+  #promptConnection(owner: string, key: string, openWithinMs: number): PromptConnection {
+    const losses = this.lossCount()
+    const kept = this.#prompt.get(owner)
+    if (kept !== undefined) {
+      if (kept.losses === losses && kept.own?.isOpen() !== false) return kept
+      this.#dropPrompt(owner, kept)
+    }
+    const limit = new AbortController()
+    const timer = this.#clock.setTimer(openWithinMs, () =>
+      limit.abort(new Error(`no connection within ${openWithinMs} ms`)),
+    )
+    const opening = this.dedicated(key, limit.signal).finally(() => timer.cancel())
+    const prompt: PromptConnection = { opening, losses }
+    this.#prompt.set(owner, prompt)
+    opening.then(
+      (own) => {
+        prompt.own = own
+      },
+      () => this.#dropPrompt(owner, prompt),
+    )
+    return prompt
+  }
+
+  #dropPrompt(owner: string, prompt: PromptConnection): void {
+    if (this.#prompt.get(owner) === prompt) this.#prompt.delete(owner)
+    prompt.opening.then((own) => own.close(), ignore)
   }
 
   #evaluate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
@@ -269,7 +327,7 @@ export class RedisConnection {
       this.#dedicated.delete(connection)
       connection.close()
     }
-    return { ...this.#nodeOf(connection), close }
+    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, close }
   }
 
   /**

@@ -68,7 +68,7 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
     // The connections of a Cluster do not come back by themselves, and reject what they owe.
     forgetsUnanswered: single?.options.autoResendUnfulfilledCommands === false,
     ...(single !== null && {
-      believedDatabase: () => single.condition?.select ?? single.options.db ?? 0,
+      believedDatabase: () => databaseOf(single),
     }),
     get isUsable() {
       return redis.status !== 'end'
@@ -84,7 +84,10 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
       return nodes.map(nodeOf)
     },
     ownerOf: (key) => ownerOf(key) ?? '',
-    dedicated: async (key, stop) => connected((await template(key)).duplicate(ownOptions), stop),
+    dedicated: async (key, stop) => {
+      const copied = await template(key)
+      return connected(copied.duplicate({ ...ownOptions, db: databaseOf(copied) }), stop)
+    },
     subscriber: async (stop) => {
       const nodes = cluster === null ? [] : await clusterNodes(cluster)
       // Any node of a Cluster passes all messages on; not everybody should ask the same one.
@@ -121,6 +124,11 @@ async function clusterNodes(cluster: IoRedisCluster): Promise<IoRedis[]> {
   return cluster.nodes('master')
 }
 
+/** The one that was selected last; a copy would begin with that of the options. */
+function databaseOf({ condition, options }: IoRedis): number {
+  return condition?.select ?? options.db ?? 0
+}
+
 function addressOf(redis: IoRedis): string {
   const { name, sentinels, db = 0 } = redis.options
   return `${sentinels ? `sentinel:${name ?? 'mymaster'}` : labelOf(redis)}/${db}`
@@ -148,7 +156,7 @@ function nodeOf(redis: IoRedis): RawNode {
 
 async function connected(own: IoRedis, stop: AbortSignal): Promise<RawConnection> {
   await open(own, stop)
-  return { ...nodeOf(own), close: () => own.disconnect() }
+  return { ...nodeOf(own), isOpen: () => own.status === 'ready', close: () => own.disconnect() }
 }
 
 async function subscriberOn(own: IoRedis, stop: AbortSignal): Promise<RawSubscriber> {
@@ -175,11 +183,11 @@ async function subscriberOn(own: IoRedis, stop: AbortSignal): Promise<RawSubscri
 async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
   // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
   own.on('error', () => {})
+  // No process stays alive for the sake of ours, also in its handshake: a pending call has a timer that does that.
+  own.once('connect', () => own.stream?.unref?.())
   await opened(
     stop,
     () => own.connect(),
     () => own.disconnect(),
   )
-  // No process stays alive for the sake of ours: a pending call has a timer that does that.
-  own.stream?.unref?.()
 }

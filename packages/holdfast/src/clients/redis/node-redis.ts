@@ -6,6 +6,7 @@ import { slotOf } from './slots.ts'
 
 interface Single {
   readonly isOpen: boolean
+  readonly isReady: boolean
   readonly options?: {
     readonly socket?: { readonly host?: string; readonly port?: number; readonly path?: string }
     readonly keyPrefix?: string
@@ -227,7 +228,7 @@ function nodeOf(client: Single, label?: string): RawNode {
 
 async function connected(own: Single, stop: AbortSignal): Promise<RawConnection> {
   await open(own, stop)
-  return { ...nodeOf(own), close: () => destroy(own) }
+  return { ...nodeOf(own), isOpen: () => own.isReady, close: () => destroy(own) }
 }
 
 async function subscriberOn(own: Single, stop: AbortSignal): Promise<RawSubscriber> {
@@ -253,13 +254,13 @@ async function subscriberOn(own: Single, stop: AbortSignal): Promise<RawSubscrib
 }
 
 async function open(own: Single, stop: AbortSignal): Promise<void> {
+  // No process stays alive for the sake of ours, also in its handshake: a pending call has a timer that does that.
+  own.unref()
   await opened(
     stop,
     () => own.connect(),
     () => destroy(own),
   )
-  // No process stays alive for the sake of ours: a pending call has a timer that does that.
-  own.unref()
 }
 
 function destroy(own: Single): void {

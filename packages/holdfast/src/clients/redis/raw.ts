@@ -14,6 +14,8 @@ export interface RawNode {
 
 /** A connection of our own to one server, which does not come back by itself when it is lost. */
 export interface RawConnection extends RawNode {
+  /** False once it is lost. */
+  isOpen(): boolean
   close(): void
 }
 
