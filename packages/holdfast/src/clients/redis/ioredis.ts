@@ -7,7 +7,7 @@ import { slotOf } from './slots.ts'
 /** What we use beyond what tells the libraries apart. */
 interface IoRedis {
   readonly status: string
-  readonly stream?: { unref?(): void }
+  readonly stream?: { unref?(): void; destroy?(): void }
   /** What was selected last, whether or not the server had it. */
   readonly condition?: { readonly select?: number } | null
   readonly options: {
@@ -188,6 +188,10 @@ async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
   await opened(
     stop,
     () => own.connect(),
-    () => own.disconnect(),
+    () => {
+      own.disconnect()
+      // The library would wait for the other side for a while, with a timer that keeps the process alive.
+      own.stream?.destroy?.()
+    },
   )
 }
