@@ -14,6 +14,7 @@ import { replace } from '../../testing/conformance/wrapping.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 
 const program = join(import.meta.dirname, '../../../test/redis/closing.ts')
+const renewing = join(import.meta.dirname, '../../../test/redis/renewing.ts')
 
 describe.runIf(wanted('redis'))('closing a locker from a URL', () => {
   let server: Server
@@ -77,6 +78,21 @@ describe.runIf(wanted('redis'))('closing a locker from a URL', () => {
       use()
       await until('the answer to its handshake is swallowed', () => proxy.swallowedBytes('down') > 0)
       await close()
+    })
+
+    test(`T85 a second connection that is in its handshake does not keep the process alive: ${library}`, async () => {
+      let connections = 0
+      await using proxy = await startProxy(server, { label: () => String(++connections) })
+      const { process, printed } = startProgram(renewing, `redis://${proxy.host}:${proxy.port}`, library)
+      await printed('open')
+      const before = connections
+      proxy.drop('down')
+      process.kill('SIGUSR2')
+      // The answers to the renewal itself are shorter than that to a handshake.
+      const isInHandshake = () => connections > before && proxy.swallowedBytes('down') > 100
+      await until('the answer to its handshake is swallowed', isInHandshake)
+      process.kill('SIGTERM')
+      await printed('sockets 0')
     })
   }
 })
