@@ -182,15 +182,9 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const lease = await this.acquire(name, options)
     // Closing, or a blocked event loop, may have come in between: nobody keeps the name for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason
-<<<<<<< ours
     const running = runWithLease(lease, body, this.info)
-    this.#bodies.add(running.finished)
-    this.#bodiesAlive ??= keepProcessAlive(this.#context.clock)
-=======
-    const running = runWithLease(lease, body)
     const alive = keepProcessAlive(this.#context.clock)
     this.#bodies.set(running.finished, alive)
->>>>>>> theirs
     running.finished.then(() => {
       this.#bodies.delete(running.finished)
       alive.cancel()
