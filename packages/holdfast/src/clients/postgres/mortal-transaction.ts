@@ -3,7 +3,8 @@
  *
  * postgres.js goes on sending the statements of a transaction whose connection has ended: over the connection that took
  * its place, outside of any transaction, or over none, which ends the process with an error that nobody can catch. So
- * what users get is a transaction that refuses statements from then on.
+ * what users get is a transaction that refuses statements from then on. It sends a statement when it is awaited, so a
+ * statement that was made before the end is refused too.
  */
 import type { PostgresJsRunner } from './types.ts'
 
@@ -16,9 +17,11 @@ type AnyFunction = (...args: unknown[]) => unknown
 export function mortalTransaction(sql: PostgresJsRunner, assertAlive: () => void): PostgresJsRunner {
   return new Proxy(sql, {
     apply(target, _this, args: unknown[]) {
+      const made = (target as unknown as AnyFunction)(...args)
       // Only a template is a statement; everything else is a helper for one.
-      if (Array.isArray((args[0] as { raw?: unknown } | undefined)?.raw)) assertAlive()
-      return (target as unknown as AnyFunction)(...args)
+      if (!Array.isArray((args[0] as { raw?: unknown } | undefined)?.raw)) return made
+      assertAlive()
+      return mortalQuery(made as object, assertAlive)
     },
     get(target, name) {
       const member: unknown = Reflect.get(target, name)
@@ -26,7 +29,8 @@ export function mortalTransaction(sql: PostgresJsRunner, assertAlive: () => void
       return (...args: unknown[]) => {
         assertAlive()
         const passed = name === 'savepoint' ? args.map((each) => insideSavepoint(each, assertAlive)) : args
-        return Reflect.apply(member, target, passed)
+        const made: unknown = Reflect.apply(member, target, passed)
+        return name === 'unsafe' || name === 'file' ? mortalQuery(made as object, assertAlive) : made
       }
     },
   })
@@ -35,4 +39,54 @@ export function mortalTransaction(sql: PostgresJsRunner, assertAlive: () => void
 function insideSavepoint(argument: unknown, assertAlive: () => void): unknown {
   if (typeof argument !== 'function') return argument
   return (inner: PostgresJsRunner) => (argument as AnyFunction)(mortalTransaction(inner, assertAlive))
+}
+
+/** Methods of a query that send it. The first ones return a promise, the others return at once. */
+const AWAITING = new Set<PropertyKey>(['then', 'catch', 'finally', 'readable', 'writable'])
+const STARTING = new Set<PropertyKey>(['execute', 'forEach'])
+
+function mortalQuery(query: object, assertAlive: () => void): object {
+  const mortal: object = new Proxy(query, {
+    get(target, name) {
+      const member: unknown = Reflect.get(target, name)
+      if (typeof member !== 'function') return member
+      return (...args: unknown[]) => {
+        if (STARTING.has(name)) assertAlive()
+        const refused = AWAITING.has(name) ? refusal(assertAlive) : undefined
+        if (refused !== undefined) {
+          const instead: unknown = Reflect.get(refused, name)
+          return typeof instead === 'function' ? Reflect.apply(instead, refused, args) : refused
+        }
+        const result: unknown = Reflect.apply(member, target, args)
+        if (result === target) return mortal
+        return name === 'cursor' ? mortalCursor(result as AsyncIterable<unknown>, assertAlive) : result
+      }
+    },
+  })
+  return mortal
+}
+
+function refusal(assertAlive: () => void): Promise<never> | undefined {
+  try {
+    assertAlive()
+    return undefined
+  } catch (error) {
+    return Promise.reject(error)
+  }
+}
+
+/** Its first step sends the query. */
+function mortalCursor(cursor: AsyncIterable<unknown>, assertAlive: () => void): AsyncIterable<unknown> {
+  return {
+    [Symbol.asyncIterator]: () => {
+      const steps = cursor[Symbol.asyncIterator]()
+      return {
+        ...steps,
+        next: async () => {
+          assertAlive()
+          return steps.next()
+        },
+      }
+    },
+  }
 }

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict'
 import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
+import type postgres from 'postgres'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
-import { type ClientLibrary, libraries } from '../../../test/postgres/clients.ts'
+import { type ClientLibrary, libraries, withPostgresJs } from '../../../test/postgres/clients.ts'
 import { inTransaction } from '../../../test/postgres/guard-world.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
 import { memory } from '../../backends/memory/index.ts'
@@ -215,6 +216,95 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
     },
     60_000,
   )
+
+  test.each([1, 2])(
+    'T86 with postgres.js and %d connections, a statement made before the server ended the transaction is refused',
+    async (max) => {
+      await using holder = openGuard(withPostgresJs, { max, maxIdleMs: 200 })
+      const name = `made early ${max}`
+      const later = Promise.withResolvers<void>()
+      const refusals = Promise.withResolvers<readonly string[]>()
+      const insert = `INSERT INTO cells VALUES ('${name}', 'stale')`
+      const run = holder.guard.run(fence(5n, name), async (native) => {
+        const tx = native as unknown as postgres.TransactionSql
+        await write(tx, name, 'half done')
+        const made = tx`INSERT INTO cells VALUES (${name}, 'stale')`
+        const whole = tx`INSERT INTO cells ${tx`VALUES (${name}, 'stale')`}`
+        const [plain, values, started] = [tx.unsafe(insert), tx.unsafe(insert).values(), tx.unsafe(insert)]
+        const [cursor, each] = [tx.unsafe(insert).cursor(1), tx.unsafe(insert)]
+        await later.promise
+        const attempts: (() => PromiseLike<unknown>)[] = [
+          () => made,
+          () => whole,
+          () => plain.catch((error: Error) => Promise.reject(error)),
+          () => values,
+          () => started.execute(),
+          () => cursor[Symbol.asyncIterator]().next(),
+          () => each.forEach(() => {}),
+          () => tx.unsafe(insert).readable(),
+        ]
+        const refused: string[] = []
+        for (const attempt of attempts)
+          refused.push(
+            await Promise.resolve()
+              .then(attempt)
+              .then(
+                () => 'accepted',
+                (error: Error & { outcome?: string }) => String(error.outcome),
+              ),
+          )
+        refusals.resolve(refused)
+      })
+      await assert.rejects(run, { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+      // The client has another connection in the place of the one that ended.
+      await sqlRunnerOf(holder.client as never).query('SELECT 1')
+      later.resolve()
+      assert.deepEqual(
+        await refusals.promise,
+        Array.from({ length: 8 }, () => 'not-applied'),
+      )
+      assert.equal(await stored(name), undefined)
+    },
+    60_000,
+  )
+
+  test('T86 with postgres.js, fragments, cursors and the other forms of a statement work in a run', async () => {
+    await using holder = openGuard(withPostgresJs)
+    const seen = await holder.guard.run(fence(5n, 'forms'), async (native) => {
+      const tx = native as unknown as postgres.TransactionSql
+      const numbers = tx`generate_series(1, ${3})`
+      const batches: unknown[] = []
+      for await (const rows of tx`SELECT * FROM ${numbers} AS n`.cursor(2)) batches.push(rows.length)
+      const each: unknown[] = []
+      await tx`SELECT 1 AS n`.forEach((row) => void each.push(row.n))
+      const inCursor: unknown[] = []
+      await tx`SELECT * FROM ${numbers} AS n`.cursor(2, (rows) => void inCursor.push(rows.length))
+      return {
+        batches,
+        each,
+        inCursor,
+        started: [...(await tx`SELECT 2 AS n`.execute())],
+        values: [...(await tx`SELECT 3 AS n`.values())],
+        described: (await tx`SELECT 4 AS n`.describe()).columns.length,
+        savepoint: (await tx.savepoint((inner) => inner`SELECT 5 AS n`))[0]?.n,
+        all: (await Promise.all([tx`SELECT 6 AS n`, tx.unsafe('SELECT 7 AS n').simple()])).map(
+          ([row]) => row?.n,
+        ),
+        text: (await (await tx`COPY (SELECT 8) TO STDOUT`.readable()).toArray()).join(''),
+      }
+    })
+    assert.deepEqual(seen, {
+      batches: [2, 1],
+      each: [1],
+      inCursor: [2, 1],
+      started: [{ n: 2 }],
+      values: [[3]],
+      described: 1,
+      savepoint: 5,
+      all: [6, 7],
+      text: '8\n',
+    })
+  }, 60_000)
 
   test.each(libraries)(
     'T86 with $name, the limit is the lease’s TTL, never above the session’s own, and ends with the transaction',
