@@ -52,8 +52,7 @@ export class PgDatabase implements PostgresDatabase {
   constructor(pool: PgPool, backend: string, spare: boolean) {
     this.#pool = pool
     this.#backend = backend
-    const { signal } = this.#closing
-    if (spare) this.#spare = new SpareConnection(backend, () => this.dedicated({ signal }))
+    if (spare) this.#spare = new SpareConnection(backend, (signal) => this.dedicated({ signal, unref: true }))
     listenForErrors(pool)
   }
 
@@ -115,13 +114,13 @@ export class PgDatabase implements PostgresDatabase {
     })
   }
 
-  async dedicated(options: QueryOptions = {}): Promise<DedicatedConnection> {
+  async dedicated(options: OwnClientOptions = {}): Promise<DedicatedConnection> {
     const ownClient = await this.#ownClient(options)
     return new PgDedicated(ownClient.connection, ownClient.end, this.#backend)
   }
 
   async listen(channel: string, events: ListenEvents): Promise<Listener> {
-    const { connection, end } = await this.#ownClient({ signal: this.#closing.signal })
+    const { connection, end } = await this.#ownClient({ signal: this.#closing.signal, unref: true })
     const dedicated = new PgDedicated(connection, end, this.#backend)
     connection.on('notification', (message) => {
       if (message.channel === channel) events.onNotification(message.payload ?? '')
@@ -200,7 +199,9 @@ export class PgDatabase implements PostgresDatabase {
   }
 
   /** A connection beside the pool, so that the pool keeps all of its own; kept out of it if the pool cannot make one. */
-  async #ownClient(options: QueryOptions): Promise<{ connection: PgConnection; end: () => Promise<void> }> {
+  async #ownClient(
+    options: OwnClientOptions,
+  ): Promise<{ connection: PgConnection; end: () => Promise<void> }> {
     const { Client, options: settings } = this.#pool as { Client?: PgClientClass; options?: object }
     if (typeof Client !== 'function' || settings === undefined) {
       const client = await this.#checkOut(options)
@@ -209,6 +210,7 @@ export class PgDatabase implements PostgresDatabase {
     }
     const client = new Client(settings)
     client.on('error', ignore)
+    if (options.unref) client.unref?.()
     const end = () =>
       endWithin(
         () => client.end(),
@@ -281,7 +283,12 @@ function stopListening(pool: PgPool): void {
 
 type PgClientClass = new (
   options: object,
-) => PgConnection & { connect(): Promise<unknown>; end(): Promise<void> }
+) => PgConnection & { connect(): Promise<unknown>; end(): Promise<void>; unref?(): void }
+
+interface OwnClientOptions extends QueryOptions {
+  /** It does not keep the process alive, from before the server's first answer on. */
+  readonly unref?: boolean
+}
 
 /** A connection of the pool while we have it. */
 class Borrowed implements SqlRunner {

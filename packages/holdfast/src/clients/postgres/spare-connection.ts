@@ -2,19 +2,30 @@
  * One connection beside the user's pool, for a locker's statements that find none free in it: the user's own transactions
  * may have them all, and wait for the locker (T85). It is opened when it is first needed, and then kept.
  */
-import { BackendUnavailableError, isHoldfastError } from '../../core/errors.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
+import { BackendUnavailableError, ClosedError, isHoldfastError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type { DedicatedConnection, QueryOptions } from './database.ts'
 import type { Parameter, Row } from './types.ts'
 
+/** Ends the opening when its signal aborts. */
+type Open = (signal: AbortSignal) => Promise<DedicatedConnection>
+
+/** A server that accepts and says nothing would keep the slot for ever. */
+const OPEN_WITHIN_MS = defaults.callTimeoutMs
+
 export class SpareConnection {
   readonly #backend: string
-  readonly #open: () => Promise<DedicatedConnection>
+  readonly #open: Open
+  readonly #clock: Clock
   #current: Promise<DedicatedConnection> | undefined
+  #endOpening: (reason: Error) => void = () => {}
 
-  constructor(backend: string, open: () => Promise<DedicatedConnection>) {
+  constructor(backend: string, open: Open, clock: Clock = systemClock) {
     this.#backend = backend
     this.#open = open
+    this.#clock = clock
   }
 
   /** `shortage` says why the pool was of no use. */
@@ -48,15 +59,26 @@ export class SpareConnection {
   }
 
   async close(): Promise<void> {
+    this.#endOpening(new ClosedError(`The ${this.#backend} client`))
     if (this.#current !== undefined) await this.#drop(this.#current)
   }
 
   #opened(): Promise<DedicatedConnection> {
-    const opening = this.#open().then((connection) => {
-      connection.onEnd(() => void this.#drop(opening))
-      connection.unref()
-      return connection
-    })
+    const ended = new AbortController()
+    this.#endOpening = (reason) => ended.abort(reason)
+    const timer = this.#clock.setTimer(OPEN_WITHIN_MS, () =>
+      ended.abort(new Error(`the server did not answer within ${OPEN_WITHIN_MS} ms`)),
+    )
+    const opening = this.#open(ended.signal)
+      .catch((error: unknown) => {
+        throw ended.signal.aborted ? ended.signal.reason : error
+      })
+      .finally(() => timer.cancel())
+      .then((connection) => {
+        connection.onEnd(() => void this.#drop(opening))
+        connection.unref()
+        return connection
+      })
     opening.catch(() => this.#drop(opening))
     return opening
   }
