@@ -11,7 +11,7 @@
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
 import { onAborted, unlessAborted } from '../../core/aborting.ts'
-import { afterThisTurn, systemClock, type Timer } from '../../core/clock.ts'
+import { afterThisTurn, systemClock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
@@ -48,6 +48,8 @@ export class PgDatabase implements PostgresDatabase {
   readonly #closing = new AbortController()
   readonly #spare: SpareConnection | undefined
   #closed = false
+  /** Requests for a connection that no call waits for any more. The pool cannot take them back. */
+  #leftInPool = 0
 
   constructor(pool: PgPool, backend: string, spare: boolean) {
     this.#pool = pool
@@ -59,9 +61,10 @@ export class PgDatabase implements PostgresDatabase {
   get shortage(): string | undefined {
     const { totalCount = 0, idleCount = 0, waitingCount = 0 } = this.#pool
     if (idleCount > 0 || waitingCount === 0) return undefined
+    const waiting = waitingCount - this.#leftInPool
     return (
-      `all ${totalCount} connections of the pool are in use, and ${waitingCount} calls wait for one: give the locker a ` +
-      'pool of its own, or raise `max`'
+      `all ${totalCount} connections of the pool are in use${waiting > 0 ? `, and ${waiting} calls wait for one` : ''}: ` +
+      'give the locker a pool of its own, or raise `max`'
     )
   }
 
@@ -70,9 +73,11 @@ export class PgDatabase implements PostgresDatabase {
     parameters: readonly Parameter[] = [],
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    if (this.#spare === undefined || (this.#pool.idleCount ?? 1) > 0)
+    if (this.#spare === undefined)
       return this.#borrow(options, (connection) => connection.query(text, parameters, options))
-    const client = await this.#checkOutSoon(options)
+    // The pool serves in order. A request that is left in it waits, so another one would wait too, and be left as well.
+    const isStillShort = this.#leftInPool > 0 && this.shortage !== undefined
+    const client = isStillShort ? null : await this.#checkOutSoon(options)
     if (client !== null)
       return this.#with(client, (connection) => connection.query(text, parameters, options))
     return this.#spare.query(text, parameters, options, () => this.shortage ?? 'the pool was full')
@@ -165,21 +170,19 @@ export class PgDatabase implements PostgresDatabase {
     const given = new AbortController()
     const untie = options.signal === undefined ? ignore : onAborted(options.signal, () => given.abort())
     const connecting = this.#checkOut({ signal: given.signal })
-    // A connection that is being opened is not waited for in the pool's line.
-    let timer: Timer | undefined
     let isShort = false
-    if (this.shortage !== undefined)
-      timer = systemClock.setTimer(SPARE_AFTER_MS, () => {
-        isShort = this.shortage !== undefined
-        if (isShort) given.abort()
-      })
+    // Asked only then: a connection that is free now may go to a call that came before, and one may be being opened.
+    const timer = systemClock.setTimer(SPARE_AFTER_MS, () => {
+      isShort = this.shortage !== undefined
+      if (isShort) given.abort()
+    })
     try {
       return await connecting
     } catch (error) {
       if (isShort && options.signal?.aborted !== true) return null
       throw error
     } finally {
-      timer?.cancel()
+      timer.cancel()
       untie()
     }
   }
@@ -190,7 +193,12 @@ export class PgDatabase implements PostgresDatabase {
     const connecting = this.#pool.connect()
     try {
       return await orAborted(connecting, signal, () => {
-        connecting.then((client) => client.release(), ignore)
+        this.#leftInPool++
+        connecting
+          .then((client) => client.release(), ignore)
+          .finally(() => {
+            this.#leftInPool--
+          })
         return off()
       })
     } catch (error) {
