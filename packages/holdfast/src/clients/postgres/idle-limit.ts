@@ -28,8 +28,12 @@ export function isEndedAsIdle(error: unknown): boolean {
 
 /** The server ended it before a COMMIT arrived, so nothing was applied. */
 export function endedAsIdle(backend: string, maxIdleMs: number, cause: unknown): BackendUnavailableError {
+  const limit =
+    limitIdleSql(maxIdleMs) === null
+      ? 'The limit is the session’s own'
+      : `Holdfast sets ${maxIdleMs} ms (or the session’s lower limit)`
   const what =
     'the server ended the transaction because it was idle for longer than its limit: the process was paused, or waited ' +
-    `for something else between two statements. Holdfast sets ${maxIdleMs} ms (maxIdleMs), unless the session has less`
+    `for something else between two statements. ${limit}. Move the wait out of the transaction, or raise maxIdleMs`
   return new BackendUnavailableError(backend, what, 'not-applied', { cause })
 }

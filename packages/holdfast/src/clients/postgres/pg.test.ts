@@ -5,6 +5,9 @@ import { describe, expect, test } from 'vitest'
 import { until } from '../../../test/postgres/stage.ts'
 import { postgresDatabase } from './database.ts'
 
+const idleOnes = async (pool: pg.Pool) =>
+  (await pool.query("SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'")).rows.length
+
 describe.runIf(wanted('postgres'))('pg', () => {
   test('T51 a connection that the server ends in the moment in which it is opened is an error of the call, and of nobody else', async () => {
     await using server = await startPostgres()
@@ -36,6 +39,27 @@ describe.runIf(wanted('postgres'))('pg', () => {
       await database.close()
       await pool.end()
       await operator.end()
+    }
+  })
+
+  test('T86 a transaction that the server ended as idle before its COMMIT is told as not applied', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url, max: 2 })
+    const database = postgresDatabase(pool)
+    try {
+      const idle = database.transaction(
+        async () => {
+          await until('the server ends it', async () => (await idleOnes(pool)) === 0)
+        },
+        { maxIdleMs: 100 },
+      )
+      await expect(idle).rejects.toMatchObject({
+        outcome: 'not-applied',
+        message: expect.stringMatching(/idle for .*Holdfast sets 100 ms.*raise maxIdleMs/),
+      })
+    } finally {
+      await database.close()
+      await pool.end()
     }
   })
 

@@ -68,8 +68,8 @@ export class PostgresJsDatabase implements PostgresDatabase {
     const { size } = this.#unsent
     if (size === 0) return undefined
     return (
-      `the client has sent ${size} of our statements to no server yet, because none of its ${this.#max} connections is free, ` +
-      'or it cannot connect: give the locker a client of its own, or raise `max`'
+      `${size} statements wait in the client: all ${this.#max} connections are in use, or it cannot connect: ` +
+      'give the locker a client of its own, or raise `max`'
     )
   }
 
@@ -121,7 +121,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
           return runStatement(sql, this.#backend, text, parameters, { signal: each.signal ?? signal })
         }
         const working = work({ query }, sql)
-        const stop = until === undefined ? ignore : onAborted(until, () => undo(native))
+        const stop = until === undefined ? ignore : onAborted(until, () => undo(native, limitIdle))
         result = { value: await working.finally(stop) }
         assertAlive()
       } catch (error) {
@@ -346,19 +346,22 @@ async function commit(sql: PostgresJsRunner): Promise<void> {
 }
 
 /**
- * Undoes a transaction whose work is still running, and leaves one that has failed: postgres.js sends a statement when it
- * is awaited, and none of the work's may be applied outside of the transaction. postgres.js ends it when the work is over.
+ * Undoes a transaction whose work is still running, and leaves an empty one: postgres.js rolls it back when the work is
+ * over. If the work hangs, the server ends it at the same limit. Not a failed one: it would lose the limit.
  */
-function undo(sql: PostgresJsRunner): void {
-  const fail = "DO $$ BEGIN RAISE EXCEPTION 'Holdfast has ended this transaction'; END $$"
-  sql.unsafe(`ROLLBACK; BEGIN; ${fail}`).values().then(ignore, ignore)
+function undo(sql: PostgresJsRunner, limitIdle: string | null): void {
+  const empty = 'BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY'
+  const text = limitIdle === null ? `ROLLBACK; ${empty}` : `ROLLBACK; ${empty}; ${limitIdle}`
+  sql.unsafe(text).values().then(ignore, ignore)
 }
 
 /** postgres.js drops the last word of the server, so why it closed the connection is not known. */
 function closedBeforeCommit(backend: string, maxIdleMs: number, cause: unknown): BackendUnavailableError {
-  const what =
-    'the connection ended during the transaction. A server does that to a transaction that is idle for longer than its ' +
-    `limit, because the process was paused or waited for something else: Holdfast sets ${maxIdleMs} ms (maxIdleMs)`
+  const why =
+    'A server does that to a transaction that is idle for longer than its limit, because the process was paused or ' +
+    `waited for something else: Holdfast sets ${maxIdleMs} ms (maxIdleMs)`
+  const ended = 'the connection ended during the transaction'
+  const what = limitIdleSql(maxIdleMs) === null ? ended : `${ended}. ${why}`
   return new BackendUnavailableError(backend, what, 'not-applied', { cause })
 }
 

@@ -11,6 +11,7 @@ import { startProgram } from '../../../test/postgres/program.ts'
 import { memory } from '../../backends/memory/index.ts'
 import { postgres as postgresBackend } from '../../backends/postgres/index.ts'
 import { sqlRunnerOf } from '../../clients/postgres/index.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
 import { createLocker } from '../../core/locker.ts'
 import { type PostgresGuard, postgresGuard } from '../postgres.ts'
 
@@ -213,6 +214,56 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       })
       assert.equal(await stored(name), undefined)
       assert.equal(await holder.guard.run(fence(4n, name), () => 'works'), 'works')
+    },
+    60_000,
+  )
+
+  test('T86 with postgres.js, a run that its lease ended gives its connection back although its effect hangs', async () => {
+    await using holder = openGuard(withPostgresJs, { max: 1, maxIdleMs: 300 })
+    const lease = await locker.acquire('hangs for ever', { maxHoldMs: 200 })
+    const run = holder.guard.run(lease, async (tx) => {
+      await write(tx, 'hangs for ever', 'of the holder')
+      await new Promise(() => {})
+    })
+    await assert.rejects(run, { code: 'LEASE_LOST' })
+    assert.equal(
+      await holder.guard.run(fence(lease.fence.token + 1n, 'hangs for ever'), () => 'works'),
+      'works',
+    )
+  }, 20_000)
+
+  test('T86 with postgres.js and no limit, a connection that ends during a run is not called idle', async () => {
+    await using holder = openGuard(withPostgresJs, { maxIdleMs: Number.POSITIVE_INFINITY })
+    const run = holder.guard.run(fence(1n, 'no limit'), async (tx) => {
+      const [row] = await sqlRunnerOf(tx as never).query('SELECT pg_backend_pid()')
+      await pool.query('SELECT pg_terminate_backend($1)', [row?.[0]])
+      await new Promise(() => {})
+    })
+    await assert.rejects(run, {
+      outcome: 'not-applied',
+      message: /^postgres: the connection ended during the transaction\b(?!.*idle)/,
+    })
+  }, 60_000)
+
+  test.each(libraries)(
+    'T86 with $name, a run asks the clock for its lease’s end: a timer may be late',
+    async (library) => {
+      let skippedMs = 0
+      const late: Clock = {
+        monotonicMs: () => systemClock.monotonicMs() + skippedMs,
+        wallMs: () => systemClock.wallMs(),
+        setTimer: (delayMs, fire, options) => systemClock.setTimer(delayMs, fire, options),
+      }
+      await using holder = openGuard(library)
+      await using own = createLocker(memory({ issuer: 'i', clock: late }))
+      const name = `late ${library.name}`
+      const lease = await own.acquire(name)
+      const run = holder.guard.run(lease, async (tx) => {
+        await write(tx, name, 'too late')
+        skippedMs = 3_600_000
+      })
+      await assert.rejects(run, { code: 'LEASE_LOST' })
+      assert.equal(await stored(name), undefined)
     },
     60_000,
   )
