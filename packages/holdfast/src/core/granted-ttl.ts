@@ -3,7 +3,7 @@ import { defaults } from './defaults.ts'
 
 export const grantedTtlMs = Symbol('grantedTtlMs')
 
-/** Of a lease that is not our own (or of a second copy of the package) it is not known, and the default counts. */
+/** Default TTL for leases of another copy of the package, whose TTL is unknown. */
 export function ttlMsOf(lease: object | undefined): number {
   return (lease as { readonly [grantedTtlMs]?: number } | undefined)?.[grantedTtlMs] ?? defaults.ttlMs
 }

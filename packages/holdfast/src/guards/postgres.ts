@@ -227,7 +227,7 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
       const result = await lanes.run(
         keys,
         async () => {
-          // Nobody who has called it off waits for these, which go to the database as well.
+          // These query the database too, so a cancelled run does not wait for them.
           await unlessCancelled(
             this.#ready().then(() => this.#forgetIfDue()),
             stop,

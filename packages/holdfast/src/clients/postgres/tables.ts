@@ -30,8 +30,8 @@ export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
 }
 
 /**
- * Set for the functions that clients call, and so for the plans of all that those call. Where there is no index, a scan that
- * is switched off is done all the same, and counts as so expensive that it would be compiled first, which takes 0.2 s.
+ * Set for the functions that clients call, and so for the plans of all that those call. A disabled scan that is still
+ * needed gets a huge cost, which would trigger JIT (0.2 s).
  */
 export const BY_INDEX = 'SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off'
 
@@ -102,8 +102,7 @@ export async function ensureTables(
     const meanwhile = await find(runner, part, schema)
     if (meanwhile?.isCurrent) return { origin: meanwhile.origin, found: true }
     // What exists already is worth a notice to the server, and postgres.js prints those unless it is told otherwise.
-    // It reads a catalog so that the session hears of the schema that another has made since: it remembers that there was
-    // none, and hears of nothing while it waits for an advisory lock.
+    // Reads a catalog so that the session processes invalidations and sees a schema created while it waited for the lock.
     const [level] = await runner.query(
       "SELECT current_setting('client_min_messages') FROM pg_catalog.pg_namespace LIMIT 1",
     )

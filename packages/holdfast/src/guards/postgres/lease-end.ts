@@ -35,7 +35,7 @@ export class LeaseEnd {
     return Math.max(LEAST_IDLE_MS, Math.min(...ttls))
   }
 
-  /** What the caller of a run is told whose effect had begun. */
+  /** The error of a run whose lease was lost during the effect. */
   get error(): unknown {
     const { reason: cause } = this.#ended.signal
     if (!isHoldfastError(cause, 'LEASE_LOST')) return cause

@@ -143,6 +143,12 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     assert.equal(await write(formatFence(makeFence({ ...accounts(5n), issuer: 'tw\\"o' }))), 'written')
   })
 
+  test('a pass does not outlive a change of the issuers in its own transaction', async () => {
+    const update = 'UPDATE accounts SET balance = 90 WHERE id = 7;'
+    const changed = [update, fenced.removeSql, byIssuer.installSql, update].join('\n')
+    assert.equal(await write(formatFence(accounts(5n)), changed), 'foreign')
+  })
+
   test('G5 with `enter` in the same transaction: reads count too, and the fence is shown by itself', async () => {
     const guard = postgresGuard({ client: pool })
     await guard.run(accounts(5n), async (tx) => {

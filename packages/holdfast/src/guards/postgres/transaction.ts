@@ -123,7 +123,7 @@ export function transact<T>(
       return await Promise.race([done, left.promise])
     } catch (error) {
       if (signal?.aborted && phase === 'opening') throw signal.reason
-      // A server that is not to be reached, or has ended the connection, is of no interest to a holder of the past.
+      // After a loss the caller gets LEASE_LOST, not the connection's error.
       const isUnavailable = isHoldfastError(error, 'BACKEND_UNAVAILABLE')
       if (phase !== 'committing' && (isEndedWithLease || isUnavailable) && leaseEnd.signal.aborted)
         throw phase === 'opening' ? leaseEnd.signal.reason : leaseEnd.error

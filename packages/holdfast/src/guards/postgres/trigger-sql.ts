@@ -190,9 +190,8 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  -- What was judged once holds until the end of the transaction, which has locked the mark; a rollback to a savepoint takes
-  -- back both. So the last pass is kept, with the tables for which it was asked. One that is forged raises no mark. Where
-  -- each row has its own fence among many, it would be kept in vain.
+  -- A pass holds until the transaction ends, because its mark is locked; a savepoint rollback undoes both. So the last pass
+  -- is cached with its tables. A forged pass raises no mark. It is not cached where each row has its own fence.
   pass := ${quoteText(s)} || chr(31) || pg_current_xact_id() || chr(31) || TG_ARGV[0] || chr(31) || TG_ARGV[1] || chr(31)
     || name || chr(31) || CASE WHEN TG_NARGS = 3 OR octet_length(shown) < 1000 THEN shown END;
   IF (pass = current_setting('holdfast.fence_pass', true)
