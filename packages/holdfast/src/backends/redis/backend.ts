@@ -22,17 +22,21 @@ import type {
   SessionHandle,
   SessionRequest,
   SessionState,
+  WatchEvent,
 } from '../../spi.ts'
+import { ClusterEvents } from './cluster-events.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
+import { EventLog } from './event-log.ts'
 import { readName } from './looking.ts'
-import { scanPage } from './paging.ts'
+import { allPages, scanPage } from './paging.ts'
 import { forceReleaseScript, forgetScript, inspectScript, resizeScript } from './scripts/operators.ts'
 import { findSessionScript, openSessionScript } from './scripts/sessions.ts'
 import { withoutRights } from './server-checks.ts'
 import { RedisSession, type SessionTools } from './session.ts'
 import { SharedWork } from './shared-work.ts'
 import { WaitingRoom } from './waiting-room.ts'
+import { watch } from './watch.ts'
 
 export interface RedisBackendOptions<F extends Fencing> {
   readonly engine: Engine
@@ -62,6 +66,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   readonly #channel: string
   /** For looks that no caller waits for: they end with the backend. */
   readonly #ending = new AbortController()
+  readonly #events: EventLog | ClusterEvents
   readonly #checked: SharedWork<void>
   /** One subscription for the process, from the first session on: the first who waits shall not wait for it. */
   readonly #subscribed: SharedWork<Subscription>
@@ -90,6 +95,9 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
         signal,
       ),
     )
+    this.#events = engine.connection.isCluster
+      ? new ClusterEvents({ engine, pages: this.#pages, inspect: (name, call) => this.inspect(name, call) })
+      : new EventLog(engine, (call) => allPages((page) => this.#scanNames('', page, call)))
     this.#checked = new SharedWork(async (signal) => {
       await options.checkServer(callWith(signal))
       await this.#listen(callWith(signal))
@@ -140,19 +148,21 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   }
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
-    this.#begin()
+    const { items, next } = await this.#scanNames(prefix, page, call)
+    return { items: await inSteps(items, (name) => this.inspect(name, call)), next }
+  }
+
+  readonly #pages = (prefix: string, call: Call) => allPages((page) => this.list(prefix, page, call))
+
+  async #scanNames(prefix: string, page: PageRequest, call: Call): Promise<Page<string>> {
+    this.#beginWithNames()
     const { keys, connection } = this.#engine
-    if (!keys.areOurs)
-      throw new UnsupportedError(
-        'redis: names cannot be listed where the option `key` chooses the keys, because a key does not tell its name.',
-      )
     const itemOf = (key: string) => {
       const name = keys.nameOf(key.slice(connection.keyPrefix.length))
       return name?.startsWith(prefix) ? name : null
     }
     const pattern = keys.pattern(connection.keyPrefix, prefix)
-    const { items, next } = await scanPage(connection, page, { pattern, itemOf }, call)
-    return { items: await inSteps(items, (name) => this.inspect(name, call)), next }
+    return scanPage(connection, page, { pattern, itemOf }, call)
   }
 
   async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
@@ -206,12 +216,18 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return answer as 'forgotten' | 'in-use' | 'changed'
   }
 
+  watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
+    const begin = () => this.#beginWithNames()
+    return watch({ clock: this.clock, source: this.#events, pages: this.#pages, begin }, prefix, cursor, call)
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
     const error = new ClosedError('The redis backend')
     this.#ending.abort(error)
     this.#room.close(error)
+    this.#events.close()
     this.#options.confirming?.close()
     this.#engine.close()
     await this.#options.closeClient()
@@ -219,6 +235,14 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
 
   #begin(): void {
     if (this.#isClosed) throw new ClosedError('The redis backend')
+  }
+
+  #beginWithNames(): void {
+    this.#begin()
+    if (!this.#engine.keys.areOurs)
+      throw new UnsupportedError(
+        'redis: names cannot be listed or watched where the option `key` chooses the keys, because a key does not tell its name.',
+      )
   }
 
   /** Once for all sessions. */

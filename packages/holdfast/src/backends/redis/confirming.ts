@@ -179,10 +179,10 @@ export class Confirming {
     signal: AbortSignal,
   ): Promise<readonly Settled<string | null>[]> {
     const { aof, replicas, timeoutMs } = this.#waitFor
-    const { connection, tokens } = this.#engine
+    const { connection, setting } = this.#engine
     const rechecked = claims.map(
       ({ key, who }): Promise<Settled<RedisReply>> =>
-        own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, tokens, who], signal).then(
+        own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, setting, who], signal).then(
           (answer) => ({ ok: true, answer }),
           (error: unknown) => ({ ok: false, error }),
         ),

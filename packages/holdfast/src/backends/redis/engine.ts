@@ -81,6 +81,10 @@ export class Engine {
   readonly keys: Keys
   readonly namespace: string
   readonly tokens: TokenMode
+  /** The first argument of every script about a name: how tokens are drawn, and where watchers are found. */
+  readonly setting: string
+  /** Wakes those who read the log of events; on a Cluster the channel by which watchers are found. */
+  readonly watchChannel: string
   readonly clock: Clock
   readonly random: Random
   /** One, or in a Cluster one for each slot that was used. */
@@ -92,12 +96,22 @@ export class Engine {
     this.keys = options.keys
     this.namespace = options.namespace
     this.tokens = options.tokens
+    const watch = options.connection.keyPrefix + options.keys.watch
+    // Rights to channels are given by how they begin.
+    this.watchChannel = watch.slice(watch.indexOf('holdfast:'))
+    this.setting = options.tokens + (options.connection.isCluster ? this.watchChannel : watch)
     this.clock = options.clock
     this.random = options.random
   }
 
   get isFenced(): boolean {
     return this.tokens === '1' || this.tokens === '2'
+  }
+
+  /** The name that a key is the lock key of; null if it is none of ours. */
+  readonly nameOf = (key: string): string | null => {
+    const { keyPrefix } = this.connection
+    return key.startsWith(keyPrefix) ? this.keys.nameOf(key.slice(keyPrefix.length)) : null
   }
 
   /** One request, together with those that come at the same time. */
@@ -186,7 +200,7 @@ export class Engine {
   /** A script about one key, with the way of the tokens as its first argument. */
   async run(script: RedisScript, key: string, args: readonly string[], call: Call): Promise<RedisReply> {
     const keys = this.tokens === '1' ? [key, TOKEN_KEY] : [key]
-    return this.connection.run(script, keys, [this.tokens, ...args], call.signal)
+    return this.connection.run(script, keys, [this.setting, ...args], call.signal)
   }
 
   close(): void {
@@ -200,7 +214,7 @@ export class Engine {
     promptly?: PromptLimits,
   ): Promise<readonly Answer[]> {
     const keys: string[] = []
-    const args: string[] = [this.tokens]
+    const args: string[] = [this.setting]
     let terms: readonly string[] | undefined
     for (const request of requests) {
       keys.push(request.key)

@@ -40,6 +40,11 @@ export class Keys {
     return `${this.#prefix}session:${id}`
   }
 
+  /** The log for watchers, and what belongs to it; on a Cluster a channel. */
+  get watch(): string {
+    return `${this.#prefix}watch`
+  }
+
   /** Where grants are pushed to: a channel that nobody can guess. It stands between bars in what is stored of a waiter. */
   channel(id: string): string {
     return `${this.#prefix.replaceAll('|', '%7c')}grants:${id}`

@@ -9,8 +9,10 @@ import {
   type Mode,
   type NameState,
   type WaiterState,
+  type WatchEventKind,
 } from '../../spi.ts'
 import { readToken } from './answers.ts'
+import type { ToldEvent } from './watch.ts'
 
 /** What a holder is called that took the key with another client than Holdfast. */
 const FOREIGN = '(another client)'
@@ -67,6 +69,27 @@ function readClaim(who = '', body = ''): Omit<ClaimState, 'mode' | 'weight'> {
     session: who.slice(who.indexOf('|') + 1),
     ttlMs: Number(ttl),
   }
+}
+
+/** An event as the scripts write it: kind, public id, token, lock key, body, and whether it is exclusive. Null if it is not understood. */
+export function readEvent(
+  text: string,
+  nameOf: (key: string) => string | null,
+): { readonly event: ToldEvent; readonly ttlMs: number; readonly isExclusive: boolean } | null {
+  if (text === '') return null
+  const [kind, id, token, key, body, isExclusive] = (JSON.parse(text) as readonly unknown[]).map(String)
+  const name = nameOf(key ?? '')
+  if (name === null) return null
+  const { holder, owner, ttlMs } = readClaim(id, body)
+  const event = {
+    kind: kind as WatchEventKind,
+    name,
+    id: id ?? '',
+    holder,
+    ...(owner !== undefined && { owner }),
+    token: readToken(token ?? ''),
+  }
+  return { event, ttlMs, isExclusive: isExclusive === '1' }
 }
 
 function foreignHolder(digest: string, leftMs: number): HolderState {

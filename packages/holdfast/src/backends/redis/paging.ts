@@ -9,6 +9,7 @@ import {
   type ScanRequest,
   scanStep,
 } from '../../clients/redis/index.ts'
+import { defaults } from '../../core/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../core/errors.ts'
 import { compareNames } from '../../core/names.ts'
 import type { Call, Page, PageRequest } from '../../spi.ts'
@@ -47,6 +48,16 @@ export async function scanPage(
   return {
     items,
     next: following === undefined ? null : cursorText({ node: following.label, position: SCAN_START }),
+  }
+}
+
+export async function* allPages<T>(
+  read: (page: PageRequest) => Promise<Page<T>>,
+): AsyncGenerator<readonly T[]> {
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page = await read({ limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) })
+    yield page.items
+    cursor = page.next
   }
 }
 

@@ -77,6 +77,11 @@ interface PromptConnection {
 
 const ignore = () => {}
 
+/** A subscription at every primary of a Cluster. */
+export interface Presence {
+  close(): void
+}
+
 export class RedisConnection {
   readonly topology: RedisTopology
   /** Where the client was told to connect to; no password. */
@@ -93,7 +98,7 @@ export class RedisConnection {
   #isWatchingLosses = false
   /** What ends our listening to the client's troubles. */
   readonly #watches = new Set<() => void>()
-  readonly #dedicated = new Set<RawConnection>()
+  readonly #dedicated = new Set<Pick<RawConnection, 'close'>>()
   /** Connections of our own for `runPromptly`, by the primary. */
   readonly #prompt = new Map<string, PromptConnection>()
   #isHeldUp = false
@@ -343,6 +348,52 @@ export class RedisConnection {
     return this.#guarded('subscribing', signal, () =>
       this.#subscriber.subscribe(channel, onMessage, onResumed),
     )
+  }
+
+  /**
+   * Subscribes at every primary of a Cluster, over connections of our own, so that scripts there see that somebody listens.
+   * It does not come back by itself when one of them is lost.
+   */
+  async subscribeAtAll(
+    channels: readonly string[],
+    onLost: () => void,
+    signal: AbortSignal,
+  ): Promise<Presence> {
+    const stop = AbortSignal.any([this.#ending.signal, signal])
+    const opened = await this.#guarded('subscribing', stop, async () => {
+      const all = (await this.#raw.subscribers?.(stop)) ?? []
+      for (const each of all) this.#dedicated.add(each)
+      return all
+    })
+    const close = () => {
+      for (const each of opened) {
+        this.#dedicated.delete(each)
+        each.close()
+      }
+    }
+    let isOver = false
+    const lose = () => {
+      if (isOver) return
+      isOver = true
+      close()
+      onLost()
+    }
+    try {
+      const subscribing = opened.flatMap((each) =>
+        channels.map((channel) => each.subscribe(channel, () => {})),
+      )
+      await this.#guarded('subscribing', stop, () => Promise.all(subscribing))
+    } catch (error) {
+      close()
+      throw error
+    }
+    for (const each of opened) each.onLost(lose)
+    return {
+      close() {
+        isOver = true
+        close()
+      },
+    }
   }
 
   /** Ends what we opened; the user's client stays as it is. */

@@ -1,6 +1,7 @@
 export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
 export {
   type DedicatedConnection,
+  type Presence,
   type Promptness,
   RedisConnection,
   type RedisConnectionOptions,

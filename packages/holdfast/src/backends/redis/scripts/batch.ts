@@ -2,7 +2,7 @@
  * One call for many requests, each with its own answer. Requests never raise: a refusal is an answer.
  *
  *   KEYS     the lock key of each request (and, with fencing 1, the mark of the tokens as the last)
- *   ARGV     fencing, then for each request <letter><who>, and the arguments that its letter has (letters.ts)
+ *   ARGV     fencing and where watchers are found, then for each request <letter><who>, and the arguments that its letter has (letters.ts)
  *
  *   answers  g<grant>, {g, grant, left, data}   granted; left −1: from now on
  *            b, b<ms>       busy; closed for that long
@@ -34,12 +34,15 @@ import { prelude } from './prelude.ts'
  */
 const shortcut = `
 local call, sub = redis.call, string.sub
-if #ARGV == 5 and ARGV[1] ~= '2' then
+local fencing, watch = sub(ARGV[1], 1, 1), sub(ARGV[1], 2)
+-- On a Cluster no key tells that there are watchers; the key in its place never exists.
+if fencing == '3' and #ARGV <= 5 then watch = redis.pcall('PUBSUB', 'NUMSUB', watch)[2] == 0 and KEYS[1] .. ':x:' end
+if #ARGV == 5 and fencing ~= '2' and watch then
   local letter, who, lock = sub(ARGV[2], 1, 1), sub(ARGV[2], 2), KEYS[1]
   if (letter == '${Letter.enqueue}' or letter == '${Letter.tryTake}')
-    and redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) == 0 then
+    and redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who, watch) == 0 then
     local time, token = call('TIME'), ''
-    if ARGV[1] == '1' then
+    if fencing == '1' then
       local us = time[1] * 1000000 + time[2]
       local mark = redis.pcall('GET', KEYS[2])
       token = (not mark or type(mark) == 'string' and string.match(mark, '^%d+$') and us > tonumber(mark))
@@ -52,12 +55,12 @@ if #ARGV == 5 and ARGV[1] ~= '2' then
       return 'g' .. (token == '' and at or token)
     end
   end
-elseif #ARGV == 3 and sub(ARGV[2], 1, 1) == '${Letter.release}' then
+elseif #ARGV == 3 and fencing ~= '2' and watch and sub(ARGV[2], 1, 1) == '${Letter.release}' then
   local lock, mine = KEYS[1], 'hf1|' .. sub(ARGV[2], 2) .. '|0|'
   local value = redis.pcall('GET', lock)
-  if type(value) == 'string' and sub(value, 1, #mine) == mine and redis.pcall('EXISTS', lock .. ':s') == 0 then
+  if type(value) == 'string' and sub(value, 1, #mine) == mine and redis.pcall('EXISTS', lock .. ':s', watch) == 0 then
     local token, at = string.match(value, '|(%d*)|([^|]+)$')
-    if (ARGV[1] == '1' and token or at) == ARGV[3] then
+    if (fencing == '1' and token or at) == ARGV[3] then
       call('DEL', lock)
       return 'r'
     end
@@ -66,9 +69,9 @@ end
 `
 
 export const batchScript = redisScript(`${shortcut}${prelude}${library}
--- A lock that nobody holds, waits for or has left data in. That it cannot be written is the answer to this request alone.
+-- A lock that nobody holds, waits for, has left data in or watches. That it cannot be written is the answer to this request alone.
 local function take(lock, who, body, ms)
-  if redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) ~= 0 then return nil end
+  if is_watched() or redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who) ~= 0 then return nil end
   look_at_clock()
   local token, unusable = draw_token(lock)
   if not token then return unusable end
@@ -109,8 +112,12 @@ while i <= count do
     local mine = 'hf1|' .. who .. '|0|'
     local is_mine = type(value) == 'string' and sub(value, 1, #mine) == mine and is_grant(value, ARGV[i])
     -- In a slot that is being moved, waiters that are on the other side find the name free when they look.
-    if is_mine and (redis.pcall('EXISTS', lock .. ':s') == 0 or is_moving(lock)) then
+    if is_mine and (not is_watched() and redis.pcall('EXISTS', lock .. ':s') == 0 or is_moving(lock)) then
       call('DEL', lock)
+      if is_watched() then
+        lib = lib or library()
+        lib.log(lock, 'released', who, match(value, '|(%d*)|[^|]+$'), match(value, '^hf1|[^|]+|[^|]+|(.*)|%d*|[^|]+$'))
+      end
       answer = 'r'
     else
       answer = step('release', lock, who, ARGV[i], 0)

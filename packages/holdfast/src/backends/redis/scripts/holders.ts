@@ -36,6 +36,7 @@ export const holders = `
         n.kind = 'foreign'
       end
     end
+    if is_watched() then lib.notice_end(n) end
     if n.kind == 'several' then
       n.capacity, n.held, n.closed = tonumber(fields[4]), tonumber(fields[5] or 0), tonumber(fields[6] or 0)
       lib.expire_holders(n)
@@ -54,6 +55,7 @@ export const holders = `
     for i = 1, #over, 2 do
       local who = over[i]
       local weight, delay = match(call('HGET', n.state, 'h:' .. who) or '', '^(%d+)|[^|]*|%d*|%d+|(%d+)|')
+      lib.log_holder(n, 'expired', who)
       n.held = n.held - (tonumber(weight) or 0)
       local closed = tonumber(over[i + 1]) + (tonumber(delay) or 0)
       if tonumber(delay or 0) > 0 and closed > n.closed then n.closed = closed end
@@ -89,7 +91,13 @@ export const holders = `
   -- the state says of them: the set of their times has gone together with the lock key.
   function lib.drop_holders(n)
     for _, field in ipairs(call('HKEYS', n.state)) do
-      if sub(field, 1, 2) == 'h:' then call('HDEL', n.state, field) end
+      if sub(field, 1, 2) == 'h:' then
+        if is_watched() then
+          local token, body = match(call('HGET', n.state, field), '^%d+|[^|]*|(%d*)|%d+|(.*)$')
+          lib.log(n.lock, lib.ending(n.lock), sub(field, 3), token, body)
+        end
+        call('HDEL', n.state, field)
+      end
     end
     call('DEL', n.holders)
     call('HDEL', n.state, 'g', 'hw', 'c')
@@ -100,6 +108,8 @@ export const holders = `
   function lib.keep(n, ms)
     if n.data then return end
     -- A quarter more, so that not everybody who comes has to prolong it.
+    -- Watchers find those of several whose time is up there, also one that comes back.
+    if is_watched() then ms = ms + WATCHED_FOR_MS end
     if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
   end
 
@@ -111,6 +121,8 @@ export const holders = `
       n.kind, n.who, n.delay, n.left, n.capacity = 'exclusive', who, delay, ttl_ms + delay, LOCK
       n.is_stale = false
       call('SET', n.lock, n.value, 'PX', n.left)
+      lib.log(n.lock, 'acquired', who, token, body, mode)
+      lib.remember(n, ttl_ms)
       return is_fenced and token or now
     end
     if n.kind ~= 'several' then
@@ -124,6 +136,8 @@ export const holders = `
     n.held = n.held + weight
     call('HSET', n.state, 'hw', n.held, 'h:' .. who, weight .. '|' .. mode .. '|' .. token .. '|' .. nowMs .. '|' .. body)
     lib.hold(n, who, ttl_ms, delay)
+    lib.log(n.lock, 'acquired', who, token, body, mode)
+    lib.remember(n, ttl_ms)
     return is_fenced and token or tostring(nowMs)
   end
 
@@ -189,8 +203,10 @@ export const holders = `
   end
 
   -- Gives up what it holds; nil if it holds nothing.
-  function lib.let_go(n, who, keep_ms)
+  function lib.let_go(n, who, keep_ms, cause)
     if n.kind == 'exclusive' and n.who == who then
+      lib.log_holder(n, cause or 'released', who)
+      lib.forget(n)
       if keep_ms > 0 then
         lib.close_until(n, nowMs + keep_ms)
       else
@@ -203,6 +219,7 @@ export const holders = `
     end
     local record = lib.record(n, who)
     if not record then return nil end
+    lib.log_holder(n, cause or 'released', who)
     n.held = n.held - tonumber(match(record, '^(%d+)|'))
     call('ZREM', n.holders, who)
     call('HDEL', n.state, 'h:' .. who)

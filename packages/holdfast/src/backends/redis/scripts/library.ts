@@ -1,6 +1,7 @@
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { holders } from './holders.ts'
 import { line } from './line.ts'
+import { log } from './log.ts'
 import { steps } from './steps.ts'
 
 /**
@@ -53,7 +54,8 @@ local function library()
   local HINT_MARGIN_MS = 100
   local POLL_MS = 400
   local MOST_DEAD = 100
-${holders}${line}${steps}
+  local WATCHED_FOR_MS = 60000
+${log}${holders}${line}${steps}
   return lib
 end
 local lib

@@ -35,6 +35,7 @@ export const line = `
   -- Leaves from anywhere. Positions that were left in the middle of the queue are gaps: each end of one names the other end,
   -- so a gap of any length is passed in one step, and stores two fields. Answers with the position after the gap.
   function lib.give_up(n, w)
+    lib.log(n.lock, 'gave-up', w.who, '', w.body)
     lib.leave_line(n, w)
     if not n.gaps or w.place <= n.first then return w.place + 1 end
     local before, behind = n.gaps .. w.place - 1, n.gaps .. w.place + 1
@@ -89,6 +90,7 @@ export const line = `
       if w and w.dead_from > nowMs then return w end
       local last = n.first
       if w then
+        lib.log(n.lock, 'gave-up', w.who, '', w.body)
         lib.leave_line(n, w)
       else
         last = lib.gap_end(n, n.first)

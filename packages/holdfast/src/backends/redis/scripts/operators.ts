@@ -16,6 +16,7 @@ local n = lib.open(lock)
 if not lib.holds(n, ARGV[2], ARGV[3]) then return 'n' end
 call('HSET', n.state, 'd', ARGV[4])
 call('PERSIST', n.state)
+lib.log_holder(n, 'data', ARGV[2])
 return 's'
 `)
 
@@ -69,7 +70,7 @@ elseif n.kind == 'foreign' and ids['foreign:' .. lib.digest(n)] then
   released = 1
 end
 for _, who in ipairs(meant) do
-  if ids[sub(who, 1, 22)] and lib.let_go(n, who, 0) then
+  if ids[sub(who, 1, 22)] and lib.let_go(n, who, 0, 'force-released') then
     local mark = lock .. ':x:' .. who
     call('SET', mark, 'force-released', 'PX', ARGV[3])
     call('SET', mark .. ':why', ARGV[4], 'PX', ARGV[3])

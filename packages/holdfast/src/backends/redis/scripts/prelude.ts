@@ -1,7 +1,7 @@
 /**
  * What every script starts with: the server's time and the tokens, both looked at only when they are needed.
  *
- * ARGV[1] says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), and on a
+ * ARGV[1] is one digit, followed by where watchers are found (see watching.ts). The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), and on a
  * Redis Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the server's time in
  * microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as `1.79e+15`
  * (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
@@ -19,8 +19,10 @@ import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
 
 export const prelude = `
 local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
-local fencing = ARGV[1]
+local fencing, watch = sub(ARGV[1], 1, 1), sub(ARGV[1], 2)
 local is_fenced = fencing == '1' or fencing == '2'
+local is_cluster = fencing == '2' or fencing == '3'
+local watched, has_woken
 local now, nowUs, nowMs
 local behindUs = 0
 local drawn, reserved = 0, 0
@@ -33,6 +35,16 @@ local function look_at_clock()
   nowMs = floor(nowUs / 1000)
 end
 
+-- Asked at most once in a call. What is denied is not watched.
+local function is_watched()
+  if watched == nil then
+    local found
+    if is_cluster then found = redis.pcall('PUBSUB', 'NUMSUB', watch)[2] else found = redis.pcall('EXISTS', watch) end
+    watched = type(found) == 'number' and found > 0
+  end
+  return watched
+end
+
 -- Whether an exclusive lock's value is of this grant; of any, if none is named.
 local function is_grant(value, grant)
   if grant == '' then return true end
@@ -43,7 +55,7 @@ end
 -- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
 -- command about several keys then, unless it has all of them.
 local function are_apart(...)
-  if fencing ~= '2' and fencing ~= '3' then return false end
+  if not is_cluster then return false end
   local found = redis.pcall('EXISTS', ...)
   return type(found) == 'table' and match(found.err, 'non local key') ~= nil
 end

@@ -59,6 +59,7 @@ export const steps = `
     n.tail = n.tail + 1
     local told = lib.tell(n, w, 't', n.gaps and n.tail .. '.00' or n.tail, 'w:' .. who, w.place)
     lib.keep(n, ttl_ms)
+    lib.log(lock, 'waiting', who, '', body)
     return told
   end
 
