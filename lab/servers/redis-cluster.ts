@@ -46,10 +46,18 @@ async function join(members: readonly Server[]): Promise<void> {
   }
   // Every member must know every other and all slots: a client may ask any of them.
   await waitFor('the members of Redis Cluster to agree', async () => {
-    const views = await Promise.all(members.map((member) => redisCall(member, 'CLUSTER', 'INFO')))
-    return views.every((view) => {
-      const text = String(view)
-      return text.includes('cluster_state:ok') && text.includes(`cluster_known_nodes:${members.length}`)
-    })
+    const views = await Promise.all(
+      members.map(async (member) => [
+        String(await redisCall(member, 'CLUSTER', 'INFO')),
+        String(await redisCall(member, 'CLUSTER', 'NODES')),
+      ]),
+    )
+    return views.every(
+      ([info = '', nodes = '']) =>
+        info.includes('cluster_state:ok') &&
+        info.includes(`cluster_known_nodes:${members.length}`) &&
+        // What is published would not reach a node without a link, and a member whose clock stands still makes none.
+        !/handshake|disconnected/.test(nodes),
+    )
   })
 }

@@ -124,12 +124,14 @@ export class RedisStage {
     const oneByOne = new OneByOne(shim)
     const passTime = async (ms: number) => {
       let leftMs = ms
+      // Messages take some milliseconds from node to node: what was sent arrives before its time is over.
+      if (ms >= STEP_MS) await bus?.hasPassedOn()
       do {
         const stepMs = Math.min(leftMs, STEP_MS)
         shim.step(stepMs)
         await clock.advance(stepMs)
         // What has been sent is processed, answered and heard.
-        // Messages take some milliseconds from node to node: in the end they must have arrived.
+        // In the end they must have arrived.
         if (leftMs <= stepMs) await bus?.hasPassedOn()
         for (let round = 0; round < 3; round++) {
           await everywhere('PING')
