@@ -128,7 +128,7 @@ export const attacks: TrapSection = {
         test: 'C234 T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
       },
       sqlite: {
-        test: 'C234 T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
+        test: 'T82 the cost of a watch follows the changes, not the names in use',
       },
       redis: {
         test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
@@ -137,7 +137,7 @@ export const attacks: TrapSection = {
         test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
       },
       postgres: {
-        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+        test: 'T82 without a watcher nothing is logged, and a watcher that leaves takes its registration back',
       },
       'postgres-advisory': {
         test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
