@@ -131,7 +131,7 @@ export const attacks: TrapSection = {
         test: 'T82 the cost of a watch follows the changes, not the names in use',
       },
       redis: {
-        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+        test: 'T82 the cost of a watch follows the changes, not the names in use',
       },
       redlock: {
         test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
