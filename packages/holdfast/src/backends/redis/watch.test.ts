@@ -186,8 +186,8 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
   test.each([
     ['forgotten', 'DEL', WATCH],
     ['deleted', 'DEL', `${WATCH}:log`],
-    ['shortened', 'XTRIM', `${WATCH}:log`, 'MAXLEN', '0'],
-    ['emptied with everything else', 'FLUSHALL'],
+    ['emptied', 'XTRIM', `${WATCH}:log`, 'MAXLEN', '0'],
+    ['lost with everything else', 'FLUSHALL'],
   ])('a log that was %s is a gap, and then it goes on', async (how, ...command) => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url)
@@ -198,10 +198,31 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     await wire.call(...(command as [string]))
     const later = await rig.backend(server.url)
     const watcher = watching(later, first.cursor())
-    const holders = how.startsWith('emptied') ? [] : ['acquired a']
+    const holders = how.startsWith('lost') ? [] : ['acquired a']
     await watcher.sees('gap', ...holders)
     await take(await sessionOn(later), request('b'))
     await watcher.sees('gap', ...holders, 'acquired b')
+  })
+
+  test('a log that no longer reaches back to the cursor is a gap', async () => {
+    await using rig = new Rig()
+    const backend = await rig.backend(server.url)
+    const session = await sessionOn(backend)
+    const first = await watchingNow(backend)
+    await take(session, request('a'))
+    await first.sees('acquired a')
+    await first.stop()
+    for (const name of ['b', 'c']) await take(session, request(name))
+    const inTime = watching(backend, first.cursor())
+    await inTime.sees('acquired b', 'acquired c')
+    await inTime.stop()
+    await wire.call('XTRIM', `${WATCH}:log`, 'MAXLEN', '1')
+    const tooLate = watching(backend, first.cursor())
+    await until('the gap, and those who hold', () => tooLate.events.length === 4)
+    assert.deepEqual(tooLate.story().sort(), ['acquired a', 'acquired b', 'acquired c', 'gap'])
+    const atTheEnd = watching(backend, inTime.cursor())
+    await take(session, request('d'))
+    await atTheEnd.sees('acquired d')
   })
 
   test('a log that is gone while it is watched is a gap', async () => {
