@@ -123,7 +123,7 @@ export const attacks: TrapSection = {
       id: 'T82',
       title: 'Watching by comparing lists: cost grows with the names in use',
       seenIn: 'Holdfast on Redis: a third of a thread at 10,000 names',
-      core: { test: 'list collects all pages, in byte order and each name once' },
+      core: { test: 'T82 list collects all pages, in byte order and each name once' },
       memory: {
         test: 'C234 T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
       },
@@ -216,9 +216,7 @@ export const attacks: TrapSection = {
       postgres: {
         test: 'T86 with pg, a holder that is frozen in a run does not block its successor',
       },
-      'postgres-advisory': {
-        test: 'T86 with pg, a holder that is frozen in a run does not block its successor',
-      },
+      'postgres-advisory': { reason: 'a matter of the guard, not of the engine' },
       later: { reason: 'a matter of the guard, not of the engine' },
     },
     {

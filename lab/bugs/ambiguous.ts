@@ -217,8 +217,8 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     edits: [
       {
         file: `${core}/keep-alive.ts`,
-        find: 'const lost = new Map(result.lost.map((claim) => [claim.attempt, claim.reason]))',
-        replaceBy: 'const lost = new Map<string, LossReason>()',
+        find: 'const lost = new Map(result.lost.map((claim) => [claim.attempt, claim]))',
+        replaceBy: 'const lost = new Map<string, LostClaim>()',
       },
     ],
     caughtBy: 'simulation',

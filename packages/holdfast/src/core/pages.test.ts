@@ -5,7 +5,7 @@ import type { Backend, NameState, PageRequest } from '../spi.ts'
 import { isHoldfastError } from './errors.ts'
 
 describe('lists in pages', () => {
-  test('list collects all pages, in byte order and each name once', async () => {
+  test('T82 list collects all pages, in byte order and each name once', async () => {
     const rig = createRig()
     const asked: PageRequest[] = []
     const locker = rig.locker({

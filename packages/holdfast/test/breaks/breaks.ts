@@ -47,9 +47,9 @@ export const breaks: readonly PlantedBreak[] = [
     guarantee: 'G3',
     what: 'validity counts from the reply instead of the send time',
     file: 'core/keep-alive.ts',
-    find: 'if (reason === undefined) lease.confirm(result.since, result.ttlMs)',
+    find: 'if (loss === undefined) lease.confirm(result.since, result.ttlMs)',
     replaceBy:
-      'if (reason === undefined) lease.confirm({ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }, result.ttlMs)',
+      'if (loss === undefined) lease.confirm({ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }, result.ttlMs)',
     caughtBy: 'src/core/keeper.test.ts',
   },
   {
