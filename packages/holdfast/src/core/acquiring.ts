@@ -187,7 +187,7 @@ export class Acquiring<F extends Fencing> {
 
   #about(wanted: Wanted): AboutAttempt {
     const { info, holder, random } = this.#context
-    // Made only when somebody asks, and then it is the same for the whole call.
+    // Made at the first use; it is the same for the whole call.
     let attemptId = this.#attemptIds.get(wanted)
     if (attemptId === undefined) {
       attemptId = random.id()

@@ -6,7 +6,7 @@
  *   live ──a connection is lost, or a primary does not know the subscription──▶ idle: a gap              [#end]
  *   live ──the last watcher leaves──▶ idle                                                              [#end]
  *
- * What may go wrong: a message is lost between two nodes of the Cluster, and nobody notices. That is told in the documents.
+ * What may go wrong: a message is lost between two nodes of the Cluster, and no watcher notices. The documents say so.
  */
 import type { Presence, Subscription } from '../../clients/redis/index.ts'
 import { callWith } from '../../core/aborting.ts'
@@ -116,7 +116,7 @@ export class ClusterEvents implements EventSource {
     this.#recent.start({ logId: random.id(), at: '0-0' })
     this.#checkLater(this.#live, own)
     holders.find(pages('', call)).catch(() => {
-      // Without those who hold, ends would be missed.
+      // Without the current holders, ends would be missed.
       lose()
     })
   }

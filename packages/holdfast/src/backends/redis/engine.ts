@@ -83,7 +83,7 @@ export class Engine {
   readonly tokens: TokenMode
   /** The first argument of every script about a name: how tokens are drawn, and where watchers are found. */
   readonly setting: string
-  /** Wakes those who read the log of events; on a Cluster the channel by which watchers are found. */
+  /** Wakes the readers of the log of events; on a Cluster the channel by which watchers are found. */
   readonly watchChannel: string
   readonly clock: Clock
   readonly random: Random

@@ -215,7 +215,7 @@ export class EventLog implements EventSource {
     })
   }
 
-  /** Those who held before there was a log are remembered too. If it fails, the next to prolong does it again. */
+  /** Leases that were held before there was a log are remembered too. If it fails, the next to prolong does it again. */
   #findHolders(reading: Reading): void {
     if (reading.isFinding) return
     reading.isFinding = true

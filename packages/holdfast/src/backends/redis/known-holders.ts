@@ -41,7 +41,7 @@ export class KnownHolders {
     this.#options = options
   }
 
-  /** Those who hold already. */
+  /** The current holders. */
   async find(pages: AsyncIterable<readonly NameState[]>): Promise<void> {
     this.#ended = new Set()
     for await (const states of pages)
@@ -101,7 +101,7 @@ export class KnownHolders {
 
   #over({ event, dueMs, isMissing }: Known): void {
     this.#remove(event.name, event.id)
-    // Before its time is up, somebody has deleted the key.
+    // Its key was deleted before its time was up.
     const isEarly = !isMissing && dueMs > this.#options.clock.monotonicMs()
     this.#options.tell({ ...event, kind: isEarly ? 'ended' : 'expired' })
   }

@@ -344,7 +344,7 @@ class Borrowed implements SqlRunner {
     this.#onError(error)
   }
 
-  /** The same while somebody else may have a statement in flight on it. */
+  /** The same while another caller may have a statement in flight on it. */
   cutOff(reason: unknown): void {
     this.#isCalledOff ||= this.#broken === undefined
     this.#onError(new Error('the transaction was ended', { cause: reason }))

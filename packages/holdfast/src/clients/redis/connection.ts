@@ -351,7 +351,7 @@ export class RedisConnection {
   }
 
   /**
-   * Subscribes at every primary of a Cluster, over connections of our own, so that scripts there see that somebody listens.
+   * Subscribes at every primary of a Cluster, over connections of our own, so that scripts there see the subscription.
    * It does not come back by itself when one of them is lost.
    */
   async subscribeAtAll(

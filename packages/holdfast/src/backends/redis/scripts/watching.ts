@@ -24,7 +24,7 @@ export const WATCHED_FOR_MS = 60_000
 
 /**
  * KEYS watch; ARGV an id for a new log, for how long. Opens the log or prolongs it. Answers with its id, the position of its
- * last event, the time, and whether those who hold are known to it.
+ * last event, the time, and whether the current holders are known to it.
  */
 export const openLogScript = redisScript(`
 local call, watch, ms = redis.call, KEYS[1], ARGV[2]
