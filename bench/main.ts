@@ -56,13 +56,15 @@ async function compareWithOthers(options: Options): Promise<void> {
 }
 
 async function compareWithCommit(options: Options, ref: string): Promise<void> {
-  const { names, rounds, rttMs, json, seconds = usualSecondsAgainst } = options
+  const { names, rounds, rttMs, only, json, seconds = usualSecondsAgainst } = options
   const old = await orExit(() => commitOf(ref))
   showProgress(`building ${old.id}`)
   const packages = { new: ownPackage, old: await buildCommit(old, join(folder, 'commit')) }
   const subjects: AgainstResult[] = []
   for (const name of names)
-    subjects.push(await runAgainst(name, packages, folder, { rounds, seconds }, showProgress, rttMs))
+    subjects.push(
+      await runAgainst(name, packages, folder, { rounds, seconds }, showProgress, { rttMs, only }),
+    )
   endProgress()
   const report: AgainstReport = {
     machine: describeMachine(folder),

@@ -19,6 +19,8 @@ test('--against takes a commit and at least 15 rounds', () => {
   })
   expect(() => read('redis', '--against', 'main', '--rounds', '14')).toThrow('at least 15 rounds, not 14')
   expect(() => read('redis', '--against', 'main', '--save')).toThrow('--save is not for --against')
+  expect(read('redis', '--against', 'main', '--only', 'pg')).toMatchObject({ only: 'pg' })
+  expect(() => read('redis', '--only', 'pg')).toThrow('--only is for --against')
   expect(() => read('--against', 'main')).toThrow('Name at least one backend')
 })
 
@@ -57,6 +59,6 @@ test('what is not understood is refused', () => {
 test('the help names every option', () => {
   expect(read('--help')).toBe('help')
   const usage = usageOf(available)
-  for (const option of ['against', 'rtt', 'sizes', 'seconds', 'rounds', 'folder', 'save', 'json'])
+  for (const option of ['against', 'only', 'rtt', 'sizes', 'seconds', 'rounds', 'folder', 'save', 'json'])
     expect(usage).toContain(`--${option}`)
 })

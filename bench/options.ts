@@ -15,6 +15,8 @@ export interface Options {
   readonly sizes: readonly number[]
   /** The commit to compare with, as git understands it. */
   readonly against?: string
+  /** With --against: only workloads whose name contains this. */
+  readonly only?: string
   /** The round trip of a network between client and servers. */
   readonly rttMs?: number
   readonly rounds: number
@@ -37,6 +39,7 @@ of the largest size to the smallest. Without a backend: ${usualEngines.join(', '
   --against ref    compare Holdfast here with Holdfast at another commit, in interleaved rounds, and nothing else;
                    exit code 0: pass, every median of the ratios new/old is at least 0.95; 1: fail, a median is below
                    0.95 and its interval is within ±10 %; 3: void, a 95 % interval is wider, and nothing failed
+  --only text      with --against: only the workloads whose name contains this text
   --rtt 2          a network between client and server: a round trip of so many ms, for every library alike
   --seconds 1      how long each measurement lasts (default: 1, or what suits the number of contenders;
                    with --against 0.25, with growth 0.5)
@@ -56,6 +59,7 @@ export function readOptions(args: readonly string[], available: readonly string[
     allowPositionals: true,
     options: {
       against: { type: 'string' },
+      only: { type: 'string' },
       rtt: { type: 'string' },
       seconds: { type: 'string' },
       sizes: { type: 'string' },
@@ -76,7 +80,8 @@ export function readOptions(args: readonly string[], available: readonly string[
     throw new Error(`There is no ${unknown.join(', ')}; there are: ${available.join(', ')}.`)
   if (names.length === 0) throw new Error(`Name at least one backend: ${available.join(', ')}.`)
 
-  const { against, folder, save, json } = values
+  const { against, only, folder, save, json } = values
+  if (against === undefined && only !== undefined) throw new Error('--only is for --against.')
   if (against !== undefined && save) throw new Error('--save is not for --against: print --json to a file.')
   if (growth) {
     const unfit = (['against', 'rtt', 'rounds'] as const).filter((option) => values[option] !== undefined)
@@ -91,6 +96,7 @@ export function readOptions(args: readonly string[], available: readonly string[
     growth,
     sizes: values.sizes === undefined ? usualSizes : sizesOf(values.sizes),
     ...(against !== undefined && { against }),
+    ...(only !== undefined && { only }),
     ...(values.rtt !== undefined && { rttMs: positive('rtt', values.rtt) }),
     rounds,
     ...(values.seconds !== undefined && { seconds: positive('seconds', values.seconds) }),

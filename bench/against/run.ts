@@ -46,11 +46,13 @@ export async function runAgainst(
   folder: string,
   effort: Effort,
   progress: (what: string) => void,
-  rttMs?: number,
+  { rttMs, only = '' }: { rttMs: number | undefined; only: string | undefined },
 ): Promise<AgainstResult> {
   const backend = await startBackend(name, rttMs)
   try {
-    return await compare(name, backend, packages, folder, effort, (what) => progress(`${name}, ${what}`))
+    return await compare(name, backend, packages, folder, effort, only, (what) =>
+      progress(`${name}, ${what}`),
+    )
   } finally {
     await backend.stop()
   }
@@ -62,11 +64,16 @@ async function compare(
   packages: Packages,
   folder: string,
   effort: Effort,
+  only: string,
   progress: (what: string) => void,
 ): Promise<AgainstResult> {
   const places = { new: await backend.place('new'), old: await backend.place('old') }
   const subject = backend.subject(places.new)
-  const workloads = workloadsOf(subject).map((workload) => ({ ...workload, rounds: [] as Round[] }))
+  const workloads = workloadsOf(subject)
+    .map(({ name }, index) => ({ name, index, rounds: [] as Round[] }))
+    .filter(({ name }) => name.includes(only))
+  if (workloads.length === 0)
+    throw new Error(`No workload of ${name} has ${JSON.stringify(only)} in its name.`)
 
   for (let done = 0; done < effort.rounds; done += roundsPerProcess) {
     const until = Math.min(effort.rounds, done + roundsPerProcess)
@@ -80,7 +87,7 @@ async function compare(
     try {
       const former = await start('old')
       try {
-        for (const [index, { name: what, rounds }] of workloads.entries()) {
+        for (const { name: what, index, rounds } of workloads) {
           progress(`rounds ${done + 1} to ${until} of ${effort.rounds}: ${what}`)
           rounds.push(...(await interleave(fresh, former, index, { from: done, until }, effort.seconds)))
         }

@@ -33,7 +33,7 @@ export class Side {
   private constructor(packageFolder: string, options: SideOptions) {
     this.#child = fork(import.meta.filename, [JSON.stringify(options)], {
       execArgv: [
-        '--disable-warning=ExperimentalWarning',
+        '--no-warnings',
         '--import',
         join(import.meta.dirname, 'redirect.ts'),
       ],

@@ -59,7 +59,7 @@ elseif #ARGV == 3 and fencing ~= '2' and watch and sub(ARGV[2], 1, 1) == '${Lett
   local lock, mine = KEYS[1], 'hf1|' .. sub(ARGV[2], 2) .. '|0|'
   local value = redis.pcall('GET', lock)
   if type(value) == 'string' and sub(value, 1, #mine) == mine and redis.pcall('EXISTS', lock .. ':s', watch) == 0 then
-    local token, at = string.match(value, '|(%d*)|([^|]+)$')
+    local token, at = string.match(value, '|(%d*)|([^|]+)$', -40)
     if (fencing == '1' and token or at) == ARGV[3] then
       call('DEL', lock)
       return 'r'

@@ -169,7 +169,7 @@ export const holders = `
   -- What it holds, if it does: what the grant is known by, and how much of its time is left.
   function lib.holding(n, who)
     if n.kind == 'exclusive' and n.who == who then
-      local token, at = match(n.value, '|(%d*)|([^|]+)$')
+      local token, at = match(n.value, '|(%d*)|([^|]+)$', -40)
       return is_fenced and token or at, lib.left(n) - n.delay
     end
     local record, ends = lib.record(n, who)

@@ -46,9 +46,10 @@ local function is_watched()
 end
 
 -- Whether an exclusive lock's value is of this grant; of any, if none is named.
+-- Token and time are in its last 35 characters, so only they are searched: the whole value would cost as much as the commands do.
 local function is_grant(value, grant)
   if grant == '' then return true end
-  local token, at = match(value, '|(%d*)|([^|]+)$')
+  local token, at = match(value, '|(%d*)|([^|]+)$', -40)
   return (is_fenced and token or at) == grant
 end
 
