@@ -143,6 +143,12 @@ export interface AcquireRequest extends Claim {
    * `queue-full`, and nothing stays queued. The same attempt asked again finds its own position.
    */
   readonly maxWaiters?: number
+  /**
+   * How long the caller waits at most, counted from now; without it there is no limit. For \`enqueue\` only. An engine may
+   * take the waiter off its queue when this time is over, never before, so that it does not grant to callers that have
+   * gone. It need not: core abandons the attempt in any case.
+   */
+  readonly waitMs?: number
 }
 
 /**

@@ -91,6 +91,7 @@ export class Acquiring<F extends Fencing> {
     })
     try {
       const record = await this.#waiting.wait(wanted, stop.cancellation, {
+        untilMs: startMs + waitMs,
         onWaiting: () => {
           whyNot = timedOut
           if (hasListeners('waiting')) emit('waiting', { ...this.#about(wanted), waitMs })

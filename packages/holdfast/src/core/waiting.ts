@@ -29,6 +29,8 @@ export interface Wanted {
 }
 
 export interface WaitObserver {
+  /** When `stop` is raised, by the monotonic clock. Engines are told, and need not grant to a caller that has gone. */
+  readonly untilMs: number
   /** It is not free, and the wait has begun. */
   onWaiting(): void
   /** A try failed, and another will follow. */
@@ -92,7 +94,8 @@ export class Waiting<F extends Fencing> {
     stop: Cancellation,
     observer: WaitObserver,
   ): Promise<LeaseRecord | null> {
-    const request = this.#freshRequest(wanted)
+    const waitMs = Math.max(0, observer.untilMs - this.#context.clock.monotonicMs())
+    const request = { ...this.#freshRequest(wanted), ...(waitMs < Number.POSITIVE_INFINITY && { waitMs }) }
     let placeLost = false
     const limits = {
       what: `acquire of "${request.name}"`,

@@ -15,7 +15,7 @@
  */
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
 import { calledOff } from '../../core/backend-kit.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
+import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
 import { BackendUnavailableError } from '../../core/errors.ts'
 
 export type Operation = 't' | 'q' | 'r' | 'a' | 'd'
@@ -33,6 +33,7 @@ export interface Item {
   readonly text?: string | undefined
   readonly owner?: string | undefined
   readonly maxWaiters?: number | undefined
+  readonly waitMs?: number | undefined
   /** The grant that a release or `setData` is about. */
   readonly token?: string
 }
@@ -181,6 +182,8 @@ export class Batches {
       // Those who were called off do not leave; they go when the next call does.
       this.#waiting.push(new Entry(item, signal, resolve, reject))
       if (this.#isGathering || this.#underWay === MOST_UNDER_WAY) return
+      // A caller that gave up often tries again at once: then both leave together.
+      if (item.op === 'a') return afterThisTurn(this.#leaveTogether)
       this.#isGathering = true
       soon.then(this.#leaveTogether)
     })
@@ -299,10 +302,10 @@ function keyOf(op: Operation, attempt: string): string {
 /** Null: there is no shorter way for it. */
 function singleCall(item: Item): readonly [BatchStatement, readonly Parameter[]] | null {
   const { op, name, attempt, session, mode, weight, capacity, ms = 0, text = null, token = null } = item
-  const { owner = null, maxWaiters = null } = item
+  const { owner = null, maxWaiters = null, waitMs = null } = item
   if (op === 'r') return ['giveBack', [name, attempt, session, ms, token]]
   if (op !== 't' && op !== 'q') return null
-  const wanted = [mode ?? null, weight ?? null, capacity ?? null, ms, text, owner, maxWaiters]
+  const wanted = [mode ?? null, weight ?? null, capacity ?? null, ms, text, owner, maxWaiters, waitMs]
   return ['take', [op, name, attempt, session, ...wanted]]
 }
 
@@ -335,5 +338,6 @@ function parametersOf(items: readonly Item[]): readonly Parameter[] {
     column(({ text }) => text),
     rareColumn(({ owner }) => owner),
     rareColumn(({ maxWaiters }) => maxWaiters),
+    rareColumn(({ waitMs }) => waitMs),
   ]
 }

@@ -107,7 +107,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     // The draw is a parameter of the call, made before the function locks anything.
     const early = plantedSchema('early', [
       [
-        /(IF NOT pg_try_advisory_xact_lock[^;]*p_name, [^;]*;\s+END IF;)(?=\s+INSERT)/,
+        /(IF NOT pg_try_advisory_xact_lock[^;]*p_name, [^;]*;[^$]*?END IF;\s+END IF;)(?=\s+INSERT)/,
         `v_token := nextval('"early".tokens'); PERFORM pg_sleep(0.001); $1`,
       ],
       [/p_session, nextval\('"early"\.tokens'\), p_mode/, 'p_session, v_token, p_mode'],

@@ -39,7 +39,7 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
     await abandoning.query('BEGIN')
     await abandoning.query(`
       SELECT ${schema}.apply('default', 'nobody', '{a}', '{x}', '{attempt}', ARRAY(SELECT no FROM ${schema}.sessions),
-        '{NULL}', '{1}', '{1}', '{0}', '{NULL}', NULL, NULL)`)
+        '{NULL}', '{1}', '{1}', '{0}', '{NULL}', NULL, NULL, NULL)`)
     const { rows } = await renewing.query(`SELECT no FROM ${schema}.sessions FOR NO KEY UPDATE SKIP LOCKED`)
     await abandoning.query('COMMIT')
     return rows.length > 0

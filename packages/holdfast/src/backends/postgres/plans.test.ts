@@ -41,7 +41,7 @@ class Caller {
   async apply(op: string, names: readonly string[], attempt = 'first'): Promise<string[]> {
     const all = <Item>(item: Item) => names.map(() => item)
     const { rows } = await this.#client.query(
-      'SELECT kind FROM plans.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)',
+      'SELECT kind FROM plans.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL)',
       [
         ...['default', 'nobody', all(op), names, names.map((name) => `${attempt}/${name}`)],
         ...[
@@ -61,7 +61,7 @@ class Caller {
 
   async take(op: string, name: string, attempt = 'first'): Promise<string[]> {
     const { rows } = await this.#client.query(
-      'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS answer',
+      'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL) AS answer',
       [
         ...['default', 'nobody', op, name, `${attempt}/${name}`, this.#session, 'exclusive'],
         ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null, 'an owner', OTHERS],

@@ -1,8 +1,8 @@
 /**
  * The schema in the user's database: created or upgraded by the first client that comes, refused when it is newer.
  *
- *   none ──▶ 3        tables and functions are made
- *   1 | 2 ──▶ 3       functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
+ *   none ──▶ 4        tables and functions are made
+ *   1 | 2 | 3 ──▶ 4   functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
  *                     of the older version that run go on with the functions that they know, on the same tables, so they and
  *                     the new clients exclude each other. They refuse to start anew.
  *
@@ -30,7 +30,7 @@ import { tables, upgradedTables } from './sql/tables.ts'
 import { turns } from './sql/turns.ts'
 import { waiting } from './sql/waiting.ts'
 
-export const SCHEMA_VERSION = 3
+export const SCHEMA_VERSION = 4
 const OLDEST_VERSION = 1
 const OLDEST_SERVER = 13
 

@@ -173,11 +173,11 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 
   async #ask(op: 't' | 'q', request: AcquireRequest, call: Call): Promise<Answer> {
-    const { name, attempt, mode, weight, capacity, lockDelayMs, note, owner, maxWaiters } = request
+    const { name, attempt, mode, weight, capacity, lockDelayMs, note, owner, maxWaiters, waitMs } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     this.#onTheWay.add(attempt)
     try {
-      const wanted = { mode, weight, capacity, ms: lockDelayMs, text: note, owner, maxWaiters }
+      const wanted = { mode, weight, capacity, ms: lockDelayMs, text: note, owner, maxWaiters, waitMs }
       return await this.#connection.apply({ op, name, attempt, session: this.#no, ...wanted }, call)
     } finally {
       this.#onTheWay.delete(attempt)

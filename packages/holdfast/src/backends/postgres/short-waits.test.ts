@@ -2,7 +2,7 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { openSession, Stage } from '../../../test/postgres/stage.ts'
+import { call, exclusive, openSession, Stage, take as takeNow, until } from '../../../test/postgres/stage.ts'
 import { systemClock } from '../../core/clock.ts'
 import { isHoldfastError } from '../../core/errors.ts'
 import { createLocker } from '../../core/locker.ts'
@@ -49,18 +49,67 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     expect(connections).toBeLessThanOrEqual(4)
   }, 60_000)
 
+  test('G8 a waiter whose time is over is passed over, and learns that its position is gone', async () => {
+    await using stage = new Stage(server.url)
+    const session = await openSession(await stage.backend({ schema: 'over' }))
+    const operator = await stage.operator()
+    const [held, short, long] = [
+      exclusive('x'),
+      exclusive('x', { waitMs: 200 }),
+      exclusive('x', { waitMs: 600_000 }),
+    ]
+    await takeNow(session, held)
+    // It is told of nothing: the caller's own time ends the wait.
+    session.enqueue(short, call()).catch(() => {})
+    const granted = session.enqueue(long, call())
+    await until('the long wait is in the queue, and the time of the short one is over', async () => {
+      const { rows } = await operator.query(
+        'SELECT attempt FROM over.waiters WHERE until > clock_timestamp()',
+      )
+      return rows.length === 1 && rows[0].attempt === long.attempt
+    })
+    await session.release(held, { keepForMs: 0 }, call())
+    expect(await granted).toMatchObject({ kind: 'granted' })
+    const kept = await session.keepAlive({ held: [], waiting: [short] }, call())
+    expect(kept).toMatchObject({ kind: 'alive', lost: [{ attempt: short.attempt }] })
+  })
+
+  test('G8 a request that comes to its turn after its time is not granted, and does not queue', async () => {
+    await using stage = new Stage(server.url)
+    const session = await openSession(await stage.backend({ schema: 'late' }))
+    const operator = await stage.operator()
+    await takeNow(session, exclusive('other'))
+    await operator.query('BEGIN')
+    await operator.query("SELECT late.lock_names('default', '{x}')")
+    const late = session.enqueue(exclusive('x', { waitMs: 1 }), call())
+    late.catch(() => {})
+    const observer = await stage.operator()
+    await until('it waits for the lock of the name, and its time is over', async () => {
+      const { rows } = await observer.query(
+        "SELECT FROM pg_stat_activity WHERE wait_event = 'advisory' AND clock_timestamp() > query_start + interval '2 ms'",
+      )
+      return rows.length === 1
+    })
+    await operator.query('COMMIT')
+    await expect(late).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+    const { rows } = await operator.query(
+      'SELECT name FROM late.holders UNION ALL SELECT name FROM late.waiters',
+    )
+    expect(rows).toEqual([{ name: 'other' }])
+  })
+
   test('T68 calls that grant, close or store something wait for the disk, and no others', async () => {
     await using stage = new Stage(server.url)
     await openSession(await stage.backend({ schema: 'disk' }), 600_000)
     const operator = await stage.operator()
     const take = (op: string, attempt: string) =>
-      `SELECT disk.take('default', 'nobody', '${op}', 'x', '${attempt}', 1, 'exclusive', ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 0, NULL, NULL, NULL)`
+      `SELECT disk.take('default', 'nobody', '${op}', 'x', '${attempt}', 1, 'exclusive', ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 0, NULL, NULL, NULL, NULL)`
     const apply = (
       op: string,
       attempt: string,
       ms = 0,
     ) => `SELECT disk.apply('default', 'nobody', '{${op}}', '{x}', '{${attempt}}',
-      '{1}', '{${op === 'q' ? 'exclusive' : 'NULL'}}', '{${LOCK_CAPACITY}}', '{${LOCK_CAPACITY}}', '{${ms}}', '{text}', NULL, NULL)`
+      '{1}', '{${op === 'q' ? 'exclusive' : 'NULL'}}', '{${LOCK_CAPACITY}}', '{${LOCK_CAPACITY}}', '{${ms}}', '{text}', NULL, NULL, NULL)`
     const calls: [what: string, sql: string, lasts: boolean][] = [
       ['a grant', take('q', 'a'), true],
       ['a try that is busy', take('t', 'b'), false],

@@ -15,9 +15,9 @@ export function statementsFor(schema: string) {
     /** namespace, channel, then the columns of the batch. */
     apply: `SELECT op, attempt, kind, token, data, ms::text, session::text FROM ${s}.apply($1::text, $2::text, ${texts(3)},
       ${texts(4)}, ${texts(5)}, ${numbers(6)}, ${texts(7)}, $8::text::integer[], $9::text::integer[],
-      $10::text::double precision[], ${texts(11)}, ${texts(12)}, $13::text::integer[])`,
+      $10::text::double precision[], ${texts(11)}, ${texts(12)}, $13::text::integer[], $14::text::double precision[])`,
     /** As `apply`, for one acquire, and for one release: see `sql/single.ts`. */
-    take: `SELECT ${s}.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+    take: `SELECT ${s}.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
     giveBack: `SELECT ${s}.give_back($1, $2, $3, $4, $5, $6, $7)`,
     /** namespace, id, holder, ttl */
     openSession: `SELECT no::text, ttl_ms::text

@@ -58,7 +58,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
     const { rows } = await operator.query(
       `SELECT count(*) FILTER (WHERE kind = 'granted')::int AS granted
       FROM worn.apply('default', 'nobody', $1::text[], $2::text[], $3::text[],
-        ARRAY(SELECT z.no FROM worn.sessions z, generate_series(1, 32)), $4::text[], $5::integer[], $5::integer[], $6::float[], $7::text[], NULL, NULL)`,
+        ARRAY(SELECT z.no FROM worn.sessions z, generate_series(1, 32)), $4::text[], $5::integer[], $5::integer[], $6::float[], $7::text[], NULL, NULL, NULL)`,
       [
         list(() => 't'),
         list((name) => name),

@@ -26,7 +26,7 @@ describe.runIf(wanted('postgres'))('postgres: what waits for the disk', () => {
       capacity = LOCK_CAPACITY,
       delay = 0,
     ) =>
-      `SELECT disk.take('default', 'nobody', '${op}', '${name}', '${attempt}', ${session}, '${mode}', ${weight}, ${capacity}, ${delay}, NULL, NULL, NULL)`
+      `SELECT disk.take('default', 'nobody', '${op}', '${name}', '${attempt}', ${session}, '${mode}', ${weight}, ${capacity}, ${delay}, NULL, NULL, NULL, NULL)`
     const expire = (no: number) =>
       `UPDATE disk.sessions SET expires_at = clock_timestamp() - interval '1 second' WHERE no = ${no}`
     const calls: [what: string, sql: string, lasts: boolean | null][] = [

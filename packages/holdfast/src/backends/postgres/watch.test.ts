@@ -53,7 +53,7 @@ async function registered(operator: pg.Client, watchers = 1): Promise<void> {
 /** What a backend sends for one acquire, in a transaction of the test. */
 async function takeBy(operator: pg.Client, name: string, session: number): Promise<void> {
   const { rows } = await operator.query(
-    `SELECT watched.take('default', 'none', 't', $1, $1 || '.secret', $2, 'exclusive', $3, $3, 0, NULL, NULL, NULL) AS answer`,
+    `SELECT watched.take('default', 'none', 't', $1, $1 || '.secret', $2, 'exclusive', $3, $3, 0, NULL, NULL, NULL, NULL) AS answer`,
     [name, session, LOCK_CAPACITY],
   )
   expect(rows[0].answer).toMatch(/^\+/)

@@ -7,7 +7,7 @@
  *   a  abandon      abandoned
  *   d  setData      stored | not-held                    the same
  *
- * Without a token the attempt decides. Of \`p_owners\` and \`p_max_waiters\`, NULL stands for an array of NULLs.
+ * Without a token the attempt decides. Of \`p_owners\`, \`p_max_waiters\` and \`p_wait_ms\`, NULL stands for an array of NULLs.
  *
  * What may go wrong between the steps of a call: send · lock · judge · write · commit · answer.
  *   Crash or error before the commit: nothing happened. Crash or lost answer after it: a claim is the session's and ends
@@ -32,7 +32,7 @@ export const claims = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.apply(
   p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
   p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
-  p_owners text[], p_max_waiters integer[])
+  p_owners text[], p_max_waiters integer[], p_wait_ms double precision[])
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan ${BY_INDEX} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -120,7 +120,7 @@ BEGIN
 
   IF cardinality(v_done) < cardinality(p_ops) OR cardinality(v_line) > 0 THEN
     RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
-      p_weights, p_capacities, p_ms, p_texts, p_owners, p_max_waiters, v_done, v_line);
+      p_weights, p_capacities, p_ms, p_texts, p_owners, p_max_waiters, p_wait_ms, v_done, v_line);
     IF NOT v_lasts THEN
       PERFORM ${s}.commit_lazily_if_it_may();
     END IF;
@@ -133,7 +133,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.settle(
   p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
   p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
-  p_owners text[], p_max_waiters integer[], p_done text[], p_line text[])
+  p_owners text[], p_max_waiters integer[], p_wait_ms double precision[], p_done text[], p_line text[])
 RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -175,7 +175,8 @@ BEGIN
     IF p_ops[i] IN ('t', 'q') THEN
       SELECT a.kind, a.token, a.data, a.ms INTO kind, token, data, ms
       FROM ${s}.claim(p_namespace, p_channel, p_ops[i] = 'q', v_name, p_attempts[i], p_sessions[i], p_modes[i],
-        p_weights[i], p_capacities[i], p_ms[i], p_texts[i], p_owners[i], p_max_waiters[i]) a;
+        p_weights[i], p_capacities[i], p_ms[i], p_texts[i], p_owners[i], p_max_waiters[i],
+        statement_timestamp() + p_wait_ms[i] * interval '1 millisecond') a;
       RETURN NEXT;
       CONTINUE;
     END IF;
@@ -239,7 +240,7 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.claim(
   p_namespace text, p_channel text, p_waits boolean, p_name text, p_attempt text, p_session bigint, p_mode text,
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text, p_owner text,
-  p_max_waiters integer)
+  p_max_waiters integer, p_until timestamptz)
 RETURNS TABLE (kind text, token text, data text, ms double precision) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -267,7 +268,8 @@ BEGIN
     RETURN QUERY SELECT 'session-gone', NULL::text, NULL::text, NULL::double precision;
     RETURN;
   END IF;
-  IF v_found.has_mark THEN
+  -- A caller that has gone meanwhile need not be granted anything; it abandons the attempt.
+  IF v_found.has_mark OR p_until <= clock_timestamp() THEN
     RETURN QUERY SELECT CASE WHEN p_waits THEN 'abandoned' ELSE 'busy' END, NULL::text, NULL::text, NULL::double precision;
     RETURN;
   END IF;
@@ -303,7 +305,7 @@ BEGIN
     END IF;
     IF p_waits THEN
       INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval(${quoteText(`${s}.places`)}), p_attempt, p_session, p_mode,
-        p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel, p_owner);
+        p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel, p_owner, p_until);
       IF v_found.is_watched THEN
         PERFORM ${s}.log_event(p_namespace, 'waiting', p_name, p_attempt, p_session, p_owner, NULL);
       END IF;

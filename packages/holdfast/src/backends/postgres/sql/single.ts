@@ -15,7 +15,7 @@ export const single = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.take(
   p_namespace text, p_channel text, p_op text, p_name text, p_attempt text, p_session bigint, p_mode text,
   p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text,
-  p_owner text, p_max_waiters integer)
+  p_owner text, p_max_waiters integer, p_wait_ms double precision)
 RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
   v_token bigint;
@@ -28,6 +28,10 @@ BEGIN
   END IF;
   IF NOT pg_try_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) THEN
     PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED}));
+    IF statement_timestamp() + p_wait_ms * interval '1 millisecond' <= clock_timestamp() THEN
+      -- As claim answers it.
+      RETURN json_build_array(json_build_array('g', p_attempt, 'abandoned', NULL, NULL, NULL, NULL))::text;
+    END IF;
   END IF;
   INSERT INTO ${s}.holders
   SELECT p_namespace, p_name, p_attempt, p_session, nextval(${quoteText(`${s}.tokens`)}), p_mode, p_weight, p_capacity,
@@ -48,7 +52,7 @@ BEGIN
   SELECT json_agg(json_build_array(a.op, a.attempt, a.kind, a.token, a.data, a.ms, a.session))::text INTO v_answer
   FROM ${s}.settle(p_namespace, p_channel, ARRAY[p_op], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
     ARRAY[p_mode], ARRAY[p_weight], ARRAY[p_capacity], ARRAY[p_lock_delay_ms], ARRAY[p_note],
-    ARRAY[p_owner], ARRAY[p_max_waiters], '{}', '{}') a;
+    ARRAY[p_owner], ARRAY[p_max_waiters], ARRAY[p_wait_ms], '{}', '{}') a;
   PERFORM ${s}.commit_lazily_if_it_may();
   RETURN v_answer;
 END $$;
@@ -97,7 +101,7 @@ BEGIN
     UNION ALL
     SELECT * FROM ${s}.settle(p_namespace, p_channel, ARRAY['r'], ARRAY[p_name], ARRAY[p_attempt], ARRAY[p_session],
       ARRAY[p_token], ARRAY[NULL::integer], ARRAY[NULL::integer], ARRAY[p_keep_ms], ARRAY[NULL::text],
-      NULL, NULL, CASE WHEN v_waited_for THEN ARRAY['r' || p_attempt] ELSE '{}' END,
+      NULL, NULL, NULL, CASE WHEN v_waited_for THEN ARRAY['r' || p_attempt] ELSE '{}' END,
       CASE WHEN v_waited_for THEN ARRAY[p_name] ELSE '{}' END)) a);
 END $$;
 `

@@ -1,6 +1,6 @@
 /**
  * What the schema looks like. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
- * and `detail` of a mark, and the tables of the log (see events). A column that is added stands last, in new tables as in
+ * and `detail` of a mark, and the tables of the log (see events). Version 4 adds `until` of a waiter. A column that is added stands last, in new tables as in
  * upgraded ones.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
@@ -70,6 +70,7 @@ CREATE TABLE ${s}.waiters (
   note text,
   channel text,
   owner text,
+  until timestamptz,
   PRIMARY KEY (namespace, name, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 ${waitersByAttempt(s)}
@@ -93,12 +94,13 @@ CREATE TABLE ${s}.names (
 ${eventTables(s)}
 `
 
-/** Brings the tables of version 1 or 2 up to date. */
+/** Brings the tables of an older version up to date. */
 export const upgradedTables = (s: string) =>
   alterTables(
     [`${s}.holders`, `${s}.waiters`, `${s}.marks`],
     `ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS owner text;
+  ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS until timestamptz;
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
   ${waitersByAttempt(s)}
   DROP INDEX IF EXISTS ${s}.waiters_by_session;`,

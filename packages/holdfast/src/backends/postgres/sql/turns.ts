@@ -155,7 +155,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Grants to the first in line for as long as they fit. Who waits in the caller's process is told by the answer, all
+-- Grants to the first in line for as long as they fit. Waiters whose session or whose own time is over are removed: under
+-- load most grants would go to callers that have gone. Who waits in the caller's process is told by the answer, all
 -- others by a notification, once the transaction has committed.
 CREATE OR REPLACE FUNCTION ${s}.promote(p_namespace text, p_name text, p_channel text)
 RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE plpgsql AS $$
@@ -165,7 +166,7 @@ DECLARE
   v_held bigint;
 BEGIN
   LOOP
-    SELECT w.*, z.no IS NULL OR z.ended IS NOT NULL AS is_over, ${isWatched(s)} AS is_watched INTO v_first
+    SELECT w.*, z.no IS NULL OR z.ended IS NOT NULL OR coalesce(w.until <= clock_timestamp(), false) AS is_over, ${isWatched(s)} AS is_watched INTO v_first
     FROM (
       SELECT * FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1) w
     LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = w.session OFFSET 0) z ON true;
