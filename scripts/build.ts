@@ -5,7 +5,7 @@
 // The folder is never emptied first, so that a program that runs from the old build meanwhile keeps its files.
 
 import { spawnSync } from 'node:child_process'
-import { readdirSync, readFileSync, rmSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { rolldown } from 'rolldown'
 import { pathFrom, root, tsc } from './lib/repository.ts'
@@ -55,10 +55,21 @@ async function bundleModules(): Promise<string[]> {
       mangle: { toplevel: false, keepNames: { function: true, class: true } },
       codegen: { removeWhitespace: true },
     },
-    // What nearly all entry points need is one file.
-    codeSplitting: { groups: [{ name: 'base', test: /[\\/]src[\\/](core|spi)/, minShareCount: 8 }] },
+    codeSplitting: {
+      groups: [
+        { name: 'node-version', test: /node-version\.ts$/, priority: 1 },
+        // What nearly all entry points need is one file.
+        { name: 'base', test: /[\\/]src[\\/](core|spi)/, minShareCount: 8 },
+      ],
+    },
   })
+  showOnly(join(dist, 'shared/node-version.js'), 'throw ')
   return output.map(({ fileName }) => join(dist, fileName))
+}
+
+/** Node prints the source line of an error that is not caught: this makes it a short one. */
+function showOnly(path: string, statement: string): void {
+  writeFileSync(path, readFileSync(path, 'utf8').replace(statement, `\n${statement}`))
 }
 
 /** The declarations that users can get to from these; the compiler writes those of internal files as well. */

@@ -32,11 +32,7 @@ export class Side {
 
   private constructor(packageFolder: string, options: SideOptions) {
     this.#child = fork(import.meta.filename, [JSON.stringify(options)], {
-      execArgv: [
-        '--no-warnings',
-        '--import',
-        join(import.meta.dirname, 'redirect.ts'),
-      ],
+      execArgv: ['--no-warnings', '--import', join(import.meta.dirname, 'redirect.ts')],
       env: { ...process.env, HOLDFAST_BENCH_PACKAGE: packageFolder },
       // What is printed stays the report's.
       stdio: ['ignore', 2, 2, 'ipc'],

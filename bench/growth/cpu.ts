@@ -2,10 +2,12 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { treeOf } from 'holdfast-lab/servers'
 
-/** With the processes that they have started; null if it cannot be known. */
-export function cpuMsOf(roots: readonly number[]): number | null {
-  if (process.platform !== 'linux' || roots.length === 0) return null
-  return roots.flatMap(treeOf).reduce((sum, pid) => sum + cpuMs(pid), 0)
+/** A stopwatch for these processes and all that they start. It shows null where CPU time cannot be known. */
+export function startCpuWatch(roots: readonly number[]): () => number | null {
+  if (process.platform !== 'linux' || roots.length === 0) return () => null
+  const began = new Map(roots.flatMap(treeOf).map((pid) => [pid, cpuMs(pid)]))
+  // Processes that have ended since then count as nothing: their times are gone with them.
+  return () => roots.flatMap(treeOf).reduce((sum, pid) => sum + cpuMs(pid) - (began.get(pid) ?? 0), 0)
 }
 
 /** The scheduler's own figure, in nanoseconds; `stat` counts in hundredths of a second. */

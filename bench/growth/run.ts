@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startBackend } from '../backend.ts'
 import { median, Rests } from '../measure.ts'
-import { cpuMsOf } from './cpu.ts'
+import { startCpuWatch } from './cpu.ts'
 import { engines } from './engines.ts'
 import { type CallMeasure, type Growing, type Load, loads, type Measure, type RestMeasure } from './loads.ts'
 
@@ -135,7 +135,7 @@ async function costOfCalls(measure: CallMeasure, seconds: number, servers: reado
   const rests = new Rests()
   const timesMs: number[] = []
   if (measure.isOnce !== true) await measure.call()
-  const cpuBeganMs = cpuMsOf(servers)
+  const serverCpu = startCpuWatch(servers)
   const endMs = performance.now() + seconds * 1_000
   do {
     const beganMs = performance.now()
@@ -145,22 +145,20 @@ async function costOfCalls(measure: CallMeasure, seconds: number, servers: reado
     rests.begin(nowMs)
     await rests.due()
   } while (measure.isOnce !== true && (timesMs.length < fewestCalls || performance.now() < endMs))
-  const cpuEndedMs = cpuMsOf(servers)
-  const serverCpuMs =
-    cpuBeganMs === null || cpuEndedMs === null ? null : (cpuEndedMs - cpuBeganMs) / timesMs.length
-  return { ms: median(timesMs), serverCpuMs }
+  const cpuMs = serverCpu()
+  return { ms: median(timesMs), serverCpuMs: cpuMs === null ? null : cpuMs / timesMs.length }
 }
 
 async function costOfRest(measure: RestMeasure, seconds: number, servers: readonly number[]): Promise<Cost> {
   const end = await measure.begin()
   const own = process.cpuUsage()
-  const cpuBeganMs = cpuMsOf(servers) ?? 0
+  const serverCpu = startCpuWatch(servers)
   const beganMs = performance.now()
   // Engines that are polled a few times a second need more time than calls do.
   await sleep(seconds * 4_000)
   const tookSeconds = (performance.now() - beganMs) / 1_000
   const { user, system } = process.cpuUsage(own)
-  const cpuMs = (cpuMsOf(servers) ?? 0) - cpuBeganMs + (user + system) / 1_000
+  const cpuMs = (serverCpu() ?? 0) + (user + system) / 1_000
   await end()
   return { ms: cpuMs / tookSeconds, serverCpuMs: null }
 }

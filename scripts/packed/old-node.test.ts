@@ -29,3 +29,15 @@ test.each(['20.20.2', '22.12.0'])(
     expect([...sentences]).toEqual([`holdfast needs Node 22.13 or newer, and this is Node ${version}.`])
   },
 )
+
+test('on an older Node a program that just imports it ends with that sentence and little else', async () => {
+  const { folder, write } = packedProject()
+  const older = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '20.20.2' } })`
+  const program = write('importing.js', `import { createLocker } from 'holdfast'\ncreateLocker()`)
+  const flags = ['--import', `data:text/javascript,${encodeURIComponent(older)}`]
+  const { stderr } = await runProgram(process.execPath, [...flags, program], { cwd: folder }).catch(
+    (error) => error,
+  )
+  expect(stderr).toContain('holdfast needs Node 22.13 or newer, and this is Node 20.20.2.')
+  expect(stderr.length).toBeLessThan(1_000)
+})
