@@ -59,7 +59,7 @@ async function bundleModules(): Promise<string[]> {
       groups: [
         { name: 'node-version', test: /node-version\.ts$/, priority: 1 },
         // What nearly all entry points need is one file.
-        { name: 'base', test: /[\\/]src[\\/](core|spi)/, minShareCount: 8 },
+        { name: 'base', test: /[\\/]src[\\/](base|kit|locker|spi)/, minShareCount: 8 },
       ],
     },
   })

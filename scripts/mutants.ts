@@ -1,4 +1,4 @@
-// `npm run mutants`: plants small changes in core, guards and lockfree, one at a time, and runs the unit tests on each. It
+// `npm run mutants`: plants small changes in base, locker, kit, guards and lockfree, one at a time, and runs the unit tests on each. It
 // prints how many were noticed, and those that were not. One takes one or two seconds.
 
 import { readFileSync } from 'node:fs'
@@ -9,14 +9,14 @@ import { Stryker } from '@stryker-mutator/core'
 import { root } from './lib/repository.ts'
 
 const source = 'packages/holdfast/src'
-const folders = ['core', 'guards', 'lockfree']
+const folders = ['base', 'locker', 'kit', 'guards', 'lockfree']
 const { values } = parseArgs({
   options: {
     sample: { type: 'string', default: '2000' },
     seed: { type: 'string', default: '1' },
     /** How many of the sample to leave out, because an earlier run with a smaller sample had them. */
     skip: { type: 'string', default: '0' },
-    /** A part of the path of the files to change, such as `core/keeper`. */
+    /** A part of the path of the files to change, such as `locker/keeper`. */
     only: { type: 'string', default: '' },
   },
 })

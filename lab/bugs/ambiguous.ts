@@ -1,9 +1,9 @@
 /** Bugs about answers that never came, and about what is left behind. */
-import { core, type Edit, noCase, type PlantedBug, sim } from './bug.ts'
+import { type Edit, locker, noCase, type PlantedBug, sim } from './bug.ts'
 
 /** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
-  file: `${core}/keep-alive.ts`,
+  file: `${locker}/keep-alive.ts`,
   find: '    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)\n',
   replaceBy: '',
 }
@@ -17,7 +17,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'dynamolock #280',
     edits: [
       {
-        file: `${core}/keep-alive.ts`,
+        file: `${locker}/keep-alive.ts`,
         find: '    for (const lease of held) lease.jeopardize(error)\n',
         replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
       },
@@ -31,7 +31,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redsync; syncguard: lock held 30 s',
     edits: [
       {
-        file: `${core}/waiting.ts`,
+        file: `${locker}/waiting.ts`,
         find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
         replaceBy: "if (!stop.cancelled && outcomeOf(error) === 'unknown') session.resolve(request)",
       },
@@ -47,7 +47,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
     edits: [
       {
-        file: `${core}/waiting.ts`,
+        file: `${locker}/waiting.ts`,
         find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
         replaceBy: '',
       },
@@ -63,7 +63,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'Redisson #7272 (renewal outlives the release)',
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: '      if (!this.#ended.cancelled) this.resolve(claim',
         replaceBy: '      if (this.#ended.cancelled) this.resolve(claim',
       },
@@ -95,7 +95,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redis-semaphore #199, node-redisson, ShedLock',
     edits: [
       {
-        file: `${core}/keep-alive.ts`,
+        file: `${locker}/keep-alive.ts`,
         find: '    this.#schedule.soon()\n',
         replaceBy: '',
       },
@@ -138,7 +138,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redsync SetNXOnExtend, redis-semaphore #175',
     edits: [
       {
-        file: `${core}/lease.ts`,
+        file: `${locker}/lease.ts`,
         find: `    this.judge()
     if (this.#isOver()) return
     this.#since = fresherOf(this.host.clock, this.#since, since)`,
@@ -155,7 +155,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/acquiring.ts`,
+        file: `${locker}/acquiring.ts`,
         find: '      deadline.cancel()\n      stop.untie()',
         replaceBy: '      stop.untie()',
       },
@@ -170,7 +170,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: '    this.#deadlineTimer?.cancel()\n    this.#onEnd(this)',
         replaceBy: '    this.#onEnd(this)',
       },
@@ -185,7 +185,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/lease.ts`,
+        file: `${locker}/lease.ts`,
         find: 'Math.min(this.engineLeftMs, this.maxHoldLeftMs)',
         replaceBy: 'this.engineLeftMs',
       },
@@ -200,7 +200,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redlock-universal: 8,476 calls in 1 s',
     edits: [
       {
-        file: `${core}/renewal-schedule.ts`,
+        file: `${locker}/renewal-schedule.ts`,
         find: 'this.#set(soonMs * (0.5 + this.#context.random.fraction() / 2))',
         replaceBy: 'this.#set(soonMs * 0)',
       },
@@ -216,7 +216,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/keep-alive.ts`,
+        file: `${locker}/keep-alive.ts`,
         find: 'const lost = new Map(result.lost.map((claim) => [claim.attempt, claim]))',
         replaceBy: 'const lost = new Map<string, LostClaim>()',
       },
@@ -230,7 +230,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
     where: 'redlock 5, sesamecare',
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: "return 'unknown'\n    } finally {",
         replaceBy: 'throw error\n    } finally {',
       },

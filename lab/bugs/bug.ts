@@ -31,5 +31,6 @@ export interface PlantedBug {
 export const noCase = 'no case on record'
 
 export const library = 'packages/holdfast/src'
-export const core = `${library}/core`
+export const base = `${library}/base`
+export const locker = `${library}/locker`
 export const sim = 'lab/sim'

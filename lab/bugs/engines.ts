@@ -26,7 +26,7 @@ export const engineBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${library}/core/keeper.ts`,
+        file: `${library}/locker/keeper.ts`,
         find: 'this.resolve(lease.claim, lease.keepClosedMs)',
         replaceBy: 'this.resolve(lease.claim)',
       },

@@ -13,7 +13,7 @@ export const found: readonly FoundBug[] = [
       'The monotonic clocks of two processes differ by up to 265 ms: the offset between two readings of one clock was ' +
       'taken once at the start, and a process that was preempted while taking it stayed behind for ever. A lock was ' +
       'granted 7 ms before its holder’s confirmed prolongation + TTL (G1, G13).',
-    where: 'core/clock.ts, systemClock',
+    where: 'base/clock.ts, systemClock',
     shownBy: 'the scenario lost-update with real processes on a busy machine',
     state: 'fixed: the machine-wide clock is read anew each time',
   },
@@ -21,7 +21,7 @@ export const found: readonly FoundBug[] = [
     what:
       'A waiter whose push is quicker than the answer to a keep-alive that lists it as waiting keeps the deadline of the ' +
       'heartbeat before, and may be lost within moments although the answer says `granted`. Safe, but a needless loss.',
-    where: 'core/keep-alive.ts, #apply',
+    where: 'locker/keep-alive.ts, #apply',
     shownBy:
       'seeds 81, 98, 131, 133, 145, 203, 318 (the trace says "lost needlessly"; with the next fix taken out as well, ' +
       'which hides it)',
@@ -32,7 +32,7 @@ export const found: readonly FoundBug[] = [
       'A lease that is granted when the last confirmed heartbeat is nearly a TTL old starts with almost no time, and is ' +
       'lost before its first renewal although its session has been prolonged meanwhile. Safe; 8 times in 400 seeds, ' +
       'after network trouble, a frozen engine or a stop.',
-    where: 'core/keeper.ts, adopt',
+    where: 'locker/keeper.ts, adopt',
     shownBy: 'seeds 13, 19, 163, 237, 244, 307, 326, 385',
     state:
       'fixed where the engine answers: such a grant is confirmed by a keep-alive before it is handed out',
@@ -59,24 +59,24 @@ export const found: readonly FoundBug[] = [
     what:
       'A locker whose 32 sessions had each abandoned 10,000 attempts, and each carried a lease, refused every acquire until ' +
       'one of those leases was gone, and said that the engine did not answer (G10, G11).',
-    where: 'core/sessions.ts, #makeRoomFor',
-    shownBy: 'core/worn-out.test.ts',
+    where: 'locker/sessions.ts, #makeRoomFor',
+    shownBy: 'locker/worn-out.test.ts',
     state: 'fixed: when there is no other, a worn-out session takes new leases',
   },
   {
     what:
       '`acquireAll` that lost a lease while it gathered the others began again without a pause: with `maxHoldMs: 1` and 400 ' +
       'names, 13,574 calls to the engine in 0.6 s.',
-    where: 'core/acquiring.ts, obtainAll',
-    shownBy: 'core/delays.test.ts (T54)',
+    where: 'locker/acquiring.ts, obtainAll',
+    shownBy: 'locker/delays.test.ts (T54)',
     state: 'fixed: it pauses before each new round, longer each time',
   },
   {
     what:
       'A session that ended while one of its abandoned attempts waited to be tried again left that timer behind, for up to a ' +
       'third of the TTL (T29). Harmless: it kept no process alive and did nothing.',
-    where: 'core/unresolved.ts, #pause',
-    shownBy: 'seeds 141, 225; core/unresolved.test.ts',
+    where: 'locker/unresolved.ts, #pause',
+    shownBy: 'seeds 141, 225; locker/unresolved.test.ts',
     state: 'fixed: the end of the session calls the timer off',
   },
 ]

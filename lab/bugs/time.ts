@@ -1,5 +1,5 @@
 /** Bugs about time: how long a lease may be believed in. */
-import { core, noCase, type PlantedBug, sim } from './bug.ts'
+import { base, locker, noCase, type PlantedBug, sim } from './bug.ts'
 
 const now = '{ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }'
 
@@ -10,7 +10,7 @@ export const timeBugs: readonly PlantedBug[] = [
     where: 'etcd keep-alive, Consul renew, madelson/DistributedLock',
     edits: [
       {
-        file: `${core}/keep-alive.ts`,
+        file: `${locker}/keep-alive.ts`,
         find: '    terms.onProlonged(result.since, result.ttlMs)\n',
         replaceBy: `    result = { ...result, since: ${now} }\n    terms.onProlonged(result.since, result.ttlMs)\n`,
       },
@@ -25,12 +25,12 @@ export const timeBugs: readonly PlantedBug[] = [
     where: 'etcd; npm etcd3: two leaders for 5 s at TTL 5 s',
     edits: [
       {
-        file: `${core}/lease.ts`,
+        file: `${locker}/lease.ts`,
         find: '    if (this.#timeLeftMs() > 0) return\n',
         replaceBy: '    if (this.#timeLeftMs() > -this.#ttlMs) return\n',
       },
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: 'this.#timeLeftMs() <= 0) this.end(',
         replaceBy: 'this.#timeLeftMs() <= -this.#ttlMs) this.end(',
       },
@@ -45,7 +45,7 @@ export const timeBugs: readonly PlantedBug[] = [
     where: 'Redisson, Curator, all 21 npm lock packages read',
     edits: [
       {
-        file: `${core}/clock.ts`,
+        file: `${base}/clock.ts`,
         find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
         replaceBy: 'return clock.wallMs() - since.wallMs',
       },
@@ -60,7 +60,7 @@ export const timeBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/clock.ts`,
+        file: `${base}/clock.ts`,
         find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
         replaceBy: 'return clock.monotonicMs() - since.monotonicMs',
       },
@@ -92,14 +92,14 @@ export const timeBugs: readonly PlantedBug[] = [
     what: 'a grant is handed out without a look at the time that is left of it',
     where: 'redlock 5 (−204 ms left), redis-semaphore, syncguard (800 ms expired)',
     edits: [
-      { file: `${core}/keeper.ts`, find: '    if (!this.isOpen) return null\n', replaceBy: '' },
+      { file: `${locker}/keeper.ts`, find: '    if (!this.isOpen) return null\n', replaceBy: '' },
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: '    if (leftMs <= 0) {\n',
         replaceBy: '    if (leftMs <= 0 && leftMs > 0) {\n',
       },
       {
-        file: `${core}/waiting.ts`,
+        file: `${locker}/waiting.ts`,
         find:
           '    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)\n' +
           '      await session.renew(lease, { signal: stop.signal }).catch(() => {})\n' +
@@ -117,12 +117,12 @@ export const timeBugs: readonly PlantedBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${core}/lease.ts`,
+        file: `${locker}/lease.ts`,
         find: '  get state(): LeaseState {\n    this.judge()\n',
         replaceBy: '  get state(): LeaseState {\n',
       },
       {
-        file: `${core}/lease.ts`,
+        file: `${locker}/lease.ts`,
         find: '    this.judge()\n    return this.#isOver() ? 0 : this.#timeLeftMs()\n',
         replaceBy: '    return this.#isOver() ? 0 : Math.max(1, this.#timeLeftMs())\n',
       },
@@ -136,12 +136,12 @@ export const timeBugs: readonly PlantedBug[] = [
     where: 'redlock 5: TTL 2 s, not aborted at 8 s; redlock-universal: 7.4 s at TTL 3 s',
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: 'this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.#judgeAll())',
         replaceBy: 'this.#deadlineTimer = { cancel: () => {} }',
       },
       {
-        file: `${core}/keep-alive.ts`,
+        file: `${locker}/keep-alive.ts`,
         find: "{ what: 'keep-alive', timeoutMs: this.callLimitMs, stop: this.#terms.stop }",
         replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: this.#terms.stop }",
       },
@@ -160,7 +160,7 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: '      since: instantOf(this.#connection.process),\n',
       },
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: '    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
         replaceBy:
           '    this.#since = fresherOf(this.clock, this.#since, grant.since)\n    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',

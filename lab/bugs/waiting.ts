@@ -1,5 +1,5 @@
 /** Bugs about waiting, several locks at once, and ending. */
-import { core, library, type PlantedBug, sim } from './bug.ts'
+import { library, locker, type PlantedBug, sim } from './bug.ts'
 
 export const waitingBugs: readonly PlantedBug[] = [
   {
@@ -8,7 +8,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'etcd #19597',
     edits: [
       {
-        file: `${core}/keeper.ts`,
+        file: `${locker}/keeper.ts`,
         find: '    for (const place of places) place.onLost(reason)\n',
         replaceBy: '',
       },
@@ -22,7 +22,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'Redisson #1763, #3891',
     edits: [
       {
-        file: `${core}/keep-alive.ts`,
+        file: `${locker}/keep-alive.ts`,
         find: '      terms.places.get(grant.attempt)?.onGranted(grant)\n',
         replaceBy: '',
       },
@@ -66,7 +66,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'hazelcast-nodejs #898',
     edits: [
       {
-        file: `${core}/sessions.ts`,
+        file: `${locker}/sessions.ts`,
         find: '    if (shared !== undefined) return shared\n',
         replaceBy: '',
       },
@@ -80,7 +80,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'redlock 5, sesamecare (minority wins not undone)',
     edits: [
       {
-        file: `${core}/acquiring.ts`,
+        file: `${locker}/acquiring.ts`,
         find: '      this.#giveBack(records)\n      throw error\n',
         replaceBy: '      throw error\n',
       },
@@ -95,7 +95,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'syncguard: 3 s',
     edits: [
       {
-        file: `${core}/waiting.ts`,
+        file: `${locker}/waiting.ts`,
         find: 'Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })',
         replaceBy: 'Math.min(pollMs, retryAfterMs ?? pollMs))',
       },
@@ -109,7 +109,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'verrou',
     edits: [
       {
-        file: `${core}/waiting.ts`,
+        file: `${locker}/waiting.ts`,
         find: '    return { ...wanted.request, attempt: newAttempt(this.#context.random) }\n',
         replaceBy:
           "    const owner = [this.#context.holder, wanted.request.name].join('-').padEnd(22, '_')\n    return { ...wanted.request, attempt: owner }\n",
@@ -124,7 +124,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'kubernetes #139991',
     edits: [
       {
-        file: `${core}/locker.ts`,
+        file: `${locker}/locker.ts`,
         find: '    await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))\n',
         replaceBy: '',
       },
@@ -138,7 +138,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'Curator, Redisson',
     edits: [
       {
-        file: `${core}/acquiring.ts`,
+        file: `${locker}/acquiring.ts`,
         find: 'const leftMs = () => waitMs - (this.#context.clock.monotonicMs() - startMs)',
         replaceBy: 'const leftMs = () => Math.max(waitMs, -startMs)',
       },
@@ -152,7 +152,7 @@ export const waitingBugs: readonly PlantedBug[] = [
     where: 'Curator, Redisson',
     edits: [
       {
-        file: `${core}/acquiring.ts`,
+        file: `${locker}/acquiring.ts`,
         find: 'if (records.every((record) => record.isLive)) return records',
         replaceBy: 'if (records.length > 0) return records',
       },

@@ -1,6 +1,6 @@
 /** What the engine still has when all clients have closed. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createLocker } from '../../packages/holdfast/src/core/locker.ts'
+import { createLocker } from '../../packages/holdfast/src/locker/locker.ts'
 import type { BackendInfo } from '../../packages/holdfast/src/spi.ts'
 import { waitFor } from '../servers/wait.ts'
 import type { Engine, RunningEngine } from './engines/engine.ts'

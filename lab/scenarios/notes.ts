@@ -1,6 +1,6 @@
 /** A client's part of the history: each event goes to the harness as soon as it has happened. */
-import { onEvent } from '../../packages/holdfast/src/core/events.ts'
-import type { Lease } from '../../packages/holdfast/src/core/types.ts'
+import { onEvent } from '../../packages/holdfast/src/base/events.ts'
+import type { Lease } from '../../packages/holdfast/src/base/types.ts'
 import type { Answer, NewInvocation, Outcome } from '../check/index.ts'
 import type { Note } from './messages.ts'
 import { nowMs } from './observer.ts'

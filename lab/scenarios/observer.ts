@@ -1,5 +1,5 @@
 /** The clock of the observer: the machine's monotonic one, which all processes of a run read alike. */
-import { systemClock } from '../../packages/holdfast/src/core/clock.ts'
+import { systemClock } from '../../packages/holdfast/src/base/clock.ts'
 
 export function nowMs(): number {
   return Number(process.hrtime.bigint()) / 1e6

@@ -2,7 +2,7 @@
  * Listens between core and the engine, to learn from when each claim counts without asking the lease that is judged
  * by it.
  */
-import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import type {
   AcquireResult,
   Backend,

@@ -1,6 +1,6 @@
 /** How a client touches what it protects, and what of that goes into the history. */
-import { isHoldfastError } from '../../packages/holdfast/src/core/errors.ts'
-import type { Lease } from '../../packages/holdfast/src/core/types.ts'
+import { isHoldfastError } from '../../packages/holdfast/src/base/errors.ts'
+import type { Lease } from '../../packages/holdfast/src/base/types.ts'
 import { lockName, type Refused, resourceName, type TurnOutcome } from './messages.ts'
 import type { Notes } from './notes.ts'
 import { nowMs } from './observer.ts'

@@ -1,9 +1,10 @@
 /** The SPI over the simulated network: one attempt per call, and `since` is always the moment of sending. */
-import { operatorCallExpired } from '../../packages/holdfast/src/core/backend-kit.ts'
-import { elapsedMs, type Instant, instantOf, laterOf } from '../../packages/holdfast/src/core/clock.ts'
-import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
-import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/core/errors.ts'
-import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+
+import { elapsedMs, type Instant, instantOf, laterOf } from '../../packages/holdfast/src/base/clock.ts'
+import { defaultDriftMs } from '../../packages/holdfast/src/base/defaults.ts'
+import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/base/errors.ts'
+import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
+import { operatorCallExpired } from '../../packages/holdfast/src/kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,

@@ -2,10 +2,10 @@
  * What must be true at every step, checked while it happens against what the engine really has: exclusion, tokens,
  * belief, and that nothing is left behind. The histories are checked once more afterwards, by `lab/check`.
  */
-import { elapsedMs } from '../../packages/holdfast/src/core/clock.ts'
-import { defaultDriftMs } from '../../packages/holdfast/src/core/defaults.ts'
-import type { Fence } from '../../packages/holdfast/src/core/fence.ts'
-import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import { elapsedMs } from '../../packages/holdfast/src/base/clock.ts'
+import { defaultDriftMs } from '../../packages/holdfast/src/base/defaults.ts'
+import type { Fence } from '../../packages/holdfast/src/base/fence.ts'
+import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import type { AcquireRequest, Call } from '../../packages/holdfast/src/spi.ts'
 import type { SimSession } from './backend.ts'
 import { ClosedNames } from './closed-names.ts'

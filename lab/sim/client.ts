@@ -2,10 +2,10 @@
  * One simulated service: a process with a locker and a few tasks that take turns with everybody else. It can crash
  * and come back, and it closes its locker and makes a new one now and then.
  */
-import { isHoldfastError } from '../../packages/holdfast/src/core/errors.ts'
-import type { Random } from '../../packages/holdfast/src/core/ids.ts'
-import { createLocker } from '../../packages/holdfast/src/core/locker.ts'
-import type { HoldOptions, LeaseBase, Locker } from '../../packages/holdfast/src/core/types.ts'
+import { isHoldfastError } from '../../packages/holdfast/src/base/errors.ts'
+import type { Random } from '../../packages/holdfast/src/base/ids.ts'
+import type { HoldOptions, LeaseBase, Locker } from '../../packages/holdfast/src/base/types.ts'
+import { createLocker } from '../../packages/holdfast/src/locker/locker.ts'
 import { SimBackend } from './backend.ts'
 import { SimConnection } from './connection.ts'
 import { LockerClock } from './locker-clock.ts'

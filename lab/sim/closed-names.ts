@@ -7,8 +7,8 @@
  *   an operator takes it away, or its locker is closed: no delay is promised
  */
 
-import type { LossReason } from '../../packages/holdfast/src/core/errors.ts'
-import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import type { LossReason } from '../../packages/holdfast/src/base/errors.ts'
+import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import { shortId } from './engine/messages.ts'
 import type { ClaimState, Ending, NameState } from './engine/state.ts'
 import type { TrackedLease } from './tracked.ts'

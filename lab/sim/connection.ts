@@ -3,8 +3,9 @@
  * Batches share one connection through core's coalescer: what gets lost there breaks the connection, which the
  * client notices after a while.
  */
-import { Coalescer, type Settled } from '../../packages/holdfast/src/core/coalescer.ts'
-import { BackendUnavailableError, ClosedError } from '../../packages/holdfast/src/core/errors.ts'
+
+import { BackendUnavailableError, ClosedError } from '../../packages/holdfast/src/base/errors.ts'
+import { Coalescer, type Settled } from '../../packages/holdfast/src/kit/coalescer.ts'
 import type { Call } from '../../packages/holdfast/src/spi.ts'
 import {
   describeAnswer,

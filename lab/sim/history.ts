@@ -4,7 +4,7 @@
  * back never happened.
  */
 
-import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import type { AcquireRequest, Claim, LostClaim } from '../../packages/holdfast/src/spi.ts'
 import { assemble } from '../check/assemble.ts'
 import type { History as CheckedHistory, HistoryEvent, OperationKind, Outcome } from '../check/history.ts'

@@ -1,5 +1,5 @@
 /** What the engine has and nobody wants (G6), what is free and nobody gets (G10), and renewals that have ended (T30). */
-import { publicIdOf } from '../../packages/holdfast/src/core/ids.ts'
+import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import type { AcquireRequest, Call } from '../../packages/holdfast/src/spi.ts'
 import type { SimSession } from './backend.ts'
 import { shortId } from './engine/messages.ts'

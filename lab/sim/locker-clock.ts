@@ -1,5 +1,5 @@
 /** The clock that one locker is given: it knows which of the locker's timers are set, and since when (T29). */
-import type { Clock, Timer } from '../../packages/holdfast/src/core/clock.ts'
+import type { Clock, Timer } from '../../packages/holdfast/src/base/clock.ts'
 import type { SimProcess } from './machine.ts'
 
 interface SetTimer {

@@ -6,7 +6,7 @@
  *   running ──stop──▶ blocked     as paused, but the code that blocked is the first to go on (T8)
  *   … ──its time is up──▶ running what was held back runs now, late and in order
  */
-import type { Clock, Timer } from '../../packages/holdfast/src/core/clock.ts'
+import type { Clock, Timer } from '../../packages/holdfast/src/base/clock.ts'
 import type { Stream } from './random.ts'
 import type { Scheduler } from './scheduler.ts'
 

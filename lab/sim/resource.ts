@@ -3,8 +3,8 @@
  * the control, which must lose updates now and then or the run shows nothing. It is a server of its own, reached
  * over the network; what the guard remembers is as durable as the register.
  */
-import { FenceStaleError } from '../../packages/holdfast/src/core/errors.ts'
-import type { Fence } from '../../packages/holdfast/src/core/fence.ts'
+import { FenceStaleError } from '../../packages/holdfast/src/base/errors.ts'
+import type { Fence } from '../../packages/holdfast/src/base/fence.ts'
 import { pass } from '../../packages/holdfast/src/guards/checkpoint.ts'
 import { type GuardMaps, MapMemory } from '../../packages/holdfast/src/guards/memory/map-memory.ts'
 import { Server, type ServerOptions } from './server.ts'

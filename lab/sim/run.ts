@@ -1,5 +1,5 @@
 /** One seed, run from the beginning to its end or to the first violation. */
-import { onEvent } from '../../packages/holdfast/src/core/events.ts'
+import { onEvent } from '../../packages/holdfast/src/base/events.ts'
 import { checkAll } from '../check/check-all.ts'
 import { type Fault, type FaultKind, planFor } from './faults.ts'
 import { type Mode, settingsFor } from './settings.ts'

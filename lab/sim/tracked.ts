@@ -1,9 +1,9 @@
 /** A lease in a client's hands, as the checks see it: without touching it where that would change it. */
 
-import { elapsedMs, type Instant, instantOf } from '../../packages/holdfast/src/core/clock.ts'
-import { isHoldfastError, type LossReason } from '../../packages/holdfast/src/core/errors.ts'
-import type { Fence } from '../../packages/holdfast/src/core/fence.ts'
-import type { HoldOptions, LeaseBase } from '../../packages/holdfast/src/core/types.ts'
+import { elapsedMs, type Instant, instantOf } from '../../packages/holdfast/src/base/clock.ts'
+import { isHoldfastError, type LossReason } from '../../packages/holdfast/src/base/errors.ts'
+import type { Fence } from '../../packages/holdfast/src/base/fence.ts'
+import type { HoldOptions, LeaseBase } from '../../packages/holdfast/src/base/types.ts'
 import type { SimProcess } from './machine.ts'
 
 export class TrackedLease {

@@ -1,11 +1,11 @@
 /** What a task does: one operation, chosen by its own dice, on names that everybody wants. */
-import { isHoldfastError } from '../../packages/holdfast/src/core/errors.ts'
+import { isHoldfastError } from '../../packages/holdfast/src/base/errors.ts'
 import type {
   AcquireOptions,
   FencedLease,
   HoldOptions,
   LeaseBase,
-} from '../../packages/holdfast/src/core/types.ts'
+} from '../../packages/holdfast/src/base/types.ts'
 import type { Client } from './client.ts'
 import { NAMES } from './faults.ts'
 import type { Stream } from './random.ts'

@@ -11,12 +11,12 @@ const manifest = {
 const files = {
   'package.json': JSON.stringify(manifest),
   'dist/index.d.ts': `
-    export { Lease as Held } from './core/lease.ts'
-    export * from './core/names.js'
-    export type { Mode } from './core/lease.js'
+    export { Lease as Held } from './locker/lease.ts'
+    export * from './base/names.js'
+    export type { Mode } from './locker/lease.js'
   `,
-  'dist/guard.d.ts': `import type { Mode } from './core/lease.js'\nexport declare function guard(mode: Mode): void`,
-  'dist/core/lease.d.ts': `
+  'dist/guard.d.ts': `import type { Mode } from './locker/lease.js'\nexport declare function guard(mode: Mode): void`,
+  'dist/locker/lease.d.ts': `
     /** Either way. */
     export type Mode = 'exclusive' | 'shared'
     interface Inner { readonly deep: Deeper }
@@ -24,7 +24,7 @@ const files = {
     export declare class Lease { #private; /** Why. */ mode: Mode; inner(): Inner }
     export declare class Unreachable {}
   `,
-  'dist/core/names.d.ts': `
+  'dist/base/names.d.ts': `
     export declare const limit = 512, other = 1
     export declare function check(name: string): string
     export declare function check(name: string, strict: true): number

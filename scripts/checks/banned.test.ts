@@ -23,7 +23,7 @@ test.for([
   ['console', 'console.log(1)'],
   ['console', `const text = \`\${console}\``],
 ])('%s is found in: %s', ([name, text]) => {
-  const found = bannedIn('core/lease.ts', `// first line\n${text}`)
+  const found = bannedIn('locker/lease.ts', `// first line\n${text}`)
   expect(found.map(({ line, message }) => `${line} ${message.split(':')[0]}`)).toEqual([`2 ${name}`])
 })
 
@@ -39,19 +39,19 @@ test.for([
   'const when: Date = clock.date()',
   'class Clock { setTimeout() {} }',
 ])('nothing is found in: %s', (text) => {
-  expect(bannedIn('core/lease.ts', text)).toEqual([])
+  expect(bannedIn('locker/lease.ts', text)).toEqual([])
 })
 
 test('the one file that may use something is let through, and only for that', () => {
-  expect(bannedIn('core/clock.ts', 'export const now = () => Date.now()')).toEqual([])
-  expect(bannedIn('core/ids.ts', `import { randomBytes } from 'node:crypto'`)).toEqual([])
-  expect(bannedIn('core/ids.ts', 'export const now = () => Date.now()')).toHaveLength(1)
-  expect(bannedIn('core/clock.ts', 'console.log(1)')).toHaveLength(1)
+  expect(bannedIn('base/clock.ts', 'export const now = () => Date.now()')).toEqual([])
+  expect(bannedIn('base/ids.ts', `import { randomBytes } from 'node:crypto'`)).toEqual([])
+  expect(bannedIn('base/ids.ts', 'export const now = () => Date.now()')).toHaveLength(1)
+  expect(bannedIn('base/clock.ts', 'console.log(1)')).toHaveLength(1)
 })
 
 test('core and backends are read, tests and other folders are not', () => {
   const text = 'console.log(1)'
-  const names = ['core/a.ts', 'core/a.test.ts', 'backends/redis/b.ts', 'testing/c.ts', 'guards/d.ts']
+  const names = ['locker/a.ts', 'locker/a.test.ts', 'backends/redis/b.ts', 'testing/c.ts', 'guards/d.ts']
   const found = checkBanned(folderWith(Object.fromEntries(names.map((name) => [name, text]))))
-  expect(found.map(({ file }) => file.split('/src/')[1])).toEqual(['core/a.ts', 'backends/redis/b.ts'])
+  expect(found.map(({ file }) => file.split('/src/')[1])).toEqual(['locker/a.ts', 'backends/redis/b.ts'])
 })

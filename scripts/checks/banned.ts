@@ -19,17 +19,17 @@ interface Rule {
 const rules: readonly Rule[] = [
   {
     names: ['Date', 'performance.now', 'performance.timeOrigin', 'process.hrtime', 'process.uptime'],
-    allowedIn: ['core/clock.ts'],
+    allowedIn: ['base/clock.ts'],
     why: 'time is read through the injected Clock, so that tests can step, stop and suspend it',
   },
   {
     names: ['setTimeout', 'setInterval', 'setImmediate', 'AbortSignal.timeout'],
-    allowedIn: ['core/clock.ts'],
+    allowedIn: ['base/clock.ts'],
     why: 'timers belong to the injected Clock, so that none keeps a process alive and tests need not wait',
   },
   {
     names: ['randomBytes', 'randomInt', 'randomUUID', 'randomFill', 'randomFillSync', 'getRandomValues'],
-    allowedIn: ['core/ids.ts'],
+    allowedIn: ['base/ids.ts'],
     why: 'ids come from one pooled source, which tests can seed',
   },
   {
@@ -48,7 +48,7 @@ const timerModules = new Set(['node:timers', 'node:timers/promises'])
 
 export function checkBanned(src: string): Complaint[] {
   const complaints: Complaint[] = []
-  for (const folder of ['core', 'backends']) {
+  for (const folder of ['base', 'locker', 'kit', 'backends']) {
     for (const path of filesUnder(join(src, folder), isSource)) {
       const found = bannedIn(pathFrom(src, path), readFileSync(path, 'utf8'))
       complaints.push(...found.map((complaint) => ({ ...complaint, file: pathFrom(root, path) })))

@@ -55,7 +55,7 @@ test('each thing that is missing is named', () => {
 })
 
 test.each([
-  ['a type import alone', openTs({ loads: './core/locker.ts' }), 'that loads nothing of backends/acme'],
+  ['a type import alone', openTs({ loads: './locker/locker.ts' }), 'that loads nothing of backends/acme'],
   ['no scheme', openTs({ scheme: 'acne' }), 'has no opener for acme:'],
   ["another's opener", openTs({ opener: 'openOther' }), 'that loads nothing of backends/acme'],
   ['text in a comment', "// import('./backends/acme/index.ts')", 'has no opener for acme:'],

@@ -9,11 +9,11 @@ const complaints = (files: Record<string, string>) =>
 
 test('what the table allows passes', () => {
   const files = {
-    'core/lease.ts': `import { EventEmitter } from 'node:events'\nimport type { Backend } from '../spi.ts'\nimport './ids.ts'`,
-    'core/lease.test.ts': `import { fakeClock } from '../testing/fake-clock.ts'\nimport { test } from 'vitest'`,
-    'spi.ts': `import type { Fence } from './core/fence.ts'\nexport { type Token } from './core/fence.ts'`,
-    'backends/sqlite/backend.ts': `import { DatabaseSync } from 'node:sqlite'\nimport '../../core/ids.ts'\nimport './statements.ts'`,
-    'guards/sqlite.ts': `import './shared.ts'\nimport '../core/fence.ts'`,
+    'locker/lease.ts': `import { EventEmitter } from 'node:events'\nimport type { Backend } from '../spi.ts'\nimport './ids.ts'`,
+    'locker/lease.test.ts': `import { fakeClock } from '../testing/fake-clock.ts'\nimport { test } from 'vitest'`,
+    'spi.ts': `import type { Fence } from './base/fence.ts'\nexport { type Token } from './base/fence.ts'`,
+    'backends/sqlite/backend.ts': `import { DatabaseSync } from 'node:sqlite'\nimport '../../base/ids.ts'\nimport './statements.ts'`,
+    'guards/sqlite.ts': `import './shared.ts'\nimport '../base/fence.ts'`,
     'open.ts': `export const open = () => import('./backends/memory/index.ts')\ntype Peer = 'ioredis' | 'pg'\nconst loadPeer = (name: Peer) => import(name)`,
     'index.ts': `export * from './open.ts'\nexport * from './lockfree/index.ts'`,
     'testing/index.ts': `export * from '../index.ts'\nexport * from '../backends/memory/index.ts'`,
@@ -22,15 +22,19 @@ test('what the table allows passes', () => {
 })
 
 test.for([
-  ['core/lease.ts', `import '../backends/memory/index.ts'`, 'core may not import backends/memory/index.ts'],
-  ['core/lease.ts', `import 'node:fs'`, 'core may not import node:fs'],
-  ['core/lease.ts', `export * from '../clients/redis.ts'`, 'core may not import clients/redis.ts'],
-  ['core/lease.ts', `type T = import('../guards/memory.ts').T`, 'core may not import guards/memory.ts'],
-  ['spi.ts', `import { f } from './core/fence.ts'`, 'spi.ts may import only types from core/fence.ts'],
+  [
+    'locker/lease.ts',
+    `import '../backends/memory/index.ts'`,
+    'locker may not import backends/memory/index.ts',
+  ],
+  ['locker/lease.ts', `import 'node:fs'`, 'locker may not import node:fs'],
+  ['locker/lease.ts', `export * from '../clients/redis.ts'`, 'locker may not import clients/redis.ts'],
+  ['locker/lease.ts', `type T = import('../guards/memory.ts').T`, 'locker may not import guards/memory.ts'],
+  ['spi.ts', `import { f } from './base/fence.ts'`, 'spi.ts may import only types from base/fence.ts'],
   [
     'spi.ts',
-    `import { f, type F } from './core/fence.ts'`,
-    'spi.ts may import only types from core/fence.ts',
+    `import { f, type F } from './base/fence.ts'`,
+    'spi.ts may import only types from base/fence.ts',
   ],
   [
     'backends/redis/index.ts',

@@ -9,18 +9,23 @@ import { type Complaint, finish } from '../lib/report.ts'
 import { filesUnder, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
-const everything = ['core', 'spi.ts', 'clients', 'backends', 'guards', 'lockfree', 'open.ts']
+const everything = ['base', 'kit', 'locker', 'spi.ts', 'clients', 'backends', 'guards', 'lockfree', 'open.ts']
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
-  core: { may: ['spi.ts'] },
-  'spi.ts': { may: ['core'], typesOnly: true },
-  'for-backend-authors.ts': { may: ['core', 'spi.ts', 'open.ts'] },
+  // What everybody imports.
+  base: { may: ['spi.ts'] },
+  'spi.ts': { may: ['base'], typesOnly: true },
+  // The client side of a lease.
+  locker: { may: ['base', 'spi.ts'] },
+  // What backends share.
+  kit: { may: ['base', 'spi.ts'] },
+  'for-backend-authors.ts': { may: ['base', 'kit', 'spi.ts', 'open.ts'] },
   // What several layers know of the users' own clients; they are structural types and thin adapters.
-  clients: { may: ['core', 'spi.ts'] },
-  backends: { may: ['core', 'spi.ts', 'clients'] },
-  guards: { may: ['core', 'clients'] },
-  lockfree: { may: ['core', 'clients'] },
-  'open.ts': { may: ['core', 'spi.ts', 'clients', 'backends'] },
+  clients: { may: ['base', 'kit', 'spi.ts'] },
+  backends: { may: ['base', 'kit', 'spi.ts', 'clients'] },
+  guards: { may: ['base', 'clients'] },
+  lockfree: { may: ['base', 'clients'] },
+  'open.ts': { may: ['base', 'locker', 'spi.ts', 'clients', 'backends'] },
   'index.ts': { may: everything },
   testing: { may: [...everything, 'index.ts'] },
 }
@@ -33,7 +38,8 @@ const peers: Record<string, string> = {
   postgres: 'postgres',
 }
 
-// Core is pure: whatever reaches the outside world is handed to it.
+// These are pure: whatever reaches the outside world is handed to them.
+const pure = new Set(['base', 'locker', 'kit'])
 const outsideWorld = new Set(
   ['child_process', 'cluster', 'dgram', 'fs', 'fs/promises', 'http', 'http2', 'https', 'net', 'sqlite', 'tls']
     .concat('worker_threads')
@@ -82,7 +88,7 @@ export function isSource(path: string): boolean {
 function judge(file: string, from: string, typeOnly: boolean): string | null {
   const layer = layerOf(file)
   if (from.startsWith('node:')) {
-    return layer === 'core' && outsideWorld.has(from) ? `core may not import ${from}` : null
+    return pure.has(layer) && outsideWorld.has(from) ? `${layer} may not import ${from}` : null
   }
   if (!from.startsWith('.'))
     return `the library has no dependencies, so it may not import ${from} (open.ts loads optional peers with loadPeer)`

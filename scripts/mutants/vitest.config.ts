@@ -20,7 +20,9 @@ const slow = [
 
 export default defineConfig({
   test: {
-    include: ['core', 'guards', 'lockfree'].map((folder) => `${source}/${folder}/**/*.test.ts`),
+    include: ['base', 'locker', 'kit', 'guards', 'lockfree'].map(
+      (folder) => `${source}/${folder}/**/*.test.ts`,
+    ),
     exclude: [
       `${source}/*/redis*`,
       `${source}/*/redis/**`,

@@ -1,8 +1,8 @@
 /** The document in a PostgreSQL table, in the server that has the leases. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { isHoldfastError } from '../../../packages/holdfast/src/core/errors.ts'
-import type { Fence } from '../../../packages/holdfast/src/core/fence.ts'
+import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import type { Fence } from '../../../packages/holdfast/src/base/fence.ts'
 import { postgresGuard } from '../../../packages/holdfast/src/guards/postgres.ts'
 import type { Addresses, RunningEngine } from '../engines/engine.ts'
 import { connect } from '../engines/postgres-client.ts'

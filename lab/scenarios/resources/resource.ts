@@ -2,7 +2,7 @@
  * What the clients protect: one document that grows by an entry at a time and is always written as a whole, so whoever
  * writes by an old reading takes out what came in the meantime.
  */
-import type { Fence } from '../../../packages/holdfast/src/core/fence.ts'
+import type { Fence } from '../../../packages/holdfast/src/base/fence.ts'
 import type { Addresses, RunningEngine } from '../engines/engine.ts'
 
 export type ResourceName = 'sqlite' | 'redis' | 'postgres'

@@ -1,8 +1,8 @@
 /** The document in a SQLite file, which all clients write to by themselves. */
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { isHoldfastError } from '../../../packages/holdfast/src/core/errors.ts'
-import type { Fence } from '../../../packages/holdfast/src/core/fence.ts'
+import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import type { Fence } from '../../../packages/holdfast/src/base/fence.ts'
 import { sqliteGuard } from '../../../packages/holdfast/src/guards/sqlite.ts'
 import type { Addresses } from '../engines/engine.ts'
 import { isFileBusy, temporaryFolder } from '../files.ts'

@@ -9,7 +9,7 @@
  *   claim     (none) ──try, enqueue──▶ holding | waiting ──turn──▶ holding   [admit, settle]
  *             … ──released | abandoned | closed | expired | forced | deleted──▶ (none)   [remove]
  */
-import { publicIdOf } from '../../../packages/holdfast/src/core/ids.ts'
+import { publicIdOf } from '../../../packages/holdfast/src/base/ids.ts'
 import type {
   Claim,
   GrantedClaim,

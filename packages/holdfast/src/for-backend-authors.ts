@@ -3,7 +3,13 @@
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
 
-export { callWith, unlessAborted } from './core/aborting.ts'
+export { callWith, unlessAborted } from './base/aborting.ts'
+export { Cancellation, unlessCancelled } from './base/cancellation.ts'
+export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './base/clock.ts'
+export { defaultDriftMs } from './base/defaults.ts'
+export { publicIdOf, systemRandom } from './base/ids.ts'
+export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './base/names.ts'
+export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
 export {
   calledOff,
   checkIdentity,
@@ -14,13 +20,7 @@ export {
   prolongedSince,
   throwIfCalledOff,
   tokenGrant,
-} from './core/backend-kit.ts'
-export { Cancellation, unlessCancelled } from './core/cancellation.ts'
-export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './core/clock.ts'
-export { Coalescer, type SendBatch, type Settled } from './core/coalescer.ts'
-export { defaultDriftMs } from './core/defaults.ts'
-export { publicIdOf, systemRandom } from './core/ids.ts'
-export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './core/names.ts'
-export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './core/options.ts'
+} from './kit/backend-kit.ts'
+export { Coalescer, type SendBatch, type Settled } from './kit/coalescer.ts'
 export { openBackend } from './open.ts'
 export * from './spi.ts'

@@ -1,6 +1,6 @@
 /** Holdfast: leases with fencing tokens, over the engine that you already run. */
-export { type Clock, systemClock, type Timer } from './core/clock.ts'
-export { defaults, limits } from './core/defaults.ts'
+export { type Clock, systemClock, type Timer } from './base/clock.ts'
+export { defaults, limits } from './base/defaults.ts'
 export {
   AcquireTimeoutError,
   BackendUnavailableError,
@@ -24,7 +24,7 @@ export {
   NotCommittedError,
   StoredFailureError,
   UnsupportedError,
-} from './core/errors.ts'
+} from './base/errors.ts'
 export {
   type AboutLease,
   type AboutName,
@@ -32,11 +32,10 @@ export {
   type HoldfastEvents,
   onEvent,
   type WarningCode,
-} from './core/events.ts'
-export { type Fence, isFence } from './core/fence.ts'
-export { type FenceKey, formatFence, parseFence } from './core/fence-text.ts'
-export type { Random } from './core/ids.ts'
-export { createLocker, type LockerOptions } from './core/locker.ts'
+} from './base/events.ts'
+export { type Fence, isFence } from './base/fence.ts'
+export { type FenceKey, formatFence, parseFence } from './base/fence-text.ts'
+export type { Random } from './base/ids.ts'
 export type {
   AcquireOptions,
   AnyLocker,
@@ -63,7 +62,8 @@ export type {
   UnfencedLease,
   WaiterState,
   WatchOptions,
-} from './core/types.ts'
+} from './base/types.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guards/guard.ts'
+export { createLocker, type LockerOptions } from './locker/locker.ts'
 export { type OpenLockerOptions, openLocker, type Requirement } from './open.ts'
 export type { Backend, WatchEvent, WatchEventKind } from './spi.ts'

@@ -1,6 +1,6 @@
 /** What must compile and what must not: checked by the compiler alone, never run. */
-import type { Fence } from './core/fence.ts'
-import type { AnyLocker, Locker } from './core/types.ts'
+import type { Fence } from './base/fence.ts'
+import type { AnyLocker, Locker } from './base/types.ts'
 import { openLocker, type Requirement } from './open.ts'
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false

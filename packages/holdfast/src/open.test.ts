@@ -4,9 +4,9 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
-import { callWith } from './core/aborting.ts'
-import { type ErrorCode, isHoldfastError } from './core/errors.ts'
-import type { AnyLocker } from './core/types.ts'
+import { callWith } from './base/aborting.ts'
+import { type ErrorCode, isHoldfastError } from './base/errors.ts'
+import type { AnyLocker } from './base/types.ts'
 import { openBackend, openLocker } from './open.ts'
 
 /** Opens it for the length of the test. */

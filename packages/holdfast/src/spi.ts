@@ -25,12 +25,12 @@
  * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
  *   `backend.clock` and `backend.random`.
  */
-import type { Clock, Instant } from './core/clock.ts'
-import type { LossReason } from './core/errors.ts'
-import type { Random } from './core/ids.ts'
+import type { Clock, Instant } from './base/clock.ts'
+import type { LossReason } from './base/errors.ts'
+import type { Random } from './base/ids.ts'
 
-export type { Clock, Instant, Timer } from './core/clock.ts'
-export type { Random } from './core/ids.ts'
+export type { Clock, Instant, Timer } from './base/clock.ts'
+export type { Random } from './base/ids.ts'
 
 export type Fencing = 'fenced' | 'unfenced'
 export type Scope = 'process' | 'machine' | 'cluster'

@@ -1,6 +1,6 @@
 /** For planted breaks: what an engine does that does not ask whom it hits. */
-import { callWith } from '../src/core/aborting.ts'
-import { publicIdOf } from '../src/core/ids.ts'
+import { callWith } from '../src/base/aborting.ts'
+import { publicIdOf } from '../src/base/ids.ts'
 import type { Backend, BackendSession, Call, Claim } from '../src/spi.ts'
 
 /** Ends everything that is held, whatever the operator saw. */

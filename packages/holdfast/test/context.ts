@@ -1,7 +1,8 @@
 /** What the parts of a locker share, for tests of a part on its own. */
-import { Background } from '../src/core/background.ts'
-import type { LockerContext } from '../src/core/context.ts'
-import { defaults } from '../src/core/defaults.ts'
+
+import { defaults } from '../src/base/defaults.ts'
+import { Background } from '../src/locker/background.ts'
+import type { LockerContext } from '../src/locker/context.ts'
 import type { Backend } from '../src/spi.ts'
 
 export function contextOf(

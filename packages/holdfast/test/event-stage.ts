@@ -1,7 +1,7 @@
 /** Two clients and an engine, for tests that look at what is reported. */
 import assert from 'node:assert/strict'
 import { onTestFinished } from 'vitest'
-import { type EventKind, eventKinds, type HoldfastEvents, onEvent } from '../src/core/events.ts'
+import { type EventKind, eventKinds, type HoldfastEvents, onEvent } from '../src/base/events.ts'
 import type { CallKind, PlannedCall } from '../src/testing/faults.ts'
 import { faultyBackend } from '../src/testing/faulty-backend.ts'
 import { tableRows } from './markdown-table.ts'

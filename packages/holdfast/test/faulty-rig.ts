@@ -1,5 +1,5 @@
 /** Lockers whose backend fails when told to, with a view of what the engine itself is asked behind the faults. */
-import type { LockerOptions } from '../src/core/locker.ts'
+import type { LockerOptions } from '../src/locker/locker.ts'
 import type { Backend, BackendSession, Claim } from '../src/spi.ts'
 import { faultyBackend } from '../src/testing/faulty-backend.ts'
 import { createRig } from './rig.ts'

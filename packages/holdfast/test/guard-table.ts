@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { type Fence, makeFence } from '../src/core/fence.ts'
+import { type Fence, makeFence } from '../src/base/fence.ts'
 import type { SqliteDatabase } from '../src/guards/sqlite.ts'
 
 export function fence(token: bigint, name = 'n', grant = `g${token}`): Fence {

@@ -2,11 +2,11 @@
 
 import { MemoryEngine } from '../src/backends/memory/engine.ts'
 import { memory } from '../src/backends/memory/index.ts'
-import { callWith } from '../src/core/aborting.ts'
-import type { HoldfastEvents } from '../src/core/events.ts'
-import { onEvent } from '../src/core/events.ts'
-import { createLocker, type LockerOptions } from '../src/core/locker.ts'
-import type { Locker } from '../src/core/types.ts'
+import { callWith } from '../src/base/aborting.ts'
+import type { HoldfastEvents } from '../src/base/events.ts'
+import { onEvent } from '../src/base/events.ts'
+import type { Locker } from '../src/base/types.ts'
+import { createLocker, type LockerOptions } from '../src/locker/locker.ts'
 import type { Backend, Call } from '../src/spi.ts'
 import { createFakeClock } from '../src/testing/fake-clock.ts'
 

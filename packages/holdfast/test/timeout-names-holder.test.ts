@@ -12,7 +12,7 @@ import {
   wanted,
 } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { isHoldfastError } from '../src/core/errors.ts'
+import { isHoldfastError } from '../src/base/errors.ts'
 import { openLocker } from '../src/open.ts'
 
 function namesTheHolder(url: () => string): void {

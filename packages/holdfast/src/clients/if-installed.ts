@@ -1,5 +1,5 @@
 /** Client libraries are optional: the user installs the one that is to be used (ADR 0009). */
-import { UnsupportedError } from '../core/errors.ts'
+import { UnsupportedError } from '../base/errors.ts'
 
 /** Loads a client library; null if it is not installed. */
 export async function ifInstalled(load: () => Promise<unknown>): Promise<unknown> {

@@ -4,9 +4,9 @@
  * `decide` is the judgement alone, for a resource that cannot answer at once: it is given what was read before, under
  * the resource's own lock, and its decision is written afterwards. `pass` is both for a memory that answers at once.
  */
-import { FenceForeignError, FenceStaleError, type HoldfastError } from '../core/errors.ts'
-import { emit, hasListeners } from '../core/events.ts'
-import type { Fence } from '../core/fence.ts'
+import { FenceForeignError, FenceStaleError, type HoldfastError } from '../base/errors.ts'
+import { emit, hasListeners } from '../base/events.ts'
+import type { Fence } from '../base/fence.ts'
 import { assertHeld, type CheckedProof } from './proofs.ts'
 import { type Floor, judge, type Remembered, type Verdict } from './rule.ts'
 import type { GuardSettings } from './settings.ts'

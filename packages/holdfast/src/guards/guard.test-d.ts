@@ -1,6 +1,6 @@
 /** What must not compile, and what must. Checked by the type check of the repository; never run. */
 import type { DatabaseSync } from 'node:sqlite'
-import type { Fence } from '../core/fence.ts'
+import type { Fence } from '../base/fence.ts'
 import type {
   AnyLocker,
   FencedLease,
@@ -10,7 +10,7 @@ import type {
   Locker,
   Permit,
   UnfencedLease,
-} from '../core/types.ts'
+} from '../base/types.ts'
 import type { Guard } from './guard.ts'
 import { MemoryResource, type MemoryTx, memoryGuard } from './memory.ts'
 import { type SqliteGuard, sqliteGuard } from './sqlite.ts'

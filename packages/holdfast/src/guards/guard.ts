@@ -7,8 +7,8 @@
  *   writes, the new one overwrites (T40).
  * - Whose tokens a guard compares is settled once: by `issuers`, or by the first fence that it ever accepts (T43).
  */
-import type { Fence } from '../core/fence.ts'
-import type { FencedLease } from '../core/types.ts'
+import type { Fence } from '../base/fence.ts'
+import type { FencedLease } from '../base/types.ts'
 
 /** What shows that somebody is the holder. Unfenced leases and permits are no proof, by type. */
 export type Proof = FencedLease | Fence

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { makeFence } from '../core/fence.ts'
+import { makeFence } from '../base/fence.ts'
 import { describeGuard, type GuardWorld } from '../testing/describe-guard.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { MemoryResource, type MemoryTx, memoryGuard } from './memory.ts'

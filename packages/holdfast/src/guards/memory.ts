@@ -9,10 +9,10 @@
  * await guard.run(lease, (tx) => tx.set('42', (tx.get('42') ?? 0) - 10))
  * ```
  */
-import type { Clock } from '../core/clock.ts'
-import { InvalidArgumentError } from '../core/errors.ts'
-import type { Fence } from '../core/fence.ts'
-import { checkName } from '../core/names.ts'
+import type { Clock } from '../base/clock.ts'
+import { InvalidArgumentError } from '../base/errors.ts'
+import type { Fence } from '../base/fence.ts'
+import { checkName } from '../base/names.ts'
 import { announceAccepted, pass } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'

@@ -2,8 +2,8 @@
 import type { Kysely, Transaction } from 'kysely'
 import type pg from 'pg'
 import type postgres from 'postgres'
-import type { Fence } from '../core/fence.ts'
-import type { FencedLease, UnfencedLease } from '../core/types.ts'
+import type { Fence } from '../base/fence.ts'
+import type { FencedLease, UnfencedLease } from '../base/types.ts'
 import type { Guard } from './guard.ts'
 import {
   fencedUpdate,

@@ -18,6 +18,15 @@
  * Transactions for one name wait for each other at the name's row, until they commit; for different names they do not.
  * It works behind a pooler in transaction mode.
  */
+
+import { unlessAborted } from '../base/aborting.ts'
+import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import type { Clock } from '../base/clock.ts'
+import { defaults } from '../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError } from '../base/errors.ts'
+import type { Fence } from '../base/fence.ts'
+import { checkName } from '../base/names.ts'
+import { checkKnownOptions, checkNumber, checkOneOf } from '../base/options.ts'
 import {
   checkClientOptions,
   checkSchema,
@@ -33,14 +42,6 @@ import {
   tablesSql,
   typedStep,
 } from '../clients/postgres/index.ts'
-import { unlessAborted } from '../core/aborting.ts'
-import { Cancellation, unlessCancelled } from '../core/cancellation.ts'
-import type { Clock } from '../core/clock.ts'
-import { defaults } from '../core/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError } from '../core/errors.ts'
-import type { Fence } from '../core/fence.ts'
-import { checkName } from '../core/names.ts'
-import { checkKnownOptions, checkNumber, checkOneOf } from '../core/options.ts'
 import { announceAccepted } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'

@@ -5,10 +5,10 @@ import {
   isHoldfastError,
   LeaseLostError,
   quote,
-} from '../core/errors.ts'
-import { type Fence, isFence } from '../core/fence.ts'
-import { compareNames } from '../core/names.ts'
-import type { FencedLease } from '../core/types.ts'
+} from '../base/errors.ts'
+import { type Fence, isFence } from '../base/fence.ts'
+import { compareNames } from '../base/names.ts'
+import type { FencedLease } from '../base/types.ts'
 import type { Proof } from './guard.ts'
 
 export interface CheckedProof {

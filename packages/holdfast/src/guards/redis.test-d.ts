@@ -4,8 +4,8 @@ import type { Redis as Redis5 } from 'ioredis5'
 import type { createClient, createCluster } from 'redis'
 import type { createClient as createClient5 } from 'redis5'
 import { redlock } from '../backends/redlock/index.ts'
-import { createLocker } from '../core/locker.ts'
-import type { FencedLease } from '../core/types.ts'
+import type { FencedLease } from '../base/types.ts'
+import { createLocker } from '../locker/locker.ts'
 import { type RedisGuard, redisGuard } from './redis.ts'
 
 declare const ioredis: Redis

@@ -21,17 +21,18 @@
  *
  * On a Cluster everything that one guard protects lies in one slot: keys must have the hash tag of the guard.
  */
+
+import type { Clock } from '../base/clock.ts'
+import { defaults, limits } from '../base/defaults.ts'
+import { InvalidArgumentError } from '../base/errors.ts'
+import { checkText } from '../base/names.ts'
+import { checkInteger } from '../base/options.ts'
 import {
   checkClientOptions,
   type RedisClient,
   RedisConnection,
   type RedisReply,
 } from '../clients/redis/index.ts'
-import type { Clock } from '../core/clock.ts'
-import { defaults, limits } from '../core/defaults.ts'
-import { InvalidArgumentError } from '../core/errors.ts'
-import { checkText } from '../core/names.ts'
-import { checkInteger } from '../core/options.ts'
 import type { Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 import { ScriptGuard } from './redis/script-guard.ts'
 import type { RedisTx } from './redis/transaction.ts'

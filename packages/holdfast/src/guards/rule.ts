@@ -8,7 +8,7 @@
  * What the floor has refused stays refused after the name is remembered again (G5). For an exclusive fence the token
  * that came in above the floor sees to that; with a shared one, the floor itself is remembered as if it were exclusive.
  */
-import type { Fence } from '../core/fence.ts'
+import type { Fence } from '../base/fence.ts'
 
 /** What is remembered of a name. */
 export interface Remembered {

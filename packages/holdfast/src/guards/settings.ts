@@ -1,9 +1,9 @@
 /** The options that all guards share, checked. */
-import { type Clock, systemClock } from '../core/clock.ts'
-import { defaults, limits } from '../core/defaults.ts'
-import { InvalidArgumentError } from '../core/errors.ts'
-import { checkText } from '../core/names.ts'
-import { checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
+import { defaults, limits } from '../base/defaults.ts'
+import { InvalidArgumentError } from '../base/errors.ts'
+import { checkText } from '../base/names.ts'
+import { checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import type { EnterOptions, GuardOptions, RunOptions } from './guard.ts'
 
 export interface GuardSettings {

@@ -21,6 +21,11 @@
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
+import type { Clock } from '../base/clock.ts'
+import { ClosedError, InvalidArgumentError, quote } from '../base/errors.ts'
+import type { Fence } from '../base/fence.ts'
+import { checkName } from '../base/names.ts'
+import { Turns } from '../base/turns.ts'
 import {
   fileOf,
   isInTransaction,
@@ -32,11 +37,6 @@ import {
   transact,
   whileBusy,
 } from '../clients/sqlite/index.ts'
-import type { Clock } from '../core/clock.ts'
-import { ClosedError, InvalidArgumentError, quote } from '../core/errors.ts'
-import type { Fence } from '../core/fence.ts'
-import { checkName } from '../core/names.ts'
-import { Turns } from '../core/turns.ts'
 import { announceAccepted, pass } from './checkpoint.ts'
 import { Forgetting } from './forgetting.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'

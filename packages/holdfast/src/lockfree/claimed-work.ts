@@ -1,6 +1,6 @@
 /** The work under a claim, from the claim to its outcome: see `idempotent.ts` for what may go wrong in between. */
-import type { Clock, Instant } from '../core/clock.ts'
-import { defaults } from '../core/defaults.ts'
+import type { Clock, Instant } from '../base/clock.ts'
+import { defaults } from '../base/defaults.ts'
 import {
   BackendUnavailableError,
   InvalidArgumentError,
@@ -9,9 +9,9 @@ import {
   NotCommittedError,
   outcomeOf,
   quote,
-} from '../core/errors.ts'
-import { makeFence } from '../core/fence.ts'
-import { publicIdOf, type Random } from '../core/ids.ts'
+} from '../base/errors.ts'
+import { makeFence } from '../base/fence.ts'
+import { publicIdOf, type Random } from '../base/ids.ts'
 import type { IdempotentContext } from './idempotent.ts'
 import { KeptClaim } from './kept-claim.ts'
 import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'

@@ -29,8 +29,8 @@
  *     the other, so that those who hang do not use up the connections of all the others.
  *   another payload: refused, as long as the key is remembered.
  */
-import { type Clock, elapsedMs, type Instant, instantOf, systemClock } from '../core/clock.ts'
-import { defaultDriftMs, defaults, limits } from '../core/defaults.ts'
+import { type Clock, elapsedMs, type Instant, instantOf, systemClock } from '../base/clock.ts'
+import { defaultDriftMs, defaults, limits } from '../base/defaults.ts'
 import {
   AcquireTimeoutError,
   InvalidArgumentError,
@@ -38,11 +38,11 @@ import {
   KeyReusedError,
   outcomeOf,
   StoredFailureError,
-} from '../core/errors.ts'
-import type { Fence } from '../core/fence.ts'
-import { newAttempt, type Random, systemRandom } from '../core/ids.ts'
-import { checkName, checkText } from '../core/names.ts'
-import { checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
+} from '../base/errors.ts'
+import type { Fence } from '../base/fence.ts'
+import { newAttempt, type Random, systemRandom } from '../base/ids.ts'
+import { checkName, checkText } from '../base/names.ts'
+import { checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import { ClaimedWork, type Terms } from './claimed-work.ts'
 import type { ClaimAnswer, Claimed, KeyStore } from './key-store.ts'
 import { Looks } from './looks.ts'

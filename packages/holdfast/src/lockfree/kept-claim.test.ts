@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { instantOf } from '../core/clock.ts'
+import { instantOf } from '../base/clock.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { KeptClaim } from './kept-claim.ts'
 

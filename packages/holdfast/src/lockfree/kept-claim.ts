@@ -10,9 +10,9 @@
  * The claim counts from the sending of the last request that was confirmed, by the larger of both clocks. Nothing revives
  * a claim that is lost, and a lost claim is not renewed. What its holder may still do at the store is the store's to say.
  */
-import { type Clock, elapsedMs, type Instant, instantOf, type Timer } from '../core/clock.ts'
-import { defaultDriftMs, defaults } from '../core/defaults.ts'
-import { LeaseLostError, type LossReason } from '../core/errors.ts'
+import { type Clock, elapsedMs, type Instant, instantOf, type Timer } from '../base/clock.ts'
+import { defaultDriftMs, defaults } from '../base/defaults.ts'
+import { LeaseLostError, type LossReason } from '../base/errors.ts'
 
 export interface ClaimTerms {
   readonly clock: Clock

@@ -10,11 +10,11 @@
  *   the version comes back to an earlier value (a timestamp of a stepped clock, a row that was deleted and made again):
  *     an old write passes. Let it count up, and never start again.
  */
-import { type Clock, sleep, systemClock } from '../core/clock.ts'
-import { defaults } from '../core/defaults.ts'
-import { ConflictError, InvalidArgumentError, isHoldfastError } from '../core/errors.ts'
-import { type Random, systemRandom } from '../core/ids.ts'
-import { checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../core/options.ts'
+import { type Clock, sleep, systemClock } from '../base/clock.ts'
+import { defaults } from '../base/defaults.ts'
+import { ConflictError, InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
+import { type Random, systemRandom } from '../base/ids.ts'
+import { checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 
 export interface OptimisticOptions {
   /** After the first try. Default 3. */

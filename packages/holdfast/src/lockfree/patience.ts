@@ -1,6 +1,6 @@
 /** For how long a caller waits: for somebody else's work, and for a database that does not answer. */
-import { type Clock, sleep } from '../core/clock.ts'
-import { defaults } from '../core/defaults.ts'
+import { type Clock, sleep } from '../base/clock.ts'
+import { defaults } from '../base/defaults.ts'
 
 /** `work` had not settled when the time was over. */
 export class OutOfPatience extends Error {}

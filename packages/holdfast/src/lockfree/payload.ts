@@ -1,8 +1,8 @@
 /** What makes two requests the same, and how results are stored. */
 import { createHash } from 'node:crypto'
-import { limits } from '../core/defaults.ts'
-import { InvalidArgumentError } from '../core/errors.ts'
-import { checkName, utf8Length } from '../core/names.ts'
+import { limits } from '../base/defaults.ts'
+import { InvalidArgumentError } from '../base/errors.ts'
+import { checkName, utf8Length } from '../base/names.ts'
 
 /** Null: there is no payload. Objects with the same members in another order are the same. */
 export function payloadDigest(payload: unknown): string | null {

@@ -1,4 +1,11 @@
 /** Ways without a lock, on PostgreSQL. They work behind a pooler in transaction mode. */
+
+import { type Clock, systemClock } from '../base/clock.ts'
+import { defaults, limits } from '../base/defaults.ts'
+import { InvalidArgumentError } from '../base/errors.ts'
+import { type Random, systemRandom } from '../base/ids.ts'
+import { checkName, checkText } from '../base/names.ts'
+import { checkKnownOptions, checkNumber } from '../base/options.ts'
 import {
   checkClientOptions,
   checkSchema,
@@ -7,12 +14,6 @@ import {
   sharedDatabase,
   tablesSql,
 } from '../clients/postgres/index.ts'
-import { type Clock, systemClock } from '../core/clock.ts'
-import { defaults, limits } from '../core/defaults.ts'
-import { InvalidArgumentError } from '../core/errors.ts'
-import { type Random, systemRandom } from '../core/ids.ts'
-import { checkName, checkText } from '../core/names.ts'
-import { checkKnownOptions, checkNumber } from '../core/options.ts'
 import { createIdempotent, type Idempotent } from './idempotent.ts'
 import { type Jobs, PostgresJobs } from './postgres/jobs.ts'
 import { jobTables } from './postgres/jobs-sql.ts'

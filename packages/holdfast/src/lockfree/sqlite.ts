@@ -1,6 +1,10 @@
 /** Ways without a lock, on a SQLite file: for all processes of one machine. */
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
+import { type Clock, hasSharedZero, systemClock } from '../base/clock.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../base/errors.ts'
+import { type Random, systemRandom } from '../base/ids.ts'
+import { checkKnownOptions } from '../base/options.ts'
 import {
   isSqliteDatabase,
   openDatabase,
@@ -9,10 +13,6 @@ import {
   type SqliteDatabase,
   type SqliteParameter,
 } from '../clients/sqlite/index.ts'
-import { type Clock, hasSharedZero, systemClock } from '../core/clock.ts'
-import { InvalidArgumentError, quote, UnsupportedError } from '../core/errors.ts'
-import { type Random, systemRandom } from '../core/ids.ts'
-import { checkKnownOptions } from '../core/options.ts'
 import { createIdempotent, type Idempotent } from './idempotent.ts'
 import { SqliteKeys } from './sqlite/keys.ts'
 import { type RowShape, rowStatements, type VersionedRow } from './versioned-row.ts'

@@ -1,5 +1,5 @@
 /** A row of a table of the user's that has a version column, as statements that both databases understand. */
-import { InvalidArgumentError, quote, UnsupportedError } from '../core/errors.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../base/errors.ts'
 
 export interface RowShape<Column extends string, Value> {
   readonly table: string

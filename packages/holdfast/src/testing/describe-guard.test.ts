@@ -1,7 +1,7 @@
 /** The suite itself: every kind of broken guard must turn a case red, and exceptions must be honest. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { type Fence, makeFence } from '../core/fence.ts'
+import { type Fence, makeFence } from '../base/fence.ts'
 import type { EnterOptions, Guard, Proof, RunOptions } from '../guards/guard.ts'
 import { MapResource } from '../guards/memory/resource.ts'
 import { type MemoryGuard, MemoryResource, type MemoryTx, memoryGuard } from '../guards/memory.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { elapsedMs, instantOf, sleep } from '../core/clock.ts'
+import { elapsedMs, instantOf, sleep } from '../base/clock.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 
 function recorder(clock: FakeClock) {

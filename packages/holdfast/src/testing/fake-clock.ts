@@ -1,5 +1,5 @@
 /** A clock that stands still until a test moves it: deadlines, renewals and expiries happen when told to. */
-import { afterThisTurn, type Clock, type Timer } from '../core/clock.ts'
+import { afterThisTurn, type Clock, type Timer } from '../base/clock.ts'
 
 export interface FakeClock extends Clock {
   /** Moves both clocks, fires every timer that falls due in its order, and lets promises settle in between. */

@@ -11,9 +11,9 @@
  *
  * Time comes from the clock only; nothing is printed. What happened is in `log`.
  */
-import { callWith } from '../core/aborting.ts'
-import type { Clock } from '../core/clock.ts'
-import type { Random } from '../core/ids.ts'
+import { callWith } from '../base/aborting.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Random } from '../base/ids.ts'
 import type {
   AcquireRequest,
   AcquireResult,

@@ -5,9 +5,9 @@
  *
  * A request that was sent may land although its caller has gone; an answer that nobody waits for is dropped.
  */
-import { callWith } from '../core/aborting.ts'
-import type { Clock, Timer } from '../core/clock.ts'
-import { BackendUnavailableError, type CallOutcome, ClosedError, outcomeOf } from '../core/errors.ts'
+import { callWith } from '../base/aborting.ts'
+import type { Clock, Timer } from '../base/clock.ts'
+import { BackendUnavailableError, type CallOutcome, ClosedError, outcomeOf } from '../base/errors.ts'
 import type { Call } from '../spi.ts'
 import type { CallKind, Fault, FaultKind, FaultPlan, PlannedCall } from './faults.ts'
 

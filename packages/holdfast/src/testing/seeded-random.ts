@@ -1,5 +1,5 @@
 /** Randomness that a test can repeat: the same seed gives the same ids, the same jitter and the same faults. */
-import type { Random } from '../core/ids.ts'
+import type { Random } from '../base/ids.ts'
 
 const ID_BYTES = 16
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { afterEach, describe, test, vi } from 'vitest'
 import { memory } from '../backends/memory/index.ts'
-import { isHoldfastError } from '../core/errors.ts'
-import { createLocker } from '../core/locker.ts'
+import { isHoldfastError } from '../base/errors.ts'
 import type { Fence, FencedLease } from '../index.ts'
+import { createLocker } from '../locker/locker.ts'
 import { testLocker } from './test-locker.ts'
 
 const isLost = (error: unknown) => isHoldfastError(error, 'LEASE_LOST')

@@ -38,37 +38,37 @@ export const breaks: readonly PlantedBreak[] = [
   {
     guarantee: 'G3',
     what: 'belief is judged by a timer only, not at every read',
-    file: 'core/lease.ts',
+    file: 'locker/lease.ts',
     find: '    if (this.#timeLeftMs() > 0) return\n',
     replaceBy: '    if (this.#timeLeftMs() > -1_000) return\n',
-    caughtBy: 'src/core/lease.test.ts',
+    caughtBy: 'src/locker/lease.test.ts',
   },
   {
     guarantee: 'G3',
     what: 'validity counts from the reply instead of the send time',
-    file: 'core/keep-alive.ts',
+    file: 'locker/keep-alive.ts',
     find: 'if (loss === undefined) lease.confirm(result.since, result.ttlMs)',
     replaceBy:
       'if (loss === undefined) lease.confirm({ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }, result.ttlMs)',
-    caughtBy: 'src/core/keeper.test.ts',
+    caughtBy: 'src/locker/keeper.test.ts',
   },
   {
     guarantee: 'G3',
     what: 'only the monotonic clock counts',
-    file: 'core/clock.ts',
+    file: 'base/clock.ts',
     find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
     replaceBy: 'return clock.monotonicMs() - since.monotonicMs',
-    caughtBy: 'src/core/lease.test.ts',
+    caughtBy: 'src/locker/lease.test.ts',
   },
   {
     guarantee: 'G4',
     what: 'a confirmation revives a lease that is over',
-    file: 'core/lease.ts',
+    file: 'locker/lease.ts',
     find: `    this.judge()
     if (this.#isOver()) return
     this.#since = fresherOf(this.host.clock, this.#since, since)`,
     replaceBy: '    this.#since = fresherOf(this.host.clock, this.#since, since)',
-    caughtBy: 'src/core/lease-states.test.ts',
+    caughtBy: 'src/locker/lease-states.test.ts',
   },
   {
     guarantee: 'G5',
@@ -89,10 +89,10 @@ export const breaks: readonly PlantedBreak[] = [
   {
     guarantee: 'G6',
     what: 'an acquire with an unknown outcome is forgotten instead of being abandoned',
-    file: 'core/waiting.ts',
+    file: 'locker/waiting.ts',
     find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
     replaceBy: '',
-    caughtBy: 'src/core/keeper.test.ts',
+    caughtBy: 'src/locker/keeper.test.ts',
   },
   {
     guarantee: 'G7',
@@ -111,7 +111,7 @@ export const breaks: readonly PlantedBreak[] = [
     return this.#first`,
     replaceBy: `  get first(): Member | undefined {
     return this.#last`,
-    caughtBy: 'src/core/locker.test.ts',
+    caughtBy: 'src/locker/locker.test.ts',
   },
   {
     guarantee: 'G9',
@@ -119,7 +119,7 @@ export const breaks: readonly PlantedBreak[] = [
     file: 'backends/memory/name-table.ts',
     find: '        if (record.heldWeight + first.weight > record.capacity) break\n',
     replaceBy: '',
-    caughtBy: 'src/core/locker.test.ts',
+    caughtBy: 'src/locker/locker.test.ts',
   },
   {
     guarantee: 'G10',
@@ -132,10 +132,10 @@ export const breaks: readonly PlantedBreak[] = [
   {
     guarantee: 'G11',
     what: 'a failed release is thrown, and replaces what the body returned',
-    file: 'core/keeper.ts',
+    file: 'locker/keeper.ts',
     find: "return 'unknown'\n    } finally {",
     replaceBy: 'throw error\n    } finally {',
-    caughtBy: 'src/core/keeper.test.ts',
+    caughtBy: 'src/locker/keeper.test.ts',
   },
   {
     guarantee: 'G12',

@@ -13,7 +13,7 @@ import {
   startRedisCluster,
 } from 'holdfast-lab/servers'
 import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
-import { systemRandom } from '../../src/core/ids.ts'
+import { systemRandom } from '../../src/base/ids.ts'
 import type { Backend, Fencing } from '../../src/spi.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'

@@ -3,7 +3,7 @@
  * it before every call, so that time passes only when a case says so, however busy the machine is. What the machine takes for
  * a single call passes on the servers as well: it must be little against the drift, so the TTL is long.
  */
-import { type Clock, sleep, systemClock } from '../../src/core/clock.ts'
+import { type Clock, sleep, systemClock } from '../../src/base/clock.ts'
 import type { Backend, BackendSession } from '../../src/spi.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'

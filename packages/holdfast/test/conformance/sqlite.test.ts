@@ -1,5 +1,5 @@
 import { describe, test } from 'vitest'
-import { sleep, systemClock } from '../../src/core/clock.ts'
+import { sleep, systemClock } from '../../src/base/clock.ts'
 import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
 import { sqliteWorld, sqliteWorldOnFakeClock } from './sqlite-world.ts'
 

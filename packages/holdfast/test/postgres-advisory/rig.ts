@@ -7,8 +7,8 @@ import {
   type PostgresAdvisoryOptions,
 } from '../../src/backends/postgres-advisory/assemble.ts'
 import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
-import { createLocker, type LockerOptions } from '../../src/core/locker.ts'
-import type { Locker } from '../../src/core/types.ts'
+import type { Locker } from '../../src/base/types.ts'
+import { createLocker, type LockerOptions } from '../../src/locker/locker.ts'
 import { type ClientLibrary, type ClientOptions, withPg } from '../postgres/clients.ts'
 
 export class Rig implements AsyncDisposable {

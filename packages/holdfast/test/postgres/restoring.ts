@@ -2,8 +2,8 @@
 import { type Server, startPostgres } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { expect } from 'vitest'
-import { createLocker } from '../../src/core/locker.ts'
 import { memoryGuard } from '../../src/guards/memory.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 import type { Backend } from '../../src/spi.ts'
 
 interface Opening {

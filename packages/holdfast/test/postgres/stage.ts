@@ -6,8 +6,8 @@ import {
   type Surroundings,
 } from '../../src/backends/postgres/assemble.ts'
 import type { PostgresBackend } from '../../src/backends/postgres/backend.ts'
-import { callWith } from '../../src/core/aborting.ts'
-import { newAttempt, systemRandom } from '../../src/core/ids.ts'
+import { callWith } from '../../src/base/aborting.ts'
+import { newAttempt, systemRandom } from '../../src/base/ids.ts'
 import { type AcquireRequest, type BackendSession, type Call, LOCK_CAPACITY } from '../../src/spi.ts'
 import { type NamingSession, namingGrants } from '../naming-grants.ts'
 import { type ClientLibrary, type ClientOptions, withPg } from './clients.ts'

@@ -4,7 +4,7 @@
  */
 import { openRedis } from '../../src/backends/redis/assemble.ts'
 import { redisClientFromUrl } from '../../src/clients/redis/index.ts'
-import { createLocker } from '../../src/core/locker.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 
 const [url = '', library = '', waits] = process.argv.slice(2)
 const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))

@@ -5,7 +5,7 @@
 import { Redis } from 'ioredis'
 import { createSentinel } from 'redis'
 import { redis } from '../../src/backends/redis/index.ts'
-import { createLocker } from '../../src/core/locker.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 
 const [library, host = '', port, group = ''] = process.argv.slice(2)
 const node = { host, port: Number(port) }

@@ -2,7 +2,7 @@
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import { redis } from '../../src/backends/redis/index.ts'
-import { createLocker } from '../../src/core/locker.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 
 const [url = ''] = process.argv.slice(2)
 const io = new Redis(url)

@@ -1,8 +1,8 @@
 /** What the tests of the Redis backend start with: lockers on a server, and words for waiting. */
 import assert from 'node:assert/strict'
 import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
-import { createLocker, type LockerOptions } from '../../src/core/locker.ts'
-import type { Locker } from '../../src/core/types.ts'
+import type { Locker } from '../../src/base/types.ts'
+import { createLocker, type LockerOptions } from '../../src/locker/locker.ts'
 import type { Backend, Fencing } from '../../src/spi.ts'
 import { type ClientLibrary, type ClientOptions, libraryNamed } from './clients.ts'
 

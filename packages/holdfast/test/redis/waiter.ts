@@ -1,7 +1,7 @@
 /** Waits for a name, and is killed while it does: `node waiter.ts <url> <name> <ttlMs>`. */
 import { Redis } from 'ioredis'
 import { redis } from '../../src/backends/redis/index.ts'
-import { createLocker } from '../../src/core/locker.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 
 const [url = '', name = '', ttlMs = '2000'] = process.argv.slice(2)
 const locker = createLocker(redis({ client: new Redis(url) }), { ttlMs: Number(ttlMs), holder: 'dying' })

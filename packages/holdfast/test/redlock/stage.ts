@@ -1,7 +1,7 @@
 /** Where the tests of Redlock play: real nodes, and clients whose clock stands still until it is moved. */
 import assert from 'node:assert/strict'
 import { redisCall } from 'holdfast-lab/servers'
-import { sleep, systemClock } from '../../src/core/clock.ts'
+import { sleep, systemClock } from '../../src/base/clock.ts'
 import type { BackendSession, Grant } from '../../src/spi.ts'
 import { call, request } from '../../src/testing/conformance/requests.ts'
 import { newSessionId } from '../../src/testing/conformance/stage.ts'

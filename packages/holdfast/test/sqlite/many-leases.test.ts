@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
 import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
-import { defaults } from '../../src/core/defaults.ts'
-import { createLocker } from '../../src/core/locker.ts'
-import type { FencedLease } from '../../src/core/types.ts'
+import { defaults } from '../../src/base/defaults.ts'
+import type { FencedLease } from '../../src/base/types.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 
 const LEASES = 10_000
 const RENEWALS = 5

@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
 import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
-import { listAll } from '../../src/core/backend-kit.ts'
+import { listAll } from '../../src/kit/backend-kit.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { start } from './workers/start.ts'
 

@@ -1,7 +1,8 @@
 /** The SPI over an engine of this process. Every effect is applied within the call itself. */
-import { pageOf, prolongedSince } from '../../core/backend-kit.ts'
-import { type Clock, instantOf } from '../../core/clock.ts'
-import type { Random } from '../../core/ids.ts'
+
+import { type Clock, instantOf } from '../../base/clock.ts'
+import type { Random } from '../../base/ids.ts'
+import { pageOf, prolongedSince } from '../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,

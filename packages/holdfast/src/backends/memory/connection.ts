@@ -2,10 +2,11 @@
  * What stands between a client and the engine: here no network, but the same rules as for one. Calls that were
  * called off are not made, calls that wait can be called off, and after the end nothing works.
  */
-import { calledOff, throwIfCalledOff } from '../../core/backend-kit.ts'
-import { Cancellation } from '../../core/cancellation.ts'
-import type { Clock } from '../../core/clock.ts'
-import { ClosedError } from '../../core/errors.ts'
+
+import { Cancellation } from '../../base/cancellation.ts'
+import type { Clock } from '../../base/clock.ts'
+import { ClosedError } from '../../base/errors.ts'
+import { calledOff, throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { MemoryEngine } from './engine.ts'
 

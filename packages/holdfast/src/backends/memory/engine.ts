@@ -8,10 +8,10 @@
  *             alive ──close──▶ gone                            [closeSession]
  */
 import assert from 'node:assert/strict'
-import { operatorCallExpired } from '../../core/backend-kit.ts'
-import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
-import type { LossReason } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
+import { type Clock, systemClock, type Timer } from '../../base/clock.ts'
+import type { LossReason } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
+import { operatorCallExpired } from '../../kit/backend-kit.ts'
 import type * as spi from '../../spi.ts'
 import { Deadlines } from './deadlines.ts'
 import { EventLog } from './event-log.ts'

@@ -13,12 +13,13 @@
  * const other = createLocker(memory({ engine }))
  * ```
  */
-import { checkIdentity } from '../../core/backend-kit.ts'
-import type { Clock } from '../../core/clock.ts'
-import { defaultDriftMs } from '../../core/defaults.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkKnownOptions } from '../../core/options.ts'
+
+import type { Clock } from '../../base/clock.ts'
+import { defaultDriftMs } from '../../base/defaults.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
+import { checkKnownOptions } from '../../base/options.ts'
+import { checkIdentity } from '../../kit/backend-kit.ts'
 import type { Backend, BackendInfo } from '../../spi.ts'
 import { MemoryBackend } from './backend.ts'
 import { MemoryEngine as Engine, type MemoryEngineOptions } from './engine.ts'

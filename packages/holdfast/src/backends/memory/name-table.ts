@@ -6,9 +6,9 @@
  * Everything here assumes that dead sessions have been removed: the engine does so before every operation.
  */
 import assert from 'node:assert/strict'
-import { CapacityMismatchError } from '../../core/errors.ts'
-import { publicIdOf } from '../../core/ids.ts'
-import { compareNames } from '../../core/names.ts'
+import { CapacityMismatchError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
+import { compareNames } from '../../base/names.ts'
 import type { AcquireRequest, CapacityChange } from '../../spi.ts'
 import type { Deadlines } from './deadlines.ts'
 import type { EventLog } from './event-log.ts'

@@ -1,8 +1,8 @@
 /** A client's view of its session: it adds to the engine's answers since when this client may believe them. */
 import assert from 'node:assert/strict'
-import { tokenGrant } from '../../core/backend-kit.ts'
-import { type Instant, instantOf } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { type Instant, instantOf } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import { tokenGrant } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,

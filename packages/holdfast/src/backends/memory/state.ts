@@ -1,5 +1,5 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
-import { publicIdOf } from '../../core/ids.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
 import { Line, type Place } from './line.ts'
 

@@ -1,4 +1,10 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
+
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { defaultDriftMs } from '../../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
+import { checkInteger, checkKnownOptions } from '../../base/options.ts'
 import {
   arrayLiteral,
   checkClientOptions,
@@ -11,12 +17,7 @@ import {
   remedyOf,
   unseenWarnings,
 } from '../../clients/postgres/index.ts'
-import { checkIdentity } from '../../core/backend-kit.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { defaultDriftMs } from '../../core/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkInteger, checkKnownOptions } from '../../core/options.ts'
+import { checkIdentity } from '../../kit/backend-kit.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { PostgresAdvisoryBackend } from './backend.ts'
 import { Ears } from './ears.ts'

@@ -1,13 +1,14 @@
 /** The SPI over the advisory locks of a PostgreSQL database. */
+
+import { type Clock, instantOf } from '../../base/clock.ts'
+import { UnsupportedError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
 import {
   pageOfSessions,
   readServerFacts,
   type ServerFacts,
   serverFindings,
 } from '../../clients/postgres/index.ts'
-import { type Clock, instantOf } from '../../core/clock.ts'
-import { UnsupportedError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
 import type {
   Backend,
   BackendInfo,

@@ -6,9 +6,10 @@
  * gone); an answer comes late (the claim is known all the same, and whoever does not want it any more abandons it); a
  * wait is called off in the moment of its turn (T11: its connection is ended, whatever it has got by then).
  */
-import { tokenGrant } from '../../core/backend-kit.ts'
-import type { Instant } from '../../core/clock.ts'
-import { ClosedError } from '../../core/errors.ts'
+
+import type { Instant } from '../../base/clock.ts'
+import { ClosedError } from '../../base/errors.ts'
+import { tokenGrant } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,

@@ -6,8 +6,9 @@
  * A notification may get lost. Sessions look at their rows with every keep-alive as well, and who does not react in time
  * loses the connection. So nothing depends on this but promptness.
  */
+
+import type { Random } from '../../base/ids.ts'
 import type { Listener, PostgresClient, PostgresDatabase } from '../../clients/postgres/index.ts'
-import type { Random } from '../../core/ids.ts'
 import type { Forced } from './lock-connection.ts'
 
 export interface Hearing {

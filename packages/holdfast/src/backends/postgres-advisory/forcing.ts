@@ -5,10 +5,11 @@
  * What may go wrong between looking and ending: the holder releases, and another gets the name. Both are told apart by
  * the id of the attempt, so the successor is not touched (T74).
  */
+
+import { sleep } from '../../base/clock.ts'
+import { BackendUnavailableError, quote } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { calledOff, operatorCallExpired } from '../../core/backend-kit.ts'
-import { sleep } from '../../core/clock.ts'
-import { BackendUnavailableError, quote } from '../../core/errors.ts'
+import { calledOff, operatorCallExpired } from '../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../spi.ts'
 import { type Links, NAME } from './links.ts'
 import type { ShownRow } from './looking.ts'

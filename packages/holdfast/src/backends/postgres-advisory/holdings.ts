@@ -9,7 +9,7 @@
  * PostgreSQL would grant a lock that a session has to the same session again (T70). So of each key the session's own
  * connection has the lock at most once: for one exclusive claim, or for all who share it together.
  */
-import { publicIdOf } from '../../core/ids.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type { Claim } from '../../spi.ts'
 import type { LockConnection } from './lock-connection.ts'
 

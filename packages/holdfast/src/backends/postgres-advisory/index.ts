@@ -5,8 +5,9 @@
  * const locker = createLocker(await postgresAdvisory({ client: pool }))
  * ```
  */
+
+import { checkKnownOptions } from '../../base/options.ts'
 import { checkSchema, tablesSql } from '../../clients/postgres/index.ts'
-import { checkKnownOptions } from '../../core/options.ts'
 import type { Backend } from '../../spi.ts'
 import { openPostgresAdvisory, type PostgresAdvisoryOptions } from './assemble.ts'
 import { advisoryPart } from './schema.ts'

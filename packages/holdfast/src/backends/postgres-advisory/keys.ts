@@ -3,7 +3,7 @@
  * bits (T49); or it is the user's own, so that others who lock the same keys by hand and we exclude each other.
  */
 import { hash } from 'node:crypto'
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 
 /** `hashtext`: as in `pg_advisory_lock(hashtext('name'))`, computed by the server. */
 export type KeyChoice = 'hashtext' | ((name: string) => bigint)

@@ -4,7 +4,7 @@
  *
  *   idle ──add──▶ under way, alone ──answered──▶ idle, or under way with all that came meanwhile
  */
-import { calledOff } from '../../core/backend-kit.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import { NAME } from './links.ts'
 import type { LockConnection } from './lock-connection.ts'
 import type { Answer, Item } from './operations.ts'

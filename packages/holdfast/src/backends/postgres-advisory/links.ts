@@ -1,9 +1,10 @@
 /** What the backend and its sessions share: the ways to the database, and how many of them may be open. */
+
+import type { Clock } from '../../base/clock.ts'
+import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
 import type { Parameter, PostgresDatabase, Row } from '../../clients/postgres/index.ts'
-import { throwIfCalledOff } from '../../core/backend-kit.ts'
-import type { Clock } from '../../core/clock.ts'
-import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
+import { throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { Ears } from './ears.ts'
 import { type KeyChoice, Keys } from './keys.ts'

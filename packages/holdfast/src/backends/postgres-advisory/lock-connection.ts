@@ -8,6 +8,9 @@
  * A statement that fails leaves it unknown what the session has, because advisory locks do not roll back. So whatever
  * fails ends the connection. Nobody's signal ends a statement: it goes on, and those behind it keep their order.
  */
+
+import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import {
   arrayLiteral,
   type DedicatedConnection,
@@ -16,8 +19,6 @@ import {
   type Row,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { BackendUnavailableError, InvalidArgumentError } from '../../core/errors.ts'
-import { publicIdOf } from '../../core/ids.ts'
 import { keyOfId } from './keys.ts'
 import { type Links, NAME } from './links.ts'
 import { type Answer, type Item, isGivingUp, operations, undoing } from './operations.ts'

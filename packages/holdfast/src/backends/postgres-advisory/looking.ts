@@ -1,6 +1,7 @@
 /** What operators see of a name, from the rows of `show`. */
+
+import { compareNames } from '../../base/names.ts'
 import type { Row } from '../../clients/postgres/index.ts'
-import { compareNames } from '../../core/names.ts'
 import { type HolderState, LOCK_CAPACITY, type NameState, type WaiterState } from '../../spi.ts'
 
 /** See `show` in `statements.ts`. */

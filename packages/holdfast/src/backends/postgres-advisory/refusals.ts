@@ -1,12 +1,13 @@
 /** Why a lock was not given, when it is neither free nor merely busy. */
-import { remedyOf } from '../../clients/postgres/index.ts'
+
 import {
   BackendUnavailableError,
   type HoldfastError,
   InvalidArgumentError,
   quote,
   UnsupportedError,
-} from '../../core/errors.ts'
+} from '../../base/errors.ts'
+import { remedyOf } from '../../clients/postgres/index.ts'
 import { NAME } from './links.ts'
 
 export function collision(name: string, other: string, key: string): InvalidArgumentError {

@@ -8,6 +8,9 @@
  * `NOWAIT` as PostgreSQL has it fails, and an error ends the whole transaction. So `nowait` asks for what is not locked,
  * and, if there is nothing, whether the row exists: the answer is the same, and the transaction goes on.
  */
+
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { checkKnownOptions, checkOneOf } from '../../base/options.ts'
 import {
   checkIdentifier,
   quoteIdentifier,
@@ -15,8 +18,6 @@ import {
   type SqlTransaction,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { checkKnownOptions, checkOneOf } from '../../core/options.ts'
 
 export type RowLockStrength = 'update' | 'no key update' | 'share' | 'key share'
 

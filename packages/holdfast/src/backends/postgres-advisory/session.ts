@@ -3,8 +3,8 @@
  *
  *   open ──its connection ends | close──▶ ended        [#finish, close]
  */
-import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
-import type { LossReason } from '../../core/errors.ts'
+import { type Instant, instantOf, laterOf } from '../../base/clock.ts'
+import type { LossReason } from '../../base/errors.ts'
 import type {
   AcquireRequest,
   AcquireResult,

@@ -5,11 +5,12 @@
  * What may go wrong: outside of a transaction the lock ends with the statement that takes it, and protects nothing. So a
  * second statement looks whether it is there still; behind a pooler it may even reach another session.
  */
+
+import { defaults } from '../../base/defaults.ts'
+import { AcquireTimeoutError, InvalidArgumentError } from '../../base/errors.ts'
+import { checkName, checkNamespace } from '../../base/names.ts'
+import { checkKnownOptions, checkNumber, checkOneOf } from '../../base/options.ts'
 import { type SqlRunner, type SqlTransaction, sqlRunnerOf, sqlStateOf } from '../../clients/postgres/index.ts'
-import { defaults } from '../../core/defaults.ts'
-import { AcquireTimeoutError, InvalidArgumentError } from '../../core/errors.ts'
-import { checkName, checkNamespace } from '../../core/names.ts'
-import { checkKnownOptions, checkNumber, checkOneOf } from '../../core/options.ts'
 import { checkedKey, checkKeyChoice, defaultKey, type KeyChoice } from './keys.ts'
 
 export interface TransactionLockOptions {

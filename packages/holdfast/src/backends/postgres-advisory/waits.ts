@@ -8,9 +8,10 @@
  *   It cannot be reached any more: when its turn comes, `advisory_take` finds the session over, and gives the lock up.
  *   It is called off: the server is told by another connection to cancel the wait, again and again until it has ended.
  */
+
+import { sleep } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { sleep } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
 import type { LockMode } from './holdings.ts'
 import { unlessCalledOff } from './lane.ts'
 import { type Links, NAME } from './links.ts'

@@ -1,4 +1,10 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
+
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { defaultDriftMs, defaults } from '../../base/defaults.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
+import { checkKnownOptions, checkNumber } from '../../base/options.ts'
 import {
   checkClientOptions,
   checkSchema,
@@ -6,12 +12,7 @@ import {
   postgresDatabase,
   unseenWarnings,
 } from '../../clients/postgres/index.ts'
-import { checkIdentity } from '../../core/backend-kit.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { defaultDriftMs, defaults } from '../../core/defaults.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkKnownOptions, checkNumber } from '../../core/options.ts'
+import { checkIdentity } from '../../kit/backend-kit.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'

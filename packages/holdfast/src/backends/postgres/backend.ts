@@ -1,9 +1,10 @@
 /** The SPI over one schema of a PostgreSQL database. */
+
+import { type Clock, instantOf } from '../../base/clock.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
 import { arrayLiteral, type Parameter, pageOfSessions } from '../../clients/postgres/index.ts'
-import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
-import { type Clock, instantOf } from '../../core/clock.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
+import { operatorCallExpired, prolongedSince } from '../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import type { Parameter, Row } from '../../clients/postgres/index.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { Batches, type BatchStatement, type Handed, type Item } from './batches.ts'
 

@@ -13,10 +13,11 @@
  * A single request never waits for company: while there is room for a call, it leaves at the end of the microtask. It is
  * told directly, because promises in between cost as much as all the rest of an uncontended request.
  */
+
+import { afterThisTurn, type Clock, type Timer } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
-import { calledOff } from '../../core/backend-kit.ts'
-import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 
 export type Operation = 't' | 'q' | 'r' | 'a' | 'd'
 

@@ -1,4 +1,9 @@
 /** What the backend and its sessions share: the way to the database, waiters and watchers. */
+
+import type { Clock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { ClosedError, outcomeOf } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
 import {
   type Parameter,
   type PostgresDatabase,
@@ -7,11 +12,7 @@ import {
   serverFindings,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { throwIfCalledOff } from '../../core/backend-kit.ts'
-import type { Clock } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { ClosedError, outcomeOf } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
+import { throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { type Answer, Batches, type Item } from './batches.ts'
 import { Notifications } from './notifications.ts'

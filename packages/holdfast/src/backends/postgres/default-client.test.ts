@@ -4,7 +4,7 @@ import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers
 import pg from 'pg'
 import postgresJs from 'postgres'
 import { describe, expect, test } from 'vitest'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { postgres } from './index.ts'
 
 const ways = [

@@ -2,7 +2,7 @@ import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
-import { callWith } from '../../core/aborting.ts'
+import { callWith } from '../../base/aborting.ts'
 import type { PostgresBackend } from './backend.ts'
 
 describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () => {

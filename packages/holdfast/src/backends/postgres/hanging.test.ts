@@ -4,7 +4,7 @@ import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { openLocker } from '../../open.ts'
 import { openPostgres } from './assemble.ts'
 

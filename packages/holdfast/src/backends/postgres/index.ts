@@ -5,8 +5,9 @@
  * const locker = createLocker(await postgres({ client: pool }))
  * ```
  */
+
+import { checkKnownOptions } from '../../base/options.ts'
 import { checkSchema } from '../../clients/postgres/index.ts'
-import { checkKnownOptions } from '../../core/options.ts'
 import type { Backend } from '../../spi.ts'
 import { openPostgres, type PostgresOptions } from './assemble.ts'
 import { schemaSql, upgradeSql } from './schema.ts'

@@ -2,8 +2,9 @@
  * What operators see, of one moment. Nobody is kept waiting and nothing is cleaned up on the way: what has expired is
  * left out here, and the lock-delay that it leaves behind is worked out.
  */
+
+import { compareNames } from '../../base/names.ts'
 import type { Row } from '../../clients/postgres/index.ts'
-import { compareNames } from '../../core/names.ts'
 import type { ClaimState, HolderState, Mode, NameState, Page, WaiterState } from '../../spi.ts'
 
 /** In the order of the names' bytes. */

@@ -12,8 +12,9 @@
  *
  * Whoever waits looks once whenever `hears` begins: what was sent before may have been missed (T19).
  */
+
+import type { Clock, Timer } from '../../base/clock.ts'
 import type { Listener, PostgresDatabase } from '../../clients/postgres/index.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
 
 export interface NotificationsOptions {
   readonly database: PostgresDatabase

@@ -1,8 +1,8 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { call, exclusive, openSession, Stage, take } from '../../../test/postgres/stage.ts'
-import { listAll } from '../../core/backend-kit.ts'
-import { createLocker } from '../../core/locker.ts'
+import { listAll } from '../../kit/backend-kit.ts'
+import { createLocker } from '../../locker/locker.ts'
 import type { PageRequest } from '../../spi.ts'
 import type { PostgresBackend } from './backend.ts'
 

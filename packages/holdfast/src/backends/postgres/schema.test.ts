@@ -5,7 +5,7 @@ import postgresJs from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
-import { callWith } from '../../core/aborting.ts'
+import { callWith } from '../../base/aborting.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { postgres, postgresSchema } from './index.ts'
 

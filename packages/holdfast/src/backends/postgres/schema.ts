@@ -11,6 +11,7 @@
  *   nothing, because PostgreSQL creates tables and functions in transactions.
  */
 
+import { BackendUnavailableError, quote, UnsupportedError } from '../../base/errors.ts'
 import {
   type PostgresDatabase,
   quoteIdentifier,
@@ -18,7 +19,6 @@ import {
   type SqlRunner,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { BackendUnavailableError, quote, UnsupportedError } from '../../core/errors.ts'
 import { claims } from './sql/claims.ts'
 import { events } from './sql/events.ts'
 import { looking } from './sql/looking.ts'

@@ -1,9 +1,9 @@
 /** A client's view of its session: it adds to what the database says since when this client may believe it. */
 import assert from 'node:assert/strict'
+import { type Instant, instantOf, laterOf } from '../../base/clock.ts'
+import { BackendUnavailableError, CapacityMismatchError, type LossReason } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { tokenGrant } from '../../core/backend-kit.ts'
-import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
-import { BackendUnavailableError, CapacityMismatchError, type LossReason } from '../../core/errors.ts'
+import { tokenGrant } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { type libraries, withPg, withPostgresJs } from '../../../test/postgres/clients.ts'
-import { createLocker } from '../../core/locker.ts'
-import type { FencedLease } from '../../core/types.ts'
+import type { FencedLease } from '../../base/types.ts'
 import { postgresGuard } from '../../guards/postgres.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { postgres } from './index.ts'
 
 const SIZE = 4

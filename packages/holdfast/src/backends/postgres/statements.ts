@@ -1,6 +1,7 @@
 /** Every statement. All are parameterised and have no name; what could be large or renamed comes back as text. */
+
+import { ID_LENGTH } from '../../base/ids.ts'
 import { quoteIdentifier, quoteText } from '../../clients/postgres/index.ts'
-import { ID_LENGTH } from '../../core/ids.ts'
 
 export type Statements = ReturnType<typeof statementsFor>
 

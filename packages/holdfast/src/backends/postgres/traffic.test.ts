@@ -3,7 +3,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { call, exclusive, openSession, Stage, until } from '../../../test/postgres/stage.ts'
-import { listAll } from '../../core/backend-kit.ts'
+import { listAll } from '../../kit/backend-kit.ts'
 
 describe.runIf(wanted('postgres'))('postgres traffic', () => {
   let server: Server

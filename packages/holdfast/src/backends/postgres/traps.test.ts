@@ -4,10 +4,10 @@ import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
-import { callWith } from '../../core/aborting.ts'
-import { listAll } from '../../core/backend-kit.ts'
-import { createLocker } from '../../core/locker.ts'
+import { callWith } from '../../base/aborting.ts'
 import { memoryGuard } from '../../guards/memory.ts'
+import { listAll } from '../../kit/backend-kit.ts'
+import { createLocker } from '../../locker/locker.ts'
 
 describe.runIf(wanted('postgres'))('postgres', () => {
   test('T6 who waits for the lock of a name longer than its session lives gets nothing', async () => {

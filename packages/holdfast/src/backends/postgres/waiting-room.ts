@@ -13,10 +13,11 @@
  * or of the first in line, is over, or the name opens. While notifications do not arrive, it looks at everybody at
  * intervals as well.
  */
+
+import type { Clock, Timer } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import { publicIdOf, type Random } from '../../base/ids.ts'
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
-import { publicIdOf, type Random } from '../../core/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import type { Statistics } from './statistics.ts'
 

@@ -4,7 +4,7 @@ import { type Server, startPgBouncer, startPostgres, wanted } from 'holdfast-lab
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
-import { callWith } from '../../core/aborting.ts'
+import { callWith } from '../../base/aborting.ts'
 import type { AcquireRequest, BackendSession } from '../../spi.ts'
 
 /** In line, with a promise of what comes of it. */

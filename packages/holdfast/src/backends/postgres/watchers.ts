@@ -2,12 +2,13 @@
  * The watchers of a process share a registration and a reader of the log; `sql/events.ts` says how the log is written. The
  * reader reads when a notification comes, or at intervals while none can come, and feeds every watcher.
  */
+
+import { unlessAborted } from '../../base/aborting.ts'
+import { type Clock, sleep, type Timer } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
-import { unlessAborted } from '../../core/aborting.ts'
-import { calledOff } from '../../core/backend-kit.ts'
-import { type Clock, sleep, type Timer } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { Call, WatchEventKind } from '../../spi.ts'
 import { laterOf, type Position, type Snapshot, snapshotOf, textOf } from './log-position.ts'
 import { KEPT_EVENTS, WATCHED_FOR_MS } from './sql/events.ts'

@@ -1,7 +1,7 @@
 /** What the scripts answer, read. */
 
+import type { LossReason } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
-import type { LossReason } from '../../core/errors.ts'
 import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export type Answer =

@@ -1,23 +1,23 @@
 /** Puts a backend together: checks its options, and describes what it promises. */
 
-import {
-  checkClientOptions,
-  type RedisClient,
-  RedisConnection,
-  UNKNOWN_GROUP,
-} from '../../clients/redis/index.ts'
-import { checkIdentity } from '../../core/backend-kit.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { defaultDriftMs, defaults } from '../../core/defaults.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { defaultDriftMs, defaults } from '../../base/defaults.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
 import {
   checkCallback,
   checkInteger,
   checkKnownOptions,
   checkNumber,
   checkOneOf,
-} from '../../core/options.ts'
+} from '../../base/options.ts'
+import {
+  checkClientOptions,
+  type RedisClient,
+  RedisConnection,
+  UNKNOWN_GROUP,
+} from '../../clients/redis/index.ts'
+import { checkIdentity } from '../../kit/backend-kit.ts'
 import type { BackendInfo, Fencing } from '../../spi.ts'
 import { RedisBackend } from './backend.ts'
 import { Confirming, type WaitFor } from './confirming.ts'

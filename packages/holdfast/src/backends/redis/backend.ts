@@ -1,11 +1,11 @@
 /** The SPI over the user's Redis client. */
 
+import { callWith } from '../../base/aborting.ts'
+import { type Clock, instantOf } from '../../base/clock.ts'
+import { ClosedError, UnsupportedError } from '../../base/errors.ts'
+import { publicIdOf, type Random } from '../../base/ids.ts'
 import type { Subscription } from '../../clients/redis/index.ts'
-import { callWith } from '../../core/aborting.ts'
-import { prolongedSince } from '../../core/backend-kit.ts'
-import { type Clock, instantOf } from '../../core/clock.ts'
-import { ClosedError, UnsupportedError } from '../../core/errors.ts'
-import { publicIdOf, type Random } from '../../core/ids.ts'
+import { prolongedSince } from '../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,

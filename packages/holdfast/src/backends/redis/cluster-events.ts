@@ -8,10 +8,11 @@
  *
  * What may go wrong: a message is lost between two nodes of the Cluster, and no watcher notices. The documents say so.
  */
+
+import { callWith } from '../../base/aborting.ts'
+import type { Timer } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import type { Presence, Subscription } from '../../clients/redis/index.ts'
-import { callWith } from '../../core/aborting.ts'
-import type { Timer } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
 import type { Call, NameState } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { KnownHolders } from './known-holders.ts'

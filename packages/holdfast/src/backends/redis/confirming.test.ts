@@ -5,8 +5,8 @@ import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers
 import { describe, test } from 'vitest'
 import { libraryNamed } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
-import { defaults } from '../../core/defaults.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { defaults } from '../../base/defaults.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 
 const waits = { backend: { waitReplicas: { count: 1, timeoutMs: 500 } } }

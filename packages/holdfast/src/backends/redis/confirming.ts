@@ -12,12 +12,12 @@
  * TTL); the undo fails (told as unknown, and core resolves it).
  */
 
+import { callWith } from '../../base/aborting.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
-import { callWith } from '../../core/aborting.ts'
-import { calledOff } from '../../core/backend-kit.ts'
-import { Coalescer, type Settled } from '../../core/coalescer.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
+import { Coalescer, type Settled } from '../../kit/coalescer.ts'
 import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { library } from './scripts/library.ts'

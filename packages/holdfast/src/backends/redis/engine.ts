@@ -5,6 +5,10 @@
  * (whoever waits is released by the signal; the request may land all the same, and its abandon will meet it).
  */
 
+import type { Clock } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import { warn } from '../../base/events.ts'
+import type { Random } from '../../base/ids.ts'
 import {
   type Promptness,
   type RedisConnection,
@@ -12,11 +16,7 @@ import {
   type RedisScript,
   slotOf,
 } from '../../clients/redis/index.ts'
-import { operatorCallExpired, throwIfCalledOff } from '../../core/backend-kit.ts'
-import type { Clock } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
-import { warn } from '../../core/events.ts'
-import type { Random } from '../../core/ids.ts'
+import { operatorCallExpired, throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type { Call, OperatorCall } from '../../spi.ts'
 import { type Answer, readReply } from './answers.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'

@@ -8,11 +8,12 @@
  * is back, and whenever it prolongs); the server cannot be reached (it reads on later, from where it was); the log is gone or
  * has been shortened (it starts at the end of the log of now, and watchers find a gap).
  */
+
+import { callWith } from '../../base/aborting.ts'
+import type { Timer } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import type { RedisReply, RedisScript, Subscription } from '../../clients/redis/index.ts'
-import { callWith } from '../../core/aborting.ts'
-import type { Timer } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { isHoldfastError } from '../../core/errors.ts'
 import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { readEvent } from './looking.ts'

@@ -6,9 +6,9 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/redis/clients.ts'
 import { Rig, until } from '../../../test/redis/rig.ts'
-import { callWith } from '../../core/aborting.ts'
-import { isHoldfastError } from '../../core/errors.ts'
-import { systemRandom } from '../../core/ids.ts'
+import { callWith } from '../../base/aborting.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { systemRandom } from '../../base/ids.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 
 function request(name: string) {

@@ -8,7 +8,7 @@ import { Redis } from 'ioredis'
 import { Mutex } from 'redis-semaphore'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { pause, Rig, until } from '../../../test/redis/rig.ts'
-import { callWith } from '../../core/aborting.ts'
+import { callWith } from '../../base/aborting.ts'
 
 const compareAndDelete =
   "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
+import { isHoldfastError } from '../../base/errors.ts'
 import { slotOf } from '../../clients/redis/index.ts'
-import { isHoldfastError } from '../../core/errors.ts'
 import { Keys } from './keys.ts'
 
 const keys = new Keys({ namespace: 'default', isCluster: false })

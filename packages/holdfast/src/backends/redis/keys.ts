@@ -3,9 +3,9 @@
  * prefix adds in front, and everything else about it (the same key with a suffix) lies in the same slot.
  */
 
+import { limits } from '../../base/defaults.ts'
+import { InvalidArgumentError, quote } from '../../base/errors.ts'
 import { escapeBraces, escapeGlob, hashTagOf, unescapeBraces } from '../../clients/redis/index.ts'
-import { limits } from '../../core/defaults.ts'
-import { InvalidArgumentError, quote } from '../../core/errors.ts'
 
 export interface KeyOptions {
   readonly namespace: string

@@ -1,5 +1,5 @@
 /** What was asked for through one session object and is not known to be over: the server keeps no such list. */
-import { TransientMap } from '../../core/transient-map.ts'
+import { TransientMap } from '../../base/transient-map.ts'
 import type { Claim } from '../../spi.ts'
 
 export interface Known {

@@ -3,7 +3,7 @@
  * Each is looked at when its time would be up, those of one moment together. One that is missing may have been released, and
  * the message may be in flight: it counts as expired if it is still missing a while later.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
+import type { Clock, Timer } from '../../base/clock.ts'
 import type { HolderState, NameState } from '../../spi.ts'
 import type { ToldEvent } from './watch.ts'
 

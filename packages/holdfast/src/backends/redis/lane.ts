@@ -12,9 +12,10 @@
  *
  * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
  */
-import { calledOff } from '../../core/backend-kit.ts'
-import { afterThisTurn, type Clock, type Timer } from '../../core/clock.ts'
-import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
+
+import { afterThisTurn, type Clock, type Timer } from '../../base/clock.ts'
+import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import type { Letter } from './scripts/letters.ts'

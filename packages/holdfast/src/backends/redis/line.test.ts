@@ -7,8 +7,8 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { pause, Rig, until } from '../../../test/redis/rig.ts'
 import { startProgram } from '../../../test/start-program.ts'
-import { callWith } from '../../core/aborting.ts'
-import { systemRandom } from '../../core/ids.ts'
+import { callWith } from '../../base/aborting.ts'
+import { systemRandom } from '../../base/ids.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 
 const call = () => callWith()

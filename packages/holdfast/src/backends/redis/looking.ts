@@ -1,7 +1,7 @@
 /** What operators see of a name, read from the answer of its script. */
 
+import { publicIdOf } from '../../base/ids.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
-import { publicIdOf } from '../../core/ids.ts'
 import {
   type ClaimState,
   type HolderState,

@@ -4,7 +4,7 @@ import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { Rig } from '../../../test/redis/rig.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 

@@ -2,6 +2,10 @@
  * Lists in pages, node by node: a page is one step of SCAN on one primary. The cursor names the node and its position; a node
  * that is no primary any more makes it invalid.
  */
+
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
+import { compareNames } from '../../base/names.ts'
 import {
   type RedisConnection,
   SCAN_START,
@@ -9,9 +13,6 @@ import {
   type ScanRequest,
   scanStep,
 } from '../../clients/redis/index.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError } from '../../core/errors.ts'
-import { compareNames } from '../../core/names.ts'
 import type { Call, Page, PageRequest } from '../../spi.ts'
 
 interface Cursor {

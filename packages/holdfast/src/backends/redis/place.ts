@@ -9,8 +9,9 @@
  * What may go wrong between two steps: the push overtakes the answer that says that there is a wait (the room knows who
  * has asked, and who is over stays over); the answer is lost (the lane says so, and core abandons the attempt).
  */
-import { calledOff } from '../../core/backend-kit.ts'
-import type { Instant } from '../../core/clock.ts'
+
+import type { Instant } from '../../base/clock.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../spi.ts'
 import type { Answer, Told } from './answers.ts'
 import type { Known } from './known-claims.ts'

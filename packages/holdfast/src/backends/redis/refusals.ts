@@ -5,7 +5,7 @@ import {
   isHoldfastError,
   quote,
   UnsupportedError,
-} from '../../core/errors.ts'
+} from '../../base/errors.ts'
 import type { AcquireRequest } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import { TOKEN_KEY } from './keys.ts'

@@ -8,7 +8,7 @@ import { describe, test } from 'vitest'
 import { until } from '../../../test/redis/rig.ts'
 import { startProgram } from '../../../test/start-program.ts'
 import type { RedisClient } from '../../clients/redis/index.ts'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { redis } from './index.ts'
 
 interface Opened {

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict'
 import { redisCall, startRedis, startRedisPair, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'
 import { Rig, type RigOptions, until } from '../../../test/redis/rig.ts'
+import { callWith } from '../../base/aborting.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { onEvent } from '../../base/events.ts'
 import { evictionOf, refusalOf, textOf } from '../../clients/redis/index.ts'
-import { callWith } from '../../core/aborting.ts'
-import { isHoldfastError } from '../../core/errors.ts'
-import { onEvent } from '../../core/events.ts'
 
 const isRefusal = (pattern: RegExp) => (error: unknown) =>
   isHoldfastError(error, 'UNSUPPORTED') && pattern.test(error.message)

@@ -3,6 +3,8 @@
  * a `warning` event. `diagnose` tells the same as findings, and further ones.
  */
 
+import { UnsupportedError } from '../../base/errors.ts'
+import { warn } from '../../base/events.ts'
 import {
   type Concern,
   evictionConcern,
@@ -16,8 +18,6 @@ import {
   textOf,
   unchecked,
 } from '../../clients/redis/index.ts'
-import { UnsupportedError } from '../../core/errors.ts'
-import { warn } from '../../core/events.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { TOKEN_KEY } from './keys.ts'
 

@@ -10,9 +10,10 @@
  * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (nobody
  * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
  */
-import { prolongedSince, throwIfCalledOff } from '../../core/backend-kit.ts'
-import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../core/clock.ts'
-import { BackendUnavailableError, outcomeOf } from '../../core/errors.ts'
+
+import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../base/clock.ts'
+import { BackendUnavailableError, outcomeOf } from '../../base/errors.ts'
+import { prolongedSince, throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { libraryNamed } from '../../../test/redis/clients.ts'
 import { clusterUrls } from '../../../test/redis/guard-world.ts'
 import { until } from '../../../test/redis/rig.ts'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { openRedis } from './assemble.ts'
 
 const names = Array.from({ length: 40 }, (_, index) => `name ${index}`)

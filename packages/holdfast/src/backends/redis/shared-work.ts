@@ -2,7 +2,7 @@
  * Work that several callers need and one is enough for, such as opening a connection. It goes on for as long as one of
  * them waits for it; what has failed, or was called off by the last of them, is started anew by the next.
  */
-import { calledOff } from '../../core/backend-kit.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 
 interface Running<T> {

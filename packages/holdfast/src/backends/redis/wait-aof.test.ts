@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { Rig } from '../../../test/redis/rig.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 
 const lock = (name: string) => `holdfast:default:{${name}}`
 

@@ -1,9 +1,9 @@
 /** Pushes and answers come over two connections: either may be the first. */
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { callWith } from '../../core/aborting.ts'
-import { instantOf } from '../../core/clock.ts'
-import { systemRandom } from '../../core/ids.ts'
+import { callWith } from '../../base/aborting.ts'
+import { instantOf } from '../../base/clock.ts'
+import { systemRandom } from '../../base/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'

@@ -12,10 +12,10 @@
  * A grant that was pushed counts from the waiter's last heartbeat that is known to have been applied, never from the
  * receipt of the push (T65).
  */
-import type { Clock, Instant, Timer } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
-import { publicIdOf, type Random } from '../../core/ids.ts'
-import { TransientMap } from '../../core/transient-map.ts'
+import type { Clock, Instant, Timer } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import { publicIdOf, type Random } from '../../base/ids.ts'
+import { TransientMap } from '../../base/transient-map.ts'
 import { type Answer, readPush, type Told } from './answers.ts'
 import type { Request } from './lane.ts'
 import { Letter } from './scripts/letters.ts'

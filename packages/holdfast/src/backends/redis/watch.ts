@@ -3,8 +3,8 @@
  * belongs to another log, starts with a gap and the current holders.
  */
 
-import { sleep } from '../../core/clock.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { sleep } from '../../base/clock.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import type { Call, Clock, NameState, WatchEvent, WatchEventKind } from '../../spi.ts'
 
 export interface Position {

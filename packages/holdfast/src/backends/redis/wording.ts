@@ -1,6 +1,6 @@
 /** What a session asks for, in the words of the scripts. */
-import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
-import { publicIdOf } from '../../core/ids.ts'
+import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import type { Keys } from './keys.ts'
 import type { Request } from './lane.ts'

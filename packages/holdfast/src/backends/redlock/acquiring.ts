@@ -17,8 +17,9 @@
  *   before may be believed in.
  * - Two addresses lead to one server: its vote counts once, and the try is refused.
  */
+
+import { BackendUnavailableError } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
 import type { AcquireResult, Call } from '../../spi.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
 import { grantIdOf, type Owner, ownerText } from './layout.ts'

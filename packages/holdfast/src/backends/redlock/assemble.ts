@@ -1,11 +1,12 @@
 /** Puts a backend together: checks its options and describes what it promises. */
+
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { defaultDriftMs, defaults, limits } from '../../base/defaults.ts'
+import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
+import { checkNamespace, checkText } from '../../base/names.ts'
+import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../base/options.ts'
 import { isRedisClient, type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { defaultDriftMs, defaults, limits } from '../../core/defaults.ts'
-import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
-import { checkNamespace, checkText } from '../../core/names.ts'
-import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../core/options.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
 import { Ensemble } from './ensemble.ts'

@@ -1,10 +1,11 @@
 /** The SPI over several servers that know nothing of each other. */
+
+import { callWith } from '../../base/aborting.ts'
+import { type Clock, keepProcessAlive } from '../../base/clock.ts'
+import { UnsupportedError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
 import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
-import { callWith } from '../../core/aborting.ts'
-import { operatorCallExpired, prolongedSince } from '../../core/backend-kit.ts'
-import { type Clock, keepProcessAlive } from '../../core/clock.ts'
-import { UnsupportedError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
+import { operatorCallExpired, prolongedSince } from '../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,

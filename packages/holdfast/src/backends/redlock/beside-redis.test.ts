@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, beforeEach, describe, onTestFinished, test } from 'vitest'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { redis } from '../redis/index.ts'
 import { redlock } from './index.ts'
 

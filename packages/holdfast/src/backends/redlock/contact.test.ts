@@ -17,9 +17,9 @@ import {
   ttlMs,
   watch,
 } from '../../../test/redlock/stage.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import type { RedisClient } from '../../clients/redis/index.ts'
-import { isHoldfastError } from '../../core/errors.ts'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { openLocker } from '../../open.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 import { type RedlockOptions, redlock } from './index.ts'

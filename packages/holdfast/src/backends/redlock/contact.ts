@@ -17,8 +17,9 @@
  * had to be given a script in answer to NOSCRIPT would need two round trips within one time-out. If the loading is lost
  * or forbidden, that is what happens.
  */
+
+import type { Clock, Timer } from '../../base/clock.ts'
 import type { Readiness } from '../../clients/redis/index.ts'
-import type { Clock, Timer } from '../../core/clock.ts'
 
 export interface ContactOptions {
   readonly readiness: Readiness

@@ -5,7 +5,7 @@
  * A process that was busy or paused past the time finds the timer due before it has read what arrived meanwhile. So
  * whoever seems to be late is judged when that has been read: otherwise all nodes would be silent because we were.
  */
-import { afterThisTurn, type Clock } from '../../core/clock.ts'
+import { afterThisTurn, type Clock } from '../../base/clock.ts'
 
 export interface Deadline {
   isOver: boolean

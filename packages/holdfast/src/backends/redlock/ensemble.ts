@@ -1,7 +1,6 @@
 /** The nodes together: how many of them it takes, and what is said when they are not to be had. */
-import { textOf } from '../../clients/redis/index.ts'
-import { throwIfCalledOff } from '../../core/backend-kit.ts'
-import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
+
+import { type Clock, type Instant, instantOf } from '../../base/clock.ts'
 import {
   BackendUnavailableError,
   type CallOutcome,
@@ -9,9 +8,11 @@ import {
   type HoldfastError,
   isHoldfastError,
   UnsupportedError,
-} from '../../core/errors.ts'
-import { hasListeners, type WarningCode, warn } from '../../core/events.ts'
-import type { Random } from '../../core/ids.ts'
+} from '../../base/errors.ts'
+import { hasListeners, type WarningCode, warn } from '../../base/events.ts'
+import type { Random } from '../../base/ids.ts'
+import { textOf } from '../../clients/redis/index.ts'
+import { throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { Layout } from './layout.ts'
 import type { RedlockNode } from './node.ts'

@@ -4,7 +4,7 @@ import { wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, hold, RedlockStage, take } from '../../../test/redlock/stage.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { operatorCall } from '../../testing/conformance/operator.ts'
 
 describe.runIf(wanted('redis'))('redlock: a force release', () => {

@@ -1,7 +1,8 @@
 /** What `redlock://…` says: which nodes, and which options. */
+
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { checkIntegerText, checkOneOf } from '../../base/options.ts'
 import { partsOfLocation } from '../../clients/redis/index.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { checkIntegerText, checkOneOf } from '../../core/options.ts'
 import type { RedlockOptions } from './assemble.ts'
 
 export const parameterNames = [

@@ -1,6 +1,7 @@
 /** The names of keys and the text of locks: version 1 of what is stored. */
+
+import { publicIdOf } from '../../base/ids.ts'
 import { escapeBraces, escapeGlob, unescapeBraces } from '../../clients/redis/index.ts'
-import { publicIdOf } from '../../core/ids.ts'
 
 /** Which process has answered on a node; one key for all namespaces. */
 export const bootKey = 'holdfast:redlock:node'

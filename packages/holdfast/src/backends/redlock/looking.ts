@@ -2,8 +2,9 @@
  * What a majority of the nodes says about names. Where nodes do not answer, a name is shown as held if it may be held: a
  * server that is down is no reason to call a name free (T56).
  */
+
+import { publicIdOf } from '../../base/ids.ts'
 import { foreignId, type RedisReply } from '../../clients/redis/index.ts'
-import { publicIdOf } from '../../core/ids.ts'
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import { type LockRecord, parseLock, publicIdOfLock } from './layout.ts'

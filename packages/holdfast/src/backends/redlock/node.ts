@@ -11,6 +11,9 @@
  * Votes are asked of a certain process, by its run id. Another one under the same address does nothing and says so; it is
  * looked at (`learn`), and asked again.
  */
+
+import type { Clock } from '../../base/clock.ts'
+import { BackendUnavailableError, type HoldfastError, UnsupportedError } from '../../base/errors.ts'
 import {
   type Concern,
   evictionConcern,
@@ -20,9 +23,7 @@ import {
   type RedisScript,
   remedyOf,
 } from '../../clients/redis/index.ts'
-import type { Clock } from '../../core/clock.ts'
-import { Coalescer, type Settled } from '../../core/coalescer.ts'
-import { BackendUnavailableError, type HoldfastError, UnsupportedError } from '../../core/errors.ts'
+import { Coalescer, type Settled } from '../../kit/coalescer.ts'
 import { Contact } from './contact.ts'
 import { Deadlines } from './deadlines.ts'
 import { bootKey } from './layout.ts'

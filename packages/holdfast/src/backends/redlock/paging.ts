@@ -4,10 +4,11 @@
  * cursor names the nodes that are done, and the one that is being scanned with its position. If that one does not
  * answer, another one is scanned from its beginning instead.
  */
+
+import { unlessAborted } from '../../base/aborting.ts'
+import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
 import { SCAN_START, type ScanPosition, type ScanStep, scanStep } from '../../clients/redis/index.ts'
-import { unlessAborted } from '../../core/aborting.ts'
-import { calledOff } from '../../core/backend-kit.ts'
-import { BackendUnavailableError, InvalidArgumentError } from '../../core/errors.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { Call, Page, PageRequest } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import type { RedlockNode } from './node.ts'

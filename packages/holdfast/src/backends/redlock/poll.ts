@@ -1,6 +1,7 @@
 /** One question to all nodes at once, and the votes as they come in. */
-import { calledOff } from '../../core/backend-kit.ts'
-import { outcomeOf } from '../../core/errors.ts'
+
+import { outcomeOf } from '../../base/errors.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { RedlockNode } from './node.ts'
 

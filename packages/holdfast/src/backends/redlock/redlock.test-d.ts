@@ -3,8 +3,8 @@ import type { Redis as IoRedis } from 'ioredis'
 import type { Redis as IoRedis5 } from 'ioredis5'
 import type { createClient } from 'redis'
 import type { createClient as createClient5 } from 'redis5'
-import { createLocker } from '../../core/locker.ts'
 import type { Guard } from '../../guards/guard.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { redlock } from './index.ts'
 
 declare const ioredis: IoRedis

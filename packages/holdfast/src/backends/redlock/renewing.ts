@@ -7,8 +7,8 @@
  * restarts, one after the other. If the mending comes so late that the lease is over, it meets the mark of an abandoned
  * attempt, or ends by its TTL on a node that alone decides nothing.
  */
-import type { Instant } from '../../core/clock.ts'
-import { elapsedMs } from '../../core/clock.ts'
+import type { Instant } from '../../base/clock.ts'
+import { elapsedMs } from '../../base/clock.ts'
 import type { Call, Claim, GrantedClaim, KeepAliveResult, LostClaim } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import { ownerText } from './layout.ts'

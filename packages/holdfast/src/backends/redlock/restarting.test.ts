@@ -5,7 +5,7 @@ import { redisCall, wanted } from 'holdfast-lab/servers'
 import { afterEach, beforeEach, describe, test } from 'vitest'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, take, ttlMs } from '../../../test/redlock/stage.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 
 const maxTtlMs = 60_000
 

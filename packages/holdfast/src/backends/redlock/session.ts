@@ -1,7 +1,8 @@
 /** A session on a majority of the nodes, and the claims on it. */
+
+import { type Instant, laterOf } from '../../base/clock.ts'
+import { UnsupportedError } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
-import { type Instant, laterOf } from '../../core/clock.ts'
-import { UnsupportedError } from '../../core/errors.ts'
 import type {
   AcquireRequest,
   AcquireResult,

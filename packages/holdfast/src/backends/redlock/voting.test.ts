@@ -16,8 +16,8 @@ import {
   ttlMs,
   watch,
 } from '../../../test/redlock/stage.ts'
-import { isHoldfastError } from '../../core/errors.ts'
-import { createLocker } from '../../core/locker.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 
 const nobody = [null, null, null, null, null]

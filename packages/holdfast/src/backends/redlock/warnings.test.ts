@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, onTestFinished, t
 import { namingGrants } from '../../../test/naming-grants.ts'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
 import { call, eventually, hold, RedlockStage, ttlMs } from '../../../test/redlock/stage.ts'
-import { onEvent } from '../../core/events.ts'
+import { onEvent } from '../../base/events.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 import { redlock } from './index.ts'
 

@@ -1,8 +1,9 @@
 /** The SPI over one SQLite file, shared by the processes of one machine. */
-import { prolongedSince } from '../../core/backend-kit.ts'
-import { type Clock, instantOf } from '../../core/clock.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
+
+import { type Clock, instantOf } from '../../base/clock.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
+import { prolongedSince } from '../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,

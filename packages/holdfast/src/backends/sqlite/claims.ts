@@ -14,7 +14,7 @@
  *              a late request meets the mark; the mark goes only together with the session (T73).
  */
 import assert from 'node:assert/strict'
-import { CapacityMismatchError, type LossReason } from '../../core/errors.ts'
+import { CapacityMismatchError, type LossReason } from '../../base/errors.ts'
 import type { AcquireRequest, Claim, GrantedClaim, ListedClaims, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { catchUp, Places, promote, removeSession } from './line.ts'

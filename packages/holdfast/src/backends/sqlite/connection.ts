@@ -1,8 +1,9 @@
 /** What the backend and its sessions share: the open file, the way to write to it, and those who wait. */
-import { throwIfCalledOff } from '../../core/backend-kit.ts'
-import { type Clock, sleep } from '../../core/clock.ts'
-import { ClosedError } from '../../core/errors.ts'
-import { publicIdOf, type Random } from '../../core/ids.ts'
+
+import { type Clock, sleep } from '../../base/clock.ts'
+import { ClosedError } from '../../base/errors.ts'
+import { publicIdOf, type Random } from '../../base/ids.ts'
+import { throwIfCalledOff } from '../../kit/backend-kit.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'

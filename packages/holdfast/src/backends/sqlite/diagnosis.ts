@@ -1,8 +1,8 @@
 /** Findings about the file, its place and this process's way to it. What makes the backend refuse to start is not here. */
 import { stat, statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { hasSharedZero } from '../../core/clock.ts'
-import { quote } from '../../core/errors.ts'
+import { hasSharedZero } from '../../base/clock.ts'
+import { quote } from '../../base/errors.ts'
 import type { Finding } from '../../spi.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
 import type { Synchronous } from './open.ts'

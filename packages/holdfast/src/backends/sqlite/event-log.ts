@@ -9,7 +9,7 @@
  * While it is open it has every event since it was opened, up to the last `KEPT_EVENTS`. A position in it means
  * something only together with its id.
  */
-import { publicIdOf } from '../../core/ids.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type { WatchEventKind } from '../../spi.ts'
 import type { NamePlace, Statements } from './statements.ts'
 

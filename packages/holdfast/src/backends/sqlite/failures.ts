@@ -1,7 +1,7 @@
 /** What SQLite's error codes mean for a caller. */
 import { dirname, join } from 'node:path'
+import { BackendUnavailableError, type CallOutcome, quote, UnsupportedError } from '../../base/errors.ts'
 import { primaryCodeOf } from '../../clients/sqlite/index.ts'
-import { BackendUnavailableError, type CallOutcome, quote, UnsupportedError } from '../../core/errors.ts'
 
 export const sqliteCodes = {
   BUSY: 5,

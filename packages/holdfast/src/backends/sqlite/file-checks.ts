@@ -5,7 +5,7 @@
  */
 import { accessSync, constants, readFileSync, realpathSync, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
 import { foreignFile, readOnly } from './failures.ts'
 
 /** The numbers by which `statfs` tells file systems that reach beyond this machine (Linux, `magic.h` and others). */

@@ -6,9 +6,9 @@
  *   waiting ──write lock is taken──▶ waiting            tried again, a few times at once, then by timer
  *   waiting ──signal aborts──▶ answered: not applied    it is certain not to have landed
  */
-import type { Clock, Timer } from '../../core/clock.ts'
-import { Coalescer } from '../../core/coalescer.ts'
-import type { Random } from '../../core/ids.ts'
+import type { Clock, Timer } from '../../base/clock.ts'
+import type { Random } from '../../base/ids.ts'
+import { Coalescer } from '../../kit/coalescer.ts'
 import { unavailable } from './failures.ts'
 import type { Transaction } from './transaction.ts'
 

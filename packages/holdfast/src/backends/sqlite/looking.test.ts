@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { SqliteRig, watch } from '../../../test/sqlite/rig.ts'
-import { listAll } from '../../core/backend-kit.ts'
-import { createLocker } from '../../core/locker.ts'
+import { listAll } from '../../kit/backend-kit.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { Operator } from '../../testing/conformance/operator.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 

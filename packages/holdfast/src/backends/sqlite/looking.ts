@@ -2,7 +2,7 @@
  * What operators see, read from one snapshot. Readers wait for nobody, so nothing is cleaned up on the way: what has
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
-import { compareNames } from '../../core/names.ts'
+import { compareNames } from '../../base/names.ts'
 import type {
   ClaimState,
   HolderState,

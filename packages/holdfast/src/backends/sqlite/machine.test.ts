@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { systemClock } from '../../core/clock.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { systemClock } from '../../base/clock.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { asSeenBy, identify, monotonicOffset, ownMachine } from './machine.ts'
 

@@ -5,9 +5,9 @@
  */
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { type Clock, hasSharedZero, systemClock } from '../../core/clock.ts'
-import { UnsupportedError } from '../../core/errors.ts'
-import { systemRandom } from '../../core/ids.ts'
+import { type Clock, hasSharedZero, systemClock } from '../../base/clock.ts'
+import { UnsupportedError } from '../../base/errors.ts'
+import { systemRandom } from '../../base/ids.ts'
 
 export interface MachineIdentity {
   /** Different after every start of the machine, the same for all of its processes. */

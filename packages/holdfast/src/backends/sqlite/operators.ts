@@ -1,5 +1,5 @@
 /** What an operator may do to a name, each as a step inside a transaction, on what the operator saw (T78). */
-import { operatorCallExpired } from '../../core/backend-kit.ts'
+import { operatorCallExpired } from '../../kit/backend-kit.ts'
 import type { CapacityChange } from '../../spi.ts'
 import { catchUp, promote } from './line.ts'
 import type { NamePlace } from './statements.ts'

@@ -4,8 +4,8 @@
  * have changed something: a session expires, or a name opens. A look that finds that no other process has written to the
  * file since the last one asks nothing else, so 1,000 waiters cost as little as one (T28).
  */
-import type { Clock, Timer } from '../../core/clock.ts'
-import type { Random } from '../../core/ids.ts'
+import type { Clock, Timer } from '../../base/clock.ts'
+import type { Random } from '../../base/ids.ts'
 import type { Statements } from './statements.ts'
 import type { Statistics } from './statistics.ts'
 

@@ -18,7 +18,7 @@
  * holders, which takes half a millisecond for 10,000.
  */
 import type { DatabaseSync } from 'node:sqlite'
-import { quote, UnsupportedError } from '../../core/errors.ts'
+import { quote, UnsupportedError } from '../../base/errors.ts'
 import { foreignFile } from './failures.ts'
 import type { MachineIdentity } from './machine.ts'
 

@@ -1,7 +1,7 @@
 /** A client's view of its session: it adds to what the file says since when this client may believe it. */
 import assert from 'node:assert/strict'
-import { tokenGrant } from '../../core/backend-kit.ts'
-import { type Instant, instantOf, laterOf } from '../../core/clock.ts'
+import { type Instant, instantOf, laterOf } from '../../base/clock.ts'
+import { tokenGrant } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,

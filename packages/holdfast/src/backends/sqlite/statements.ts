@@ -1,5 +1,5 @@
 /** Every statement, prepared once. Parameters are numbered, so that one value can stand in several places. */
-import { ID_LENGTH } from '../../core/ids.ts'
+import { ID_LENGTH } from '../../base/ids.ts'
 import type { Mode, WatchEventKind } from '../../spi.ts'
 import type { Database } from './database.ts'
 

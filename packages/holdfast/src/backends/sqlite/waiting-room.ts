@@ -6,9 +6,10 @@
  *   waiting ──its session ends──▶ session-gone                    [sessionEnded]
  *   waiting ──abandoned, or called off──▶ rejected                [abandoned, onAbort]
  */
-import { calledOff } from '../../core/backend-kit.ts'
-import type { Clock } from '../../core/clock.ts'
-import { publicIdOf } from '../../core/ids.ts'
+
+import type { Clock } from '../../base/clock.ts'
+import { publicIdOf } from '../../base/ids.ts'
+import { calledOff } from '../../kit/backend-kit.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { type FilePoll, ifPossible, type Onlooker } from './poll.ts'

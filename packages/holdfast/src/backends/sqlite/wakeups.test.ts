@@ -4,7 +4,7 @@ import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, test } from 'vitest'
 import { type FullSession, SqliteRig, watch } from '../../../test/sqlite/rig.ts'
-import { publicIdOf } from '../../core/ids.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
 import type { SqliteBackend } from './backend.ts'
 

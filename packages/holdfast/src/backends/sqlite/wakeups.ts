@@ -11,7 +11,7 @@ import { lstatSync, mkdirSync, readdirSync, statSync, unlinkSync } from 'node:fs
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
-import type { Random } from '../../core/ids.ts'
+import type { Random } from '../../base/ids.ts'
 import type { Statistics } from './statistics.ts'
 
 export interface WakeUpOptions {

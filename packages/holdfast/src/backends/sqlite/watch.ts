@@ -3,7 +3,7 @@
  * told by its commits, changes of other processes are found by the poll that also serves waiters. A position that the log
  * no longer has, or that is of another log, starts with a gap and the current holders.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
+import type { Clock, Timer } from '../../base/clock.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { WATCHED_FOR_MS } from './event-log.ts'

@@ -9,7 +9,7 @@
  *   work: anything else fails                   undone: not applied, for all of them
  *   commit fails                                unknown, for all of them
  */
-import { ClosedError, isHoldfastError } from '../../core/errors.ts'
+import { ClosedError, isHoldfastError } from '../../base/errors.ts'
 import type { Database } from './database.ts'
 import { isBusy, unavailable } from './failures.ts'
 import { fail, type Item, Lane, type LaneOptions, settle, type Work } from './lane.ts'

@@ -1,5 +1,5 @@
 /** Calls that nobody waits for any more. */
-import { BackendUnavailableError, type CallOutcome } from '../../core/errors.ts'
+import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
 
 export function calledOff(
   backend: string,

@@ -4,7 +4,7 @@ import {
   type HoldfastError,
   InvalidArgumentError,
   isHoldfastError,
-} from '../../core/errors.ts'
+} from '../../base/errors.ts'
 import { asUnavailable, sqlStateOf } from './failures.ts'
 
 /** The state of the server's own error, which a client library or we ourselves may have wrapped. */

@@ -7,7 +7,7 @@
  *   help: a right, a table or a password that is missing. An `error` event of a connection that this
  *   layer touches never goes without a listener, which would end the process (T51).
  */
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 import { PgDatabase } from './pg.ts'
 import { PostgresJsDatabase } from './postgres-js.ts'
 import type { NativeTransaction, Parameter, PgPool, PostgresClient, PostgresJs, Row } from './types.ts'

@@ -2,7 +2,7 @@
  * Ends connections of `pg`, also those whose other side does not answer any more: it would wait for them for as long as
  * TCP does, and for one that was never welcomed without an end.
  */
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../base/clock.ts'
 
 const FAREWELL_MS = 1_000
 

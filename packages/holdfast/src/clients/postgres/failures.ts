@@ -4,7 +4,7 @@ import {
   type CallOutcome,
   HoldfastError,
   UnsupportedError,
-} from '../../core/errors.ts'
+} from '../../base/errors.ts'
 import type { Notice } from './types.ts'
 
 /** A server's own code has five characters; those of sockets and clients look different. */

@@ -2,7 +2,7 @@
  * A client for a URL, made with whichever of the two libraries is installed. Only `open.ts` may load them, so it hands
  * over how.
  */
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 import { ifInstalled, noneInstalled } from '../if-installed.ts'
 import { endWithin } from './ending.ts'
 import { standbyNotices } from './notices.ts'

@@ -1,5 +1,5 @@
 /** Names of schemas, tables and columns in statements. Values never get here: they are parameters. */
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 
 /** What PostgreSQL keeps of an identifier. */
 const LONGEST_BYTES = 63

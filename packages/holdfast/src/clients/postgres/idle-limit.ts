@@ -2,7 +2,7 @@
  * A transaction that its client leaves idle, because the client is frozen or its network is gone, keeps its locks until
  * the server ends the session. Without a limit that is never (T86). So every transaction of ours has one.
  */
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import { sqlStateOf } from './failures.ts'
 
 /** What the server says when it ends a session for it. */

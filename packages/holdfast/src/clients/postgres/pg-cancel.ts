@@ -11,7 +11,7 @@
  * `pg` has a method for it, which asks whether the statement is the active one in a way that `pg` itself warns of. So
  * the request is sent over the inside of a client. Where that looks different, nothing is sent.
  */
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../base/clock.ts'
 import type { PgConnection, PgPool } from './types.ts'
 
 /** Whoever waits for a connection of a full pool waits for this as well. */

@@ -1,5 +1,5 @@
 /** A connection of `pg` beside the pool, for one user alone. */
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import type { DedicatedConnection, Listener, QueryOptions } from './database.ts'
 import { runStatement } from './pg-statement.ts'
 import type { Parameter, PgConnection, Row } from './types.ts'

@@ -1,5 +1,5 @@
 /** One statement on a connection of `pg`. See `pg.ts` for what may go wrong around it. */
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import { asUnavailable, isStandbyWarning } from './failures.ts'
 import type { Notice, Parameter, PgConnection, PgQuery, Row } from './types.ts'

@@ -10,10 +10,10 @@
  *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
  */
-import { onAborted, unlessAborted } from '../../core/aborting.ts'
-import { afterThisTurn, systemClock } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
+import { onAborted, unlessAborted } from '../../base/aborting.ts'
+import { afterThisTurn, systemClock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,

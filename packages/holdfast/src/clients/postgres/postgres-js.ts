@@ -9,9 +9,9 @@
  * piece, and may then send the first half of the next one right behind it on the same connection; the pooler takes
  * the connection to the server away between the two, the answer to the half goes nowhere, and the client waits for ever.
  */
-import { onAborted } from '../../core/aborting.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
+import { onAborted } from '../../base/aborting.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,

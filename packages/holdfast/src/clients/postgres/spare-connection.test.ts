@@ -4,7 +4,7 @@ import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
 import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { type Clock, systemClock } from '../../core/clock.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { postgresDatabase } from './database.ts'
 import { SpareConnection } from './spare-connection.ts'
 

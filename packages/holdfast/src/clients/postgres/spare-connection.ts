@@ -2,9 +2,9 @@
  * One connection beside the user's pool, for a locker's statements that find none free in it: the user's own transactions
  * may have them all, and wait for the locker (T85). It is opened when it is first needed, and then kept.
  */
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError, ClosedError, isHoldfastError } from '../../core/errors.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, ClosedError, isHoldfastError } from '../../base/errors.ts'
 import { calledOff, orAborted } from './cancelling.ts'
 import type { DedicatedConnection, QueryOptions } from './database.ts'
 import type { Parameter, Row } from './types.ts'

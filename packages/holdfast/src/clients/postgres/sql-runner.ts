@@ -2,7 +2,7 @@
  * Runs our statements inside a transaction that is the user's: of `pg`, of postgres.js, of Kysely or Drizzle on top of
  * them, or of anything else through a function of its own.
  */
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 import type { SqlRunner } from './database.ts'
 import { asPlainText } from './plain-text.ts'
 import type { Parameter, PostgresJsRunner, Row } from './types.ts'

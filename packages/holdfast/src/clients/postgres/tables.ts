@@ -8,7 +8,7 @@
  *   nothing. A later release brings an older layout up to date in the same way, if it can. Otherwise a release that finds
  *   another version refuses.
  */
-import { type HoldfastError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
+import { type HoldfastError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
 import type { SqlRunner } from './database.ts'
 import { sqlStateOf } from './failures.ts'
 import { checkIdentifier, quoteIdentifier } from './identifiers.ts'

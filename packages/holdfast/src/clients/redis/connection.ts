@@ -8,16 +8,16 @@
  * queue or after reconnecting. Time limits are the caller's.
  */
 
-import { unlessAborted } from '../../core/aborting.ts'
-import { afterThisTurn, type Clock, systemClock } from '../../core/clock.ts'
+import { unlessAborted } from '../../base/aborting.ts'
+import { afterThisTurn, type Clock, systemClock } from '../../base/clock.ts'
 import {
   BackendUnavailableError,
   type CallOutcome,
   ClosedError,
   isHoldfastError,
   UnsupportedError,
-} from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
+} from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
 import type { RedisClient } from './client.ts'
 import {
   isServerError,

@@ -8,7 +8,7 @@ import {
   type CallOutcome,
   type HoldfastError,
   UnsupportedError,
-} from '../../core/errors.ts'
+} from '../../base/errors.ts'
 import { reasonOf, withoutArguments } from './trouble.ts'
 
 /** Refusals of the server that come before a script has written anything. */

@@ -12,7 +12,7 @@ import {
 } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { until } from '../../../test/redis/rig.ts'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { openLocker } from '../../open.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { type RedisLibraries, redisClientFromUrl } from './from-url.ts'

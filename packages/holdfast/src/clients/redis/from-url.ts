@@ -2,8 +2,8 @@
  * A client for a URL, made with whichever of the two libraries is installed. Only `open.ts` may load them, so it hands
  * over how.
  */
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { ifInstalled, noneInstalled } from '../if-installed.ts'
 import type { RedisClient } from './client.ts'
 import { notConnected, redisFailure } from './failures.ts'

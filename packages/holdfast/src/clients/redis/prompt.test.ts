@@ -5,7 +5,7 @@ import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { type ClientLibrary, libraries } from '../../../test/redis/clients.ts'
 import { until } from '../../../test/redis/rig.ts'
-import { BackendUnavailableError, ClosedError } from '../../core/errors.ts'
+import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
 import { RedisConnection } from './connection.ts'
 import { redisScript } from './script.ts'

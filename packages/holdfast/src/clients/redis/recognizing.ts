@@ -1,5 +1,5 @@
 /** Which library a client is of. */
-import { InvalidArgumentError } from '../../core/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 import type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
 import { adaptIoRedis } from './ioredis.ts'
 import { adaptNodeRedis } from './node-redis.ts'

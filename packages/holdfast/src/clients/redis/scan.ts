@@ -6,7 +6,7 @@
  * and the repeated step goes on behind it. If it goes elsewhere by then, because keys came or went, it starts again: an
  * item may come twice, and none is missed.
  */
-import { compareNames } from '../../core/names.ts'
+import { compareNames } from '../../base/names.ts'
 import type { RedisReply } from './raw.ts'
 
 export interface ScanPosition {

@@ -2,8 +2,8 @@
  * How a server is set up, as far as this user may ask: what matters for locks. A backend tells it in two ways: as a `warning`
  * event at start, and as a finding of `diagnose`.
  */
-import { isHoldfastError } from '../../core/errors.ts'
-import type { WarningCode } from '../../core/events.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import type { WarningCode } from '../../base/events.ts'
 import type { Finding } from '../../spi.ts'
 import type { RedisNode } from './connection.ts'
 import type { RedisReply } from './raw.ts'

@@ -10,8 +10,8 @@
  * (nobody is asked); it is lost silently (nobody notices here: keep-alives must bring what matters); the server accepts
  * the connection and says nothing (it is given up after a while, and the next one is tried).
  */
-import type { Clock, Timer } from '../../core/clock.ts'
-import type { Random } from '../../core/ids.ts'
+import type { Clock, Timer } from '../../base/clock.ts'
+import type { Random } from '../../base/ids.ts'
 import type { RawSubscriber } from './raw.ts'
 
 export interface Subscription {

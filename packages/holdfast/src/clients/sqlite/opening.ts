@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite'
-import { UnsupportedError } from '../../core/errors.ts'
+import { UnsupportedError } from '../../base/errors.ts'
 
 /** A static import would fail on a runtime without the module, before anything could say what is needed. */
 export function openDatabase(path: string): DatabaseSync {

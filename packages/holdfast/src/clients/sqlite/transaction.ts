@@ -6,7 +6,7 @@
  *
  * The file is locked for writing from the first moment on, so nobody's fence can come between check and commit.
  */
-import { type Clock, sleep } from '../../core/clock.ts'
+import { type Clock, sleep } from '../../base/clock.ts'
 import {
   BackendUnavailableError,
   type CallOutcome,
@@ -15,7 +15,7 @@ import {
   isHoldfastError,
   quote,
   UnsupportedError,
-} from '../../core/errors.ts'
+} from '../../base/errors.ts'
 import {
   fileOf,
   isBusy,

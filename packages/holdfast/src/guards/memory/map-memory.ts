@@ -1,5 +1,5 @@
 /** What a guard remembers, in maps. */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import type { GuardMemory } from '../checkpoint.ts'
 import type { Floor, Remembered } from '../rule.ts'
 import { Overlay } from './overlay.ts'

@@ -1,7 +1,7 @@
 /** A map with transactions, and beside the data what each guard has learnt. */
-import type { Clock } from '../../core/clock.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { Turns } from '../../core/turns.ts'
+import type { Clock } from '../../base/clock.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { Turns } from '../../base/turns.ts'
 import { type GuardMaps, MapMemory } from './map-memory.ts'
 import { Overlay } from './overlay.ts'
 

@@ -6,8 +6,8 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
 import { type ClientLibrary, libraries, withPg } from '../../../test/postgres/clients.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { sqlRunnerOf } from '../../clients/postgres/index.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
 import { postgresGuard } from '../postgres.ts'
 
 /** Limits are over sooner. */

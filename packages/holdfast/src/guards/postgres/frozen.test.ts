@@ -10,9 +10,9 @@ import { inTransaction } from '../../../test/postgres/guard-world.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
 import { memory } from '../../backends/memory/index.ts'
 import { postgres as postgresBackend } from '../../backends/postgres/index.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { sqlRunnerOf } from '../../clients/postgres/index.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { createLocker } from '../../core/locker.ts'
+import { createLocker } from '../../locker/locker.ts'
 import { type PostgresGuard, postgresGuard } from '../postgres.ts'
 
 describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () => {
@@ -60,7 +60,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       const program = await startProgram(`
         const { ${module} } = await load('test/postgres/clients.ts')
         const { postgres } = await load('src/backends/postgres/index.ts')
-        const { createLocker } = await load('src/core/locker.ts')
+        const { createLocker } = await load('src/locker/locker.ts')
         const { postgresGuard } = await load('src/guards/postgres.ts')
         const { client } = ${module}.open(${JSON.stringify(server.url)}, { fetchTypes: false })
         client.on?.('error', () => {})

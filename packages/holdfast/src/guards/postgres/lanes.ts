@@ -3,9 +3,9 @@
  * database would use up the pool, and hold up runs for every other name (T21). Between processes the rows decide.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { Turns } from '../../base/turns.ts'
 import type { SqlRunner } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { Turns } from '../../core/turns.ts'
 
 interface Lane {
   readonly turns: Turns

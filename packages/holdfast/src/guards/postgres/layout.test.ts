@@ -6,8 +6,8 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { statementsOf } from '../../clients/postgres/tables.ts'
-import { isHoldfastError } from '../../core/errors.ts'
 import { postgresGuard, postgresGuardSchema, tableFence } from '../postgres.ts'
 
 describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {

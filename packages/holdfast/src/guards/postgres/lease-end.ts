@@ -2,9 +2,9 @@
  * A run ends when one of its leases is lost: a holder that hangs in its transaction would keep the name's row from its
  * successor (T86). A release does not end it: that is the holder's own choice.
  */
-import { onAborted } from '../../core/aborting.ts'
-import { isHoldfastError, LeaseLostError } from '../../core/errors.ts'
-import { ttlMsOf } from '../../core/granted-ttl.ts'
+import { onAborted } from '../../base/aborting.ts'
+import { isHoldfastError, LeaseLostError } from '../../base/errors.ts'
+import { ttlMsOf } from '../../base/granted-ttl.ts'
 import type { CheckedProof } from '../proofs.ts'
 
 /** Below it, the pauses of a healthy process and network would end its transactions. */

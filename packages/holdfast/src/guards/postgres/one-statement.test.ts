@@ -3,8 +3,8 @@ import { reach, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
+import { makeFence } from '../../base/fence.ts'
 import { type SqlTransaction, sqlRunnerOf } from '../../clients/postgres/index.ts'
-import { makeFence } from '../../core/fence.ts'
 import { applyFenced, fencedRead, fencedUpdate, fencedUpsert } from '../postgres.ts'
 
 describe.runIf(wanted('postgres')).each(libraries)('one-statement forms with $name', (library) => {

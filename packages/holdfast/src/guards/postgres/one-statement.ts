@@ -12,6 +12,10 @@
  * holders with one token both pass `<=`, T68), and rows that were deleted. And it sees the writes of its row only. A read
  * that counts must leave its token as well: `fencedRead`.
  */
+
+import { FenceStaleError, InvalidArgumentError, quote } from '../../base/errors.ts'
+import type { Fence } from '../../base/fence.ts'
+import { checkKnownOptions } from '../../base/options.ts'
 import {
   checkIdentifier,
   type Parameter,
@@ -22,9 +26,6 @@ import {
   sqlRunnerOf,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { FenceStaleError, InvalidArgumentError, quote } from '../../core/errors.ts'
-import type { Fence } from '../../core/fence.ts'
-import { checkKnownOptions } from '../../core/options.ts'
 import type { Proof } from '../guard.ts'
 import { assertHeld, checkProofs } from '../proofs.ts'
 

@@ -1,6 +1,7 @@
 /** The guard's statements. Tokens travel as text: a client may read a 64-bit number as a double (T42). */
+
+import { makeFence } from '../../base/fence.ts'
 import type { Row } from '../../clients/postgres/index.ts'
-import { makeFence } from '../../core/fence.ts'
 import type { Remembered } from '../rule.ts'
 
 export type GuardStatements = ReturnType<typeof guardStatements>

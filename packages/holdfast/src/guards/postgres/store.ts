@@ -20,9 +20,10 @@
  *   `tx` is no transaction: each step has been one of its own. Step 5 compares the transaction's id with that of
  *     step 1 and changes nothing, and the places are taken back.
  */
+
+import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
+import { fenceText } from '../../base/fence.ts'
 import { arrayLiteral, type SqlRunner, serverStateOf } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
-import { fenceText } from '../../core/fence.ts'
 import { type Decision, decide, type GuardKnowledge } from '../checkpoint.ts'
 import type { CheckedProof } from '../proofs.ts'
 import type { Floor, Remembered } from '../rule.ts'

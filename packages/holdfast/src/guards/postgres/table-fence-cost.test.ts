@@ -5,7 +5,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
-import { formatFence } from '../../core/fence-text.ts'
+import { formatFence } from '../../base/fence-text.ts'
 import { postgresGuard, showFence, tableFence, writeRefusalOf } from '../postgres.ts'
 
 const ROWS = 200

@@ -12,6 +12,12 @@
  * It is not a `Guard`, by type: a trigger sees no reads, and guarding writes alone loses updates (T40). Read in the same
  * transaction, after `postgresGuard(…).enter(tx, lease)`, which also sets the fence for the trigger.
  */
+
+import { limits } from '../../base/defaults.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { fenceText } from '../../base/fence.ts'
+import { checkName, checkText } from '../../base/names.ts'
+import { checkKnownOptions } from '../../base/options.ts'
 import {
   arrayLiteral,
   checkIdentifier,
@@ -28,11 +34,6 @@ import {
   tablesSql,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { limits } from '../../core/defaults.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
-import { fenceText } from '../../core/fence.ts'
-import { checkName, checkText } from '../../core/names.ts'
-import { checkKnownOptions } from '../../core/options.ts'
 import type { Proof } from '../guard.ts'
 import { assertHeld, checkProofs } from '../proofs.ts'
 import { checkGuardOptions } from '../settings.ts'

@@ -11,8 +11,8 @@ import { fence } from '../../../test/guard-table.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { inTransaction } from '../../../test/postgres/guard-world.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
+import { makeFence } from '../../base/fence.ts'
 import { sqlRunnerOf } from '../../clients/postgres/index.ts'
-import { makeFence } from '../../core/fence.ts'
 import { type PostgresGuard, postgresGuard } from '../postgres.ts'
 
 describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its transactions', () => {

@@ -17,6 +17,11 @@
  *     So the transaction is asked who it is before it is committed.
  *   the connection ends after COMMIT was sent, or the run is called off before it is answered: unknown, and said so.
  */
+
+import { onAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import {
   conflictOf,
   type NativeTransaction,
@@ -26,10 +31,6 @@ import {
   type TransactionOptions,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { onAborted } from '../../core/aborting.ts'
-import type { Clock } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../core/errors.ts'
 import type { LeaseEnd } from './lease-end.ts'
 import type { Passed } from './store.ts'
 

@@ -9,7 +9,7 @@ import {
   libraryNamed,
   type OpenedClient,
 } from '../../../test/redis/clients.ts'
-import { type Fence, makeFence } from '../../core/fence.ts'
+import { type Fence, makeFence } from '../../base/fence.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { redisGuard } from '../redis.ts'
 

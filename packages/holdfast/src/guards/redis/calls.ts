@@ -22,7 +22,7 @@
  * earlier copy had done as well, so the call is made again in a new series. To tell this from a series that was closed, the
  * name of a series begins with a random text that stays the same for as long as the server keeps the hash `calls`.
  */
-import { type Clock, elapsedMs, type Instant, instantOf } from '../../core/clock.ts'
+import { type Clock, elapsedMs, type Instant, instantOf } from '../../base/clock.ts'
 
 /** How long the server keeps a series. */
 export const SERIES_KEPT_MS = 3_600_000

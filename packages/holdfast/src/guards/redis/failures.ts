@@ -2,7 +2,7 @@
  * What the server says about an effect of the user's: Lua that does not compile, a key that holds something else. These are
  * mistakes in what was handed in, and the same call would fail again. Redis undoes nothing, and the errors say so.
  */
-import { BackendUnavailableError, InvalidArgumentError, isHoldfastError, quote } from '../../core/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, isHoldfastError, quote } from '../../base/errors.ts'
 
 /** Where it happened, in front of what happened. */
 const place = /^(?:@?user_script: ?(\d+): )+-?/

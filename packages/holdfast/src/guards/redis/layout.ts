@@ -11,7 +11,7 @@
  * A token is text of 19 digits: a double, which is all that Lua has, tells only 53 of its 63 bits apart (T42). Texts of one
  * length are ordered like the numbers. Neither names nor issuers contain control characters, so a line break parts them.
  */
-import { makeFence } from '../../core/fence.ts'
+import { makeFence } from '../../base/fence.ts'
 import type { Floor, Remembered } from '../rule.ts'
 
 export interface GuardKeys {

@@ -5,13 +5,14 @@
  *              decide ──passes──▶ script ──facts differ──▶ decide
  *                                 script ──applied──▶ done
  */
+
+import { limits } from '../../base/defaults.ts'
+import { ConflictError, InvalidArgumentError, quote } from '../../base/errors.ts'
+import type { Fence } from '../../base/fence.ts'
+import { checkName, checkText } from '../../base/names.ts'
+import { checkKnownOptions } from '../../base/options.ts'
+import { Turns } from '../../base/turns.ts'
 import { hashTagOf, type RedisConnection, type RedisReply, slotOf } from '../../clients/redis/index.ts'
-import { limits } from '../../core/defaults.ts'
-import { ConflictError, InvalidArgumentError, quote } from '../../core/errors.ts'
-import type { Fence } from '../../core/fence.ts'
-import { checkName, checkText } from '../../core/names.ts'
-import { checkKnownOptions } from '../../core/options.ts'
-import { Turns } from '../../core/turns.ts'
 import { announceAccepted, pass } from '../checkpoint.ts'
 import { Forgetting } from '../forgetting.ts'
 import type { EnterOptions, Proof, RunOptions } from '../guard.ts'

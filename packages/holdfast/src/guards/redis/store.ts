@@ -1,8 +1,9 @@
 /** The guard's memory, and the one script that changes it together with an effect. */
+
+import type { Clock } from '../../base/clock.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
 import type { RedisConnection, RedisReply, RedisScript } from '../../clients/redis/index.ts'
-import type { Clock } from '../../core/clock.ts'
-import { BackendUnavailableError } from '../../core/errors.ts'
-import { type Random, systemRandom } from '../../core/ids.ts'
 import type { CheckedProof } from '../proofs.ts'
 import { type Call, Calls, SERIES_KEPT_MS } from './calls.ts'
 import { type FactMemory, Facts, type Field, fieldsOf } from './facts.ts'

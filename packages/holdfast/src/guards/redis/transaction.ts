@@ -5,8 +5,8 @@
  *   open ──body returned──▶ applied, or nothing was (CONFLICT: somebody has written what was read)
  *   open ──body threw──▶ nothing was applied
  */
-import { InvalidArgumentError } from '../../core/errors.ts'
-import { checkInteger } from '../../core/options.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
+import { checkInteger } from '../../base/options.ts'
 
 /** Sees its own writes; nobody else does until it has been applied. */
 export interface RedisTx {

@@ -1,6 +1,7 @@
 /** The guard's own tables, beside the user's. The layout carries a version, so that a later one can be told. */
+
+import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import { prepare, type SqliteDatabase } from '../../clients/sqlite/index.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
 
 const LAYOUT_VERSION = 1n
 /** What the sqlite backend writes into the header of its files ('HFST'). */

@@ -2,9 +2,10 @@
  * What a guard remembers, as rows. Every statement is parameterised, and integers are read as bigint: a token has
  * 63 bits, and a double only 53 (T42).
  */
+
+import type { Clock } from '../../base/clock.ts'
+import { makeFence } from '../../base/fence.ts'
 import { prepare, type SqliteDatabase, type SqliteStatement } from '../../clients/sqlite/index.ts'
-import type { Clock } from '../../core/clock.ts'
-import { makeFence } from '../../core/fence.ts'
 import type { GuardMemory } from '../checkpoint.ts'
 import type { Floor, Remembered } from '../rule.ts'
 

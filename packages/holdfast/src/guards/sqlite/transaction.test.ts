@@ -42,7 +42,7 @@ describe('sqliteGuard and its transactions', () => {
   test('T41 a process that is killed inside an effect leaves neither effect nor memory behind', async () => {
     const program = `
       const { sqliteGuard } = await import(${JSON.stringify(new URL('../sqlite.ts', import.meta.url).href)})
-      const { makeFence } = await import(${JSON.stringify(new URL('../../core/fence.ts', import.meta.url).href)})
+      const { makeFence } = await import(${JSON.stringify(new URL('../../base/fence.ts', import.meta.url).href)})
       const fence = (token) => makeFence({ issuer: 'i', name: 'n', mode: 'exclusive', token, grant: 'g' + token })
       const guard = sqliteGuard({ path: ${JSON.stringify(path)} })
       const write = (value) => (tx) => tx.prepare('INSERT OR REPLACE INTO cells VALUES (?, ?)').run('a', value)

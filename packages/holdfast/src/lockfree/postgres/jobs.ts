@@ -19,6 +19,13 @@
  *     such moment: `complete({ tx })` is part of the transaction that does the work.
  */
 
+import { type Clock, type Instant, instantOf } from '../../base/clock.ts'
+import { defaults, limits } from '../../base/defaults.ts'
+import { InvalidArgumentError, LeaseLostError } from '../../base/errors.ts'
+import { type Fence, makeFence } from '../../base/fence.ts'
+import { newAttempt, publicIdOf, type Random } from '../../base/ids.ts'
+import { checkText } from '../../base/names.ts'
+import { checkInteger, checkKnownOptions, checkNumber } from '../../base/options.ts'
 import type { PostgresDatabase, Row } from '../../clients/postgres/index.ts'
 import {
   type Parameter,
@@ -26,13 +33,6 @@ import {
   type SqlTransaction,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
-import { type Clock, type Instant, instantOf } from '../../core/clock.ts'
-import { defaults, limits } from '../../core/defaults.ts'
-import { InvalidArgumentError, LeaseLostError } from '../../core/errors.ts'
-import { type Fence, makeFence } from '../../core/fence.ts'
-import { newAttempt, publicIdOf, type Random } from '../../core/ids.ts'
-import { checkText } from '../../core/names.ts'
-import { checkInteger, checkKnownOptions, checkNumber } from '../../core/options.ts'
 import { KeptClaim } from '../kept-claim.ts'
 import { fromJson, resourceName, toJson } from '../payload.ts'
 import { jobStatements, jobTables } from './jobs-sql.ts'

@@ -1,4 +1,8 @@
 /** Idempotency keys in PostgreSQL. Each step is one statement, so it works behind a pooler in transaction mode. */
+
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { outcomeOf } from '../../base/errors.ts'
 import {
   type PostgresDatabase,
   quoteIdentifier,
@@ -7,9 +11,6 @@ import {
   serverStateOf,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
-import { type Clock, systemClock } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { outcomeOf } from '../../core/errors.ts'
 import type {
   Abandoned,
   ClaimAnswer,

@@ -1,4 +1,9 @@
 /** Tables that are made at the first use, and statements on them. */
+
+import { unlessAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
 import {
   ensureTables,
   type Parameter,
@@ -10,10 +15,6 @@ import {
   type TablePart,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { unlessAborted } from '../../core/aborting.ts'
-import type { Clock } from '../../core/clock.ts'
-import { defaults } from '../../core/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../core/errors.ts'
 
 /** No such table, or no such schema. */
 const MISSING = ['42P01', '3F000']

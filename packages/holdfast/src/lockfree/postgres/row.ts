@@ -1,4 +1,7 @@
 /** A row with a version column, to be read and written by `optimisticUpdate`. */
+
+import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { checkKnownOptions } from '../../base/options.ts'
 import {
   checkIdentifier,
   type Parameter,
@@ -12,8 +15,6 @@ import {
   sqlRunnerOf,
   typedStep,
 } from '../../clients/postgres/index.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
-import { checkKnownOptions } from '../../core/options.ts'
 import { type RowShape, rowStatements, type VersionedRow } from '../versioned-row.ts'
 
 export interface PostgresRowOptions<Column extends string> extends RowShape<Column, Parameter> {

@@ -6,6 +6,11 @@
  * machine: a claim that lies in the future is of before a reboot, and over. Outcomes are kept by the wall clock; a step of
  * it can only make them last longer or shorter.
  */
+
+import type { Clock } from '../../base/clock.ts'
+import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
+import { Turns } from '../../base/turns.ts'
 import {
   fileOf,
   isInTransaction,
@@ -15,10 +20,6 @@ import {
   type SqliteDatabase,
   transact,
 } from '../../clients/sqlite/index.ts'
-import type { Clock } from '../../core/clock.ts'
-import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../core/errors.ts'
-import type { Random } from '../../core/ids.ts'
-import { Turns } from '../../core/turns.ts'
 import type {
   Abandoned,
   ClaimAnswer,

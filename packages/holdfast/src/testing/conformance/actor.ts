@@ -1,8 +1,8 @@
 /** A client with a session, and what it does in a case: short words for the calls of the SPI. */
 import assert from 'node:assert/strict'
-import { callWith } from '../../core/aborting.ts'
-import { isHoldfastError } from '../../core/errors.ts'
-import { publicIdOf } from '../../core/ids.ts'
+import { callWith } from '../../base/aborting.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type {
   AcquireRequest,
   AcquireResult,

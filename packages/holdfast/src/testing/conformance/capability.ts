@@ -3,7 +3,7 @@
  * verified that the backend refuses the thing rather than pretending (G12).
  */
 import assert from 'node:assert/strict'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import type { Backend } from '../../spi.ts'
 import type { Stage } from './stage.ts'
 

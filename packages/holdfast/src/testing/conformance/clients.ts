@@ -1,5 +1,5 @@
 /** The clients of one world: closed together, and with answers that can be made to take their time. */
-import { type Clock, type Instant, instantOf, sleep } from '../../core/clock.ts'
+import { type Clock, type Instant, instantOf, sleep } from '../../base/clock.ts'
 import type { Backend, BackendSession, Fencing } from '../../spi.ts'
 import type { ClientOptions } from './world.ts'
 

@@ -1,6 +1,6 @@
 /** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
 import assert from 'node:assert/strict'
-import { publicIdOf } from '../../core/ids.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type { Grant } from '../../spi.ts'
 import { call, hookOf, request, type Stage, topic } from './toolbox.ts'
 

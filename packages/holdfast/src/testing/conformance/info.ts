@@ -1,6 +1,6 @@
 /** What a backend says about itself must fit what it does (G12). */
 import assert from 'node:assert/strict'
-import { withEpoch } from '../../core/fence.ts'
+import { withEpoch } from '../../base/fence.ts'
 import { tokenOf, topic } from './toolbox.ts'
 
 export const infoCases = topic('what it says about itself', [

@@ -1,7 +1,7 @@
 /** Nothing is left behind: not by those who finish, not by those who are called off, not by those who disappear. */
 import assert from 'node:assert/strict'
-import { isHoldfastError } from '../../core/errors.ts'
-import { publicIdOf } from '../../core/ids.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import {
   abortedCall,
   call,

@@ -1,6 +1,6 @@
 /** How leases and lockers end on this engine: lost, taken, too long, closed, and twice. */
 import assert from 'node:assert/strict'
-import { BackendUnavailableError, isHoldfastError } from '../../core/errors.ts'
+import { BackendUnavailableError, isHoldfastError } from '../../base/errors.ts'
 import { call, topic } from './toolbox.ts'
 
 export const lockerEndCases = topic('through the locker, to the end', [

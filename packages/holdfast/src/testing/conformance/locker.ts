@@ -1,6 +1,6 @@
 /** Through the front door: what users call, on this engine. */
 import assert from 'node:assert/strict'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { topic } from './toolbox.ts'
 
 export const lockerCases = topic('through the locker', [

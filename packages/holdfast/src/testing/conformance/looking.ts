@@ -1,7 +1,7 @@
 /** What operators see: check, inspect and list. */
 import assert from 'node:assert/strict'
-import { publicIdOf } from '../../core/ids.ts'
-import { compareNames } from '../../core/names.ts'
+import { publicIdOf } from '../../base/ids.ts'
+import { compareNames } from '../../base/names.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import type { Actor } from './actor.ts'
 import { call, request, secretOf, tokenOf, topic } from './toolbox.ts'

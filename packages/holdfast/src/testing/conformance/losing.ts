@@ -1,6 +1,6 @@
 /** How a holder learns that it has lost something, and that it has lost nothing else. */
 import assert from 'node:assert/strict'
-import { publicIdOf } from '../../core/ids.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import type { Grant, HolderState } from '../../spi.ts'
 import {
   type Actor,

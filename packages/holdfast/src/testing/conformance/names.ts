@@ -1,6 +1,6 @@
 /** Names and namespaces mean what they say, whatever characters they have. */
 import assert from 'node:assert/strict'
-import { listAll } from '../../core/backend-kit.ts'
+import { listAll } from '../../kit/backend-kit.ts'
 import { call, request, type Stage, topic } from './toolbox.ts'
 
 /** All of them at once, by two clients: each is a name of its own, and comes back as it was. */

@@ -1,6 +1,6 @@
 /** An operator in a case. It does what the locker does for operators: it looks, and then acts on what it saw. */
-import { callWith } from '../../core/aborting.ts'
-import { Operating } from '../../core/operating.ts'
+import { callWith } from '../../base/aborting.ts'
+import { Operating } from '../../locker/operating.ts'
 import type { Backend, Call, HolderState, OperatorCall } from '../../spi.ts'
 import { call } from './requests.ts'
 

@@ -1,7 +1,7 @@
 /** Lists in pages, of names and of sessions. */
 import assert from 'node:assert/strict'
-import { publicIdOf } from '../../core/ids.ts'
-import { compareNames } from '../../core/names.ts'
+import { publicIdOf } from '../../base/ids.ts'
+import { compareNames } from '../../base/names.ts'
 import type { Page, PageRequest } from '../../spi.ts'
 import { call, topic } from './toolbox.ts'
 

@@ -1,6 +1,6 @@
 /** Calls and requests with sensible defaults. */
-import { callWith } from '../../core/aborting.ts'
-import { newAttempt, systemRandom } from '../../core/ids.ts'
+import { callWith } from '../../base/aborting.ts'
+import { newAttempt, systemRandom } from '../../base/ids.ts'
 import { type AcquireRequest, type Call, LOCK_CAPACITY } from '../../spi.ts'
 
 export function call(signal?: AbortSignal): Call {

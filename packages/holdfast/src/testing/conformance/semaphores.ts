@@ -1,6 +1,6 @@
 /** Permits: weights against a capacity on which everybody agrees. */
 import assert from 'node:assert/strict'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { operatorCall, permits, topic } from './toolbox.ts'
 
 const isMismatch = (error: unknown) => isHoldfastError(error, 'CAPACITY_MISMATCH')

@@ -4,7 +4,7 @@
  * and many TTLs pass in a second.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import { createFakeClock } from '../fake-clock.ts'
 
 export interface SharedTimeOptions {

@@ -3,11 +3,11 @@
  * says otherwise, so that whatever is shown is shown across processes.
  */
 import assert from 'node:assert/strict'
-import { listAll } from '../../core/backend-kit.ts'
-import { type Clock, instantOf } from '../../core/clock.ts'
-import { systemRandom } from '../../core/ids.ts'
-import { createLocker } from '../../core/locker.ts'
-import type { Locker } from '../../core/types.ts'
+import { type Clock, instantOf } from '../../base/clock.ts'
+import { systemRandom } from '../../base/ids.ts'
+import type { Locker } from '../../base/types.ts'
+import { listAll } from '../../kit/backend-kit.ts'
+import { createLocker } from '../../locker/locker.ts'
 import type { Backend, BackendSession, Fencing, Grant, NameState } from '../../spi.ts'
 import { Actor } from './actor.ts'
 import { call } from './requests.ts'

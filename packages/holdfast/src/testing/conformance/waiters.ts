@@ -1,6 +1,6 @@
 /** Waiters who live, die, give up, or are called off. */
 import assert from 'node:assert/strict'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import { topic } from './toolbox.ts'
 
 export const waiterCases = topic('waiters come and go', [

@@ -1,7 +1,7 @@
 /** Events as they happen, to be resumed where one stopped. */
 import assert from 'node:assert/strict'
-import { publicIdOf } from '../../core/ids.ts'
-import { compareNames } from '../../core/names.ts'
+import { publicIdOf } from '../../base/ids.ts'
+import { compareNames } from '../../base/names.ts'
 import type { Backend, WatchEvent } from '../../spi.ts'
 import type { Actor } from './actor.ts'
 import { call, request, type Stage, secretOf, topic } from './toolbox.ts'

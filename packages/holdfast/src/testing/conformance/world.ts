@@ -1,5 +1,5 @@
 /** How the suite gets at an engine: what a harness provides. */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import type { Backend, Fencing } from '../../spi.ts'
 
 export interface ClientOptions {

@@ -1,6 +1,6 @@
 /** `enter`: the guard in a transaction of the user's own. */
 import assert from 'node:assert/strict'
-import { isHoldfastError } from '../../core/errors.ts'
+import { isHoldfastError } from '../../base/errors.ts'
 import type { Proof } from '../../guards/guard.ts'
 import { guardTopic } from './case.ts'
 import { failureOf, StageLease } from './stage.ts'

@@ -4,7 +4,7 @@
  * passes is compared with all that ever passed, as if nothing could be forgotten: that is G5 itself.
  */
 import assert from 'node:assert/strict'
-import type { Fence } from '../../core/fence.ts'
+import type { Fence } from '../../base/fence.ts'
 import { guardTopic } from './case.ts'
 import type { GuardStage } from './stage.ts'
 

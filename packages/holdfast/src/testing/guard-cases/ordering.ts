@@ -1,6 +1,6 @@
 /** Which tokens pass: the guard rule for exclusive fences. */
 import assert from 'node:assert/strict'
-import { isFence, withEpoch } from '../../core/fence.ts'
+import { isFence, withEpoch } from '../../base/fence.ts'
 import { guardTopic } from './case.ts'
 
 const LARGEST_TOKEN = 2n ** 63n - 1n

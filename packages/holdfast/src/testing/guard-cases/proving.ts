@@ -1,9 +1,9 @@
 /** What counts as a proof, and several at once. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { isHoldfastError } from '../../core/errors.ts'
-import { makeFence } from '../../core/fence.ts'
-import { formatFence, parseFence } from '../../core/fence-text.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { makeFence } from '../../base/fence.ts'
+import { formatFence, parseFence } from '../../base/fence-text.ts'
 import { guardTopic } from './case.ts'
 import { failureOf, ISSUER, StageLease, soon } from './stage.ts'
 

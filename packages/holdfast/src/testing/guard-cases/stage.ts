@@ -1,9 +1,9 @@
 /** What the cases have in common: fences, leases, and what it means that a guard accepts or refuses. */
 import assert from 'node:assert/strict'
-import { systemClock } from '../../core/clock.ts'
-import { type ErrorByCode, type ErrorCode, isHoldfastError, LeaseLostError } from '../../core/errors.ts'
-import { type Fence, makeFence } from '../../core/fence.ts'
-import type { FencedLease, LeaseState } from '../../core/types.ts'
+import { systemClock } from '../../base/clock.ts'
+import { type ErrorByCode, type ErrorCode, isHoldfastError, LeaseLostError } from '../../base/errors.ts'
+import { type Fence, makeFence } from '../../base/fence.ts'
+import type { FencedLease, LeaseState } from '../../base/types.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof } from '../../guards/guard.ts'
 import type { GuardWorld } from './world.ts'
 

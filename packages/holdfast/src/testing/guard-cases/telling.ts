@@ -1,6 +1,6 @@
 /** What guards tell those who listen. */
 import assert from 'node:assert/strict'
-import { type EventKind, type HoldfastEvents, onEvent } from '../../core/events.ts'
+import { type EventKind, type HoldfastEvents, onEvent } from '../../base/events.ts'
 import { guardTopic } from './case.ts'
 import { failureOf } from './stage.ts'
 

@@ -1,6 +1,6 @@
 /** The check and the effect are one step. */
 import assert from 'node:assert/strict'
-import type { Fence } from '../../core/fence.ts'
+import type { Fence } from '../../base/fence.ts'
 import type { Guard } from '../../guards/guard.ts'
 import { guardTopic } from './case.ts'
 import { failureOf, type GuardStage, soon } from './stage.ts'

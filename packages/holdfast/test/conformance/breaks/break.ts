@@ -1,6 +1,6 @@
 /** A fault that is planted into the memory backend, and the cases that must notice it. */
 import { Line } from '../../../src/backends/memory/line.ts'
-import type { Clock } from '../../../src/core/clock.ts'
+import type { Clock } from '../../../src/base/clock.ts'
 import type { Backend, BackendSession, Grant } from '../../../src/spi.ts'
 import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { type Replaced, replace } from '../../../src/testing/conformance/wrapping.ts'

@@ -1,5 +1,5 @@
 /** Faults of exclusion, ownership and tokens. */
-import { publicIdOf } from '../../../src/core/ids.ts'
+import { publicIdOf } from '../../../src/base/ids.ts'
 import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
 import { operatorCall } from '../../../src/testing/conformance/operator.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'

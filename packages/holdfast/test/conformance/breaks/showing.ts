@@ -1,9 +1,9 @@
 /** Faults of what is said, shown, named, kept, and left behind. */
 
 import { memory } from '../../../src/backends/memory/index.ts'
-import { callWith } from '../../../src/core/aborting.ts'
-import { listAll } from '../../../src/core/backend-kit.ts'
-import { isHoldfastError } from '../../../src/core/errors.ts'
+import { callWith } from '../../../src/base/aborting.ts'
+import { isHoldfastError } from '../../../src/base/errors.ts'
+import { listAll } from '../../../src/kit/backend-kit.ts'
 import type { Backend, Call, NameState } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { memoryWorld } from '../memory-world.ts'

@@ -1,6 +1,6 @@
 /** Faults of sessions, of time, and of what is believed. */
-import { callWith } from '../../../src/core/aborting.ts'
-import { type Instant, instantOf } from '../../../src/core/clock.ts'
+import { callWith } from '../../../src/base/aborting.ts'
+import { type Instant, instantOf } from '../../../src/base/clock.ts'
 import type { AcquireRequest } from '../../../src/spi.ts'
 import { request } from '../../../src/testing/conformance/toolbox.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'

@@ -1,6 +1,6 @@
 /** Faults of the line, of abandoning, of modes and of closed names. */
-import { callWith } from '../../../src/core/aborting.ts'
-import { isHoldfastError } from '../../../src/core/errors.ts'
+import { callWith } from '../../../src/base/aborting.ts'
+import { isHoldfastError } from '../../../src/base/errors.ts'
 import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
 import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'

@@ -1,7 +1,7 @@
 /** Breaks of the guarantees, each of which the checks must notice and call by its number. */
-import { callWith } from '../../../src/core/aborting.ts'
-import { instantOf } from '../../../src/core/clock.ts'
-import type { Lease, Locker } from '../../../src/core/types.ts'
+import { callWith } from '../../../src/base/aborting.ts'
+import { instantOf } from '../../../src/base/clock.ts'
+import type { Lease, Locker } from '../../../src/base/types.ts'
 import { type Backend, type BackendSession, type Grant, LOCK_CAPACITY } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll } from '../../careless.ts'

@@ -4,10 +4,10 @@
  * thrown at in the middle of a step.
  */
 import type { MemoryEngine } from '../../../src/backends/memory/engine.ts'
-import type { Clock } from '../../../src/core/clock.ts'
-import type { Fence } from '../../../src/core/fence.ts'
-import { publicIdOf } from '../../../src/core/ids.ts'
-import type { LeaseBase } from '../../../src/core/types.ts'
+import type { Clock } from '../../../src/base/clock.ts'
+import type { Fence } from '../../../src/base/fence.ts'
+import { publicIdOf } from '../../../src/base/ids.ts'
+import type { LeaseBase } from '../../../src/base/types.ts'
 import type {
   AcquireRequest,
   Backend,

@@ -2,7 +2,7 @@
  * The clocks of one machine among several. It may run a little fast or slow; its wall clock can be set; and it can
  * sleep, which stops its monotonic clock and not the time of everybody else.
  */
-import type { Clock, Timer } from '../../../src/core/clock.ts'
+import type { Clock, Timer } from '../../../src/base/clock.ts'
 import type { FakeClock } from '../../../src/testing/fake-clock.ts'
 
 export class MachineClock implements Clock {

@@ -1,9 +1,9 @@
 /** Plays commands to a world of lockers, checking it after each. */
 import assert from 'node:assert/strict'
-import { sleep } from '../../../src/core/clock.ts'
-import { defaultDriftMs } from '../../../src/core/defaults.ts'
-import { isHoldfastError } from '../../../src/core/errors.ts'
-import type { AcquireOptions, Lease, LeaseBase } from '../../../src/core/types.ts'
+import { sleep } from '../../../src/base/clock.ts'
+import { defaultDriftMs } from '../../../src/base/defaults.ts'
+import { isHoldfastError } from '../../../src/base/errors.ts'
+import type { AcquireOptions, Lease, LeaseBase } from '../../../src/base/types.ts'
 import type { Runs } from '../runs.ts'
 import { type LockerCommand, locks, PERMITS, SEMAPHORE, ttls } from './commands.ts'
 import type { Machine } from './machine.ts'

@@ -1,5 +1,5 @@
 /** Breaks of an engine, each of which the comparison with the model must notice. */
-import { instantOf } from '../../../src/core/clock.ts'
+import { instantOf } from '../../../src/base/clock.ts'
 import type { Backend, BackendSession, Grant } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll, releaseByAttempt } from '../../careless.ts'

@@ -3,9 +3,9 @@
  * that both are asked the very same; every answer, and every wait that ends meanwhile, must be the same too.
  */
 import assert from 'node:assert/strict'
-import { callWith } from '../../../src/core/aborting.ts'
-import { listAll } from '../../../src/core/backend-kit.ts'
-import { newAttempt, publicIdOf, type Random } from '../../../src/core/ids.ts'
+import { callWith } from '../../../src/base/aborting.ts'
+import { newAttempt, publicIdOf, type Random } from '../../../src/base/ids.ts'
+import { listAll } from '../../../src/kit/backend-kit.ts'
 import type { AcquireRequest, Call, Claim, Grant, KeepAliveResult } from '../../../src/spi.ts'
 import type { FakeClock } from '../../../src/testing/fake-clock.ts'
 import { seededRandom } from '../../../src/testing/seeded-random.ts'

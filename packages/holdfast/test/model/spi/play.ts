@@ -1,7 +1,7 @@
 /** Plays commands to both engines of a comparison. */
 import assert from 'node:assert/strict'
-import { listAll } from '../../../src/core/backend-kit.ts'
-import { publicIdOf } from '../../../src/core/ids.ts'
+import { publicIdOf } from '../../../src/base/ids.ts'
+import { listAll } from '../../../src/kit/backend-kit.ts'
 import type { Claim, GrantedClaim } from '../../../src/spi.ts'
 import { Operator, operatorCall } from '../../../src/testing/conformance/operator.ts'
 import type { Runs } from '../runs.ts'

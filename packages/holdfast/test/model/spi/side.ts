@@ -1,8 +1,8 @@
 /** One of the two engines that are compared: its clients, and what has been seen of it. */
 import assert from 'node:assert/strict'
-import { callWith } from '../../../src/core/aborting.ts'
-import { isHoldfastError } from '../../../src/core/errors.ts'
-import { publicIdOf } from '../../../src/core/ids.ts'
+import { callWith } from '../../../src/base/aborting.ts'
+import { isHoldfastError } from '../../../src/base/errors.ts'
+import { publicIdOf } from '../../../src/base/ids.ts'
 import type { AcquireRequest, Backend, BackendSession, EnqueueResult, NameState } from '../../../src/spi.ts'
 
 export type Client = Backend<'fenced'>

@@ -1,7 +1,7 @@
 /** The engine that the command line names, with two clients on it: `memory`, or the path of a SQLite file. */
 import { MemoryEngine, memory } from '../../../src/backends/memory/index.ts'
 import { sqlite } from '../../../src/backends/sqlite/index.ts'
-import { createLocker, type LockerOptions } from '../../../src/core/locker.ts'
+import { createLocker, type LockerOptions } from '../../../src/locker/locker.ts'
 import type { Backend } from '../../../src/spi.ts'
 
 const where = process.argv[2] ?? 'memory'

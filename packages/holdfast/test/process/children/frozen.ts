@@ -1,6 +1,7 @@
 /** Asks an engine that never answers, with nothing else that would keep the process alive. */
-import { createLocker } from '../../../src/core/locker.ts'
-import type { Locker } from '../../../src/core/types.ts'
+
+import type { Locker } from '../../../src/base/types.ts'
+import { createLocker } from '../../../src/locker/locker.ts'
 import { faultyBackend } from '../../../src/testing/faulty-backend.ts'
 import { openBackend } from './backends.ts'
 

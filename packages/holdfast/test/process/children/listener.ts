@@ -1,5 +1,5 @@
 /** A listener that throws: the lease must not be affected, and the error must not be hidden. */
-import { onEvent } from '../../../src/core/events.ts'
+import { onEvent } from '../../../src/base/events.ts'
 import { openClient } from './backends.ts'
 
 process.on('uncaughtException', (error) => console.log('uncaught', error.message))

@@ -1,7 +1,7 @@
 /** Everything that can fail fails, late and early; the process must see it in events and answers, and nowhere else. */
-import { isHoldfastError } from '../../../src/core/errors.ts'
-import { onEvent } from '../../../src/core/events.ts'
-import { createLocker } from '../../../src/core/locker.ts'
+import { isHoldfastError } from '../../../src/base/errors.ts'
+import { onEvent } from '../../../src/base/events.ts'
+import { createLocker } from '../../../src/locker/locker.ts'
 import { faultyBackend } from '../../../src/testing/faulty-backend.ts'
 import { openBackend } from './backends.ts'
 

@@ -2,9 +2,9 @@
 import { openRedis } from '../../../src/backends/redis/assemble.ts'
 import { openRedlock } from '../../../src/backends/redlock/assemble.ts'
 import { nodesFromUrl } from '../../../src/backends/redlock/from-url.ts'
+import type { AnyLocker } from '../../../src/base/types.ts'
 import { type RedisLibraries, redisClientFromUrl } from '../../../src/clients/redis/index.ts'
-import { createLocker } from '../../../src/core/locker.ts'
-import type { AnyLocker } from '../../../src/core/types.ts'
+import { createLocker } from '../../../src/locker/locker.ts'
 import { openLocker } from '../../../src/open.ts'
 
 const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))

@@ -1,7 +1,7 @@
 /** Takes turns with others for one lock, for as long as it was told, and notes each turn where all can see it. */
 import { appendFileSync, closeSync, openSync, unlinkSync } from 'node:fs'
 import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
-import { createLocker } from '../../../src/core/locker.ts'
+import { createLocker } from '../../../src/locker/locker.ts'
 import { measureLag } from './lag.ts'
 
 const [path = '', inside = '', turns = '', id = '', forMs = ''] = process.argv.slice(2)

@@ -1,6 +1,6 @@
 /** Acquires a lock, says so, and holds it until it is killed. */
 import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
-import { createLocker } from '../../../src/core/locker.ts'
+import { createLocker } from '../../../src/locker/locker.ts'
 
 const [path = '', name = '', ttlMs = ''] = process.argv.slice(2)
 

@@ -7,7 +7,7 @@
  */
 import { writeSync } from 'node:fs'
 import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
-import { systemRandom } from '../../../src/core/ids.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import type { GrantedClaim } from '../../../src/spi.ts'
 import { call, request } from '../../../src/testing/conformance/requests.ts'
 

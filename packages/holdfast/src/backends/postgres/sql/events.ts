@@ -17,8 +17,9 @@
  *
  * The tables are unlogged. After a crash or a fail-over they are empty: the log is closed, and its watchers get a gap.
  */
+
+import { ID_LENGTH } from '../../../base/ids.ts'
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
-import { ID_LENGTH } from '../../../core/ids.ts'
 
 export const KEPT_EVENTS = 10_000
 

@@ -2,8 +2,9 @@
  * Reads for operators. The functions are STABLE: all that they read is of the moment at which the calling statement began.
  * They lock nothing and clean nothing up.
  */
+
+import { ID_LENGTH } from '../../../base/ids.ts'
 import { BY_INDEX } from '../../../clients/postgres/index.ts'
-import { ID_LENGTH } from '../../../core/ids.ts'
 
 const COLUMNS = `kind text, name text, id text, holder text, owner text, session text, ttl_ms double precision, mode text,
   weight integer, capacity integer, place bigint, note text, since_ms double precision, left_ms double precision,

@@ -3,8 +3,9 @@
  * that. The first row says how it went; hand-overs to the caller's process
  * follow.
  */
+
+import { ID_LENGTH } from '../../../base/ids.ts'
 import { BY_INDEX } from '../../../clients/postgres/index.ts'
-import { ID_LENGTH } from '../../../core/ids.ts'
 import { isWatched } from './events.ts'
 
 export const operators = (s: string) => `

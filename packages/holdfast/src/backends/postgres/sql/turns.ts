@@ -20,8 +20,9 @@
  * begins, and no column of another index: what must not be looked up by is an expression (`h.session + 0`,
  * `w.name || ''`). OFFSET 0 keeps a lookup from becoming a join, which might read all rows once instead of a few rows often.
  */
+
+import { ID_LENGTH } from '../../../base/ids.ts'
 import { quoteText } from '../../../clients/postgres/index.ts'
-import { ID_LENGTH } from '../../../core/ids.ts'
 import { isWatched } from './events.ts'
 
 /** Keeps our keys apart from those that others make of the same text. */

@@ -21,8 +21,9 @@
  * Answers that are all text come as one text with spaces between them, because that is a third of the work to read.
  * If a token had to be drawn from behind the last one by more than a second, one more answer says by how much.
  */
+
+import { LARGEST_ENGINE_TOKEN } from '../../../base/fence.ts'
 import { redisScript } from '../../../clients/redis/index.ts'
-import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { Letter } from './letters.ts'
 import { library } from './library.ts'

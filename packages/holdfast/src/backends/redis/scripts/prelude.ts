@@ -15,7 +15,7 @@
  * If the last token is not a number, or the next would exceed 2^52 − 1, nothing is granted: an operator must decide which
  * tokens come next. Larger ones would leave no room for an epoch, and from 2^53 on Lua's numbers lose digits.
  */
-import { LARGEST_ENGINE_TOKEN } from '../../../core/fence.ts'
+import { LARGEST_ENGINE_TOKEN } from '../../../base/fence.ts'
 
 export const prelude = `
 local call, sub, match, floor = redis.call, string.sub, string.match, math.floor

@@ -1,0 +1,105 @@
+/** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
+
+import type { Instant } from '../base/clock.ts'
+import { defaults, limits } from '../base/defaults.ts'
+import { BackendUnavailableError, type CallOutcome } from '../base/errors.ts'
+import { checkNamespace, checkText, compareNames } from '../base/names.ts'
+import { checkInteger } from '../base/options.ts'
+import type { Backend, Call, Claim, Grant, NameState, Page, PageRequest } from '../spi.ts'
+
+/** The options by which every backend is told whose locks it keeps and in whose name it issues tokens. */
+export interface IdentityOptions {
+  readonly namespace?: string
+  readonly issuer?: string
+  readonly epoch?: number
+}
+
+/** They are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+export function checkIdentity(options: IdentityOptions): {
+  readonly namespace: string
+  readonly issuer: string | undefined
+  readonly epoch: number
+} {
+  const { namespace = defaults.namespace, issuer, epoch = 0 } = options
+  return {
+    namespace: checkNamespace(namespace),
+    issuer: issuer === undefined ? undefined : checkText('issuer', issuer, limits.issuerBytes),
+    epoch: checkInteger('epoch', epoch, { min: 0, max: limits.maxEpoch }),
+  }
+}
+
+/**
+ * Since when an attached session may be believed. Attaching prolongs nothing, so it counts from when the engine last
+ * prolonged the session: a whole TTL before the end that the engine knows.
+ */
+export function prolongedSince(
+  now: Instant,
+  session: { readonly ttlMs: number; readonly leftMs: number },
+): Instant {
+  const agoMs = session.ttlMs - session.leftMs
+  return { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
+}
+
+/** A grant of an engine with tokens, which is known by its token. */
+export function tokenGrant(
+  { name, attempt }: Claim,
+  token: bigint,
+  terms: { readonly since: Instant; readonly ttlMs: number },
+  previousData: string | null | undefined,
+): Grant<'fenced'> {
+  const { since, ttlMs } = terms
+  const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
+  return previousData == null ? grant : { ...grant, previousData }
+}
+
+/** One page of what is in memory as a whole, in byte order of the key, which is also the cursor. */
+export function pageOf<T>(
+  items: readonly T[],
+  { cursor, limit }: PageRequest,
+  keyOf: (item: T) => string,
+): Page<T> {
+  const rest =
+    cursor === undefined ? [...items] : items.filter((item) => compareNames(keyOf(item), cursor) > 0)
+  rest.sort((a, b) => compareNames(keyOf(a), keyOf(b)))
+  const page = rest.slice(0, limit)
+  const last = page.at(-1)
+  return { items: page, next: last === undefined || rest.length <= limit ? null : keyOf(last) }
+}
+
+/** All pages of a list together, in byte order. A name that was on two of them is there once, as it was seen last. */
+export async function listAll(backend: Backend, prefix: string, call: Call): Promise<NameState[]> {
+  const byName = new Map<string, NameState>()
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page: PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
+    const { items, next } = await backend.list(prefix, page, call)
+    for (const state of items) byName.set(state.name, state)
+    cursor = next
+  }
+  return [...byName.values()].sort((a, b) => compareNames(a.name, b.name))
+}
+
+/** Every call starts with it: what nobody waits for any more is not sent. */
+export function throwIfCalledOff(backend: string, call: Call): void {
+  if (call.cancelled) throw calledOff(backend, call.signal, 'not-applied')
+}
+
+/** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */
+export function calledOff(
+  backend: string,
+  signal: AbortSignal,
+  outcome: CallOutcome,
+): BackendUnavailableError {
+  const when = outcome === 'not-applied' ? ' before it was sent' : ''
+  return new BackendUnavailableError(backend, `the call was called off${when}`, outcome, {
+    cause: signal.reason,
+  })
+}
+
+/** For an operator's call that reaches the engine after its `notAfterMs`. */
+export function operatorCallExpired(backend: string): BackendUnavailableError {
+  return new BackendUnavailableError(
+    backend,
+    'the call reached the engine after its expiry, and nothing was changed. Inspect the name, then repeat the call',
+    'not-applied',
+  )
+}

@@ -1,0 +1,159 @@
+/** Turns what a caller asked for into what an engine is told, checking every rule on the way. */
+
+import { defaults, limits } from '../base/defaults.ts'
+import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
+import { checkName, checkText } from '../base/names.ts'
+import {
+  checkCallback,
+  checkInteger,
+  checkKnownOptions,
+  checkNote,
+  checkNumber,
+  checkOneOf,
+  checkSignal,
+} from '../base/options.ts'
+import type { AcquireOptions, HoldOptions, PermitOptions, WaitOptions } from '../base/types.ts'
+import { type BackendInfo, type Fencing, LOCK_CAPACITY, type Mode } from '../spi.ts'
+import type { Wanted } from './waiting.ts'
+
+/** What a locker uses where a call says nothing. */
+export interface AcquireDefaults {
+  readonly ttlMs: number
+  readonly waitMs: number
+}
+
+const holdOptions = [
+  'ttlMs',
+  'waitMs',
+  'signal',
+  'note',
+  'owner',
+  'maxWaiters',
+  'maxHoldMs',
+  'holdAtLeastMs',
+  'lockDelayMs',
+  'warnHoldMs',
+  'onJeopardy',
+] as const
+const lockOptions = [...holdOptions, 'mode']
+const permitOptions = [...holdOptions, 'capacity', 'weight']
+const forWaiting: readonly string[] = ['waitMs', 'maxWaiters']
+const tryLockOptions = lockOptions.filter((option) => !forWaiting.includes(option))
+const tryPermitOptions = permitOptions.filter((option) => !forWaiting.includes(option))
+
+/** `withWait`: whether `waitMs` and `maxWaiters` mean something to the call; `tryAcquire` does not wait. */
+export function wantedLock(
+  info: BackendInfo<Fencing>,
+  name: string,
+  options: AcquireOptions,
+  locker: AcquireDefaults,
+  withWait: boolean,
+): Wanted {
+  checkName(name)
+  checkKnownOptions('options', options, withWait ? lockOptions : tryLockOptions)
+  const mode =
+    options.mode === undefined ? 'exclusive' : checkOneOf('mode', options.mode, ['exclusive', 'shared'])
+  const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
+  return wanted(info, name, mode, weight, LOCK_CAPACITY, options, locker)
+}
+
+export function wantedPermits(
+  info: BackendInfo<Fencing>,
+  name: string,
+  options: PermitOptions,
+  locker: AcquireDefaults,
+  withWait: boolean,
+): Wanted {
+  checkName(name)
+  checkKnownOptions('options', options, withWait ? permitOptions : tryPermitOptions)
+  const capacity = checkCapacity(options?.capacity)
+  const { weight: asked = 1 } = options
+  const weight = checkInteger('weight', asked, { min: 1, max: capacity })
+  return wanted(info, name, 'permits', weight, capacity, options, locker)
+}
+
+export function checkCapacity(capacity: unknown): number {
+  return checkInteger('capacity', capacity, { min: 1, max: limits.maxCapacity })
+}
+
+export function checkWaitMs(waitMs: unknown): number {
+  return checkNumber('waitMs', waitMs, { min: 0, infinityAllowed: true })
+}
+
+/** A TTL that the engine can grant: within its range, and rounded up to its step (T4). */
+export function checkTtlMs(info: BackendInfo<Fencing>, asked: unknown): number {
+  const { min, max, step } = info.ttlMs
+  const ttlMs = Math.ceil(checkNumber('ttlMs', asked, { min, max }) / step) * step
+  if (info.driftMs(ttlMs) >= ttlMs / 3)
+    throw new InvalidArgumentError(
+      'ttlMs',
+      `of ${ttlMs} is too short: drift (${info.driftMs(ttlMs)} ms) must stay below a third of it.`,
+    )
+  return ttlMs
+}
+
+function wanted(
+  info: BackendInfo<Fencing>,
+  name: string,
+  mode: Mode,
+  weight: number,
+  capacity: number,
+  options: HoldOptions & WaitOptions,
+  locker: AcquireDefaults,
+): Wanted {
+  if (!info.modes.includes(mode))
+    throw new UnsupportedError(`${info.name} cannot grant ${mode} leases; it can: ${info.modes.join(', ')}.`)
+  checkSignal(options.signal)
+  const lockDelayMs = checkServerDuty(info, 'lockDelayMs', info.lockDelay, options.lockDelayMs)
+  const holdAtLeastMs = checkServerDuty(info, 'holdAtLeastMs', info.holdAtLeast, options.holdAtLeastMs)
+  const maxHoldMs =
+    options.maxHoldMs === undefined
+      ? Number.POSITIVE_INFINITY
+      : checkNumber('maxHoldMs', options.maxHoldMs, { min: 1, infinityAllowed: true })
+  if (holdAtLeastMs > maxHoldMs)
+    throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
+  const { warnHoldMs = defaults.warnHoldMs } = options
+  return {
+    ttlMs: options.ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, options.ttlMs),
+    request: {
+      name,
+      mode,
+      weight,
+      capacity,
+      lockDelayMs,
+      ...(options.note !== undefined && { note: checkNote(options.note) }),
+      ...(options.owner !== undefined && {
+        owner: checkText('owner', options.owner, limits.holderBytes),
+      }),
+      ...(options.maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, options.maxWaiters) }),
+    },
+    terms: {
+      mode,
+      weight,
+      capacity,
+      maxHoldMs,
+      holdAtLeastMs,
+      lockDelayMs,
+      warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
+      onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
+    },
+  }
+}
+
+function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number {
+  if (info.waiting !== 'queue')
+    throw new UnsupportedError(`${info.name} has no queue, so maxWaiters cannot limit it.`)
+  return checkInteger('maxWaiters', maxWaiters, { min: 0 })
+}
+
+/** A delay that somebody has to enforce: refused, not ignored, where nobody can (G12). */
+function checkServerDuty(
+  info: BackendInfo<Fencing>,
+  argument: 'lockDelayMs' | 'holdAtLeastMs',
+  by: BackendInfo['lockDelay'],
+  value: number | undefined = 0,
+): number {
+  const ms = checkNumber(argument, value, { min: 0, max: 86_400_000 })
+  if (ms > 0 && by === 'none') throw new UnsupportedError(`${info.name} cannot enforce ${argument}.`)
+  return ms
+}

@@ -1,0 +1,157 @@
+/**
+ * One call to an engine, bounded in time. Whoever waits for it is answered at the limit, or as soon as `stop` is
+ * raised, whether or not the engine ever answers (T16); what the engine does later is resolved elsewhere.
+ */
+
+import { Cancellation } from '../base/cancellation.ts'
+import type { Clock, Timer } from '../base/clock.ts'
+import { asNotApplied, BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
+import type { Call } from '../spi.ts'
+
+export interface CallLimits {
+  /** What is being done, for the error: `acquire "sku:42"`. */
+  readonly what: string
+  readonly timeoutMs: number
+  readonly stop?: Cancellation
+  /** A caller waits for the answer, so the process must not end before it is there. */
+  readonly keepsProcessAlive?: boolean
+  readonly onQueued?: () => void
+  readonly onProgress?: (left: number) => void
+}
+
+export interface Engine {
+  readonly clock: Clock
+  readonly backendName: string
+  readonly whyUnanswered?: (() => string | undefined) | undefined
+}
+
+export function callEngine<T>(
+  engine: Engine,
+  limits: CallLimits,
+  run: (call: Call) => Promise<T>,
+): Promise<T> {
+  return callAnswerable<T>(engine, limits, run)
+}
+
+/** The same for a call that may also be answered, or called off, by others than the engine. */
+export function callAnswerable<T>(
+  engine: Engine,
+  limits: CallLimits,
+  run: (call: EngineCall<T>) => Promise<T>,
+): Promise<T> {
+  return new Promise<T>((resolve, reject) => new EngineCall(engine, limits, resolve, reject).start(run))
+}
+
+/** For calls that only read: however one fails, nothing was changed. */
+export async function changingNothing<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer
+  } catch (error) {
+    throw isHoldfastError(error, 'BACKEND_UNAVAILABLE') ? asNotApplied(error) : error
+  }
+}
+
+/** One object for everything about the call: an acquire and a release make one each, so there are many of them. */
+export class EngineCall<T> extends Cancellation implements Call {
+  readonly onQueued: () => void
+  readonly onProgress?: (left: number) => void
+  readonly #engine: Engine
+  readonly #limits: CallLimits
+  readonly #resolve: (answer: T) => void
+  readonly #reject: (error: unknown) => void
+  #timer: Timer | undefined
+  #untie: (() => void) | undefined
+  #settled = false
+
+  constructor(
+    engine: Engine,
+    limits: CallLimits,
+    resolve: (answer: T) => void,
+    reject: (error: unknown) => void,
+  ) {
+    super()
+    this.#engine = engine
+    this.#limits = limits
+    this.#resolve = resolve
+    this.#reject = reject
+    this.onQueued = limits.onQueued ?? doNothing
+    if (limits.onProgress !== undefined) this.onProgress = (left) => this.#progressed(left)
+  }
+
+  start(run: (call: EngineCall<T>) => Promise<T>): void {
+    const { stop } = this.#limits
+    this.#armTimer()
+    this.#untie = stop?.onCancel(() => this.giveUp(stop.reason))
+    if (this.#settled) {
+      this.#timer?.cancel()
+      return
+    }
+    try {
+      Promise.resolve(run(this)).then(
+        (answer) => this.answer(answer),
+        (error: unknown) => this.#fail(error),
+      )
+    } catch (error) {
+      // A backend that throws instead of rejecting is treated alike.
+      this.#fail(error)
+    }
+  }
+
+  /** Part of the work is done: the limit counts anew. */
+  #progressed(left: number): void {
+    if (this.#settled) return
+    this.#timer?.cancel()
+    this.#armTimer()
+    this.#limits.onProgress?.(left)
+  }
+
+  answer(answer: T): void {
+    if (this.#settle()) this.#resolve(answer)
+  }
+
+  giveUp(reason: unknown): void {
+    if (!this.#settle()) return
+    // The caller first: whatever the backend does when it is told must not keep them waiting.
+    this.#reject(reason)
+    this.cancel(reason)
+  }
+
+  #armTimer(): void {
+    const { timeoutMs, keepsProcessAlive = false } = this.#limits
+    if (timeoutMs === Number.POSITIVE_INFINITY) return
+    const onTimeout = () => this.giveUp(noAnswer(this.#engine, this.#limits))
+    this.#timer = this.#engine.clock.setTimer(timeoutMs, onTimeout, { keepsProcessAlive })
+  }
+
+  #fail(error: unknown): void {
+    if (this.#settle()) this.#reject(asHoldfastError(this.#engine, this.#limits, error))
+  }
+
+  #settle(): boolean {
+    if (this.#settled) return false
+    this.#settled = true
+    this.#timer?.cancel()
+    this.#untie?.()
+    return true
+  }
+}
+
+function doNothing(): void {}
+
+export function noAnswer(
+  engine: Engine,
+  { what, timeoutMs }: Pick<CallLimits, 'what' | 'timeoutMs'>,
+): BackendUnavailableError {
+  const why = engine.whyUnanswered?.()
+  return new BackendUnavailableError(
+    engine.backendName,
+    `${what}: no answer within ${Math.round(timeoutMs)} ms${why === undefined ? '' : `: ${why}`}`,
+    'unknown',
+  )
+}
+
+function asHoldfastError(engine: Engine, { what }: CallLimits, error: unknown): unknown {
+  if (isHoldfastError(error)) return error
+  const message = error instanceof Error ? error.message : String(error)
+  return new BackendUnavailableError(engine.backendName, `${what}: ${message}`, 'unknown', { cause: error })
+}

@@ -1,0 +1,18 @@
+/** What all parts of one locker share. */
+
+import type { Random } from '../base/ids.ts'
+import type { BackendInfo, Fencing } from '../spi.ts'
+import type { Background } from './background.ts'
+import type { Engine } from './call.ts'
+
+export interface LockerContext extends Engine {
+  readonly random: Random
+  readonly info: BackendInfo<Fencing>
+  /** The public label of this client. */
+  readonly holder: string
+  readonly callTimeoutMs: number
+  readonly maxSessions: number
+  /** How many marks of abandoned attempts a session may carry before another takes its place. */
+  readonly maxAbandonedPerSession: number
+  readonly background: Background
+}

@@ -1,0 +1,408 @@
+/**
+ * The locker: what users call. It checks what they ask for, bounds how long they wait, and leaves the rest to the
+ * sessions (`keeper`), the wait (`waiting`) and the lease.
+ */
+import { hostname } from 'node:os'
+import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { keepProcessAlive, type Timer } from '../base/clock.ts'
+import { defaults, limits } from '../base/defaults.ts'
+import {
+  ClosedError,
+  FenceForeignError,
+  FenceInvalidError,
+  InvalidArgumentError,
+  UnsupportedError,
+} from '../base/errors.ts'
+import { emit, hasListeners } from '../base/events.ts'
+import { type Fence, isFence, withEpoch, withoutEpoch } from '../base/fence.ts'
+import type { Random } from '../base/ids.ts'
+import { checkName, checkPrefix, checkText, compareNames } from '../base/names.ts'
+import { checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { tokensAsText } from '../base/tokens-as-text.ts'
+import type {
+  AcquireOptions,
+  CallOptions,
+  Finding,
+  ForceReleaseOptions,
+  Lease,
+  LeaseSet,
+  Locker,
+  NameState,
+  Page,
+  PageOptions,
+  Permit,
+  PermitOptions,
+  SessionState,
+  TryAcquireOptions,
+  TryPermitOptions,
+  WatchOptions,
+} from '../base/types.ts'
+import type * as spi from '../spi.ts'
+import type { Backend, BackendInfo, Call, Fencing, WatchEvent } from '../spi.ts'
+import {
+  type AcquireDefaults,
+  checkCapacity,
+  checkTtlMs,
+  checkWaitMs,
+  wantedLock,
+  wantedPermits,
+} from './acquire-options.ts'
+import { Acquiring, stopWith } from './acquiring.ts'
+import { Background } from './background.ts'
+import { callEngine, changingNothing } from './call.ts'
+import type { LockerContext } from './context.ts'
+import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
+import { canonicalOrder, HeldLeases } from './lease-set.ts'
+import { shownState } from './name-state.ts'
+import { holdersMeantBy, Operating } from './operating.ts'
+import { Sessions } from './sessions.ts'
+import { keptAliveWhilePending, watchByListing } from './watching.ts'
+import { runWithLease } from './with-lease.ts'
+
+export interface LockerOptions {
+  /** The TTL of leases that do not say theirs. Default 15,000, or what is nearest to it within `info.ttlMs`. */
+  readonly ttlMs?: number
+  /** How long acquires wait that do not say it. Default 30,000. */
+  readonly waitMs?: number
+  /** The public label of this client. Default: host name, process id and four random characters. */
+  readonly holder?: string
+  /** How long one call to the engine may take before its outcome counts as unknown. Default 5,000. */
+  readonly callTimeoutMs?: number
+}
+
+/** The locker owns its backend from here on: closing the one closes the other. */
+export function createLocker<F extends Fencing>(backend: Backend<F>, options: LockerOptions = {}): Locker<F> {
+  if (typeof backend?.openSession !== 'function')
+    throw new InvalidArgumentError(
+      'backend',
+      backend instanceof Promise
+        ? 'must be a backend; it is a promise: an `await` is missing, as in createLocker(await postgres({ client })).'
+        : 'must be a backend, for example sqlite({ path }) of holdfast/sqlite.',
+    )
+  return new BackendLocker(backend, options)
+}
+
+class BackendLocker<F extends Fencing> implements Locker<F> {
+  readonly fencing: F
+  readonly info: BackendInfo<F>
+  readonly holder: string
+  readonly #backend: Backend<F>
+  readonly #defaults: AcquireDefaults
+  readonly #context: LockerContext
+  readonly #sessions: Sessions<F>
+  readonly #acquiring: Acquiring<F>
+  readonly #operating: Operating
+  readonly #background = new Background()
+  /** The bodies of `withLease` that run, with what keeps the process alive for them. */
+  readonly #bodies = new Map<Promise<unknown>, Timer>()
+  readonly #closing = new Cancellation()
+  #closed: Promise<void> | undefined
+
+  constructor(backend: Backend<F>, options: LockerOptions) {
+    checkKnownOptions('options', options, ['ttlMs', 'waitMs', 'holder', 'callTimeoutMs'])
+    const { clock, random, info } = backend
+    this.#backend = backend
+    this.info = info
+    this.fencing = info.fencing
+    this.holder =
+      options.holder === undefined
+        ? defaultHolder(random)
+        : checkText('holder', options.holder, limits.holderBytes)
+    const { min, max } = info.ttlMs
+    const { ttlMs = Math.min(Math.max(defaults.ttlMs, min), max), waitMs = defaults.waitMs } = options
+    const { callTimeoutMs = defaults.callTimeoutMs } = options
+    this.#defaults = { ttlMs: checkTtlMs(info, ttlMs), waitMs: checkWaitMs(waitMs) }
+    this.#context = {
+      clock,
+      random,
+      info,
+      backendName: info.name,
+      whyUnanswered: () => backend.whyUnanswered?.(),
+      holder: this.holder,
+      callTimeoutMs: checkNumber('callTimeoutMs', callTimeoutMs, { min: 1 }),
+      maxSessions: defaults.maxSessions,
+      maxAbandonedPerSession: defaults.maxAbandonedPerSession,
+      background: this.#background,
+    }
+    this.#sessions = new Sessions(backend, this.#context)
+    this.#acquiring = new Acquiring(backend, this.#context, this.#sessions, this.#closing)
+    this.#operating = new Operating(backend, this.#context, (what, options, run) =>
+      this.#call(what, options, run),
+    )
+  }
+
+  // --- acquiring -------------------------------------------------------------------------------------------
+
+  async tryAcquire(name: string, options: TryAcquireOptions = {}): Promise<Lease<F> | null> {
+    const wanted = wantedLock(this.info, name, options, this.#defaults, false)
+    const record = await this.#acquiring.tryOnce(wanted, options.signal)
+    return record === null ? null : leaseHandle<F>(record, this.#context)
+  }
+
+  async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
+    const wanted = wantedLock(this.info, name, options, this.#defaults, true)
+    return leaseHandle<F>(
+      await this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal),
+      this.#context,
+    )
+  }
+
+  async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
+    const wanted = wantedPermits(this.info, name, options, this.#defaults, false)
+    const record = await this.#acquiring.tryOnce(wanted, options.signal)
+    return record === null ? null : permitHandle(record, this.#context)
+  }
+
+  async acquirePermits(name: string, options: PermitOptions): Promise<Permit> {
+    const wanted = wantedPermits(this.info, name, options, this.#defaults, true)
+    return permitHandle(
+      await this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal),
+      this.#context,
+    )
+  }
+
+  async acquireAll(names: readonly string[], options: AcquireOptions = {}): Promise<LeaseSet<F>> {
+    const ordered = canonicalOrder(names)
+    const wanted = ordered.map((name) => wantedLock(this.info, name, options, this.#defaults, true))
+    const waitMs = this.#waitMs(options.waitMs)
+    const records = await this.#acquiring.obtainAll(wanted, waitMs, options.signal)
+    return new HeldLeases(records.map((record) => leaseHandle<F>(record, this.#context)))
+  }
+
+  async withLease<T>(
+    name: string,
+    optionsOrBody: AcquireOptions | ((lease: Lease<F>) => Promise<T> | T),
+    maybeBody?: (lease: Lease<F>) => Promise<T> | T,
+  ): Promise<T> {
+    const options = typeof optionsOrBody === 'function' ? {} : optionsOrBody
+    const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
+    if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
+    if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
+      throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
+    const lease = await this.acquire(name, options)
+    // Closing, or a blocked event loop, may have come in between: nobody keeps the name for a body that starts now.
+    if (lease.state === 'lost') throw lease.signal.reason
+    const running = runWithLease(lease, body, this.info)
+    const alive = keepProcessAlive(this.#context.clock)
+    this.#bodies.set(running.finished, alive)
+    running.finished.then(() => {
+      this.#bodies.delete(running.finished)
+      alive.cancel()
+    })
+    return running.outcome
+  }
+
+  #waitMs(asked: number | undefined): number {
+    return asked === undefined ? this.#defaults.waitMs : checkWaitMs(asked)
+  }
+
+  #about(name: string) {
+    return { backend: this.info.name, namespace: this.info.namespace, name, holder: this.holder }
+  }
+
+  // --- looking ---------------------------------------------------------------------------------------------
+
+  async check(fence: Fence, options?: CallOptions): Promise<boolean> {
+    if (!isFence(fence)) throw new FenceInvalidError('not-a-fence')
+    if (fence.issuer !== this.info.issuer) throw new FenceForeignError(fence, [this.info.issuer])
+    const token = withoutEpoch(this.info.epoch, fence.token)
+    if (token === null) return false
+    const holder = { name: fence.name, id: fence.grant, token }
+    return this.#read(`check of "${fence.name}"`, options, (call) => this.#backend.check(holder, call))
+  }
+
+  async inspect(name: string, options?: CallOptions): Promise<NameState | null> {
+    checkName(name)
+    const state = await this.#read(`inspect of "${name}"`, options, (call) =>
+      this.#backend.inspect(name, call),
+    )
+    return state === null ? null : shownState(state, this.info.epoch)
+  }
+
+  async list(prefix = '', options?: CallOptions): Promise<readonly NameState[]> {
+    checkPrefix(prefix)
+    // An engine without an ordered index may show a name on two pages: the later look counts.
+    const byName = new Map<string, NameState>()
+    for await (const states of this.#pages(prefix, options))
+      for (const state of states) byName.set(state.name, shownState(state, this.info.epoch))
+    return [...byName.values()].sort((a, b) => compareNames(a.name, b.name))
+  }
+
+  async listPage(prefix = '', options?: PageOptions): Promise<Page<NameState>> {
+    checkPrefix(prefix)
+    const { items, next } = await this.#callPage('list', options, (page, call) =>
+      this.#backend.list(prefix, page, call),
+    )
+    return { items: items.map((state) => shownState(state, this.info.epoch)), next }
+  }
+
+  async sessions(options?: PageOptions): Promise<Page<SessionState>> {
+    if (this.#backend.sessions === undefined)
+      throw new UnsupportedError(`${this.info.name} cannot list its sessions.`)
+    const { sessions } = this.#backend
+    return this.#callPage('list of sessions', options, (page, call) =>
+      sessions.call(this.#backend, page, call),
+    )
+  }
+
+  async diagnose(options?: CallOptions): Promise<readonly Finding[]> {
+    return this.#read('diagnosis', options, async (call) => (await this.#backend.diagnose?.(call)) ?? [])
+  }
+
+  async *#pages(prefix: string, options: CallOptions | undefined): AsyncGenerator<readonly spi.NameState[]> {
+    for (let cursor: string | null | undefined; cursor !== null; ) {
+      const page: spi.PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
+      const { items, next }: Page<spi.NameState> = await this.#read('list', options, (call) =>
+        this.#backend.list(prefix, page, call),
+      )
+      cursor = next
+      yield items
+    }
+  }
+
+  #callPage<T>(
+    what: string,
+    options: PageOptions = {},
+    run: (page: spi.PageRequest, call: Call) => Promise<Page<T>>,
+  ): Promise<Page<T>> {
+    checkKnownOptions('options', options, ['cursor', 'limit', 'signal'])
+    const { cursor, limit = defaults.pageItems, signal } = options
+    const page = {
+      limit: checkInteger('limit', limit, { min: 1, max: limits.maxPageItems }),
+      ...(cursor !== undefined && { cursor: checkText('cursor', cursor, limits.cursorBytes) }),
+    }
+    return this.#read(what, signal === undefined ? {} : { signal }, (call) => run(page, call))
+  }
+
+  async *watch(prefix = '', options: WatchOptions = {}): AsyncGenerator<WatchEvent> {
+    checkPrefix(prefix)
+    checkKnownOptions('options', options, ['cursor', 'signal'])
+    checkSignal(options.signal)
+    const stop = stopWith(this.#closing, options.signal)
+    const { signal } = stop.cancellation
+    const cursor =
+      options.cursor === undefined ? {} : { cursor: checkText('cursor', options.cursor, limits.cursorBytes) }
+    const events =
+      this.#backend.watch?.(prefix, cursor, stop.cancellation) ??
+      watchByListing(() => this.#pages(prefix, { signal }), {
+        clock: this.#context.clock,
+        intervalMs: defaults.watchIntervalMs,
+        signal,
+        ...cursor,
+      })
+    try {
+      for await (const event of keptAliveWhilePending(this.#context.clock, events)) {
+        if ('token' in event && event.token !== null)
+          yield tokensAsText({ ...event, token: withEpoch(this.info.epoch, event.token) })
+        else yield event
+      }
+    } catch (error) {
+      // Whoever aborts a watch has had enough of it: the iteration ends, it does not fail.
+      if (!signal.aborted) throw error
+    } finally {
+      stop.untie()
+    }
+  }
+
+  // --- operating -------------------------------------------------------------------------------------------
+
+  async forceRelease(name: string, options: ForceReleaseOptions & CallOptions): Promise<number> {
+    checkName(name)
+    checkKnownOptions('options', options, ['holder', 'token', 'all', 'reason', 'signal'])
+    const reason = checkText('reason', options?.reason, limits.noteBytes)
+    const isMeant = holdersMeantBy(options, this.info.epoch)
+    const call = { ...(options.signal && { signal: options.signal }) }
+    const count = await this.#operating.forceRelease(name, isMeant, reason, call)
+    if (count > 0 && hasListeners('force-released'))
+      emit('force-released', { ...this.#about(name), reason, count })
+    return count
+  }
+
+  async resize(
+    name: string,
+    capacity: number,
+    options?: CallOptions,
+  ): Promise<'resized' | 'in-use' | 'not-found'> {
+    checkName(name)
+    checkCapacity(capacity)
+    return this.#operating.resize(name, capacity, options)
+  }
+
+  async forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'> {
+    checkName(name)
+    return this.#operating.forget(name, options)
+  }
+
+  #read<T>(what: string, options: CallOptions | undefined, run: (call: Call) => Promise<T>): Promise<T> {
+    return changingNothing(this.#call(what, options, run))
+  }
+
+  async #call<T>(
+    what: string,
+    options: CallOptions | undefined,
+    run: (call: Call) => Promise<T>,
+  ): Promise<T> {
+    checkCallOptions(options)
+    const stop = stopWith(this.#closing, options?.signal)
+    const limits = {
+      what,
+      timeoutMs: this.#context.callTimeoutMs,
+      stop: stop.cancellation,
+      keepsProcessAlive: true,
+    }
+    try {
+      return await callEngine(this.#context, limits, run)
+    } finally {
+      stop.untie()
+    }
+  }
+
+  // --- closing ---------------------------------------------------------------------------------------------
+
+  async close(options: { readonly graceMs?: number } = {}): Promise<void> {
+    checkKnownOptions('options', options, ['graceMs'])
+    const graceMs = checkNumber('graceMs', options.graceMs ?? defaults.closeGraceMs, {
+      min: 0,
+      infinityAllowed: true,
+    })
+    this.#closed ??= this.#close(graceMs)
+    return this.#closed
+  }
+
+  async #close(graceMs: number): Promise<void> {
+    this.#closing.cancel(new ClosedError())
+    this.#sessions.stopOpening()
+    // Holders are told to stop before anything is given away (T53): their leases stay renewed until the bodies
+    // have ended or the grace is over.
+    for (const session of this.#sessions.all) {
+      for (const lease of [...session.leases]) lease.lose('closed', 'kept')
+    }
+    await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))
+    // A body that ignores its signal must not keep the process alive after that.
+    for (const alive of this.#bodies.values()) alive.cancel()
+    await this.#sessions.closeAll()
+    await this.#within(this.#context.callTimeoutMs, this.#background.idle())
+    const alive = keepProcessAlive(this.#context.clock)
+    try {
+      await this.#backend[Symbol.asyncDispose]()
+    } finally {
+      alive.cancel()
+    }
+  }
+
+  async #within(ms: number, work: Promise<unknown>): Promise<void> {
+    const over = new Cancellation()
+    const timer = this.#context.clock.setTimer(ms, () => over.cancel(undefined), { keepsProcessAlive: true })
+    await unlessCancelled(work, over).catch(() => {})
+    timer.cancel()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+}
+
+function defaultHolder(random: Random): string {
+  // A host name comes from the system, not from the user: cut it rather than refuse it.
+  return `${hostname().slice(0, 100)}:${process.pid}:${random.id().slice(0, 4)}`
+}

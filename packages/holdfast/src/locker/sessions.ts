@@ -1,0 +1,200 @@
+/**
+ * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first acquires share its creation (T22); a session
+ * that takes no new leases at the moment is joined by another, up to a limit. At the limit leases ride on the session
+ * whose TTL comes nearest; a worn-out one will do then, because marks cost the engine some space and nobody a lease.
+ */
+
+import { BackendUnavailableError, ClosedError, InvalidArgumentError } from '../base/errors.ts'
+import type { Backend, BackendInfo, BackendSession, Fencing } from '../spi.ts'
+import { callEngine } from './call.ts'
+import type { LockerContext } from './context.ts'
+import { KeptSession } from './keeper.ts'
+import type { LeaseRecord } from './lease.ts'
+
+/** What a lease needs of its session. */
+export interface SessionTerms {
+  readonly ttlMs: number
+  readonly request: { readonly lockDelayMs: number }
+}
+
+/** The TTL, or TTL and lock-delay. */
+type Kind = number | string
+
+export class Sessions<F extends Fencing> {
+  readonly #backend: Backend<F>
+  readonly #context: LockerContext
+  readonly #byKind = new Map<Kind, Set<KeptSession<F>>>()
+  /** Concurrent requests for the same kind wait for one session. */
+  readonly #opening = new Map<Kind, Promise<KeptSession<F>>>()
+  /** Sessions that the engine is being asked for. */
+  readonly #requested = new Set<Promise<KeptSession<F>>>()
+  readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
+  #closed = false
+  #hasReached = false
+
+  constructor(backend: Backend<F>, context: LockerContext) {
+    this.#backend = backend
+    this.#context = context
+  }
+
+  /** A session that is ready now, without a round trip. */
+  ready(terms: SessionTerms): KeptSession<F> | undefined {
+    for (const session of this.#byKind.get(this.#kindOf(terms)) ?? [])
+      if (session.takesNewLeases) return session
+    return undefined
+  }
+
+  take(terms: SessionTerms): Promise<KeptSession<F>> {
+    const ready = this.ready(terms)
+    if (ready !== undefined) return Promise.resolve(this.#handOut(ready))
+    const kind = this.#kindOf(terms)
+    const shared = this.#opening.get(kind)
+    if (shared !== undefined) return shared
+    const opening = this.#makeRoomFor(terms).finally(() => this.#opening.delete(kind))
+    this.#opening.set(kind, opening)
+    return opening
+  }
+
+  /** The engine has opened a session before: it is there, and a failure need not be a wrong address. */
+  get hasReached(): boolean {
+    return this.#hasReached
+  }
+
+  /** The leases of this locker on a name. */
+  *leasesOn(name: string): Generator<LeaseRecord> {
+    for (const session of this.all) yield* session.leasesOn(name)
+  }
+
+  get all(): KeptSession<F>[] {
+    return [...this.#byKind.values()].flatMap((sessions) => [...sessions])
+  }
+
+  /** No session is opened from here on. */
+  stopOpening(): void {
+    this.#closed = true
+  }
+
+  async closeAll(): Promise<void> {
+    this.#closed = true
+    await Promise.all([...this.#opening.values()].map((opening) => opening.catch(() => {})))
+    await Promise.all(this.all.map((session) => session.close()))
+  }
+
+  get #tiesLockDelay(): boolean {
+    return this.#context.info.lockDelay === 'session'
+  }
+
+  #kindOf({ ttlMs, request }: SessionTerms): Kind {
+    return this.#tiesLockDelay ? `${ttlMs}/${request.lockDelayMs}` : ttlMs
+  }
+
+  async #makeRoomFor(terms: SessionTerms): Promise<KeptSession<F>> {
+    for (;;) {
+      if (this.#closed) throw new ClosedError()
+      const open = this.all.filter((session) => session.isOpen)
+      if (open.length + this.#requested.size < this.#context.maxSessions) return this.#request(terms)
+      const idle = open.find((session) => session.isIdle && !this.#isWanted(session))
+      if (idle !== undefined) return this.#request(terms, idle)
+      const fitting = this.#tiesLockDelay
+        ? open.filter((session) => session.lockDelayMs === terms.request.lockDelayMs)
+        : open
+      const nearest =
+        nearestTo(
+          terms.ttlMs,
+          fitting.filter((session) => session.takesNewLeases),
+        ) ??
+        nearestTo(
+          terms.ttlMs,
+          fitting.filter((session) => session.isSound),
+        )
+      if (nearest !== undefined) return this.#handOut(nearest)
+      if (this.#requested.size === 0)
+        throw new BackendUnavailableError(
+          this.#context.backendName,
+          `none of the ${this.#context.maxSessions} sessions can take another lease now: their calls have unknown outcomes, ` +
+            'or they have another lock-delay; try again later',
+          'not-applied',
+        )
+      // Those that it could ride on are only just being opened.
+      await Promise.race(this.#requested).catch(() => {})
+    }
+  }
+
+  /** Counts against the limit from here on, so that concurrent calls cannot exceed it together. */
+  #request(terms: SessionTerms, insteadOf?: KeptSession<F>): Promise<KeptSession<F>> {
+    const closed = insteadOf?.close() ?? Promise.resolve()
+    const requested = closed.then(() => this.#open(terms))
+    this.#requested.add(requested)
+    return requested.finally(() => this.#requested.delete(requested))
+  }
+
+  async #open(terms: SessionTerms): Promise<KeptSession<F>> {
+    const { random, holder, callTimeoutMs } = this.#context
+    const { ttlMs } = terms
+    const { lockDelayMs } = terms.request
+    const request = {
+      id: random.id() + random.id(),
+      ttlMs,
+      holder,
+      ...(this.#tiesLockDelay && { lockDelayMs }),
+    }
+    const engineSession = await callEngine(
+      this.#context,
+      { what: 'opening a session', timeoutMs: callTimeoutMs, keepsProcessAlive: true },
+      (call) => this.#backend.openSession(request, call),
+    )
+    this.#hasReached = true
+    const kind = this.#kindOf(terms)
+    const session = new KeptSession(this.#context, engineSession, lockDelayMs, (ended) =>
+      this.#forget(kind, ended),
+    )
+    const unusable = this.#closed ? new ClosedError() : missingMethod(this.#context.info, engineSession)
+    if (unusable !== undefined) {
+      await session.close()
+      throw unusable
+    }
+    const sessions = this.#byKind.get(kind) ?? new Set()
+    this.#byKind.set(kind, sessions.add(session))
+    return this.#handOut(session)
+  }
+
+  #handOut(session: KeptSession<F>): KeptSession<F> {
+    this.#handedOutAtMs.set(session, this.#context.clock.monotonicMs())
+    return session
+  }
+
+  /** Whoever was given it may be about to use it, or have a first call under way: closing it would rob them. */
+  #isWanted(session: KeptSession<F>): boolean {
+    const handedOutAtMs = this.#handedOutAtMs.get(session) ?? Number.NEGATIVE_INFINITY
+    return this.#context.clock.monotonicMs() - handedOutAtMs < this.#context.callTimeoutMs
+  }
+
+  #forget(kind: Kind, session: KeptSession<F>): void {
+    const sessions = this.#byKind.get(kind)
+    sessions?.delete(session)
+    if (sessions?.size === 0) this.#byKind.delete(kind)
+  }
+}
+
+/** A mistake of the backend's author: said as such, and not as if the engine could not be reached. */
+function missingMethod(info: BackendInfo, session: BackendSession): InvalidArgumentError | undefined {
+  const declared = [
+    ['enqueue', info.waiting === 'queue', "waiting: 'queue'"],
+    ['setData', info.data, 'data: true'],
+  ] as const
+  for (const [method, isDeclared, by] of declared)
+    if (isDeclared && typeof session[method] !== 'function')
+      return new InvalidArgumentError(
+        'backend',
+        `${info.name} declares ${by} in its info, but its sessions have no method ${method}: implement it, or do not declare it.`,
+      )
+  return undefined
+}
+
+function nearestTo<F extends Fencing>(
+  ttlMs: number,
+  sessions: readonly KeptSession<F>[],
+): KeptSession<F> | undefined {
+  const distanceMs = (session: KeptSession<F>) => Math.abs(session.engineSession.ttlMs - ttlMs)
+  return sessions.toSorted((a, b) => distanceMs(a) - distanceMs(b))[0]
+}

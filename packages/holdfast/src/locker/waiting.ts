@@ -1,0 +1,209 @@
+/**
+ * How an acquire gets its grant: from the engine's own queue where there is one, else by polling. The wait ends at once when `stop` is raised (a deadline, the caller's signal, a closing
+ * locker), and whatever may have been left at the engine is cleaned up behind it (G6).
+ *
+ *   queue    enqueue ─────────────────────────────────────────▶ granted
+ *   poll     try ─busy─▶ wait for the next poll ─▶ try …
+ *
+ * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
+ * until `stop`, once this locker has had a session of it; before that the failure is reported at once.
+ */
+
+import { type Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { sleep } from '../base/clock.ts'
+import { defaults } from '../base/defaults.ts'
+import { BackendUnavailableError, isHoldfastError, outcomeOf, QueueFullError } from '../base/errors.ts'
+import { newAttempt } from '../base/ids.ts'
+import type { AcquireRequest, AcquireResult, BackendSession, EnqueueResult, Fencing } from '../spi.ts'
+import { backOff } from './back-off.ts'
+import { callAnswerable, callEngine } from './call.ts'
+import type { LockerContext } from './context.ts'
+import type { KeptSession } from './keeper.ts'
+import type { LeaseRecord, LeaseTerms } from './lease.ts'
+import type { Sessions } from './sessions.ts'
+
+/** What is wanted, as the engine is told; the attempt is added with every fresh try. */
+export interface Wanted {
+  readonly ttlMs: number
+  readonly request: Omit<AcquireRequest, 'attempt'>
+  readonly terms: LeaseTerms
+}
+
+export interface WaitObserver {
+  /** When `stop` is raised, by the monotonic clock. Engines are told, and need not grant to a caller that has gone. */
+  readonly untilMs: number
+  /** It is not free, and the wait has begun. */
+  onWaiting(): void
+  /** A try failed, and another will follow. */
+  onFailure(error: unknown): void
+}
+
+/** Several sessions in a row that die before they can be used mean that the engine is not well. */
+const MAX_SESSIONS_PER_TRY = 3
+
+type Tried = { kind: 'won'; lease: LeaseRecord } | { kind: 'busy'; retryAfterMs?: number } | { kind: 'again' }
+
+export class Waiting<F extends Fencing> {
+  readonly #sessions: Sessions<F>
+  readonly #context: LockerContext
+
+  constructor(sessions: Sessions<F>, context: LockerContext) {
+    this.#sessions = sessions
+    this.#context = context
+  }
+
+  /** One try. `null`: somebody else has it. */
+  async tryOnce(wanted: Wanted, stop: Cancellation): Promise<LeaseRecord | null> {
+    for (let tries = 0; tries < MAX_SESSIONS_PER_TRY; tries++) {
+      const session = this.#sessions.ready(wanted) ?? (await this.#sessionFor(wanted, stop))
+      const tried = await this.#tryIn(session, wanted, stop)
+      if (tried.kind === 'won') return tried.lease
+      if (tried.kind === 'busy') return null
+    }
+    throw new BackendUnavailableError(
+      this.#context.backendName,
+      `acquire of "${wanted.request.name}": sessions end before they can be used (is the TTL of ${wanted.ttlMs} ms too short for this engine?)`,
+      'not-applied',
+    )
+  }
+
+  /** Waits until granted; rejects with the reason of `stop` when that comes first. */
+  async wait(wanted: Wanted, stop: Cancellation, observer: WaitObserver): Promise<LeaseRecord> {
+    const takeTurn = this.#context.info.waiting === 'queue' ? this.#waitInLine : this.#waitByTrying
+    for (let rounds = 0; ; rounds++) {
+      try {
+        const session = this.#sessions.ready(wanted) ?? (await this.#sessionFor(wanted, stop))
+        const lease = await takeTurn.call(this, session, wanted, stop, observer)
+        if (lease !== null) return lease
+      } catch (error) {
+        const isFirstContact = !this.#sessions.hasReached
+        if (stop.cancelled || isFirstContact || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+        observer.onFailure(error)
+      }
+      await backOff(this.#context, rounds, stop)
+    }
+  }
+
+  #sessionFor(wanted: Wanted, stop: Cancellation): Promise<KeptSession<F>> {
+    return unlessCancelled(this.#sessions.take(wanted), stop)
+  }
+
+  /** `null`: the session or the place was lost, or the grant came too late to be of use: start again. */
+  async #waitInLine(
+    session: KeptSession<F>,
+    wanted: Wanted,
+    stop: Cancellation,
+    observer: WaitObserver,
+  ): Promise<LeaseRecord | null> {
+    const waitMs = Math.max(0, observer.untilMs - this.#context.clock.monotonicMs())
+    const request = { ...this.#freshRequest(wanted), ...(waitMs < Number.POSITIVE_INFINITY && { waitMs }) }
+    let placeLost = false
+    const limits = {
+      what: `acquire of "${request.name}"`,
+      timeoutMs: Number.POSITIVE_INFINITY,
+      stop,
+      keepsProcessAlive: true,
+      onQueued: () => observer.onWaiting(),
+    }
+    try {
+      const result = await callAnswerable<EnqueueResult<F>>(this.#context, limits, (call) => {
+        session.takePlace({
+          claim: request,
+          onLost: () => {
+            placeLost = true
+            call.giveUp(undefined)
+          },
+          // The push and the keep-alive may both bring the grant; whichever comes first will do.
+          onGranted: (grant) => call.answer({ kind: 'granted', grant }),
+        })
+        // That it has the method was made sure of when it was opened.
+        return (session.engineSession as Required<BackendSession<F>>).enqueue(request, call)
+      })
+      if (result.kind === 'queue-full') throw new QueueFullError(request.name, request.maxWaiters ?? 0)
+      const tried = await this.#accept(session, wanted, result, stop)
+      return tried.kind === 'won' ? tried.lease : null
+    } catch (error) {
+      this.#settleUnknown(session, request, stop, error)
+      if (stop.cancelled) throw stop.reason
+      if (placeLost) return null
+      throw error
+    } finally {
+      session.leavePlace(request)
+    }
+  }
+
+  async #waitByTrying(
+    session: KeptSession<F>,
+    wanted: Wanted,
+    stop: Cancellation,
+    observer: WaitObserver,
+  ): Promise<LeaseRecord | null> {
+    let waiting = false
+    for (;;) {
+      const tried = await this.#tryIn(session, wanted, stop)
+      if (tried.kind === 'won') return tried.lease
+      if (tried.kind === 'again' || !session.isSound) return null
+      if (!waiting) observer.onWaiting()
+      waiting = true
+      await this.#pollPause(tried.retryAfterMs, stop)
+    }
+  }
+
+  async #pollPause(retryAfterMs: number | undefined, stop: Cancellation): Promise<void> {
+    const { clock, random } = this.#context
+    const pollMs = defaults.pollMs + random.fraction() * defaults.pollJitterMs
+    await sleep(clock, Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })
+  }
+
+  #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
+    const request = this.#freshRequest(wanted)
+    const limits = {
+      what: `acquire of "${request.name}"`,
+      timeoutMs: this.#context.callTimeoutMs,
+      stop,
+      keepsProcessAlive: true,
+    }
+    return session.inFlight(request, async () => {
+      let result: AcquireResult<F>
+      try {
+        result = await callEngine(this.#context, limits, (call) =>
+          session.engineSession.tryAcquire(request, call),
+        )
+      } catch (error) {
+        this.#settleUnknown(session, request, stop, error)
+        throw error
+      }
+      return this.#accept(session, wanted, result, stop)
+    })
+  }
+
+  /** An attempt with an unknown outcome: the session sees to it that it comes to nothing. */
+  #settleUnknown(session: KeptSession<F>, request: AcquireRequest, stop: Cancellation, error: unknown): void {
+    if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)
+  }
+
+  async #accept(
+    session: KeptSession<F>,
+    wanted: Wanted,
+    result: AcquireResult<F>,
+    stop: Cancellation,
+  ): Promise<Tried> {
+    if (result.kind === 'busy') return result
+    if (result.kind === 'session-gone') {
+      session.end('session-gone')
+      return { kind: 'again' }
+    }
+    // The wait may have outlived the session or the grant's own time: check before believing (T6, T17).
+    const lease = session.adopt(result.grant, wanted.terms)
+    if (lease === null) return { kind: 'again' }
+    // After trouble the session's last heartbeat may be so old that the lease would be lost before its first renewal.
+    // If the confirming call fails, the lease is worth what it was worth before.
+    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)
+      await session.renew(lease, { signal: stop.signal }).catch(() => {})
+    return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }
+  }
+
+  #freshRequest(wanted: Wanted): AcquireRequest {
+    return { ...wanted.request, attempt: newAttempt(this.#context.random) }
+  }
+}
