@@ -4,6 +4,8 @@ const noOutcomes = { reason: 'outcomes are stored by `idempotent` alone, on SQLi
 const noFunctions = { reason: 'only PostgreSQL has functions with the rights of their owner' }
 const noVotes = 'no votes: one server, or one file, decides'
 const noPlans = { reason: 'no SQL, and so no plans' }
+const noLeader = 'it has no replicas'
+const declared = 'info.prolongation says which engines can do that; guards check the token'
 const noSlots = 'no slots: everything about a name is in one place'
 
 const byCore = { reason: 'core decides when a call is made again' }
@@ -232,6 +234,36 @@ export const attacks: TrapSection = {
       postgres: byCore,
       'postgres-advisory': byCore,
       later: byCore,
+    },
+    {
+      id: 'T88',
+      title: 'A resumed old leader confirms a renewal after the key was seen gone elsewhere',
+      seenIn: 'Consul',
+      core: { reason: declared },
+      memory: { reason: noLeader },
+      sqlite: { reason: noLeader },
+      redis: { reason: 'declared: prolongation is leader-local, and an old primary can do that (T63)' },
+      redlock: { reason: 'a majority of independent nodes confirms, and none of them follows another' },
+      postgres: {
+        reason: 'declared: prolongation is committed, as far as the assumptions about standbys hold',
+      },
+      'postgres-advisory': { reason: 'there is no renewal: the connection is the lease' },
+      later: { reason: declared },
+    },
+    {
+      id: 'T89',
+      title: "A long poll for each waiter runs into the server's limit of connections",
+      seenIn: 'Consul',
+      core: { reason: 'the engine decides this; core opens no connections' },
+      memory: { reason: 'it has no connections' },
+      sqlite: { reason: 'it has no connections' },
+      redis: { test: 'T89 many waiters of one client need few connections' },
+      redlock: { reason: 'it has no queue: waiters poll, over one connection to each node' },
+      postgres: { test: 'T89 many waiters of one client need few connections' },
+      'postgres-advisory': {
+        reason: 'declared: a waiter needs a connection of its own for as long as it waits',
+      },
+      later: { reason: 'C239 counts the connections of every backend that waits in a queue' },
     },
     {
       id: 'T90',

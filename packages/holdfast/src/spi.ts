@@ -15,12 +15,14 @@
  * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
  *   has changed, does nothing (T78).
  * - A request for an attempt that was abandoned is refused because of the abandon mark: `tryAcquire` answers `busy`, or
- *   rejects; `enqueue` rejects.
- * - A claim that the engine no longer has is lost as `taken-over` if another claim holds the name at that moment, else as
- *   `deleted`. The engine's own reason (`force-released`) comes first.
+ *   rejects as `not-applied`; `enqueue` rejects as `not-applied`.
+ * - A request in a session that has ended is answered `session-gone`, also when the name is busy.
+ * - A claim that the engine no longer has is lost as `taken-over` if a claim of another attempt holds the name at that
+ *   moment, else as `deleted`. The engine's own reason (`force-released`) comes first.
  * - Where waiters promote themselves, a lost wake-up delays `granted` by up to one renewal interval (G10). Everywhere else
  *   the grant is there when the predecessor ends.
- * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits end. A second dispose is harmless.
+ * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits and watches end with it. A
+ *   second dispose is harmless.
  * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
  * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
  *   `backend.clock` and `backend.random`.
@@ -62,13 +64,14 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   /** How much earlier than the engine a holder must stop believing. */
   driftMs(ttlMs: number): number
   /**
-   * How long after the time of a claim is up the engine, or the first waiter, may take to act on it. Consul may expire a
-   * session at twice its TTL: its slack is one TTL more.
+   * How much later than the end of a claim the engine, or the first waiter, may act on it. Consul may expire a session at
+   * twice its TTL: its slack is one TTL more.
    */
   expirySlackMs(ttlMs: number): number
   /**
    * How durable a confirmed keep-alive is. `committed`: it survives a failover, as far as `assumptions` hold.
-   * `leader-local`: a deposed leader may still confirm one (T63); the fencing token makes that harmless.
+   * `leader-local`: a deposed leader may still confirm one (T63, T88). Then two clients may believe at once, and only a
+   * guard that checks fencing tokens makes that harmless.
    */
   readonly prolongation: 'committed' | 'leader-local'
   /** What must be true of clocks, disks and operators for the guarantees to hold, in sentences. */
@@ -129,7 +132,7 @@ export interface ListedClaims {
 
 export interface AcquireRequest extends Claim {
   readonly mode: Mode
-  /** Granted when first in line and the holders' weights leave room: `held + weight <= capacity`. */
+  /** Granted when it is first in the queue and the holders' weights leave room: `held + weight <= capacity`. */
   readonly weight: number
   /** `LOCK_CAPACITY` for locks (exclusive weighs all of it, shared weighs 1), the number of permits otherwise. */
   readonly capacity: number
@@ -139,14 +142,16 @@ export interface AcquireRequest extends Claim {
   /** How long the name stays closed to others when this holder's time runs out. */
   readonly lockDelayMs: number
   /**
-   * Only for `enqueue`, and only with `waiting: 'queue'`: with that many waiters already queued, the answer is
-   * `queue-full`, and nothing stays queued. The same attempt asked again finds its own position.
+   * Only for `enqueue`, and only with `waiting: 'queue'`: if the request cannot be granted now and that many waiters are
+   * queued, the answer is `queue-full`, and nothing stays queued. Never more than that many stay queued. The same attempt
+   * asked again finds its own position. Where waiters serve themselves, a call may join, count and withdraw: then of two
+   * calls at once both may be refused.
    */
   readonly maxWaiters?: number
   /**
-   * How long the caller waits at most, counted from now; without it there is no limit. For \`enqueue\` only. An engine may
-   * take the waiter off its queue when this time is over, never before, so that it does not grant to callers that have
-   * gone. It need not: core abandons the attempt in any case.
+   * Only for `enqueue`: how long the caller waits at most, counted from now; without it there is no limit. When this time is
+   * over, and never before, an engine may take the waiter off its queue, so that no grant goes to a caller that has gone.
+   * The call then stays pending until it is cancelled. This is optional: core abandons the attempt anyway.
    */
   readonly waitMs?: number
 }
@@ -204,7 +209,7 @@ export type KeepAliveResult<F extends Fencing = Fencing> =
 
 export interface BackendSession<F extends Fencing = Fencing> {
   readonly id: string
-  /** The TTL that was *granted*, which may be more than was asked for. */
+  /** The TTL that was *granted*: what was asked for, raised to `info.ttlMs.min` and to a multiple of its `step`. */
   readonly ttlMs: number
   /** The send time of the request that opened it, or of one that is known to have prolonged it. */
   readonly since: Instant
@@ -219,7 +224,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
 
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>>
 
-  /** Takes a place in the engine's fair line and answers when the turn has come. Only with `waiting: 'queue'`. */
+  /** Joins the engine's queue, and answers when the attempt is granted. Only with `waiting: 'queue'`. */
   enqueue?(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>>
 
   /** Afterwards this attempt neither holds nor waits, and a late request for it can never land. */
@@ -270,6 +275,7 @@ export interface ClaimState {
 export interface HolderState extends ClaimState {
   readonly token: bigint | null
   readonly heldForMs: number
+  /** What is left of its time, at most its TTL. An engine that cannot tell answers with the TTL. */
   readonly expiresInMs: number
 }
 
@@ -302,7 +308,10 @@ export interface Page<T> {
   readonly next: string | null
 }
 
-/** Something about the engine's configuration that matters for locks. */
+/**
+ * Something about the engine's configuration that matters for locks; the texts are sentences. A setting that may not be read
+ * is a finding of its own, with severity `warning`.
+ */
 export interface Finding {
   /** Stable, in capitals: `HOLDFAST_REDIS_EVICTION`. */
   readonly code: string
@@ -317,7 +326,7 @@ export interface NameState {
   readonly name: string
   readonly capacity: number
   readonly holders: readonly HolderState[]
-  /** In the order of their turns. */
+  /** In the order in which they will be granted. */
   readonly waiters: readonly WaiterState[]
   readonly data?: string
   /**
@@ -373,7 +382,7 @@ export type WatchEvent =
       /** Hand this to `watch` to go on after this event. */
       readonly cursor: string
     }
-  /** Events may be missing here: what is known from now on starts with the current holders. */
+  /** Events may be missing here. An `acquired` event for each current holder follows. */
   | { readonly kind: 'gap'; readonly cursor: string }
 
 export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
@@ -382,7 +391,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   readonly clock: Clock
   readonly random: Random
 
-  /** Clause for the error of an unanswered call when the client is the cause (e.g. pool exhausted); printed after a colon. */
+  /** Why the client itself may be the cause of an unanswered call, as a clause (pool exhausted). It is printed after a colon. */
   whyUnanswered?(): string | undefined
 
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
@@ -411,6 +420,18 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   ): Promise<'resized' | 'in-use' | 'changed'>
   /** Removes the data of a name that nobody holds or waits for; `changed` if it is not `data`. */
   forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'>
-  /** Ends quietly when the call is cancelled. Without it, core compares lists at intervals. */
+  /**
+   * Events of names that start with `prefix`; without it, core compares lists at intervals.
+   *
+   * - Without a cursor it starts now, without a gap and without the current holders. With one it goes on after that event.
+   *   A cursor that the engine does not know, or no longer has the events of, is answered with a gap, never with an error.
+   * - After a gap come `acquired` events for the current holders, and none for waiters. Until the last of them has come, a
+   *   cursor leads to another gap.
+   * - Without a gap every event comes exactly once. Events of one name come in their order; those of two names may overtake
+   *   each other.
+   * - A cursor is text of at most `limits.cursorBytes`.
+   * - It ends quietly when the call is cancelled, and rejects with `CLOSED` when the backend is disposed. While the engine is
+   *   away it may retry, and tells a gap if it missed something, or reject as other calls do.
+   */
   watch?(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent>
 }

@@ -61,7 +61,8 @@ export const limits = {
   minFenceSecretBytes: 32,
   maxCapacity: 1_000_000,
   maxPageItems: 10_000,
-  cursorBytes: 1_024,
+  /** A cursor of PostgreSQL names the transactions that are open. */
+  cursorBytes: 20_480,
   maxEpoch: 2_047,
   /** What is stored of a result, a failure or a job. */
   storedBytes: 1_048_576,

@@ -52,18 +52,31 @@ export function tokenGrant(
   return previousData == null ? grant : { ...grant, previousData }
 }
 
-/** One page of what is in memory as a whole, in byte order of the key, which is also the cursor. */
+/**
+ * One page of what is in memory as a whole, in byte order of the key, which is also the cursor. It looks at every item, and
+ * sorts those of the page only.
+ */
 export function pageOf<T>(
-  items: readonly T[],
+  items: Iterable<T>,
   { cursor, limit }: PageRequest,
   keyOf: (item: T) => string,
 ): Page<T> {
-  const rest =
-    cursor === undefined ? [...items] : items.filter((item) => compareNames(keyOf(item), cursor) > 0)
-  rest.sort((a, b) => compareNames(keyOf(a), keyOf(b)))
-  const page = rest.slice(0, limit)
+  const byKey = (a: T, b: T) => compareNames(keyOf(a), keyOf(b))
+  // The smallest so far, and as many that may be smaller than some of them.
+  let page: T[] = []
+  let isMore = false
+  for (const item of items) {
+    if (cursor !== undefined && compareNames(keyOf(item), cursor) <= 0) continue
+    page.push(item)
+    if (page.length < 2 * limit + 1) continue
+    page = page.sort(byKey).slice(0, limit)
+    isMore = true
+  }
+  page.sort(byKey)
+  isMore ||= page.length > limit
+  page = page.slice(0, limit)
   const last = page.at(-1)
-  return { items: page, next: last === undefined || rest.length <= limit ? null : keyOf(last) }
+  return { items: page, next: isMore && last !== undefined ? keyOf(last) : null }
 }
 
 /** All pages of a list together, in byte order. A name that was on two of them is there once, as it was seen last. */

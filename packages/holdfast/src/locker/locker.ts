@@ -4,7 +4,7 @@
  */
 import { hostname } from 'node:os'
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
-import { keepProcessAlive, type Timer } from '../base/clock.ts'
+import { afterThisTurn, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
 import {
   ClosedError,
@@ -257,6 +257,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       )
       cursor = next
       yield items
+      // An engine in this process answers without a turn of the event loop: many pages would keep it from turning.
+      if (cursor !== null) await new Promise<void>(afterThisTurn)
     }
   }
 

@@ -33,6 +33,20 @@ describe('lists in pages', () => {
     )
   })
 
+  test('T82 the event loop turns between the pages of an engine that answers at once', async () => {
+    const locker = createRig().locker()
+    for (let i = 0; i < 2_500; i++) await locker.acquire(`n${i}`)
+    let turns = 0
+    const count = () => {
+      turns++
+      pending = setImmediate(count)
+    }
+    let pending = setImmediate(count)
+    assert.equal((await locker.list()).length, 2_500)
+    clearImmediate(pending)
+    assert.ok(turns >= 2, `${turns} turns for three pages`)
+  })
+
   test('listPage gives one page, and a cursor for the next', async () => {
     const locker = createRig().locker()
     for (const name of ['a', 'b', 'c']) await locker.acquire(name)

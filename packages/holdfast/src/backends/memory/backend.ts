@@ -2,7 +2,7 @@
 
 import { type Clock, instantOf } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
-import { pageOf, prolongedSince } from '../../kit/backend-kit.ts'
+import { prolongedSince } from '../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,
@@ -73,12 +73,12 @@ export class MemoryBackend implements Backend<'fenced'> {
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
     const { engine, namespace } = this.#connection.begin(call)
-    return pageOf(engine.list(namespace, prefix), page, ({ name }) => name)
+    return engine.list(namespace, prefix, page)
   }
 
   async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
     const { engine, namespace } = this.#connection.begin(call)
-    return pageOf(engine.sessions(namespace), page, ({ id }) => id)
+    return engine.sessions(namespace, page)
   }
 
   async check(

@@ -10,8 +10,8 @@
 import assert from 'node:assert/strict'
 import { type Clock, systemClock, type Timer } from '../../base/clock.ts'
 import type { LossReason } from '../../base/errors.ts'
-import { type Random, systemRandom } from '../../base/ids.ts'
-import { operatorCallExpired } from '../../kit/backend-kit.ts'
+import { publicIdOf, type Random, systemRandom } from '../../base/ids.ts'
+import { operatorCallExpired, pageOf } from '../../kit/backend-kit.ts'
 import type * as spi from '../../spi.ts'
 import { Deadlines } from './deadlines.ts'
 import { EventLog } from './event-log.ts'
@@ -27,6 +27,8 @@ import {
   type WaitListener,
   type WaitOutcome,
 } from './state.ts'
+
+const all: spi.PageRequest = { limit: Number.POSITIVE_INFINITY }
 
 /** An `AcquireResult` before the client has added what only it knows: since when it may believe. */
 export type Admission =
@@ -232,16 +234,18 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  list(namespace: string, prefix: string): readonly spi.NameState[] {
-    return this.#step((nowMs) =>
-      this.#names.list(namespace, prefix).map((record) => describeName(record, nowMs)),
-    )
+  list(namespace: string, prefix: string, page: spi.PageRequest = all): spi.Page<spi.NameState> {
+    return this.#step((nowMs) => {
+      const { items, next } = pageOf(this.#names.list(namespace, prefix), page, ({ name }) => name)
+      return { items: items.map((record) => describeName(record, nowMs)), next }
+    })
   }
 
-  sessions(namespace: string): readonly spi.SessionState[] {
-    return this.#step((nowMs) =>
-      [...this.#sessions.values(namespace)].map((session) => describeSession(session, nowMs)),
-    )
+  sessions(namespace: string, page: spi.PageRequest): spi.Page<spi.SessionState> {
+    return this.#step((nowMs) => {
+      const { items, next } = pageOf(this.#sessions.values(namespace), page, ({ id }) => publicIdOf(id))
+      return { items: items.map((session) => describeSession(session, nowMs)), next }
+    })
   }
 
   check(

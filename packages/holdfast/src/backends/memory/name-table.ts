@@ -8,7 +8,6 @@
 import assert from 'node:assert/strict'
 import { CapacityMismatchError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
-import { compareNames } from '../../base/names.ts'
 import type { AcquireRequest, CapacityChange } from '../../spi.ts'
 import type { Deadlines } from './deadlines.ts'
 import type { EventLog } from './event-log.ts'
@@ -42,10 +41,8 @@ export class NameTable {
     return this.#names.get(namespace, name)
   }
 
-  list(namespace: string, prefix: string): NameRecord[] {
-    const found: NameRecord[] = []
-    for (const record of this.#names.values(namespace)) if (record.name.startsWith(prefix)) found.push(record)
-    return found.sort((a, b) => compareNames(a.name, b.name))
+  *list(namespace: string, prefix: string): Generator<NameRecord> {
+    for (const record of this.#names.values(namespace)) if (record.name.startsWith(prefix)) yield record
   }
 
   dataChanged(claim: Claim): void {

@@ -52,7 +52,7 @@ function* currentState(
   prefix: string,
   at: number,
 ): Generator<WatchEvent> {
-  const holders = engine.list(namespace, prefix).flatMap(({ name, holders }) =>
+  const holders = engine.list(namespace, prefix).items.flatMap(({ name, holders }) =>
     holders.map(({ id, holder, owner, token }) => ({
       kind: 'acquired' as const,
       name,

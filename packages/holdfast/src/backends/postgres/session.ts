@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { type Instant, instantOf, laterOf } from '../../base/clock.ts'
 import { BackendUnavailableError, CapacityMismatchError, type LossReason } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { tokenGrant } from '../../kit/backend-kit.ts'
+import { calledOff, tokenGrant } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -125,6 +125,10 @@ export class PostgresSession implements BackendSession<'fenced'> {
       return turn.promise
     }
     room.leave(entry)
+    if (answer.kind === 'late') {
+      call.onQueued?.()
+      return untilCancelled(call)
+    }
     return answer.kind === 'queue-full' ? { kind: 'queue-full' } : this.#admitted(request, answer)
   }
 
@@ -201,6 +205,13 @@ export class PostgresSession implements BackendSession<'fenced'> {
   #grant(claim: Claim, token: bigint, data: string | null): Grant<'fenced'> {
     return tokenGrant(claim, token, { since: this.#prolongedAt, ttlMs: this.ttlMs }, data)
   }
+}
+
+/** The time of its caller is over, or will be in a moment; the caller cancels the call then. */
+function untilCancelled(call: Call): Promise<never> {
+  return new Promise((_, reject) => {
+    call.onCancel(() => reject(calledOff('postgres', call.signal, 'not-applied')))
+  })
 }
 
 /** `detail` is missing where a client of an older version released it by force. */

@@ -3,6 +3,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { call, exclusive, openSession, Stage, take as takeNow, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../base/aborting.ts'
 import { systemClock } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { createLocker } from '../../locker/locker.ts'
@@ -81,7 +82,12 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     await takeNow(session, exclusive('other'))
     await operator.query('BEGIN')
     await operator.query("SELECT late.lock_names('default', '{x}')")
-    const late = session.enqueue(exclusive('x', { waitMs: 1 }), call())
+    const controller = new AbortController()
+    const answered = Promise.withResolvers<void>()
+    const late = session.enqueue(
+      exclusive('x', { waitMs: 1 }),
+      callWith(controller.signal, { onQueued: () => answered.resolve() }),
+    )
     late.catch(() => {})
     const observer = await stage.operator()
     await until('it waits for the lock of the name, and its time is over', async () => {
@@ -91,6 +97,8 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
       return rows.length === 1
     })
     await operator.query('COMMIT')
+    await answered.promise
+    controller.abort()
     await expect(late).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
     const { rows } = await operator.query(
       'SELECT name FROM late.holders UNION ALL SELECT name FROM late.waiters',

@@ -23,9 +23,9 @@ export async function quiesce(world: LockerWorld): Promise<void> {
   // What was under way has landed by now, and what nobody owns is gone a TTL later (G6).
   await world.clock.advance(LATEST_MS + LONGEST_TTL_MS + CALL_TIMEOUT_MS)
   world.check()
-  for (const { name, data } of world.engine.list(NAMESPACE, ''))
+  for (const { name, data } of world.engine.list(NAMESPACE, '').items)
     if (data !== undefined) world.engine.forget(NAMESPACE, name, data, Number.POSITIVE_INFINITY)
-  assert.deepEqual(world.engine.list(NAMESPACE, ''), [], 'G6 something is left behind')
+  assert.deepEqual(world.engine.list(NAMESPACE, '').items, [], 'G6 something is left behind')
 
   await drive(world, Promise.all(world.machines.map((machine) => machine.locker.close())), 'closing')
   await world.clock.advance(LONGEST_TTL_MS)

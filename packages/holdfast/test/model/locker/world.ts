@@ -128,7 +128,7 @@ export class LockerWorld {
   check(): void {
     assert.deepEqual(this.history.violations, [])
     for (const held of this.#leases) this.#checkLease(held)
-    for (const { name, capacity, holders, waiters, closedForMs } of this.engine.list(NAMESPACE, '')) {
+    for (const { name, capacity, holders, waiters, closedForMs } of this.engine.list(NAMESPACE, '').items) {
       const weight = holders.reduce((sum, holder) => sum + holder.weight, 0)
       assert(weight <= capacity, `G1 ${name} is held by ${weight} of ${capacity}`)
       const first = waiters[0]

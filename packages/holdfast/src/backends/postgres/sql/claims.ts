@@ -2,7 +2,7 @@
  * What sessions do with their claims: one call for a batch, each item with its own answer, none of which raises.
  *
  *   t  tryAcquire   granted | busy | session-gone | mismatch
- *   q  enqueue      granted | queued | queue-full | abandoned | session-gone | mismatch
+ *   q  enqueue      granted | queued | queue-full | late | abandoned | session-gone | mismatch
  *   r  release      released | not-held                  the mode is the token of the grant
  *   a  abandon      abandoned
  *   d  setData      stored | not-held                    the same
@@ -268,8 +268,12 @@ BEGIN
     RETURN QUERY SELECT 'session-gone', NULL::text, NULL::text, NULL::double precision;
     RETURN;
   END IF;
-  -- A caller that has gone meanwhile need not be granted anything; it abandons the attempt.
-  IF v_found.has_mark OR p_until <= clock_timestamp() THEN
+  -- The caller has gone meanwhile, and abandons the attempt.
+  IF p_until <= clock_timestamp() THEN
+    RETURN QUERY SELECT 'late', NULL::text, NULL::text, NULL::double precision;
+    RETURN;
+  END IF;
+  IF v_found.has_mark THEN
     RETURN QUERY SELECT CASE WHEN p_waits THEN 'abandoned' ELSE 'busy' END, NULL::text, NULL::text, NULL::double precision;
     RETURN;
   END IF;
@@ -293,7 +297,7 @@ BEGIN
       RETURN QUERY SELECT 'granted', v_token::text, v_found.data, NULL::double precision;
       RETURN;
     END IF;
-    -- Sessions that were over have been marked as ended, so all that count here live.
+    -- Sessions that were over have been marked as ended. A waiter whose own time is over counts until it is first.
     IF p_waits AND p_max_waiters IS NOT NULL AND (
       SELECT count(*) FROM (
         SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name

@@ -30,7 +30,7 @@ BEGIN
     PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED}));
     IF statement_timestamp() + p_wait_ms * interval '1 millisecond' <= clock_timestamp() THEN
       -- As claim answers it.
-      RETURN json_build_array(json_build_array('g', p_attempt, 'abandoned', NULL, NULL, NULL, NULL))::text;
+      RETURN json_build_array(json_build_array('g', p_attempt, 'late', NULL, NULL, NULL, NULL))::text;
     END IF;
   END IF;
   INSERT INTO ${s}.holders
