@@ -62,21 +62,22 @@ export function pageOf<T>(
   keyOf: (item: T) => string,
 ): Page<T> {
   const byKey = (a: T, b: T) => compareNames(keyOf(a), keyOf(b))
-  // The smallest so far, and as many that may be smaller than some of them.
   let page: T[] = []
-  let isMore = false
-  for (const item of items) {
-    if (cursor !== undefined && compareNames(keyOf(item), cursor) <= 0) continue
-    page.push(item)
-    if (page.length < 2 * limit + 1) continue
+  /** The last key of a full page: what comes after it belongs to another page. */
+  let last: string | undefined
+  const cut = () => {
     page = page.sort(byKey).slice(0, limit)
-    isMore = true
+    last = keyOf(page.at(-1) as T)
   }
-  page.sort(byKey)
-  isMore ||= page.length > limit
-  page = page.slice(0, limit)
-  const last = page.at(-1)
-  return { items: page, next: isMore && last !== undefined ? keyOf(last) : null }
+  for (const item of items) {
+    const key = keyOf(item)
+    if (cursor !== undefined && compareNames(key, cursor) <= 0) continue
+    if (last !== undefined && compareNames(key, last) > 0) continue
+    page.push(item)
+    if (page.length > 2 * limit) cut()
+  }
+  if (page.length > limit) cut()
+  return { items: page.sort(byKey), next: last ?? null }
 }
 
 /** All pages of a list together, in byte order. A name that was on two of them is there once, as it was seen last. */
