@@ -2,6 +2,7 @@
  * Watching reads the engine's log from a cursor on. A cursor that the log no longer reaches back to, or that is
  * another engine's, starts with a gap and the current holders: less than what happened, but a true picture.
  */
+import { picture, type ToldEvent, watching } from '../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import type { MemoryEngine } from './engine.ts'
@@ -19,40 +20,33 @@ export function watch(
   const start = cursor === undefined ? engine.log.last : readCursor(engine, cursor)
   const concerns = (event: LoggedEvent) => event.namespace === namespace && event.name.startsWith(prefix)
 
-  return {
-    async *[Symbol.asyncIterator]() {
-      const stopWatching = engine.addWatcher()
-      try {
-        let seen = start
-        while (!call.cancelled) {
-          connection.begin(call)
-          if (seen === null || !engine.log.reachesBackTo(seen)) {
-            seen = engine.log.last
-            yield* currentState(engine, namespace, prefix, seen)
-            continue
-          }
-          const event = engine.log.at(seen + 1)
-          if (event === null) {
-            await nextEvent(connection, call)
-            continue
-          }
-          seen = event.sequence
-          if (concerns(event)) yield publicEvent(engine, event)
+  return watching(
+    call,
+    () => ({ leave: engine.addWatcher() }),
+    async function* () {
+      let seen = start
+      while (!call.cancelled) {
+        connection.begin(call)
+        if (seen === null || !engine.log.reachesBackTo(seen)) {
+          seen = engine.log.last
+          const cursors = { restart: cursorOf(engine, 'gap'), end: cursorOf(engine, seen) }
+          yield* picture(currentHolders(engine, namespace, prefix), cursors)
+          continue
         }
-      } finally {
-        stopWatching()
+        const event = engine.log.at(seen + 1)
+        if (event === null) {
+          await nextEvent(connection, call)
+          continue
+        }
+        seen = event.sequence
+        if (concerns(event)) yield publicEvent(engine, event)
       }
     },
-  }
+  )
 }
 
-function* currentState(
-  engine: MemoryEngine,
-  namespace: string,
-  prefix: string,
-  at: number,
-): Generator<WatchEvent> {
-  const holders = engine.list(namespace, prefix).items.flatMap(({ name, holders }) =>
+function currentHolders(engine: MemoryEngine, namespace: string, prefix: string): readonly ToldEvent[] {
+  return engine.list(namespace, prefix).items.flatMap(({ name, holders }) =>
     holders.map(({ id, holder, owner, token }) => ({
       kind: 'acquired' as const,
       name,
@@ -62,12 +56,6 @@ function* currentState(
       token,
     })),
   )
-  // Who stops in the middle of this picture must get all of it again: only its end is a place to go on from.
-  const restart = cursorOf(engine, 'gap')
-  const end = cursorOf(engine, at)
-  yield { kind: 'gap', cursor: holders.length === 0 ? end : restart }
-  for (const [index, event] of holders.entries())
-    yield { ...event, cursor: index === holders.length - 1 ? end : restart }
 }
 
 function publicEvent(engine: MemoryEngine, event: LoggedEvent): WatchEvent {

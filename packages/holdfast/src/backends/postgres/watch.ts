@@ -6,6 +6,7 @@
  *
  * A position that the log no longer has, or that is of another log, starts with a gap and the current holders.
  */
+import { picture, watching } from '../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
 import { cursorOf, laterOf, type Position, positionAt, sees } from './log-position.ts'
 import { afterEvent, type Feed, type LoggedEvent, type LogPage, type Watchers } from './watchers.ts'
@@ -17,21 +18,11 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  return {
-    async *[Symbol.asyncIterator]() {
-      const feed = watchers.join()
-      // A consumer that does not ask for the next event any more would otherwise stay joined.
-      const untie = call.onCancel(() => watchers.leave(feed))
-      try {
-        yield* eventsFrom(watchers, feed, { prefix, cursor, call })
-      } catch (error) {
-        if (!call.cancelled) throw error
-      } finally {
-        untie()
-        watchers.leave(feed)
-      }
-    },
+  const join = () => {
+    const feed = watchers.join()
+    return { feed, leave: () => watchers.leave(feed) }
   }
+  return watching(call, join, ({ feed }) => eventsFrom(watchers, feed, { prefix, cursor, call }))
 }
 
 interface Watch {
@@ -56,9 +47,12 @@ async function* eventsFrom(
   while (!call.cancelled) {
     watchers.restart(feed)
     if (at === null) {
-      const picture = await watchers.askUntilAnswered(call, () => watchers.holders(prefix))
-      yield* currentHolders(picture.events, picture.at)
-      at = picture.at
+      const holders = await watchers.askUntilAnswered(call, () => watchers.holders(prefix))
+      yield* picture(holders.events.map(shown), {
+        restart: `${holders.at.log}/gap`,
+        end: cursorOf(holders.at),
+      })
+      at = holders.at
     }
     for (let isBehind = true; isBehind && at !== null; ) {
       const from: Position = at
@@ -89,15 +83,6 @@ function* eventsOf(page: LogPage, at: Position, prefix: string): Generator<Watch
     const after = isEnd ? { log: at.log, seen: page.until } : afterEvent(at, page.until, event)
     yield { ...shown(event), cursor: cursorOf(after) }
   }
-}
-
-function* currentHolders(holders: readonly LoggedEvent[], at: Position): Generator<WatchEvent> {
-  // A watcher that stops in the middle of this picture must get all of it again: only its end is a place to go on from.
-  const restart = `${at.log}/gap`
-  const end = cursorOf(at)
-  yield { kind: 'gap', cursor: holders.length === 0 ? end : restart }
-  for (const [index, holder] of holders.entries())
-    yield { ...shown(holder), cursor: index === holders.length - 1 ? end : restart }
 }
 
 function shown({ kind, name, id, holder, owner, token }: LoggedEvent) {

@@ -13,13 +13,14 @@ import { callWith } from '../../base/aborting.ts'
 import type { Timer } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import type { Presence, Subscription } from '../../clients/redis/index.ts'
+import type { ToldEvent } from '../../kit/watching.ts'
 import type { Call, NameState } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { KnownHolders } from './known-holders.ts'
 import { readEvent } from './looking.ts'
 import { RecentEvents } from './recent-events.ts'
 import { SharedWork } from './shared-work.ts'
-import type { Entry, EventSource, Head, Position, ToldEvent } from './watch.ts'
+import type { Entry, EventSource, Head, Position } from './watch.ts'
 
 export interface ClusterEventsOptions {
   readonly engine: Engine

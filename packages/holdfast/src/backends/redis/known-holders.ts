@@ -4,8 +4,8 @@
  * the message may be in flight: it counts as expired if it is still missing a while later.
  */
 import type { Clock, Timer } from '../../base/clock.ts'
+import type { ToldEvent } from '../../kit/watching.ts'
 import type { HolderState, NameState } from '../../spi.ts'
-import type { ToldEvent } from './watch.ts'
 
 export interface KnownHoldersOptions {
   readonly clock: Clock

@@ -2,6 +2,7 @@
 
 import { publicIdOf } from '../../base/ids.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
+import type { ToldEvent } from '../../kit/watching.ts'
 import {
   type ClaimState,
   type HolderState,
@@ -12,7 +13,6 @@ import {
   type WatchEventKind,
 } from '../../spi.ts'
 import { readToken } from './answers.ts'
-import type { ToldEvent } from './watch.ts'
 
 /** What a holder is called that took the key with another client than Holdfast. */
 const FOREIGN = '(another client)'

@@ -1,20 +1,18 @@
 /** The last events that were read, so that one reading serves all watchers of a process. */
-import type { Call } from '../../spi.ts'
+import { Changes } from '../../kit/watching.ts'
 import type { Entry, Position } from './watch.ts'
 
 const KEPT_EVENTS = 10_000
 /** How many a watcher gets at a time. */
 const EVENTS_AT_ONCE = 256
 
-export class RecentEvents {
+export class RecentEvents extends Changes {
   #logId = ''
   #entries: Entry[] = []
   /** How many were dropped before them. */
   #dropped = 0
   readonly #places = new Map<string, number>()
-  readonly #wakeUps = new Set<() => void>()
   #failure: unknown
-  changes = 0
 
   /** The position after the last of them; null before the first start. */
   get last(): Position | null {
@@ -56,11 +54,6 @@ export class RecentEvents {
     this.changed()
   }
 
-  changed(): void {
-    this.changes++
-    for (const wakeUp of [...this.#wakeUps]) wakeUp()
-  }
-
   /** What comes after; null if they do not reach back to it, or are of another log. */
   after({ logId, at }: Position): readonly Entry[] | null {
     if (this.#failure !== undefined) throw this.#failure
@@ -68,18 +61,5 @@ export class RecentEvents {
     if (place === undefined) return null
     const start = place - this.#dropped + 1
     return this.#entries.slice(start, start + EVENTS_AT_ONCE)
-  }
-
-  next(seen: number, call: Call): Promise<void> {
-    if (this.changes !== seen) return Promise.resolve()
-    return new Promise((resolve) => {
-      const wakeUp = () => {
-        this.#wakeUps.delete(wakeUp)
-        untie()
-        resolve()
-      }
-      this.#wakeUps.add(wakeUp)
-      const untie = call.onCancel(wakeUp)
-    })
   }
 }

@@ -5,7 +5,8 @@
 
 import { sleep } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
-import type { Call, Clock, NameState, WatchEvent, WatchEventKind } from '../../spi.ts'
+import { picture, type ToldEvent, watching } from '../../kit/watching.ts'
+import type { Call, Clock, NameState, WatchEvent } from '../../spi.ts'
 
 export interface Position {
   readonly logId: string
@@ -15,15 +16,6 @@ export interface Position {
 /** The end of the log, and the engine's time there. Null: the times of several engines cannot be compared. */
 export interface Head extends Position {
   readonly nowMs: number | null
-}
-
-export interface ToldEvent {
-  readonly kind: WatchEventKind
-  readonly name: string
-  readonly id: string
-  readonly holder: string
-  readonly owner?: string
-  readonly token: bigint | null
 }
 
 export interface Entry {
@@ -63,22 +55,11 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  return {
-    async *[Symbol.asyncIterator]() {
-      tools.begin()
-      const leave = tools.source.join()
-      // A consumer that does not ask for the next event any more would otherwise stay joined.
-      const untie = call.onCancel(leave)
-      try {
-        yield* eventsFrom(tools, prefix, cursor, call)
-      } catch (error) {
-        if (!call.cancelled) throw error
-      } finally {
-        untie()
-        leave()
-      }
-    },
+  const join = () => {
+    tools.begin()
+    return { leave: tools.source.join() }
   }
+  return watching(call, join, () => eventsFrom(tools, prefix, cursor, call))
 }
 
 async function* eventsFrom(
@@ -99,7 +80,8 @@ async function* eventsFrom(
       const head = await persisting(tools, call, source)
       at = null
       try {
-        yield* currentHolders(tools, prefix, head, call)
+        const cursors = { restart: `${head.logId}:gap`, end: cursorOf(head) }
+        yield* picture(currentHolders(tools, prefix, head, call), cursors)
         at = head
       } catch (error) {
         await pauseAfter(error, tools, call)
@@ -144,9 +126,7 @@ async function* currentHolders(
   prefix: string,
   head: Head,
   call: Call,
-): AsyncGenerator<WatchEvent> {
-  // A watcher that stops in the middle of this picture must get all of it again: only its end is a place to go on from.
-  let before: ToldEvent | { readonly kind: 'gap' } = { kind: 'gap' }
+): AsyncGenerator<ToldEvent> {
   // An item may be on two pages.
   const seen = new Set<string>()
   for await (const states of pages(prefix, call))
@@ -157,10 +137,8 @@ async function* currentHolders(
         // Of other clients' locks nothing is logged.
         if (isNewer || session === '' || seen.has(id)) continue
         seen.add(id)
-        yield { ...before, cursor: `${head.logId}:gap` }
-        before = { kind: 'acquired', name, id, holder, ...(owner !== undefined && { owner }), token }
+        yield { kind: 'acquired', name, id, holder, ...(owner !== undefined && { owner }), token }
       }
-  yield { ...before, cursor: cursorOf(head) }
 }
 
 function cursorOf({ logId, at }: Position): string {

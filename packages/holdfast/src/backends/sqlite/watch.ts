@@ -4,6 +4,7 @@
  * no longer has, or that is of another log, starts with a gap and the current holders.
  */
 import type { Clock, Timer } from '../../base/clock.ts'
+import { Changes, picture, type ToldEvent, watching } from '../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { WATCHED_FOR_MS } from './event-log.ts'
@@ -23,25 +24,19 @@ export interface WatchersOptions {
 }
 
 /** The watchers of this process: keeps the log open for them, and tells them when to read it. */
-export class Watchers implements Onlooker {
+export class Watchers extends Changes implements Onlooker {
   readonly #options: WatchersOptions
   readonly #joined = new Set<symbol>()
-  readonly #sleeping = new Set<() => void>()
-  #changes = 0
   #prolonging: Timer | undefined
 
   constructor(options: WatchersOptions) {
+    super()
     this.#options = options
     options.poll.add(this)
   }
 
   get isIdle(): boolean {
     return this.#joined.size === 0
-  }
-
-  /** Grows with everything that may be new in the log. */
-  get changes(): number {
-    return this.#changes
   }
 
   /** Call the result to leave. */
@@ -72,25 +67,6 @@ export class Watchers implements Onlooker {
     return true
   }
 
-  changed(): void {
-    this.#changes++
-    for (const wake of [...this.#sleeping]) wake()
-  }
-
-  /** Until there are more changes than `seen`, or the call is cancelled. */
-  next(seen: number, call: Call): Promise<void> {
-    if (this.#changes !== seen) return Promise.resolve()
-    return new Promise((resolve) => {
-      const wake = () => {
-        this.#sleeping.delete(wake)
-        untie()
-        resolve()
-      }
-      this.#sleeping.add(wake)
-      const untie = call.onCancel(wake)
-    })
-  }
-
   /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
   #prolongLater(): void {
     this.#prolonging = this.#options.clock.setTimer(PROLONGED_EVERY_MS, () => {
@@ -107,21 +83,8 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  return {
-    async *[Symbol.asyncIterator]() {
-      const leave = connection.watchers.join()
-      // A consumer that does not ask for the next event any more would otherwise stay joined.
-      const untie = call.onCancel(leave)
-      try {
-        yield* eventsFrom(connection, prefix, cursor, call)
-      } catch (error) {
-        if (!call.cancelled) throw error
-      } finally {
-        untie()
-        leave()
-      }
-    },
-  }
+  const join = () => ({ leave: connection.watchers.join() })
+  return watching(call, join, () => eventsFrom(connection, prefix, cursor, call))
 }
 
 async function* eventsFrom(
@@ -139,7 +102,8 @@ async function* eventsFrom(
     const events = at === null ? null : await connection.read(call, readFrom(at))
     if (events === null) {
       const head = await headOf(connection, call)
-      yield* currentHolders(connection, prefix, head, call)
+      const holders = holdersOf(connection, prefix, head.nextToken, call)
+      yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
       at = head
       continue
     }
@@ -191,34 +155,19 @@ function readFrom({ logId, last }: Position): (sql: Statements) => readonly Even
  * Read in pages. Those granted after the position was taken are left out, because the log tells of them; the tokens of
  * one file increase in the order of grants.
  */
-async function* currentHolders(
-  connection: Connection,
-  prefix: string,
-  head: Position & { readonly nextToken: bigint },
-  call: Call,
-): AsyncGenerator<WatchEvent> {
-  // A watcher that stops in the middle of this picture must get all of it again: only its end is a place to go on from.
-  let before: { kind: 'gap' } | ReturnType<typeof shown> = { kind: 'gap' }
-  for await (const holder of holdersOf(connection, prefix, head.nextToken, call)) {
-    yield { ...before, cursor: `${head.logId}:gap` }
-    before = shown({ kind: 'acquired', ...holder })
-  }
-  yield { ...before, cursor: cursorOf(head) }
-}
-
 async function* holdersOf(
   connection: Connection,
   prefix: string,
   nextToken: bigint,
   call: Call,
-): AsyncGenerator<WatchedHolder> {
+): AsyncGenerator<ToldEvent> {
   const { namespace } = connection
   const end = `${prefix}${AFTER_ALL}`
   for (let from = { name: prefix, attempt: '' }; ; ) {
     const page = await connection.read(call, (sql, nowMs) =>
       sql.holdersAfter.all(namespace, from.name, from.attempt, end, nextToken, nowMs, HOLDERS_AT_ONCE),
     )
-    yield* page
+    for (const holder of page) yield shown({ kind: 'acquired', ...holder })
     const last = page.at(-1)
     if (last === undefined || page.length < HOLDERS_AT_ONCE) return
     from = last

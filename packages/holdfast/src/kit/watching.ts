@@ -1,0 +1,86 @@
+/** What every `watch` does in the same way: joining and leaving, waiting for changes, and the picture after a gap. */
+import type { Call, WatchEvent, WatchEventKind } from '../spi.ts'
+
+/** An event before it has a cursor. */
+export interface ToldEvent {
+  readonly kind: WatchEventKind
+  readonly name: string
+  readonly id: string
+  readonly holder: string
+  readonly owner?: string
+  readonly token: bigint | null
+}
+
+/** One watch, from `join` to `leave`, which is called once. It ends quietly when the call is cancelled. */
+export function watching<J extends { readonly leave: () => void }>(
+  call: Call,
+  join: () => J,
+  events: (joined: J) => AsyncIterable<WatchEvent>,
+): AsyncIterable<WatchEvent> {
+  return {
+    async *[Symbol.asyncIterator]() {
+      const joined = join()
+      let isJoined = true
+      const leave = () => {
+        if (isJoined) joined.leave()
+        isJoined = false
+      }
+      // A consumer that does not ask for the next event any more would otherwise stay joined.
+      const untie = call.onCancel(leave)
+      try {
+        yield* events(joined)
+      } catch (error) {
+        if (!call.cancelled) throw error
+      } finally {
+        untie()
+        leave()
+      }
+    },
+  }
+}
+
+/**
+ * A gap, and the current holders. A watcher that stops in the middle of this picture must get all of it again, so only its
+ * end is a place to go on from.
+ */
+export async function* picture(
+  holders: Iterable<ToldEvent> | AsyncIterable<ToldEvent>,
+  cursors: { readonly restart: string; readonly end: string },
+): AsyncGenerator<WatchEvent> {
+  let before: ToldEvent | { readonly kind: 'gap' } = { kind: 'gap' }
+  for await (const holder of holders) {
+    yield { ...before, cursor: cursors.restart }
+    before = holder
+  }
+  yield { ...before, cursor: cursors.end }
+}
+
+/** Tells watchers of one process that there may be something new. */
+export class Changes {
+  readonly #wakeUps = new Set<() => void>()
+  #count = 0
+
+  /** Grows with everything that may be new. */
+  get changes(): number {
+    return this.#count
+  }
+
+  changed(): void {
+    this.#count++
+    for (const wakeUp of [...this.#wakeUps]) wakeUp()
+  }
+
+  /** Until there are more changes than `seen`, or the call is cancelled. */
+  next(seen: number, call: Call): Promise<void> {
+    if (this.#count !== seen) return Promise.resolve()
+    return new Promise((resolve) => {
+      const wakeUp = () => {
+        this.#wakeUps.delete(wakeUp)
+        untie()
+        resolve()
+      }
+      this.#wakeUps.add(wakeUp)
+      const untie = call.onCancel(wakeUp)
+    })
+  }
+}
