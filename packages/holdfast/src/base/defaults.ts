@@ -59,6 +59,7 @@ export const limits = {
   keyBytes: 1_024,
   fenceTextBytes: 4_096,
   minFenceSecretBytes: 32,
+  maxWaiters: 2 ** 31 - 1,
   maxCapacity: 1_000_000,
   maxPageItems: 10_000,
   /** A cursor of PostgreSQL names the transactions that are open. */

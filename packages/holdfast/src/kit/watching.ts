@@ -1,5 +1,8 @@
 /** What every `watch` does in the same way: joining and leaving, waiting for changes, and the picture after a gap. */
+import { afterThisTurn } from '../base/clock.ts'
 import type { Call, WatchEvent, WatchEventKind } from '../spi.ts'
+
+const HOLDERS_PER_TURN = 1_000
 
 /** An event before it has a cursor. */
 export interface ToldEvent {
@@ -48,9 +51,12 @@ export async function* picture(
   cursors: { readonly restart: string; readonly end: string },
 ): AsyncGenerator<WatchEvent> {
   let before: ToldEvent | { readonly kind: 'gap' } = { kind: 'gap' }
+  let count = 0
   for await (const holder of holders) {
     yield { ...before, cursor: cursors.restart }
     before = holder
+    // An engine in this process answers without a turn of the event loop.
+    if (++count % HOLDERS_PER_TURN === 0) await new Promise<void>(afterThisTurn)
   }
   yield { ...before, cursor: cursors.end }
 }

@@ -143,7 +143,7 @@ function wanted(
 function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number {
   if (info.waiting !== 'queue')
     throw new UnsupportedError(`${info.name} has no queue, so maxWaiters cannot limit it.`)
-  return checkInteger('maxWaiters', maxWaiters, { min: 0 })
+  return checkInteger('maxWaiters', maxWaiters, { min: 0, max: limits.maxWaiters })
 }
 
 /** A delay that somebody has to enforce: refused, not ignored, where nobody can (G12). */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { createRig, peek } from '../../test/rig.ts'
-import { isHoldfastError } from '../base/errors.ts'
+import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import { weakenWaiting } from '../testing/weaken-waiting.ts'
 
 describe('maxWaiters', () => {
@@ -39,7 +39,7 @@ describe('maxWaiters', () => {
     await assert.rejects(locker().tryAcquire('x', options), { code: 'INVALID_ARGUMENT' })
   })
 
-  test.each([-1, 0.5, '1'])('%s is not a number of waiters', async (maxWaiters) => {
+  test.each([-1, 0.5, '1', 2 ** 31])('%s is not a number of waiters', async (maxWaiters) => {
     await assert.rejects(
       createRig()
         .locker()
@@ -50,6 +50,44 @@ describe('maxWaiters', () => {
       },
     )
   })
+})
+
+test('an engine is told how long the caller still waits, also when it is asked again', async () => {
+  const { clock, locker } = createRig()
+  const asked: (number | undefined)[] = []
+  await locker().acquire('x')
+  const waiting = locker({
+    wrap: (backend) => {
+      const openSession = backend.openSession.bind(backend)
+      return Object.assign(backend, {
+        async openSession(...args: Parameters<typeof openSession>) {
+          const session = await openSession(...args)
+          const { enqueue } = session
+          session.enqueue = (request, call) => {
+            asked.push(request.waitMs)
+            return request.name === 'x' && asked.length === 1
+              ? Promise.reject(new BackendUnavailableError('memory', 'it is busy', 'not-applied'))
+              : (enqueue as NonNullable<typeof enqueue>).call(session, request, call)
+          }
+          return session
+        },
+      })
+    },
+  })
+  await (await waiting.acquire('y')).release()
+  asked.length = 0
+  const first = peek(waiting.acquire('x', { waitMs: 10_000 }))
+  await clock.settle()
+  assert.deepEqual(asked, [10_000])
+  await clock.advance(3_000)
+  assert.equal(asked.length, 2)
+  assert.ok(Number(asked[1]) < 10_000 && Number(asked[1]) >= 7_000, `${asked[1]} ms are left`)
+  await clock.advance(7_000)
+  assert.equal(first.status, 'rejected')
+  asked.length = 0
+  peek(waiting.acquire('x', { waitMs: Number.POSITIVE_INFINITY }))
+  await clock.settle()
+  assert.equal(asked[0], undefined)
 })
 
 test('an owner is shown beside the holder', async () => {

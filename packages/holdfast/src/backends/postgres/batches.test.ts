@@ -48,6 +48,44 @@ describe('requests that leave together', () => {
     expect(await Promise.all(asked)).toHaveLength(20)
   })
 
+  test('an abandon leaves at the end of the turn, together with the next try', async () => {
+    const { batches, sent } = stand()
+    const abandoned = batches.add({ op: 'a', name: 'x', attempt: 'a', session: 1 }, never)
+    await microtasks()
+    expect(sent).toHaveLength(0)
+    const granted = batches.add({ ...wanting('b'), name: 'x' }, never)
+    await new Promise((resolve) => setImmediate(resolve))
+    await microtasks()
+    expect(sent.map(({ attempts }) => attempts)).toEqual([['a', 'b']])
+    sent[0]?.answerAll()
+    await Promise.allSettled([abandoned, granted])
+  })
+
+  test('T81 what it costs that many give up in one turn follows their number', async () => {
+    const costOf = async (count: number) => {
+      const { batches, sent } = stand()
+      const startMs = performance.now()
+      const all = Array.from({ length: count }, (_, index) =>
+        batches.add({ op: 'a', name: 'x', attempt: `a${index}`, session: 1 }, new AbortController().signal),
+      )
+      await new Promise((resolve) => setImmediate(resolve))
+      const tookMs = performance.now() - startMs
+      for (let next = 0; next < sent.length; next++) {
+        sent[next]?.answerAll()
+        await microtasks()
+      }
+      await Promise.allSettled(all)
+      return tookMs
+    }
+    const best = async (count: number) => {
+      const times = []
+      for (let turn = 0; turn < 5; turn++) times.push(await costOf(count))
+      return Math.min(...times)
+    }
+    // Gathered once for each, it would be 256 times as much.
+    expect((await best(8_000)) / (await best(500))).toBeLessThan(100)
+  })
+
   test('the same attempt twice at once is asked about in two calls, and both are answered', async () => {
     const { batches, sent } = stand()
     const both = [batches.add(wanting('a'), never), batches.add(wanting('a'), never)]

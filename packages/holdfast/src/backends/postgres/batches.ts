@@ -183,10 +183,10 @@ export class Batches {
       // Those who were called off do not leave; they go when the next call does.
       this.#waiting.push(new Entry(item, signal, resolve, reject))
       if (this.#isGathering || this.#underWay === MOST_UNDER_WAY) return
-      // A caller that gave up often tries again at once: then both leave together.
-      if (item.op === 'a') return afterThisTurn(this.#leaveTogether)
       this.#isGathering = true
-      soon.then(this.#leaveTogether)
+      // A caller that gave up often tries again at once: then both leave together.
+      if (item.op === 'a') afterThisTurn(this.#leaveTogether)
+      else soon.then(this.#leaveTogether)
     })
   }
 

@@ -268,11 +268,6 @@ BEGIN
     RETURN QUERY SELECT 'session-gone', NULL::text, NULL::text, NULL::double precision;
     RETURN;
   END IF;
-  -- The caller has gone meanwhile, and abandons the attempt.
-  IF p_until <= clock_timestamp() THEN
-    RETURN QUERY SELECT 'late', NULL::text, NULL::text, NULL::double precision;
-    RETURN;
-  END IF;
   IF v_found.has_mark THEN
     RETURN QUERY SELECT CASE WHEN p_waits THEN 'abandoned' ELSE 'busy' END, NULL::text, NULL::text, NULL::double precision;
     RETURN;
@@ -280,6 +275,11 @@ BEGIN
   RETURN QUERY SELECT 'granted', h.token::text, h.previous_data, NULL::double precision FROM ${s}.holders h
   WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session + 0 = p_session;
   IF FOUND THEN RETURN; END IF;
+  -- The caller has gone meanwhile, and abandons the attempt.
+  IF p_until <= clock_timestamp() THEN
+    RETURN QUERY SELECT 'late', NULL::text, NULL::text, NULL::double precision;
+    RETURN;
+  END IF;
   -- Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
   IF NOT v_found.waits THEN
     IF v_found.capacity <> p_capacity THEN
@@ -323,8 +323,9 @@ BEGIN
   END IF;
 END $$;
 
--- In how many milliseconds time alone may change something: a session of somebody who holds or waits is over, or the
--- name opens. Whoever holds it later waits for it now, so nobody's end is missed. Null: nothing can.
+-- In how many milliseconds time alone may change something: the session of a holder or waiter is over, or the name opens.
+-- Null: nothing can. Waiters count because they may hold the name before it is looked at again. Only the first of them do, so
+-- that joining a long queue costs no more than a short one; the end of a later one is noticed one look later.
 -- In PL/pgSQL, which keeps the plan: to make it takes ten times as long as to run it.
 CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE plpgsql AS $$
 BEGIN
@@ -332,7 +333,7 @@ BEGIN
     SELECT CASE WHEN z.ended IS NULL THEN coalesce(z.expires_at, clock_timestamp()) ELSE clock_timestamp() END AS at
     FROM (
       SELECT h.session FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name
-      UNION SELECT w.session FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name
+      UNION (SELECT w.session FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 50)
     ) AS c LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = c.session OFFSET 0) z ON true
     UNION ALL
     SELECT n.closed_until FROM ${s}.names n
