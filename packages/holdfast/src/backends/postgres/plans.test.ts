@@ -59,12 +59,17 @@ class Caller {
     return [...new Set(rows.map(({ kind }) => kind as string))]
   }
 
-  async take(op: string, name: string, attempt = 'first'): Promise<string[]> {
+  async take(
+    op: string,
+    name: string,
+    attempt = 'first',
+    maxWaiters: number | null = OTHERS,
+  ): Promise<string[]> {
     const { rows } = await this.#client.query(
       'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL) AS answer',
       [
         ...['default', 'nobody', op, name, `${attempt}/${name}`, this.#session, 'exclusive'],
-        ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null, 'an owner', OTHERS],
+        ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null, 'an owner', maxWaiters],
       ],
     )
     return kindsOf(rows[0].answer)
@@ -217,6 +222,25 @@ describe.runIf(wanted('postgres'))('plans on postgres', () => {
     }, 60_000)
   }
 })
+
+test.runIf(wanted('postgres'))(
+  'T81 joining a queue reads as little when thousands wait',
+  async () => {
+    await using server = await startPostgres({ settings: { autovacuum: 'off' } })
+    await using stage = new Stage(server.url)
+    await openSession(await stage.backend({ schema: 'plans' }), 600_000)
+    const operator = await stage.operator()
+    const { rows } = await operator.query('SELECT no::int FROM plans.sessions')
+    const caller = new Caller(operator, rows[0].no)
+    await caller.take('t', 'hot')
+    const join = (attempt: string) => caller.reads(() => caller.take('q', 'hot', attempt, null))
+    for (let index = 0; index < 100; index++) await join(`early ${index}`)
+    const before = await join('before')
+    for (let index = 0; index < 2_000; index++) await caller.take('q', 'hot', `waiter ${index}`)
+    expect((await join('after')) - before).toBeLessThan(20)
+  },
+  60_000,
+)
 
 async function costs(caller: Caller, label: string): Promise<Record<string, number>> {
   const names = Array.from({ length: ITEMS }, (_, index) => `${label}/${index}`)
