@@ -8,11 +8,13 @@ import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { rolldown } from 'rolldown'
+import { parseAst } from 'rolldown/parseAst'
 import { pathFrom, root, tsc } from './lib/repository.ts'
 import { entriesOf } from './lib/surface.ts'
 
 const library = join(root, 'packages/holdfast')
 const dist = join(library, 'dist')
+const LINE_LENGTH = 120
 const entries = entriesOf(library).map(({ declarations }) => declarations)
 
 compileDeclarations()
@@ -41,6 +43,7 @@ async function bundleModules(): Promise<string[]> {
     cwd: library,
     // It has nothing to export; what it does at import matters.
     treeshake: { moduleSideEffects: [{ test: /node-version\.ts$/, sideEffects: true }] },
+    plugins: [{ name: 'no-comments-in-scripts', transform: withoutComments }],
   })
   const { output } = await bundle.write({
     dir: dist,
@@ -55,21 +58,41 @@ async function bundleModules(): Promise<string[]> {
       mangle: { toplevel: false, keepNames: { function: true, class: true } },
       codegen: { removeWhitespace: true },
     },
+    // What nearly all entry points need is one file.
     codeSplitting: {
-      groups: [
-        { name: 'node-version', test: /node-version\.ts$/, priority: 1 },
-        // What nearly all entry points need is one file.
-        { name: 'base', test: /[\\/]src[\\/](base|kit|locker|spi)/, minShareCount: 8 },
-      ],
+      groups: [{ name: 'base', test: /[\\/]src[\\/](base|kit|locker|spi)/, minShareCount: 8 }],
     },
   })
-  showOnly(join(dist, 'shared/node-version.js'), 'throw ')
+  for (const { fileName } of output) breakLines(join(dist, fileName))
   return output.map(({ fileName }) => join(dist, fileName))
 }
 
-/** Node prints the source line of an error that is not caught: this makes it a short one. */
-function showOnly(path: string, statement: string): void {
-  writeFileSync(path, readFileSync(path, 'utf8').replace(statement, `\n${statement}`))
+/** Whole lines of comment in Lua and SQL, and its indentation, which no minifier of JavaScript can remove. */
+function withoutComments(code: string): string | null {
+  return /^ *-- /m.test(code) ? code.replace(/^ *-- .*\n/gm, '').replace(/^ +/gm, ' ') : null
+}
+
+/**
+ * Node prints the line of an error that is not caught: it must not be the whole file. A line ends where a statement or a
+ * member of a class begins, if it is long enough.
+ */
+function breakLines(path: string): void {
+  const code = readFileSync(path, 'utf8')
+  const starts: number[] = []
+  const visit = (node: unknown): void => {
+    if (typeof node !== 'object' || node === null) return
+    if ('body' in node && Array.isArray(node.body)) starts.push(...node.body.map(({ start }) => start))
+    for (const child of Object.values(node)) visit(child)
+  }
+  visit(parseAst(code))
+  let broken = ''
+  let from = 0
+  for (const start of starts.sort((a, b) => a - b)) {
+    if (start - from < LINE_LENGTH) continue
+    broken += `${code.slice(from, start)}\n`
+    from = start
+  }
+  writeFileSync(path, broken + code.slice(from))
 }
 
 /** The declarations that users can get to from these; the compiler writes those of internal files as well. */
