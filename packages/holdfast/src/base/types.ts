@@ -199,6 +199,11 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   sessions(options?: PageOptions): Promise<Page<SessionState>>
   /** What the engine's configuration means for locks; empty if there is nothing to say. */
   diagnose(options?: CallOptions): Promise<readonly Finding[]>
+  /**
+   * What happens from now on to names that start with the prefix; with the cursor of an event, what happened after it. It
+   * does not start with the current holders: `list` shows them. After a `gap` events may be missing, and an `acquired` event
+   * for each current holder follows. Events of one name come in their order.
+   */
   watch(prefix?: string, options?: WatchOptions): AsyncIterable<WatchEvent>
 
   /**

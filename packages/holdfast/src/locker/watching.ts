@@ -35,11 +35,14 @@ export async function* watchByListing(
   }
   // A list has no past: a watcher that comes back with a cursor has missed an unknown number of events.
   if (options.cursor !== undefined) yield { kind: 'gap', cursor: cursor() }
-  let before = new Map<string, Seen>()
+  let before: Map<string, Seen> | undefined
   while (!signal.aborted) {
     const now = new Map<string, Seen>()
     for await (const states of pages())
       for (const state of states) for (const seen of claimsOf(state)) now.set(seen.claim.id, seen)
+    // It starts now. After a gap the current holders are told.
+    before ??=
+      options.cursor === undefined ? now : new Map([...now].filter(([, { kind }]) => kind !== 'held'))
     for (const [id, seen] of before)
       if (!now.has(id)) yield event(seen.kind === 'held' ? 'ended' : 'gave-up', seen)
     for (const [id, seen] of now) {
