@@ -1,7 +1,7 @@
 /**
- * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first acquires share its creation (T22); a session
- * that takes no new leases at the moment is joined by another, up to a limit. At the limit leases ride on the session
- * whose TTL comes nearest; a worn-out one will do then, because marks cost the engine some space and nobody a lease.
+ * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first
+ * acquires share its creation (T22). A session that takes no new leases at the moment is joined by another, up to a limit. At
+ * the limit leases ride on the session whose TTL comes nearest, even a worn-out one: its marks only cost the engine space.
  */
 
 import { BackendUnavailableError, ClosedError, InvalidArgumentError } from '../base/errors.ts'

@@ -1,6 +1,6 @@
 /**
- * How an acquire gets its grant: from the engine's own queue where there is one, else by polling. The wait ends at once when `stop` is raised (a deadline, the caller's signal, a closing
- * locker), and whatever may have been left at the engine is cleaned up behind it (G6).
+ * How an acquire gets its grant: from the engine's own queue where there is one, else by polling. The wait ends at once when
+ * `stop` is raised (a deadline, the caller's signal, a closing locker). What may be left at the engine is then abandoned (G6).
  *
  *   queue    enqueue ─────────────────────────────────────────▶ granted
  *   poll     try ─busy─▶ wait for the next poll ─▶ try …
