@@ -22,5 +22,6 @@ export {
   tokenGrant,
 } from './kit/backend-kit.ts'
 export { Coalescer, type SendBatch, type Settled } from './kit/coalescer.ts'
+export { Changes, picture, type ToldEvent, watching } from './kit/watching.ts'
 export { openBackend } from './open.ts'
 export * from './spi.ts'
