@@ -78,7 +78,7 @@ export class Changes {
 
   /** Until there are more changes than `seen`, or the call is cancelled. */
   next(seen: number, call: Call): Promise<void> {
-    if (this.#count !== seen) return Promise.resolve()
+    if (this.#count !== seen || call.cancelled) return Promise.resolve()
     return new Promise((resolve) => {
       const wakeUp = () => {
         this.#wakeUps.delete(wakeUp)
