@@ -2,6 +2,7 @@ import { describe, test } from 'vitest'
 import { describeBackend } from '../../src/testing/describe-backend.ts'
 import { weakenWaiting } from '../../src/testing/weaken-waiting.ts'
 import { bare } from './bare.ts'
+import { consensusLike } from './consensus-like.ts'
 import { memoryExceptions, memoryWorld } from './memory-world.ts'
 
 describeBackend({
@@ -28,4 +29,13 @@ describeBackend({
   test,
   createWorld: () => memoryWorld({ wrap: bare }),
   lacks: ['fencing', 'queue', 'shared', 'permits', 'data', 'lock-delay', 'hold-at-least', 'watch'],
+})
+
+// And one with everything that the SPI allows to engines of the consensus kind.
+describeBackend({
+  name: 'memory like an engine of the consensus kind',
+  describe,
+  test,
+  createWorld: () => memoryWorld({ wrap: consensusLike() }),
+  except: memoryExceptions,
 })

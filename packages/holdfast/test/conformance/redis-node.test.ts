@@ -13,6 +13,6 @@ describe.runIf(wanted('redis'))('redis, unfenced', () => {
     describe,
     test,
     createWorld: () => stage.world(),
-    lacks: ['fencing'],
+    lacks: ['fencing', 'session-claims'],
   })
 })

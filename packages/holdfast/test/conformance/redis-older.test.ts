@@ -13,6 +13,6 @@ describe.runIf(wanted('redis')).each(['ioredis 5', 'node-redis 5'])('redis with 
     describe,
     test,
     createWorld: () => stage.world(),
-    lacks: [],
+    lacks: ['session-claims'],
   })
 })

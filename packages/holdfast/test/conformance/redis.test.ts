@@ -13,6 +13,6 @@ describe.runIf(wanted('redis'))('redis, clock-backed', () => {
     describe,
     test,
     createWorld: () => stage.world(),
-    lacks: [],
+    lacks: ['session-claims'],
   })
 })

@@ -5,7 +5,16 @@ import { libraries } from '../redis/clients.ts'
 import { type Nodes, startNodes } from '../redlock/nodes.ts'
 import { redlockMaxTtlMs, redlockWorld, redlockWorldInRealTime } from './redlock-world.ts'
 
-const lacks = ['fencing', 'queue', 'shared', 'permits', 'data', 'watch', 'sessions'] as const
+const lacks = [
+  'fencing',
+  'queue',
+  'shared',
+  'permits',
+  'data',
+  'watch',
+  'sessions',
+  'session-claims',
+] as const
 
 // What depends on time most also holds by the system's own clock.
 const timely = new Set(['C57', 'C58', 'C61', 'C197', 'C198'])

@@ -142,4 +142,13 @@ describe('the conformance suite', () => {
     const lying = await report({ createWorld, cases, lacks: ['data'] })
     assert([...lying.values()].includes("the backend has data: remove it from 'lacks'"))
   })
+
+  test('that claims have a time of their own is declared, and is shown to be so', async () => {
+    const lying = await report({ createWorld, cases: only('C235'), lacks: ['session-claims'] })
+    assert(
+      [...lying.values()].includes(
+        "claims live as long as their session: remove 'session-claims' from 'lacks'",
+      ),
+    )
+  })
 })

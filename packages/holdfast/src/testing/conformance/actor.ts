@@ -34,8 +34,17 @@ export class Actor {
   readonly session: AttachedSession
   readonly holder: string
   readonly operator: Operator
+  /** When the last request was sent that is known to have prolonged the session, on the suite's own record. */
+  prolongedMs: number
 
-  constructor(stage: Stage, backend: Backend, session: AttachedSession, holder: string) {
+  constructor(
+    stage: Stage,
+    backend: Backend,
+    session: AttachedSession,
+    known: { readonly holder: string; readonly prolongedMs: number },
+  ) {
+    const { holder, prolongedMs } = known
+    this.prolongedMs = prolongedMs
     this.stage = stage
     this.backend = backend
     this.session = session
@@ -75,9 +84,12 @@ export class Actor {
     return this.session.abandon(claim, call())
   }
 
-  keepAlive(claims: Listed = {}): Promise<KeepAliveResult> {
+  async keepAlive(claims: Listed = {}): Promise<KeepAliveResult> {
     const held = (claims.held ?? []).map(granted)
-    return this.session.keepAlive({ held, waiting: claims.waiting ?? [] }, call())
+    const sentMs = this.stage.clock.monotonicMs()
+    const result = await this.session.keepAlive({ held, waiting: claims.waiting ?? [] }, call())
+    if (result.kind === 'alive') this.prolongedMs = Math.max(this.prolongedMs, sentMs)
+    return result
   }
 
   /** A keep-alive that the session must survive; what it lost. */

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
 import type { Backend } from '../../spi.ts'
+import { expectMs } from './counting.ts'
 import type { Stage } from './stage.ts'
 
 export type Capability =
@@ -18,6 +19,7 @@ export type Capability =
   | 'watch'
   | 'sessions'
   | 'attach'
+  | 'session-claims'
 
 export function hasCapability(
   { info, watch, sessions }: Backend,
@@ -43,6 +45,7 @@ export function hasCapability(
       return sessions !== undefined
     // What `info` does not tell: the harness declares it, and the smaller promise is tested instead.
     case 'attach':
+    case 'session-claims':
       return undefined
   }
 }
@@ -90,5 +93,31 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
   async attach(stage) {
     const ada = await stage.actor()
     await assert.rejects(stage.attach(ada), isUnsupported)
+  },
+  /** Each claim has a time of its own: it ends unless a keep-alive lists it, and counts from its own request. */
+  async 'session-claims'(stage) {
+    const [ada, bob] = await stage.mortalAndOne()
+    const { info } = ada.backend
+    const { ttlMs } = ada.session
+    const resolutionMs = stage.world.resolutionMs
+    const [sentMs, held] = [stage.clock.monotonicMs(), await ada.take('tried')]
+    expectMs('a grant counts from', held.since.monotonicMs, { max: sentMs + resolutionMs })
+    const endMs = stage.clock.monotonicMs() + ttlMs + info.expirySlackMs(ttlMs) + resolutionMs
+    while (stage.clock.monotonicMs() < endMs) {
+      await stage.passTime(ttlMs / 3)
+      await ada.stayAlive()
+    }
+    const taken = await bob.try('tried')
+    assert(
+      taken.kind === 'granted',
+      "claims live as long as their session: remove 'session-claims' from 'lacks'",
+    )
+    if (ada.session.enqueue === undefined) return
+    const queuedMs = stage.clock.monotonicMs()
+    const place = await ada.line('tried')
+    await stage.passTime(ttlMs / 2)
+    await bob.release(taken.grant)
+    const { since } = await place.granted()
+    expectMs('a grant that was pushed counts from', since.monotonicMs, { max: queuedMs + resolutionMs })
   },
 }

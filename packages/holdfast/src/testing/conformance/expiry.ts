@@ -1,8 +1,7 @@
 /** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../base/ids.ts'
-import type { Grant } from '../../spi.ts'
-import { call, hookOf, request, type Stage, topic } from './toolbox.ts'
+import { call, expectMs, expectToCountFromSession, hookOf, request, topic } from './toolbox.ts'
 
 export const expiryCases = topic('expiry', [
   {
@@ -138,22 +137,39 @@ export const expiryCases = topic('expiry', [
   },
   {
     rule: 'C235',
-    title: 'G3 T64 a grant counts from when the engine last prolonged it, and for the TTL of its session',
+    title: 'G3 T64 a grant counts from when its session was last prolonged, and for the TTL of its session',
+    needs: ['session-claims'],
     async play(stage) {
-      const ada = await stage.actor()
-      await stage.passTime(ada.session.ttlMs / 3)
-      const held = await ada.take('x')
-      const prolongedMs = await prolongedAtMs(stage, held)
-      counts('a grant', held, { notAfterMs: prolongedMs, ttlMs: ada.session.ttlMs })
+      const ada = await stage.mortal()
+      await stage.passTime(ada.session.ttlMs / 2)
+      expectToCountFromSession('a grant', ada, await ada.take('x'))
       const sentMs = stage.clock.monotonicMs()
-      const kept = await ada.keepAlive({ held: [held] })
-      const keptMs = stage.clock.monotonicMs()
+      const kept = await ada.keepAlive()
+      const answeredMs = stage.clock.monotonicMs()
       assert(kept.kind === 'alive')
-      counts('a keep-alive', kept, { notBeforeMs: sentMs, notAfterMs: keptMs, ttlMs: ada.session.ttlMs })
-      await stage.passTime(ada.session.ttlMs / 3)
-      const later = await ada.take('y')
-      const notAfterMs = await prolongedAtMs(stage, later)
-      counts('a later grant', later, { notAfterMs, ttlMs: ada.session.ttlMs })
+      expectMs('a keep-alive counts from', kept.since.monotonicMs, { min: sentMs, max: answeredMs })
+      expectToCountFromSession('a keep-alive', ada, kept)
+      await stage.passTime(ada.session.ttlMs / 2)
+      expectToCountFromSession('a later grant', ada, await ada.take('y'))
+    },
+  },
+  {
+    rule: 'C240',
+    title: 'G3 T64 T65 a grant that was handed over counts from when its session was last prolonged',
+    needs: ['queue', 'session-claims'],
+    async play(stage) {
+      const [bob, ada] = await stage.mortalAndOne()
+      const [x, y] = [await ada.take('x'), await ada.take('y')]
+      const [pushed, brought] = [await bob.line('x'), await bob.line('y')]
+      await stage.passTime(bob.session.ttlMs / 2)
+      await ada.release(x)
+      expectToCountFromSession('a grant that was pushed', bob, await pushed.granted())
+      await ada.release(y)
+      const kept = await bob.keepAlive({ waiting: [brought.request] })
+      assert(kept.kind === 'alive')
+      for (const granted of kept.granted)
+        expectToCountFromSession('a grant that a keep-alive brought', bob, granted)
+      expectToCountFromSession('a grant that was pushed', bob, await brought.granted())
     },
   },
   {
@@ -161,14 +177,31 @@ export const expiryCases = topic('expiry', [
     title: 'G3 T64 an attached session counts from before it was attached, or says that it does not know',
     needs: ['attach'],
     async play(stage) {
-      const ada = await stage.actor()
-      const notAfterMs = stage.clock.monotonicMs() + stage.world.resolutionMs
+      const ada = await stage.mortal()
       await stage.passTime(ada.session.ttlMs / 2)
       const heir = await stage.attach(ada)
       assert(heir !== null)
       const { since, ttlMs } = heir.session
-      if (since !== null)
-        counts('an attached session', { since, ttlMs }, { notAfterMs, ttlMs: ada.session.ttlMs })
+      if (since !== null) expectToCountFromSession('an attached session', heir, { since, ttlMs })
+    },
+  },
+  {
+    rule: 'C241',
+    title:
+      'G3 T64 a grant through an attached session counts from its last prolongation, or prolongs the session first',
+    needs: ['attach', 'session-claims'],
+    async play(stage) {
+      const ada = await stage.mortal()
+      const stepMs = ada.session.ttlMs / 2
+      const lastMs = ada.session.ttlMs + ada.backend.info.expirySlackMs(ada.session.ttlMs)
+      // Where an attached session does not know its time, the keep-alives of these grants must keep it alive.
+      for (let passedMs = 0; passedMs <= lastMs; passedMs += stepMs) {
+        await stage.passTime(stepMs)
+        const heir = await stage.attach(ada)
+        assert(heir !== null, 'the session ended: a grant through it was believed, and did not prolong it')
+        const held = await heir.take(`x${passedMs}`)
+        if (heir.session.since !== null) return expectToCountFromSession('a grant', heir, held)
+      }
     },
   },
   {
@@ -195,37 +228,3 @@ export const expiryCases = topic('expiry', [
     },
   },
 ])
-
-interface Counted {
-  readonly since: { readonly monotonicMs: number }
-  readonly ttlMs: number
-}
-
-/**
- * When the engine says that it last prolonged the claim: with the last keep-alive where claims ride on their session, with the
- * grant where each has a time of its own.
- */
-async function prolongedAtMs(stage: Stage, { name, ttlMs }: Grant): Promise<number> {
-  const [holder] = (await stage.inspect(name))?.holders ?? []
-  assert(holder !== undefined)
-  return stage.clock.monotonicMs() - ttlMs + holder.expiresInMs + stage.world.resolutionMs
-}
-
-function counts(
-  what: string,
-  { since, ttlMs }: Counted,
-  expected: { readonly notBeforeMs?: number; readonly notAfterMs: number; readonly ttlMs: number },
-): void {
-  const { notBeforeMs = Number.NEGATIVE_INFINITY, notAfterMs } = expected
-  const { monotonicMs } = since
-  assert(monotonicMs <= notAfterMs, `${what} counts from ${monotonicMs} ms, at most ${notAfterMs} ms is true`)
-  assert(
-    monotonicMs >= notBeforeMs,
-    `${what} counts from ${monotonicMs} ms, but was sent at ${notBeforeMs} ms`,
-  )
-  assert.equal(
-    ttlMs,
-    expected.ttlMs,
-    `${what} has a TTL of ${ttlMs} ms, its session one of ${expected.ttlMs} ms`,
-  )
-}

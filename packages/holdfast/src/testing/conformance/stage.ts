@@ -66,8 +66,9 @@ export class Stage {
     const backend = options.on ?? (await this.client())
     const ttlMs = Math.min(backend.info.ttlMs.max, options.ttlMs ?? this.ttlMs * LONG_LIFE)
     const holder = options.holder ?? `actor ${++this.#actors}`
+    const prolongedMs = this.clock.monotonicMs()
     const session = await backend.openSession({ id: newSessionId(), ttlMs, holder }, call())
-    return new Actor(this, backend, session, holder)
+    return new Actor(this, backend, session, { holder, prolongedMs })
   }
 
   async actors(count: number, options: ActorOptions = {}): Promise<Actor[]> {
@@ -106,7 +107,7 @@ export class Stage {
     const backend = on ?? (await this.client())
     const handle = JSON.parse(JSON.stringify(actor.session.handle)) as BackendSession['handle']
     const session = await backend.attachSession(handle, call())
-    return session === null ? null : new Actor(this, backend, session, actor.holder)
+    return session === null ? null : new Actor(this, backend, session, actor)
   }
 
   /** A locker with a client of its own, whose leases have the short TTL. */

@@ -1,6 +1,7 @@
 /** Everything that cases are written with. */
 export { Actor, expectBusy, expectGranted, isNotApplied, Place, tokenOf, type Wanted } from './actor.ts'
 export { topic } from './case.ts'
+export { expectMs, expectToCountFromSession } from './counting.ts'
 export { Operator, operatorCall } from './operator.ts'
 export { abortedCall, call, permits, request, secretOf, shared } from './requests.ts'
 export { newSessionId, Stage } from './stage.ts'

@@ -1,10 +1,12 @@
 /** Faults of sessions, of time, and of what is believed. */
 import { callWith } from '../../../src/base/aborting.ts'
 import { type Instant, instantOf } from '../../../src/base/clock.ts'
-import type { AcquireRequest } from '../../../src/spi.ts'
+import type { AcquireRequest, Call } from '../../../src/spi.ts'
+import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { request } from '../../../src/testing/conformance/toolbox.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll } from '../../careless.ts'
+import { attachesBlindly, expiresLate } from '../consensus-like.ts'
 import {
   type AnySession,
   type Break,
@@ -169,8 +171,40 @@ export const timeBreaks: readonly Break[] = [
     wallMs: () => 1,
     setTimer: (delayMs, fire) => clock.setTimer(delayMs, fire),
   })),
-  brokenSession('a grant counts from when it is granted', 'C235', (inner, backend) =>
+  brokenSession('a grant counts from when it is granted', 'C235 C240', (inner, backend) =>
     regrant(inner, (grant) => ({ ...grant, since: instantOf(backend.clock) })),
+  ),
+  brokenLate('a late engine, and a grant counts from its own sending', 'C235 C241', (backend) =>
+    replace(backend, {
+      session: (inner) => ({
+        async tryAcquire(asked, call) {
+          const since = instantOf(backend.clock)
+          const result = await inner.tryAcquire(asked, call)
+          return result.kind === 'granted' ? { ...result, grant: { ...result.grant, since } } : result
+        },
+      }),
+    }),
+  ),
+  brokenLate('a late engine, and a grant that is pushed counts from its receipt', 'C240', (backend) =>
+    replace(backend, {
+      session: (inner) => ({
+        enqueue: regrant(inner, (grant) => ({ ...grant, since: instantOf(backend.clock) })).enqueue,
+      }),
+    }),
+  ),
+  brokenLate(
+    'a late engine, and a grant through an attached session counts from its own sending',
+    'C241',
+    attachesBlindly((session, { clock }) => ({
+      tryAcquire: (asked: AcquireRequest, call: Call) => {
+        const since = instantOf(clock)
+        return session
+          .tryAcquire(asked, call)
+          .then((result) =>
+            result.kind === 'granted' ? { ...result, grant: { ...result.grant, since } } : result,
+          )
+      },
+    })),
   ),
   brokenSession('a keep-alive counts from before it was sent', 'C235', (inner) => ({
     async keepAlive(claims, call) {
@@ -194,6 +228,11 @@ export const timeBreaks: readonly Break[] = [
     },
   })),
 ]
+
+/** On top of an engine that expires at twice the TTL: what it shows proves nothing there. */
+function brokenLate(what: string, red: string, fault: Wrap<'fenced'>): Break {
+  return broken(what, red, () => (backend) => fault(expiresLate(backend)))
+}
 
 function replaceSince<S extends object>(session: S, since: Instant): S {
   return new Proxy(session, {
