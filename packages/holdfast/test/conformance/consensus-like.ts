@@ -5,7 +5,7 @@
 import type { AttachedSession, Backend, ClaimState, NameState } from '../../src/spi.ts'
 import type { Wrap } from '../../src/testing/conformance/clients.ts'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
-import { lineOf, regrant } from './breaks/break.ts'
+import { lineOf, reask, regrant } from './breaks/break.ts'
 
 /** Expires at twice the TTL, says so in `expirySlackMs`, and never shows more than one TTL. */
 export const expiresLate: Wrap<'fenced'> = (backend) =>
@@ -88,8 +88,24 @@ export const prolongsFirst: OnAttach = (session) => {
   }
 }
 
+/** `lockDelay: 'session'`: a session has one lock-delay, which it got when it was opened. */
+export function delaysBySession(): Wrap<'fenced'> {
+  const delays = new Map<string, number>()
+  return (backend) =>
+    replace(backend, {
+      session: (inner) => reask(inner, (asked) => ({ ...asked, lockDelayMs: delays.get(inner.id) ?? 0 })),
+      backend: (inner) => ({
+        info: { ...inner.info, lockDelay: 'session' },
+        openSession(asked, call) {
+          delays.set(asked.id, asked.lockDelayMs ?? 0)
+          return inner.openSession(asked, call)
+        },
+      }),
+    })
+}
+
 /** One for each world. */
 export function consensusLike(): Wrap<'fenced'> {
-  const parts = [expiresLate, attachesBlindly(prolongsFirst)]
+  const parts = [expiresLate, attachesBlindly(prolongsFirst), delaysBySession()]
   return (backend) => parts.reduce((wrapped, part) => part(wrapped), backend)
 }

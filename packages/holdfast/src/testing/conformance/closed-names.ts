@@ -8,8 +8,8 @@ export const closedNameCases = topic('closed names', [
     title: 'after an expiry a name stays closed for the lock-delay of the holder, and then opens',
     needs: ['lock-delay'],
     async play(stage) {
-      const [ada, bob] = await stage.mortalAndOne()
       const delayMs = stage.ttlMs * 2
+      const [ada, bob] = await stage.mortalAndOne({ lockDelayMs: delayMs })
       await ada.take(request('x', { lockDelayMs: delayMs }))
       await stage.outlive(ada)
       await stage.passTime(delayMs / 2)
@@ -24,8 +24,8 @@ export const closedNameCases = topic('closed names', [
       'T23 G10 the lock-delay of a shared holder begins where its time ended, also if that is noticed later',
     needs: ['lock-delay', 'shared'],
     async play(stage) {
-      const [ada, bob] = await stage.mortalAndOne()
       const delayMs = stage.ttlMs * 2
+      const [ada, bob] = await stage.mortalAndOne({ lockDelayMs: delayMs })
       await ada.take(shared('x', { lockDelayMs: delayMs }))
       await stage.outlive(ada)
       await stage.passTime(delayMs / 2)
@@ -40,8 +40,8 @@ export const closedNameCases = topic('closed names', [
     title: 'T23 who finds a name closed is not told a longer time than it is',
     needs: ['lock-delay'],
     async play(stage) {
-      const [ada, bob] = await stage.mortalAndOne()
       const delayMs = stage.ttlMs * 2
+      const [ada, bob] = await stage.mortalAndOne({ lockDelayMs: delayMs })
       await ada.take(request('x', { lockDelayMs: delayMs }))
       await stage.outlive(ada)
       const { retryAfterMs } = await bob.expectBusy('x')
@@ -58,8 +58,9 @@ export const closedNameCases = topic('closed names', [
     title: 'a lock-delay follows neither a release nor a close nor an abandon',
     needs: ['lock-delay'],
     async play(stage) {
-      const [ada, bob] = await stage.two()
-      const delayed = (name: string) => request(name, { lockDelayMs: stage.ttlMs * 10 })
+      const lockDelayMs = stage.ttlMs * 10
+      const [ada, bob] = [await stage.actor({ lockDelayMs }), await stage.actor()]
+      const delayed = (name: string) => request(name, { lockDelayMs })
       await ada.release(await ada.take(delayed('released')))
       await bob.take('released')
       await ada.abandon(await ada.take(delayed('abandoned')))
@@ -75,8 +76,8 @@ export const closedNameCases = topic('closed names', [
       'T23 G10 the first in line is served when the lock-delay ends, without anybody calling, and not before',
     needs: ['lock-delay', 'queue'],
     async play(stage) {
-      const [ada, bob] = await stage.mortalAndOne()
       const delayMs = stage.ttlMs * 2
+      const [ada, bob] = await stage.mortalAndOne({ lockDelayMs: delayMs })
       await ada.take(request('x', { lockDelayMs: delayMs }))
       const place = await bob.line('x')
       await stage.outlive(ada)
@@ -91,10 +92,12 @@ export const closedNameCases = topic('closed names', [
     title: 'the lock-delay is that of the one who expired, and a taker brings none with it',
     needs: ['lock-delay'],
     async play(stage) {
-      const [ada, bob] = await stage.mortalAndOne()
+      const lockDelayMs = stage.ttlMs * 10
+      const bob = await stage.actor({ lockDelayMs })
+      const ada = await stage.mortal()
       await ada.take('x')
       await stage.outlive(ada)
-      await bob.take(request('x', { lockDelayMs: stage.ttlMs * 10 }))
+      await bob.take(request('x', { lockDelayMs }))
     },
   },
   {

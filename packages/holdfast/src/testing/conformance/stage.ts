@@ -20,6 +20,8 @@ export interface ActorOptions {
   /** By default so long that no case outlives it. */
   readonly ttlMs?: number
   readonly holder?: string
+  /** The lock-delay of its requests, which an engine with `lockDelay: 'session'` is told when the session opens. */
+  readonly lockDelayMs?: number
 }
 
 /** How many times the short TTL an ordinary actor's session lasts without a keep-alive. */
@@ -67,7 +69,9 @@ export class Stage {
     const ttlMs = Math.min(backend.info.ttlMs.max, options.ttlMs ?? this.ttlMs * LONG_LIFE)
     const holder = options.holder ?? `actor ${++this.#actors}`
     const prolongedMs = this.clock.monotonicMs()
-    const session = await backend.openSession({ id: newSessionId(), ttlMs, holder }, call())
+    const { lockDelayMs = 0 } = options
+    const delay = backend.info.lockDelay === 'session' ? { lockDelayMs } : {}
+    const session = await backend.openSession({ id: newSessionId(), ttlMs, holder, ...delay }, call())
     return new Actor(this, backend, session, { holder, prolongedMs })
   }
 
@@ -92,9 +96,9 @@ export class Stage {
   }
 
   /** The mortal comes last into the world, so that no part of its life is spent on setting up the others. */
-  async mortalAndOne(): Promise<[Actor, Actor]> {
+  async mortalAndOne(options: ActorOptions = {}): Promise<[Actor, Actor]> {
     const other = await this.actor()
-    return [await this.mortal(), other]
+    return [await this.mortal(options), other]
   }
 
   async mortalAndTwo(): Promise<[Actor, Actor, Actor]> {

@@ -1,7 +1,7 @@
 /** A fault that is planted into the memory backend, and the cases that must notice it. */
 import { Line } from '../../../src/backends/memory/line.ts'
 import type { Clock } from '../../../src/base/clock.ts'
-import type { Backend, BackendSession, Grant } from '../../../src/spi.ts'
+import type { AcquireRequest, Backend, BackendSession, Grant } from '../../../src/spi.ts'
 import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { type Replaced, replace } from '../../../src/testing/conformance/wrapping.ts'
 import type { World } from '../../../src/testing/describe-backend.ts'
@@ -78,6 +78,17 @@ export function regrant(
       const result = await lineOf(inner)(request, call)
       return result.kind === 'granted' ? { ...result, grant: change(result.grant) } : result
     },
+  }
+}
+
+/** Both ways of acquiring, with a changed request. */
+export function reask(
+  inner: AnySession,
+  change: (request: AcquireRequest) => AcquireRequest,
+): Partial<AnySession> {
+  return {
+    tryAcquire: (request, call) => inner.tryAcquire(change(request), call),
+    enqueue: (request, call) => lineOf(inner)(change(request), call),
   }
 }
 

@@ -5,6 +5,7 @@ import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
 import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll, releaseByAttempt } from '../../careless.ts'
+import { delaysBySession } from '../consensus-like.ts'
 import { memoryWorld } from '../memory-world.ts'
 import {
   type AnySession,
@@ -14,15 +15,8 @@ import {
   brokenLine,
   brokenSession,
   lineOf,
+  reask,
 } from './break.ts'
-
-/** Both ways of acquiring, with a changed request. */
-function reask(inner: AnySession, change: (request: AcquireRequest) => AcquireRequest): Partial<AnySession> {
-  return {
-    tryAcquire: (request, call) => inner.tryAcquire(change(request), call),
-    enqueue: (request, call) => lineOf(inner)(change(request), call),
-  }
-}
 
 export const waitingBreaks: readonly Break[] = [
   brokenLine('the last in line is served first', 'C69 C70 C72 C77 C84 C116 C147', {
@@ -202,6 +196,15 @@ export const waitingBreaks: readonly Break[] = [
   brokenSession('lock-delays are ignored', 'C123 C126', (inner) =>
     reask(inner, (request) => ({ ...request, lockDelayMs: 0 })),
   ),
+  broken('the lock-delay of a session is ignored', 'C123 C124 C126 C224', () => {
+    const bySession = delaysBySession()
+    return (backend) =>
+      replace(bySession(backend), {
+        backend: (inner) => ({
+          openSession: ({ lockDelayMs: _ignored, ...asked }, call) => inner.openSession(asked, call),
+        }),
+      })
+  }),
   broken(
     'a lock-delay follows every release',
     'C125',
