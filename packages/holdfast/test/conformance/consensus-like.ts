@@ -104,8 +104,20 @@ export function delaysBySession(): Wrap<'fenced'> {
     })
 }
 
+export function tellsExpiriesAs(kind: 'expired' | 'ended' | 'released'): Wrap<'fenced'> {
+  return (backend) =>
+    replace(backend, {
+      backend: (inner) => ({
+        async *watch(prefix, options, call) {
+          for await (const event of inner.watch?.(prefix, options, call) ?? [])
+            yield event.kind === 'expired' ? { ...event, kind } : event
+        },
+      }),
+    })
+}
+
 /** One for each world. */
 export function consensusLike(): Wrap<'fenced'> {
-  const parts = [expiresLate, attachesBlindly(prolongsFirst), delaysBySession()]
+  const parts = [expiresLate, attachesBlindly(prolongsFirst), delaysBySession(), tellsExpiriesAs('ended')]
   return (backend) => parts.reduce((wrapped, part) => part(wrapped), backend)
 }

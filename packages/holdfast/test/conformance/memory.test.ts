@@ -37,5 +37,6 @@ describeBackend({
   describe,
   test,
   createWorld: () => memoryWorld({ wrap: consensusLike() }),
+  lacks: ['causes'],
   except: memoryExceptions,
 })

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
 import { type BackendSuite, backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import { tellsExpiriesAs } from './consensus-like.ts'
 import { memoryWorld } from './memory-world.ts'
 
 /** A runner that collects and then runs, and tells what passed. */
@@ -141,6 +142,20 @@ describe('the conformance suite', () => {
     )
     const lying = await report({ createWorld, cases, lacks: ['data'] })
     assert([...lying.values()].includes("the backend has data: remove it from 'lacks'"))
+  })
+
+  test('that a watch cannot tell causes is declared, and an expiry is still not told as a release', async () => {
+    const check = async (kind: 'expired' | 'ended' | 'released') => {
+      const results = await report({
+        createWorld: () => memoryWorld({ wrap: tellsExpiriesAs(kind) }),
+        cases: only('C182'),
+        lacks: ['causes'],
+      })
+      return [...results.values()].at(-1)
+    }
+    assert.equal(await check('ended'), 'passed')
+    assert.match(String(await check('expired')), /expired y/)
+    assert.match(String(await check('released')), /released y/)
   })
 
   test('that claims have a time of their own is declared, and is shown to be so', async () => {

@@ -7,6 +7,7 @@ import { isHoldfastError } from '../../base/errors.ts'
 import type { Backend } from '../../spi.ts'
 import { expectMs } from './counting.ts'
 import type { Stage } from './stage.ts'
+import { Watcher } from './watcher.ts'
 
 export type Capability =
   | 'fencing'
@@ -17,6 +18,7 @@ export type Capability =
   | 'lock-delay'
   | 'hold-at-least'
   | 'watch'
+  | 'causes'
   | 'sessions'
   | 'attach'
   | 'session-claims'
@@ -45,6 +47,7 @@ export function hasCapability(
       return sessions !== undefined
     // What `info` does not tell: the harness declares it, and the smaller promise is tested instead.
     case 'attach':
+    case 'causes':
     case 'session-claims':
       return undefined
   }
@@ -85,6 +88,22 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
   },
   async watch(stage) {
     assert.equal((await stage.client()).watch, undefined)
+  },
+  /** A lease that was not released ended, and the watch does not say how. It is never said to be released. */
+  async causes(stage) {
+    if ((await stage.observer()).watch === undefined) return
+    const watcher = await Watcher.start(stage)
+    const [bob, ada] = await stage.mortalAndOne()
+    await ada.take('x')
+    await ada.operator.force('x')
+    await bob.take('y')
+    await stage.outlive(bob)
+    await watcher.receives(4)
+    const ends = watcher.story.filter((event) => !event.startsWith('acquired '))
+    assert.deepEqual(
+      ends.map((event) => event.replace('force-released', 'ended')),
+      ['ended x', 'ended y'],
+    )
   },
   async sessions(stage) {
     const locker = await stage.locker()

@@ -1,70 +1,10 @@
 /** Events as they happen, to be resumed where one stopped. */
 import assert from 'node:assert/strict'
+import { isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
-import { compareNames } from '../../base/names.ts'
-import type { Backend, WatchEvent } from '../../spi.ts'
 import type { Actor } from './actor.ts'
-import { call, request, type Stage, secretOf, topic } from './toolbox.ts'
-
-/** Reads events in the background. */
-class Watcher {
-  readonly events: WatchEvent[] = []
-  ended = false
-  readonly #stage: Stage
-  readonly #controller = new AbortController()
-
-  constructor(stage: Stage, backend: Backend, prefix: string, cursor?: string) {
-    this.#stage = stage
-    const options = cursor === undefined ? {} : { cursor }
-    const events = backend.watch?.(prefix, options, call(this.#controller.signal))
-    assert(events !== undefined, 'a backend that can watch has watch')
-    this.#read(events).then(
-      () => {
-        this.ended = true
-      },
-      () => {
-        this.ended = true
-      },
-    )
-  }
-
-  static async start(stage: Stage, prefix = '', cursor?: string): Promise<Watcher> {
-    const watcher = new Watcher(stage, await stage.client(), prefix, cursor)
-    await stage.quiet()
-    return watcher
-  }
-
-  /** `acquired x`, `released x`, `gap`. */
-  get story(): string[] {
-    return this.events.map((event) => (event.kind === 'gap' ? 'gap' : `${event.kind} ${event.name}`))
-  }
-
-  /**
-   * What is seen within a while. The events of a name come in their order; those of two names may overtake each other where
-   * they live on different servers.
-   */
-  async sees(...story: string[]): Promise<void> {
-    await this.#stage
-      .eventually('the events arrive', () => this.events.length >= story.length)
-      .catch(() => assert.deepEqual(this.story, story))
-    assert.deepEqual(byName(this.story), byName(story))
-  }
-
-  async stop(): Promise<void> {
-    this.#controller.abort()
-    await this.#stage.eventually('the watch ends', () => this.ended)
-  }
-
-  async #read(events: AsyncIterable<WatchEvent>): Promise<void> {
-    for await (const event of events) this.events.push(event)
-  }
-}
-
-/** Stable, so that the order of each name is kept. */
-function byName(story: readonly string[]): string[] {
-  const nameOf = (event: string) => event.slice(event.indexOf(' ') + 1)
-  return story.toSorted((a, b) => compareNames(nameOf(a), nameOf(b)))
-}
+import { call, request, secretOf, topic } from './toolbox.ts'
+import { Watcher } from './watcher.ts'
 
 export const watchingCases = topic('watching', [
   {
@@ -104,7 +44,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C182',
     title: 'an expiry and a force release are told apart from a release',
-    needs: ['watch'],
+    needs: ['watch', 'causes'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
       const [bob, ada] = await stage.mortalAndOne()
@@ -141,7 +81,7 @@ export const watchingCases = topic('watching', [
       await ada.release(held)
       await ada.take('y')
       const second = await Watcher.start(stage, '', first.events.at(-1)?.cursor)
-      await stage.eventually('the missed events arrive', () => second.events.length >= 2)
+      await second.receives(2)
       assert.deepEqual(
         second.story,
         second.story[0] === 'gap' ? ['gap', 'acquired y'] : ['released x', 'acquired y'],
@@ -163,7 +103,7 @@ export const watchingCases = topic('watching', [
   },
   {
     rule: 'C186',
-    title: 'a watch ends when its signal aborts, and when its client ends',
+    title: 'a watch ends quietly when its call is cancelled, and ends when its client ends',
     needs: ['watch'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -173,6 +113,7 @@ export const watchingCases = topic('watching', [
       await stage.quiet()
       await client[Symbol.asyncDispose]()
       await stage.eventually('the watch ends', () => other.ended)
+      assert(other.error === undefined || isHoldfastError(other.error, 'CLOSED'), `${other.error}`)
     },
   },
   {
@@ -222,17 +163,14 @@ export const watchingCases = topic('watching', [
       }
       const half = Math.floor(rounds / 2)
       await Promise.all(actors.map((actor, number) => play(actor, number, 0, half)))
-      await stage.eventually(
-        'half of the events arrive',
-        () => first.events.length >= half * 2 * actors.length,
-      )
+      await first.receives(half * 2 * actors.length)
       await first.stop()
       const cursor = first.events.at(-1)?.cursor
       await Promise.all(actors.map((actor, number) => play(actor, number, half, rounds)))
       const second = await Watcher.start(stage, '', cursor)
       const wanted = (rounds - half) * 2 * actors.length
       const hasGap = () => second.events.some(({ kind }) => kind === 'gap')
-      await stage.eventually('the rest arrives', () => second.events.length >= wanted || hasGap())
+      await second.receives(wanted, hasGap)
       if (hasGap()) return
       for (const [number] of actors.entries())
         assert.deepEqual(

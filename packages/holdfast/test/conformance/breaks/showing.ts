@@ -6,6 +6,7 @@ import { isHoldfastError } from '../../../src/base/errors.ts'
 import { listAll } from '../../../src/kit/backend-kit.ts'
 import type { Backend, Call, NameState } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
+import { tellsExpiriesAs } from '../consensus-like.ts'
 import { memoryWorld } from '../memory-world.ts'
 import {
   type AnySession,
@@ -266,6 +267,9 @@ export const showingBreaks: readonly Break[] = [
       return { ...found, items: found.items.map((each) => ({ ...each, id: `${each.id}${each.id}` })) }
     },
   })),
+  broken('a watch does not tell an expiry, and nothing declares that', 'C182', () =>
+    tellsExpiriesAs('ended'),
+  ),
   brokenBackend(
     'a watch says nothing of data',
     'C233',
