@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
+import type { WatchEvent } from '../../spi.ts'
 import {
   abortedCall,
   call,
@@ -102,6 +103,11 @@ export const leavingCases = topic('nothing left behind', [
       await assert.rejects(backend.resize('x', { from: 2, to: 3 }, gone), isNotApplied)
       await assert.rejects(backend.inspect('x', abortedCall()), isNotApplied)
       await assert.rejects(backend.list('', { limit: 10 }, abortedCall()), isNotApplied)
+      const shown = { name: 'x', id: publicIdOf(held.attempt), token: 1n }
+      await assert.rejects(backend.check(shown, abortedCall()), isNotApplied, 'check')
+      if (backend.sessions)
+        await assert.rejects(backend.sessions({ limit: 10 }, abortedCall()), isNotApplied, 'sessions')
+      if (backend.diagnose) await assert.rejects(backend.diagnose(abortedCall()), isNotApplied, 'diagnose')
       await assert.rejects(backend.attachSession(ada.session.handle, abortedCall()), isNotApplied)
       assert(await ada.holds(held))
     },
@@ -117,17 +123,38 @@ export const leavingCases = topic('nothing left behind', [
     async play(stage) {
       const { backend, session } = await stage.actor()
       await backend[Symbol.asyncDispose]()
-      const isClosed = (error: unknown) => isHoldfastError(error, 'CLOSED')
       const asked = { id: newSessionId(), ttlMs: stage.ttlMs, holder: 'late' }
-      await assert.rejects(backend.openSession(asked, call()), isClosed)
-      await assert.rejects(backend.attachSession(session.handle, call()), isClosed)
-      await assert.rejects(backend.inspect('x', call()), isClosed)
-      await assert.rejects(backend.list('', { limit: 10 }, call()), isClosed)
-      await assert.rejects(backend.forceRelease('x', ['an id'], 'late', operatorCall()), isClosed)
-      await assert.rejects(session.tryAcquire(request('x'), call()), isClosed)
-      await assert.rejects(session.keepAlive({ held: [], waiting: [] }, call()), isClosed)
-      const never = { ...request('x'), grantId: '1' }
-      await assert.rejects(session.release(never, { keepForMs: 0 }, call()), isClosed)
+      const claim = { ...request('x'), grantId: '1' }
+      const page = { limit: 10 }
+      const calls: Record<string, () => Promise<unknown> | undefined> = {
+        openSession: () => backend.openSession(asked, call()),
+        attachSession: () => backend.attachSession(session.handle, call()),
+        inspect: () => backend.inspect('x', call()),
+        list: () => backend.list('', page, call()),
+        sessions: () => backend.sessions?.(page, call()),
+        diagnose: () => backend.diagnose?.(call()),
+        check: () => backend.check({ name: 'x', id: 'an id', token: 1n }, call()),
+        forceRelease: () => backend.forceRelease('x', ['an id'], 'late', operatorCall()),
+        resize: () => backend.resize('x', { from: 2, to: 3 }, operatorCall()),
+        forget: () => backend.forget('x', 'a note', operatorCall()),
+        watch: () => backend.watch && firstEvent(stage, backend.watch('', {}, call())),
+        keepAlive: () => session.keepAlive({ held: [], waiting: [] }, call()),
+        tryAcquire: () => session.tryAcquire(request('x'), call()),
+        enqueue: () => session.enqueue?.(request('x'), call()),
+        abandon: () => session.abandon(claim, call()),
+        setData: () => session.setData?.(claim, 'late', call()),
+        release: () => session.release(claim, { keepForMs: 0 }, call()),
+        close: () => session.close(call()),
+      }
+      for (const [name, run] of Object.entries(calls)) {
+        const running = run()
+        if (running === undefined) continue
+        const outcome = await running.then(
+          () => 'it answered',
+          (error: unknown) => (isHoldfastError(error, 'CLOSED') ? 'CLOSED' : `${error}`),
+        )
+        assert.equal(outcome, 'CLOSED', `${name} after the end: ${outcome}`)
+      }
     },
   },
   {
@@ -158,6 +185,10 @@ export const leavingCases = topic('nothing left behind', [
     },
   },
 ])
+
+function firstEvent(stage: Stage, events: AsyncIterable<WatchEvent>): Promise<unknown> {
+  return stage.drive(events[Symbol.asyncIterator]().next(), stage.ttlMs)
+}
 
 async function calledOffOnTheWay(stage: Stage): Promise<void> {
   const [ada, bob] = await stage.two()

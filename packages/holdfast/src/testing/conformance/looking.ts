@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../base/ids.ts'
 import { compareNames } from '../../base/names.ts'
-import { LOCK_CAPACITY } from '../../spi.ts'
+import { type Finding, LOCK_CAPACITY } from '../../spi.ts'
 import type { Actor } from './actor.ts'
 import { call, request, secretOf, tokenOf, topic } from './toolbox.ts'
 
@@ -177,6 +177,23 @@ export const lookingCases = topic('check, inspect and list', [
       assert.equal((await stage.list('a')).length, names.length - 1)
       assert.deepEqual(await stage.list('%'), [])
       assert.deepEqual(await stage.list('*'), [])
+    },
+  },
+  {
+    rule: 'C242',
+    title: 'a diagnosis has findings with a code, a severity and three texts, or is empty',
+    async play(stage) {
+      const backend = await stage.client()
+      const findings: unknown = (await backend.diagnose?.(call())) ?? []
+      assert(Array.isArray(findings), `a list of findings, not ${JSON.stringify(findings)}`)
+      for (const finding of findings as readonly Finding[]) {
+        const { code, severity, what, why, fix } = finding
+        const shown = JSON.stringify(finding)
+        assert(['danger', 'warning', 'note'].includes(severity), `severity of ${shown}`)
+        assert(/^[A-Z][A-Z0-9_]+$/.test(code), `code of ${shown}`)
+        for (const text of [what, why, fix])
+          assert(typeof text === 'string' && text.trim() !== '', `texts of ${shown}`)
+      }
     },
   },
 ])

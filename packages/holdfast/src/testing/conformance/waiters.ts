@@ -1,7 +1,7 @@
 /** Waiters who live, die, give up, or are called off. */
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
-import { topic } from './toolbox.ts'
+import { request, topic } from './toolbox.ts'
 
 export const waiterCases = topic('waiters come and go', [
   {
@@ -211,6 +211,23 @@ export const waiterCases = topic('waiters come and go', [
         const next = await eve.take('x')
         await eve.release(next)
       }
+    },
+  },
+  {
+    rule: 'C243',
+    title: 'a waiter with a limit keeps its position until its time is over',
+    needs: ['queue'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const held = await ada.take('x')
+      const limited = await bob.line(request('x', { waitMs: stage.ttlMs * 2 }))
+      const behind = await eve.line('x')
+      await stage.passTime(stage.ttlMs * 1.5)
+      const waiters = (await stage.inspect('x'))?.waiters.map(({ id }) => id)
+      assert.deepEqual(waiters, [limited.id, behind.id])
+      await ada.release(held)
+      await limited.granted()
+      assert.equal(behind.state, 'waiting')
     },
   },
   {

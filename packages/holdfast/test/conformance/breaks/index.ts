@@ -1,4 +1,5 @@
 import type { Break } from './break.ts'
+import { endingBreaks } from './ending.ts'
 import { outsideBreaks } from './outside.ts'
 import { ownershipBreaks } from './ownership.ts'
 import { showingBreaks } from './showing.ts'
@@ -12,5 +13,6 @@ export const breaks: readonly Break[] = [
   ...ownershipBreaks,
   ...waitingBreaks,
   ...showingBreaks,
+  ...endingBreaks,
   ...outsideBreaks,
 ]

@@ -1,22 +1,13 @@
 /** Faults of the line, of abandoning, of modes and of closed names. */
 import { callWith } from '../../../src/base/aborting.ts'
 import { isHoldfastError } from '../../../src/base/errors.ts'
-import type { AcquireRequest, EnqueueResult } from '../../../src/spi.ts'
+import type { EnqueueResult } from '../../../src/spi.ts'
 import type { Wrap } from '../../../src/testing/conformance/clients.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { forceAll, releaseByAttempt } from '../../careless.ts'
 import { delaysBySession } from '../consensus-like.ts'
 import { memoryWorld } from '../memory-world.ts'
-import {
-  type AnySession,
-  type Break,
-  broken,
-  brokenBackend,
-  brokenLine,
-  brokenSession,
-  lineOf,
-  reask,
-} from './break.ts'
+import { type Break, broken, brokenBackend, brokenLine, brokenSession, lineOf, reask } from './break.ts'
 
 export const waitingBreaks: readonly Break[] = [
   brokenLine('the last in line is served first', 'C69 C70 C72 C77 C84 C116 C147', {
