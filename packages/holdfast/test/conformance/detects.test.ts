@@ -19,7 +19,12 @@ describe('planted breaks', () => {
       for (const rule of red) {
         const world = await createWorld()
         try {
-          await assert.rejects(run(rule, world), Error, `${rule} did not notice`)
+          const error: unknown = await run(rule, world).then(
+            () => undefined,
+            (error: unknown) => error,
+          )
+          assert(error instanceof Error, `${rule} did not notice`)
+          assert.doesNotMatch(error.message, /falsy value/, `${rule} does not print what it found`)
         } finally {
           await world.close()
         }

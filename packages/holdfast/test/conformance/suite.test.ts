@@ -158,6 +158,24 @@ describe('the conformance suite', () => {
     assert.match(String(await check('released')), /released y/)
   })
 
+  test('a watch that fails is shown with its error, and not as missing events', async () => {
+    const failing = () =>
+      memoryWorld({
+        wrap: (backend) =>
+          replace(backend, {
+            backend: () => ({
+              // biome-ignore lint/correctness/useYield: it fails before the first event
+              async *watch() {
+                throw new Error('no such stream')
+              },
+            }),
+          }),
+      })
+    const results = await report({ createWorld: failing, cases: only('C180', 'C184', 'C234') })
+    for (const result of [...results.values()].slice(1)) assert.match(String(result), /no such stream/)
+    assert.equal(results.size, 4)
+  })
+
   test('that claims have a time of their own is declared, and is shown to be so', async () => {
     const lying = await report({ createWorld, cases: only('C235'), lacks: ['session-claims'] })
     assert(

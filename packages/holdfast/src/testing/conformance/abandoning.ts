@@ -114,7 +114,7 @@ export const abandoningCases = topic('abandoning', [
       const held = await ada.take('x')
       await ada.abandon(request('x'))
       await bob.abandon(held)
-      assert(await ada.holds(held))
+      await ada.expectHolding(held)
       assert.deepEqual(await ada.stayAlive({ held: [held] }), [])
       await eve.expectBusy('x')
     },
@@ -128,7 +128,7 @@ export const abandoningCases = topic('abandoning', [
       await stage.outlive(ada)
       const held = await bob.take('x')
       await ada.abandon(lost)
-      assert(await bob.holds(held))
+      await bob.expectHolding(held)
       await eve.expectBusy('x')
     },
   },

@@ -94,9 +94,7 @@ export class Actor {
 
   /** A keep-alive that the session must survive; what it lost. */
   async stayAlive(claims: Listed = {}): Promise<readonly LostClaim[]> {
-    const result = await this.keepAlive(claims)
-    assert(result.kind === 'alive', 'the session is alive')
-    return result.lost
+    return expectAlive(await this.keepAlive(claims)).lost
   }
 
   setData(claim: Claim | GrantedClaim, data: string): Promise<'stored' | 'not-held'> {
@@ -112,6 +110,10 @@ export class Actor {
   async holds(grant: Claim): Promise<boolean> {
     const found = await this.backend.inspect(grant.name, call())
     return found?.holders.some((holder) => holder.id === publicIdOf(grant.attempt)) ?? false
+  }
+
+  async expectHolding(grant: Claim): Promise<void> {
+    assert(await this.holds(grant), `${this.holder} does not hold ${grant.name} any more`)
   }
 }
 
@@ -173,6 +175,16 @@ export function expectGranted(result: AcquireResult): Grant {
 export function expectBusy(result: AcquireResult): Extract<AcquireResult, { kind: 'busy' }> {
   assert.equal(result.kind, 'busy')
   return result as Extract<AcquireResult, { kind: 'busy' }>
+}
+
+export function expectAlive(result: KeepAliveResult): Extract<KeepAliveResult, { kind: 'alive' }> {
+  assert.equal(result.kind, 'alive')
+  return result as Extract<KeepAliveResult, { kind: 'alive' }>
+}
+
+/** For the error of a call that failed without an answer. */
+export function expectUnavailable(error: unknown): void {
+  assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE'), `BACKEND_UNAVAILABLE, not ${error}`)
 }
 
 /** The token of a grant that must have one. */

@@ -39,7 +39,7 @@ export const exclusiveCases = topic('exclusive locks', [
       const held = await ada.take(first)
       await ada.expectBusy(second)
       assert.equal(await ada.release({ ...held, attempt: second.attempt }), 'not-held')
-      assert(await ada.holds(first))
+      await ada.expectHolding(first)
       assert.equal(await ada.release(held), 'released')
       await ada.take(second)
     },

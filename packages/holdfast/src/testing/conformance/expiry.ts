@@ -1,7 +1,16 @@
 /** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../base/ids.ts'
-import { call, expectMs, expectToCountFromSession, hookOf, request, topic } from './toolbox.ts'
+import {
+  call,
+  expectAlive,
+  expectGranted,
+  expectMs,
+  expectToCountFromSession,
+  hookOf,
+  request,
+  topic,
+} from './toolbox.ts'
 
 export const expiryCases = topic('expiry', [
   {
@@ -21,11 +30,9 @@ export const expiryCases = topic('expiry', [
       const [ada, bob] = await stage.mortalAndOne()
       const held = await ada.take('x')
       await stage.passTime(ada.session.ttlMs / 2)
-      const kept = await ada.keepAlive({ held: [held] })
-      assert(kept.kind === 'alive')
-      assert(
-        kept.since.monotonicMs >= held.since.monotonicMs + ada.session.ttlMs / 2 - stage.world.resolutionMs,
-      )
+      const kept = expectAlive(await ada.keepAlive({ held: [held] }))
+      const min = held.since.monotonicMs + ada.session.ttlMs / 2 - stage.world.resolutionMs
+      expectMs('the keep-alive counts from', kept.since.monotonicMs, { min })
       await stage.untilBeliefEnds(ada, kept)
       await bob.expectBusy('x')
     },
@@ -50,11 +57,11 @@ export const expiryCases = topic('expiry', [
       const sentMs = stage.clock.monotonicMs()
       const delayAnswers = hookOf(stage.world, 'delayAnswers')
       await delayAnswers(delayMs)
-      const result = await stage.drive(ada.try('x'))
-      assert(result.kind === 'granted')
-      assert(result.grant.since.monotonicMs <= sentMs + stage.world.resolutionMs)
+      const held = expectGranted(await stage.drive(ada.try('x')))
+      const max = sentMs + stage.world.resolutionMs
+      expectMs('the grant counts from', held.since.monotonicMs, { max })
       await delayAnswers(0)
-      await stage.untilBeliefEnds(ada, result.grant)
+      await stage.untilBeliefEnds(ada, held)
       await bob.expectBusy('x')
     },
   },
@@ -144,9 +151,8 @@ export const expiryCases = topic('expiry', [
       await stage.passTime(ada.session.ttlMs / 2)
       expectToCountFromSession('a grant', ada, await ada.take('x'))
       const sentMs = stage.clock.monotonicMs()
-      const kept = await ada.keepAlive()
+      const kept = expectAlive(await ada.keepAlive())
       const answeredMs = stage.clock.monotonicMs()
-      assert(kept.kind === 'alive')
       expectMs('a keep-alive counts from', kept.since.monotonicMs, { min: sentMs, max: answeredMs })
       expectToCountFromSession('a keep-alive', ada, kept)
       await stage.passTime(ada.session.ttlMs / 2)
@@ -165,8 +171,7 @@ export const expiryCases = topic('expiry', [
       await ada.release(x)
       expectToCountFromSession('a grant that was pushed', bob, await pushed.granted())
       await ada.release(y)
-      const kept = await bob.keepAlive({ waiting: [brought.request] })
-      assert(kept.kind === 'alive')
+      const kept = expectAlive(await bob.keepAlive({ waiting: [brought.request] }))
       for (const granted of kept.granted)
         expectToCountFromSession('a grant that a keep-alive brought', bob, granted)
       expectToCountFromSession('a grant that was pushed', bob, await brought.granted())

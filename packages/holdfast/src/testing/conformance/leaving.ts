@@ -109,7 +109,7 @@ export const leavingCases = topic('nothing left behind', [
         await assert.rejects(backend.sessions({ limit: 10 }, abortedCall()), isNotApplied, 'sessions')
       if (backend.diagnose) await assert.rejects(backend.diagnose(abortedCall()), isNotApplied, 'diagnose')
       await assert.rejects(backend.attachSession(ada.session.handle, abortedCall()), isNotApplied)
-      assert(await ada.holds(held))
+      await ada.expectHolding(held)
     },
   },
   {

@@ -1,6 +1,6 @@
 /** The engine's own line: first come, first served, one wake-up for each turn. */
 import assert from 'node:assert/strict'
-import { call, hookOf, request, type Stage, topic } from './toolbox.ts'
+import { call, hookOf, type Place, request, type Stage, topic } from './toolbox.ts'
 
 export const lineCases = topic('waiting in line', [
   {
@@ -63,7 +63,7 @@ export const lineCases = topic('waiting in line', [
       const [first, ...others] = places
       await first?.granted()
       await stage.quiet()
-      assert(others.every((place) => place.state === 'waiting'))
+      expectAllWaiting(others)
       assert.equal((await stage.inspect('x'))?.waiters.length, 19)
     },
   },
@@ -235,7 +235,7 @@ async function learnsOfRelease(stage: Stage): Promise<void> {
   await stage.quiet()
   await ada.release(held)
   const next = place === undefined ? await bob.take('x') : await place.granted()
-  assert(await bob.holds(next))
+  await bob.expectHolding(next)
 }
 
 async function crowdedNeighbour(stage: Stage): Promise<void> {
@@ -247,5 +247,13 @@ async function crowdedNeighbour(stage: Stage): Promise<void> {
   await ada.release(held)
   await calm.granted()
   await bob.session.keepAlive({ held: [], waiting: crowd.map((place) => place.request) }, call())
-  assert(crowd.every((place) => place.state === 'waiting'))
+  expectAllWaiting(crowd)
+}
+
+function expectAllWaiting(places: readonly Place[]): void {
+  const states = places.map(({ state }) => state)
+  assert.deepEqual(
+    states.filter((state) => state !== 'waiting'),
+    [],
+  )
 }

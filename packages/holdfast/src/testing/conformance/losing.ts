@@ -4,6 +4,7 @@ import { publicIdOf } from '../../base/ids.ts'
 import type { Grant, HolderState } from '../../spi.ts'
 import {
   type Actor,
+  expectAlive,
   hookOf,
   isNotApplied,
   Operator,
@@ -29,8 +30,8 @@ export const losingCases = topic('force release and loss', [
       ]
       const released = await bob.operator.force('x', ({ holder }) => holder === 'ada')
       assert.equal(released, 2)
-      assert(!(await ada.holds(one)) && !(await ada.holds(two)))
-      assert(await bob.holds(three))
+      assert.deepEqual([await ada.holds(one), await ada.holds(two)], [false, false])
+      await bob.expectHolding(three)
     },
   },
   {
@@ -43,7 +44,7 @@ export const losingCases = topic('force release and loss', [
       const isMeant = ({ token }: HolderState) => token === tokenOf(x)
       assert.equal(await bob.operator.force('y', isMeant), 0)
       assert.equal(await bob.operator.force('x', isMeant), 1)
-      assert(!(await ada.holds(x)) && (await ada.holds(y)))
+      assert.deepEqual([await ada.holds(x), await ada.holds(y)], [false, true])
       await bob.take('x')
     },
   },
@@ -74,7 +75,7 @@ export const losingCases = topic('force release and loss', [
       assert.equal(await operator.force('x', ({ holder }) => holder === 'ada'), 0)
       const ids = [publicIdOf(old.attempt)]
       assert.equal(await backend.forceRelease('x', ids, 'stuck', operatorCall()), 0)
-      assert(await bob.holds(held))
+      await bob.expectHolding(held)
       assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
     },
   },
@@ -98,7 +99,7 @@ export const losingCases = topic('force release and loss', [
       const lost = await ada.stayAlive({ held: [x, y] })
       const detail = 'an operator said so'
       assert.deepEqual(lost, [{ attempt: x.attempt, reason: 'force-released', detail }])
-      assert(await ada.holds(y), 'what was not released stays')
+      await ada.expectHolding(y)
     },
   },
   {
@@ -112,7 +113,7 @@ export const losingCases = topic('force release and loss', [
       assert.equal((await ada.stayAlive({ held: [lost] }))[0]?.reason, 'force-released')
       assert.equal(await ada.release(lost), 'not-held')
       await ada.abandon(lost)
-      assert(await bob.holds(held))
+      await bob.expectHolding(held)
       await eve.expectBusy('x')
     },
   },
@@ -166,7 +167,7 @@ export const losingCases = topic('force release and loss', [
       assert.deepEqual(await ada.stayAlive({ held: [lost] }), [
         { attempt: lost.attempt, reason: 'taken-over' },
       ])
-      assert(await bob.holds(held))
+      await bob.expectHolding(held)
     },
   },
   {
@@ -182,7 +183,7 @@ export const losingCases = topic('force release and loss', [
       assert.deepEqual(await stage.list(), [])
       const taken = await bob.take('x')
       assert.equal((await ada.stayAlive({ held: [released] }))[0]?.reason, 'taken-over')
-      assert(await bob.holds(taken))
+      await bob.expectHolding(taken)
     },
   },
   {
@@ -215,8 +216,7 @@ export const losingCases = topic('force release and loss', [
       await ada.abandon(given)
       const expected = [y.attempt]
       if (ada.session.enqueue !== undefined) expected.push((await ada.line('busy')).request.attempt)
-      const kept = await ada.keepAlive({ held: [x] })
-      assert(kept.kind === 'alive')
+      const kept = expectAlive(await ada.keepAlive({ held: [x] }))
       assert.deepEqual(kept.unlisted.map((claim) => claim.attempt).toSorted(), expected.toSorted())
       assert(kept.unlisted.every((claim) => claim.name === (claim.attempt === y.attempt ? 'y' : 'busy')))
     },
@@ -234,7 +234,7 @@ export const losingCases = topic('force release and loss', [
       assert.equal(await backend.forceRelease('x', ids, 'stuck', operatorCall()), 1)
       const held = await bob.take('x')
       assert.equal(await backend.forceRelease('x', ids, 'stuck', operatorCall()), 0)
-      assert(await bob.holds(held))
+      await bob.expectHolding(held)
       assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
     },
   },
@@ -249,7 +249,7 @@ export const losingCases = topic('force release and loss', [
       const late = operatorCall(undefined, seen.atMs - stage.ttlMs)
       const ids = seen.holders.map(({ id }) => id)
       await assert.rejects(ada.backend.forceRelease('x', ids, 'stuck', late), isNotApplied)
-      assert(await ada.holds(held))
+      await ada.expectHolding(held)
       assert.deepEqual(await ada.stayAlive({ held: [held] }), [])
     },
   },
@@ -332,7 +332,7 @@ export const losingCases = topic('force release and loss', [
         { attempt: lost.attempt, reason: 'deleted' },
       ])
       assert.equal(await heir.release(lost), 'not-held')
-      assert(await heir.holds(again))
+      await heir.expectHolding(again)
       assert.deepEqual(await heir.stayAlive({ held: [again] }), [])
       assert.equal(await heir.release(again), 'released')
     },
@@ -383,8 +383,7 @@ export const losingCases = topic('force release and loss', [
       await ada.release(released)
       const blocking = await bob.take('x')
       const copy = await ada.line(asked)
-      const kept = await ada.keepAlive({ held: [released] })
-      assert(kept.kind === 'alive')
+      const kept = expectAlive(await ada.keepAlive({ held: [released] }))
       assert.deepEqual(
         kept.lost.map(({ attempt }) => attempt),
         [released.attempt],
@@ -399,8 +398,7 @@ export const losingCases = topic('force release and loss', [
 
 /** The engine has `again` for an attempt that also had `lost`, and only `again` counts. */
 async function expectSecondGrant(ada: Actor, lost: Grant, again: Grant): Promise<void> {
-  const kept = await ada.keepAlive({ held: [lost] })
-  assert(kept.kind === 'alive')
+  const kept = expectAlive(await ada.keepAlive({ held: [lost] }))
   assert.deepEqual(kept.lost, [{ attempt: lost.attempt, reason: 'deleted' }])
   assert.deepEqual(
     kept.unlisted.map(({ attempt }) => attempt),

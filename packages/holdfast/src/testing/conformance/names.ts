@@ -177,7 +177,7 @@ export const nameCases = topic('names and namespaces', [
       assert.equal((await listAll(there.backend, '', call())).length, 2)
       assert.equal(await here.backend.inspect('y', call()), null)
       assert.equal(await there.operator.force('x'), 1)
-      assert(await here.holds(held))
+      await here.expectHolding(held)
     },
   },
   {

@@ -12,7 +12,7 @@ export const releasingCases = topic('releasing', [
       const { attempt } = request('x')
       assert.equal(await ada.release({ ...held, attempt }), 'not-held')
       assert.equal(await ada.release(request('x')), 'not-held')
-      assert(await ada.holds(held))
+      await ada.expectHolding(held)
       await bob.expectBusy('x')
     },
   },
@@ -23,7 +23,7 @@ export const releasingCases = topic('releasing', [
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
       assert.equal(await bob.release(held), 'not-held')
-      assert(await ada.holds(held))
+      await ada.expectHolding(held)
       await bob.expectBusy('x')
     },
   },
@@ -36,7 +36,7 @@ export const releasingCases = topic('releasing', [
       await stage.outlive(ada)
       const held = await bob.take('x')
       assert.equal(await ada.release(lost), 'not-held')
-      assert(await bob.holds(held))
+      await bob.expectHolding(held)
       await eve.expectBusy('x')
     },
   },
@@ -69,7 +69,7 @@ export const releasingCases = topic('releasing', [
       await ada.release(first)
       const second = await ada.take('x')
       assert.equal(await ada.release(first), 'not-held')
-      assert(await ada.holds(second))
+      await ada.expectHolding(second)
       await bob.expectBusy('x')
     },
   },

@@ -107,7 +107,7 @@ export const semaphoreCases = topic('permits', [
       assert.equal(places[1]?.state, 'waiting')
       await ada.release(third)
       await places[1]?.granted()
-      assert(await ada.holds(first))
+      await ada.expectHolding(first)
     },
   },
   {

@@ -25,7 +25,7 @@ export const tokenCases = topic('tokens', [
     needs: ['fencing'],
     async play(stage) {
       const token = tokenOf(await (await stage.actor()).take('x'))
-      assert(token >= 1n && token < 2n ** 63n)
+      assert(token >= 1n && token < 2n ** 63n, `token ${token}`)
     },
   },
   {

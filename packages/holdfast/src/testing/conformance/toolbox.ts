@@ -1,5 +1,15 @@
 /** Everything that cases are written with. */
-export { Actor, expectBusy, expectGranted, isNotApplied, Place, tokenOf, type Wanted } from './actor.ts'
+export {
+  Actor,
+  expectAlive,
+  expectBusy,
+  expectGranted,
+  expectUnavailable,
+  isNotApplied,
+  Place,
+  tokenOf,
+  type Wanted,
+} from './actor.ts'
 export { topic } from './case.ts'
 export { expectMs, expectToCountFromSession } from './counting.ts'
 export { Operator, operatorCall } from './operator.ts'

@@ -129,7 +129,8 @@ export const watchingCases = topic('watching', [
       const told = JSON.stringify(watcher.events, (_, value: unknown) =>
         typeof value === 'bigint' ? value.toString() : value,
       )
-      for (const secret of [secretOf(held.attempt), ada.session.id]) assert(!told.includes(secret))
+      for (const secret of [secretOf(held.attempt), ada.session.id])
+        assert(!told.includes(secret), `${secret} is a secret, and is told: ${told}`)
     },
   },
   {
