@@ -23,9 +23,9 @@ import type { Entry, EventSource, Head, Position } from './watch.ts'
 
 const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 const EVENTS_AT_ONCE = 256
-/** Names that are looked at in one call: a millisecond of the server's time. */
-const NAMES_AT_ONCE = 200
-/** Those that are due within it are looked at together. */
+/** Names that are looked at in one call: a few milliseconds of the server’s time at most. */
+const NAMES_AT_ONCE = 100
+/** Names that become due within it are looked at together. What is due already does not wait for it. */
 const SHORTEST_PAUSE_MS = 200
 const RETRY_MS = 500
 
@@ -40,6 +40,7 @@ interface Reading {
   lookedAtMs: number
   isRunning: boolean
   isWoken: boolean
+  isLooking: boolean
   isFinding: boolean
 }
 
@@ -110,6 +111,7 @@ export class EventLog implements EventSource {
       lookedAtMs: Number.NEGATIVE_INFINITY,
       isRunning: false,
       isWoken: false,
+      isLooking: false,
       isFinding: false,
     }
     this.#subscribe(reading)
@@ -208,12 +210,28 @@ export class EventLog implements EventSource {
     reading.looksAtMs = dueMs
     reading.looking = clock.setTimer(dueMs - nowMs, () => {
       reading.looking = undefined
-      reading.lookedAtMs = clock.monotonicMs()
-      this.#within(reading, (call) => this.#lookAt([], call)).then(
-        (leftMs) => leftMs >= 0 && this.#reading === reading && this.#lookAfter(reading, leftMs),
-        () => this.#reading === reading && this.#lookAfter(reading, RETRY_MS),
-      )
+      // The last call of a look in progress tells when the next name is due.
+      if (reading.isLooking) return
+      reading.isLooking = true
+      this.#look(reading)
+        .then(
+          (leftMs) => leftMs >= 0 && this.#reading === reading && this.#lookAfter(reading, leftMs),
+          () => this.#reading === reading && this.#lookAfter(reading, RETRY_MS),
+        )
+        .finally(() => {
+          reading.isLooking = false
+        })
     })
+  }
+
+  /** Call after call until nothing is due; other calls get in between. Answers as the last of them. */
+  async #look(reading: Reading): Promise<number> {
+    let leftMs: number
+    do {
+      reading.lookedAtMs = this.#engine.clock.monotonicMs()
+      leftMs = await this.#within(reading, (call) => this.#lookAt([], call))
+    } while (leftMs === 0)
+    return leftMs
   }
 
   /** Leases that were held before there was a log are remembered too. If it fails, the next to prolong does it again. */
@@ -237,7 +255,7 @@ export class EventLog implements EventSource {
       })
   }
 
-  /** Answers with how long it is until the next is due; negative if none is. */
+  /** Answers with the milliseconds until the next is due: 0 if there is more to look at now, negative if there is nothing. */
   async #lookAt(locks: readonly string[], call: Call): Promise<number> {
     return Number(
       await this.#run(lookAtDueScript, [this.#engine.setting, String(NAMES_AT_ONCE), ...locks], call),

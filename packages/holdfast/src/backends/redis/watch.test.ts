@@ -1,5 +1,6 @@
 /** Watching: what only this engine can get wrong. The rest is shown by the conformance suite. */
 import assert from 'node:assert/strict'
+import { type Clock, createClock } from 'holdfast-lab/faults'
 import {
   connectRedis,
   type RespClient,
@@ -17,6 +18,7 @@ import { isHoldfastError } from '../../base/errors.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { AcquireRequest, Backend, BackendSession, GrantedClaim, WatchEvent } from '../../spi.ts'
 import { call, request, secretOf, shared } from '../../testing/conformance/requests.ts'
+import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
 import { openRedis } from './assemble.ts'
 
 const release = { keepForMs: 0 }
@@ -375,6 +377,98 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     await until('the refusal', () => watcher.failure() !== undefined)
     assert(isHoldfastError(watcher.failure(), 'UNSUPPORTED'))
     await take(await sessionOn(backend), request('x'))
+  })
+})
+
+describe.runIf(wanted('redis'))('watching while time stands still', () => {
+  const time: Clock = createClock()
+  let server: Server
+  let wire: RespClient
+  beforeAll(async () => {
+    server = await startRedis({ clock: time })
+    time.freeze()
+    wire = await connectRedis(server)
+  })
+  beforeEach(() => wire.call('FLUSHALL'))
+  afterAll(async () => {
+    wire?.close()
+    await server?.stop()
+  })
+
+  const TTL_MS = 1_000
+  const hasAllHolders = async () => (await wire.call('HGET', `${WATCH}:held`, '')) === 'all'
+  const callsOf = async (command: string) => {
+    const report = String(await wire.call('INFO', 'commandstats'))
+    return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(report)?.[1] ?? 0)
+  }
+
+  /** Moves the process's clock in steps that are shorter than any pause, until the server has looked at a name. */
+  const untilALook = (clock: FakeClock) =>
+    until('a look', async () => {
+      await clock.advance(20)
+      return (await callsOf('hmget')) > 0
+    })
+
+  /** Takes many names and one more, which sorts behind them. Its holder dies, and the others are renewed. */
+  async function oneDiesAmong(count: number) {
+    const rig = new Rig()
+    onTestFinished(() => rig[Symbol.asyncDispose]())
+    const clock = createFakeClock()
+    const holding = await rig.backend(server.url)
+    const [living, mortal] = [await sessionOn(holding, TTL_MS), await sessionOn(holding, TTL_MS)]
+    const held = await Promise.all(
+      Array.from({ length: count }, (_, number) => take(living, request(`name ${number}`))),
+    )
+    await take(mortal, request('~'))
+    const watcher = watching(await rig.backend(server.url, { backend: { clock } }))
+    await until('all holders are known', hasAllHolders)
+    time.step(0.9 * TTL_MS)
+    await living.keepAlive({ held, waiting: [] }, call())
+    time.step(0.2 * TTL_MS)
+    await wire.call('CONFIG', 'RESETSTAT')
+    await untilALook(clock)
+    return { watcher, clock }
+  }
+
+  test('T82 names that are due together are looked at without a pause, so many living ones do not delay an expiry', async () => {
+    const { watcher } = await oneDiesAmong(1_000)
+    await watcher.sees('expired ~')
+    assert.equal(await callsOf('hmget'), 1_001, 'each name is looked at once')
+    assert((await callsOf('zrangebyscore')) >= 5, 'in several calls')
+  })
+
+  test('T82 a renewed name is looked at again when the rest of its time is up, and not before', async () => {
+    const { watcher, clock } = await oneDiesAmong(10)
+    await watcher.sees('expired ~')
+    await wire.call('CONFIG', 'RESETSTAT')
+    time.step(0.7 * TTL_MS)
+    for (let step = 0; step < 20; step++) await clock.advance(0.1 * TTL_MS)
+    assert.equal(await callsOf('hmget'), 0)
+    time.step(0.1 * TTL_MS + 1)
+    await untilALook(clock)
+    await until('the others', () => watcher.events.length === 11)
+    assert.equal(await callsOf('hmget'), 10)
+  })
+
+  test('names whose next time cannot be stored are looked at again after a pause', async () => {
+    await wire.call('ACL', 'SETUSER', 'poor', 'on', '>p', '~*', '&*', '+@all', '-zadd')
+    const clock = createFakeClock()
+    await using rig = new Rig()
+    const url = server.url.replace('redis://', 'redis://poor:p@')
+    const session = await sessionOn(await rig.backend(server.url), TTL_MS)
+    const opener = watching(await rig.backend(server.url))
+    await until('all holders are known', hasAllHolders)
+    await take(session, request('x'))
+    await opener.sees('acquired x')
+    await opener.stop()
+    time.step(0.9 * TTL_MS)
+    await wire.call('PEXPIRE', 'holdfast:default:{x}', TTL_MS)
+    time.step(0.2 * TTL_MS)
+    await wire.call('CONFIG', 'RESETSTAT')
+    watching(await rig.backend(url, { backend: { clock } }))
+    await untilALook(clock)
+    for (let turn = 0; turn < 50; turn++) await wire.call('PING')
+    assert.equal(await callsOf('hmget'), 1)
   })
 })
 

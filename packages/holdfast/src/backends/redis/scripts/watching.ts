@@ -9,8 +9,8 @@
  *   watch:due     sorted set: lock keys that are held, by the time from which on one of their holders may be over
  *
  * Redis removes the key of a holder whose time is up, and nothing is told. So holders are remembered in `held`: the next step
- * that opens the name tells of the end. Watchers open the names that are due. A renewal writes nothing, so a name is due once
- * for each TTL, and is then looked at again when the rest of its time is up.
+ * that opens the name tells of the end. Watchers open the names that are due. A renewal writes nothing here, so a name that was
+ * renewed is opened too, and is due again when the rest of its time is up: one to one and a half times per TTL.
  *
  * On a Cluster these keys would lie in other slots than the locks. There `watch` is a channel: a watcher subscribes to it at
  * every primary, which a step can see, and the events are published to watch:log. Watchers find the ends there themselves.
@@ -53,7 +53,7 @@ return events[1] and events[1][1] == ARGV[2] and events
 
 /**
  * KEYS watch; ARGV fencing, how many at most, then further lock keys, or "all" when there are no more of them. Looks at the
- * names that are due. Answers with the milliseconds until the next is; −1 if none is.
+ * names that are due. Answers with the milliseconds until the next is, 0 if there is more to look at now; −1 if none is.
  */
 export const lookAtDueScript = redisScript(`${prelude}${library}
 lib = library()
@@ -70,6 +70,8 @@ for _, lock in ipairs(locks) do
     call('ZREM', due, lock)
   end
 end
-local soonest = call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
-return soonest == 'inf' and -1 or math.max(0, soonest - nowMs)
+local next = call('ZRANGE', due, 0, 0, 'WITHSCORES')
+if next[2] == 'inf' then return -1 end
+-- A name that is still the first after a look could not be moved, say because the memory is full.
+return math.max(next[1] == locks[1] and 1 or 0, next[2] - nowMs)
 `)
