@@ -18,6 +18,7 @@ import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { readEvent } from './looking.ts'
 import { RecentEvents } from './recent-events.ts'
+import { deniedToWatch } from './refusals.ts'
 import { lookAtDueScript, openLogScript, readLogScript, WATCHED_FOR_MS } from './scripts/watching.ts'
 import type { Entry, EventSource, Head, Position } from './watch.ts'
 
@@ -85,6 +86,7 @@ export class EventLog implements EventSource {
     if (reading !== undefined) {
       if (this.#recent.last?.logId !== head.logId) {
         this.#recent.start(head)
+        this.#wake(reading)
         this.#lookAfter(reading, 0)
       }
       if (hasAll !== '1') this.#findHolders(reading)
@@ -145,9 +147,14 @@ export class EventLog implements EventSource {
 
   /** What cannot be done now is done later, unless trying again cannot help: then the watchers are told. */
   #failed(reading: Reading, error: unknown, again: () => void): void {
-    if (reading.ending.signal.aborted) return
-    if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE')) this.#recent.fail(error)
-    else reading.retrying = this.#engine.clock.setTimer(RETRY_MS, again)
+    if (this.#mayRetry(reading, error)) reading.retrying = this.#engine.clock.setTimer(RETRY_MS, again)
+  }
+
+  #mayRetry(reading: Reading, error: unknown): boolean {
+    if (reading.ending.signal.aborted) return false
+    const mayRetry = isHoldfastError(error, 'BACKEND_UNAVAILABLE')
+    if (!mayRetry) this.#recent.fail(error)
+    return mayRetry
   }
 
   #prolongLater(reading: Reading): void {
@@ -156,7 +163,7 @@ export class EventLog implements EventSource {
       this.#within(reading, (call) => this.head(call)).then(
         () => this.#wake(reading),
         // It is tried again before the time of the log is up.
-        () => {},
+        (error: unknown) => void this.#mayRetry(reading, error),
       )
     })
   }
@@ -216,7 +223,7 @@ export class EventLog implements EventSource {
       this.#look(reading)
         .then(
           (leftMs) => leftMs >= 0 && this.#reading === reading && this.#lookAfter(reading, leftMs),
-          () => this.#reading === reading && this.#lookAfter(reading, RETRY_MS),
+          (error: unknown) => this.#mayRetry(reading, error) && this.#lookAfter(reading, RETRY_MS),
         )
         .finally(() => {
           reading.isLooking = false
@@ -249,7 +256,7 @@ export class EventLog implements EventSource {
       if (leftMs >= 0) this.#lookAfter(reading, leftMs)
     }
     find(callWith(reading.ending.signal))
-      .catch(() => {})
+      .catch((error: unknown) => void this.#mayRetry(reading, error))
       .finally(() => {
         reading.isFinding = false
       })
@@ -264,7 +271,9 @@ export class EventLog implements EventSource {
 
   #run(script: RedisScript, args: readonly string[], call: Call): Promise<RedisReply> {
     const { connection, keys } = this.#engine
-    return connection.run(script, [keys.watch], args, call.signal)
+    return connection.run(script, [keys.watch], args, call.signal).catch((error: unknown) => {
+      throw deniedToWatch(error)
+    })
   }
 
   async #within<T>({ ending }: Reading, work: (call: Call) => Promise<T>): Promise<T> {

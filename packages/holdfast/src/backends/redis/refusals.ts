@@ -21,6 +21,20 @@ export function isOfAnotherType(message: string): boolean {
   return message.includes('WRONGTYPE')
 }
 
+/**
+ * `UNSUPPORTED` if a script of a watch may not run one of its commands; any other error as it is. Servers before 7.2 say that
+ * without the code NOPERM, and do not name the command.
+ */
+export function deniedToWatch(error: unknown): unknown {
+  const [denial] = /user executing the script can't .*?(?= script:|\.|$)/.exec(String(error)) ?? []
+  if (denial === undefined || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) return error
+  return new UnsupportedError(
+    `redis: a watch is refused: the ${denial}. Grant the rights to the user of the client: ACL SETUSER <user> +@scripting ` +
+      '+@pubsub +@read +@write +@connection +time ~<prefix of the client>holdfast:* &holdfast:*',
+    { cause: error },
+  )
+}
+
 export function unexpected(request: AcquireRequest, answer: Answer): Error {
   if (answer.kind === 'mismatch')
     return new CapacityMismatchError(request.name, request.capacity, answer.capacity)

@@ -370,6 +370,38 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     await watcher.sees('acquired x', 'acquired y')
   })
 
+  test.each([
+    ['reading the log', '-xrange'],
+    ['streams', '-xadd', '-xrange', '-xrevrange', '-xlen'],
+    ['finding the names that are due', '-zrangebyscore'],
+    ['looking at a name that is due', '-pttl'],
+    ['listing the names', '-scan'],
+    ['knowing whether there is a log', '-exists'],
+  ])('G12 a user to whom %s is denied is told so, with the right to add', async (_, ...rules) => {
+    await wire.call('ACL', 'SETUSER', 'denied', 'reset', 'on', '>p', '~*', '&*', '+@all', ...rules)
+    await using rig = new Rig()
+    await take(await sessionOn(await rig.backend(server.url)), request('x'))
+    const watcher = watching(await rig.backend(server.url.replace('redis://', 'redis://denied:p@')))
+    await until('the refusal', () => watcher.failure() !== undefined)
+    const failure = watcher.failure()
+    assert(isHoldfastError(failure, 'UNSUPPORTED'), String(failure))
+    assert.match(failure.message, /ACL SETUSER <user> \+/)
+    assert.deepEqual(watcher.story(), [])
+  })
+
+  test('G12 a right that is taken away while it is watched ends the watch', async () => {
+    await wire.call('ACL', 'SETUSER', 'denied', 'reset', 'on', '>p', '~*', '&*', '+@all')
+    await using rig = new Rig()
+    const session = await sessionOn(await rig.backend(server.url))
+    const watcher = await watchingNow(await rig.backend(server.url.replace('redis://', 'redis://denied:p@')))
+    await take(session, request('x'))
+    await watcher.sees('acquired x')
+    await wire.call('ACL', 'SETUSER', 'denied', '-xrange')
+    await take(session, request('y'))
+    await until('the refusal', () => watcher.failure() !== undefined)
+    assert(isHoldfastError(watcher.failure(), 'UNSUPPORTED'))
+  })
+
   test('G12 where `key` chooses the keys, watching is refused', async () => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url, { backend: { key: (name) => `lock:${name}` } })

@@ -30,7 +30,7 @@ export const openLogScript = redisScript(`
 local call, watch, ms = redis.call, KEYS[1], ARGV[2]
 local log, held, due = watch .. ':log', watch .. ':held', watch .. ':due'
 local id = redis.pcall('GET', watch)
-if type(id) ~= 'string' or redis.pcall('EXISTS', log, held, due) ~= 3 or redis.pcall('XLEN', log) == 0 then
+if call('EXISTS', log, held, due) ~= 3 or type(id) ~= 'string' or redis.pcall('XLEN', log) == 0 then
   id = ARGV[1]
   call('DEL', watch, log, held, due)
   -- So that none of them is ever empty, and each keeps its expiry.
@@ -65,9 +65,14 @@ for i = 3, #ARGV do locks[#locks + 1] = ARGV[i] end
 for _, lock in ipairs(locks) do
   if lock == 'all' then
     call('HSET', watch .. ':held', '', 'all')
-  elseif not pcall(lib.look_for_watchers, lock) then
-    -- Something about it is not ours; its next step will say so.
-    call('ZREM', due, lock)
+  else
+    local is_done, failure = pcall(lib.look_for_watchers, lock)
+    if not is_done then
+      local message = type(failure) == 'table' and failure.err or tostring(failure)
+      if match(message, 'NOPERM') or match(message, 'executing the script can') then return redis.error_reply(message) end
+      -- Something about it is not ours; its next step will say so.
+      call('ZREM', due, lock)
+    end
   end
 end
 local next = call('ZRANGE', due, 0, 0, 'WITHSCORES')
