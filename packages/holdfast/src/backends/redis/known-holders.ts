@@ -140,19 +140,22 @@ export class KnownHolders {
   }
 
   async #lookAt(name: string, nowMs: number): Promise<void> {
+    const { clock, inspect } = this.#options
     // A primary that does not answer is asked again.
-    const state = await this.#options.inspect(name).catch(() => undefined)
+    const state = await inspect(name).catch(() => undefined)
     if (this.#isClosed) return
+    // A look at many names takes a while, so their times count from the answer.
+    const answeredMs = clock.monotonicMs()
     for (const known of this.#byName.get(name)?.values() ?? []) {
       if (known.dueMs > nowMs) continue
       const { id, token } = known.event
       const found = state?.holders.find((holder) => holder.id === id && holder.token === token)
-      if (state === undefined) known.dueMs = nowMs + IN_FLIGHT_MS
-      else if (found !== undefined) known.dueMs = nowMs + found.expiresInMs + 1
+      if (state === undefined) known.dueMs = answeredMs + IN_FLIGHT_MS
+      else if (found !== undefined) known.dueMs = answeredMs + found.expiresInMs + 1
       else if (known.isMissing) this.#over(known)
       else {
         known.isMissing = true
-        known.dueMs = nowMs + IN_FLIGHT_MS
+        known.dueMs = answeredMs + IN_FLIGHT_MS
       }
     }
   }

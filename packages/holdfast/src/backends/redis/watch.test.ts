@@ -482,6 +482,33 @@ describe.runIf(wanted('redis'))('watching while time stands still', () => {
     assert.equal(await callsOf('hmget'), 10)
   })
 
+  test('after a gap, a holder that is newer than the end of the log is told once', async () => {
+    await using rig = new Rig()
+    const backend = await rig.backend(server.url)
+    const session = await sessionOn(backend)
+    // More than one page of the list.
+    await Promise.all(Array.from({ length: 3_000 }, (_, number) => take(session, request(`old ${number}`))))
+    const controller = new AbortController()
+    onTestFinished(() => controller.abort())
+    const watched = backend.watch?.('', { cursor: 'of another log' }, callWith(controller.signal)) ?? []
+    const told = new Map<string, number>()
+    for await (const event of watched) {
+      if (event.kind !== 'gap') told.set(event.name, (told.get(event.name) ?? 0) + 1)
+      else {
+        time.step(10)
+        await Promise.all(Array.from({ length: 50 }, (_, number) => take(session, request(`new ${number}`))))
+        await take(session, request('last'))
+        time.step(10)
+      }
+      if (event.kind !== 'gap' && event.name === 'last') break
+    }
+    assert.equal(told.size, 3_051)
+    assert.deepEqual(
+      [...told].filter(([, times]) => times > 1),
+      [],
+    )
+  })
+
   test('names whose next time cannot be stored are looked at again after a pause', async () => {
     await wire.call('ACL', 'SETUSER', 'poor', 'on', '>p', '~*', '&*', '+@all', '-zadd')
     const clock = createFakeClock()
