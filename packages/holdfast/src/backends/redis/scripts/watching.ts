@@ -75,8 +75,8 @@ for _, lock in ipairs(locks) do
     end
   end
 end
-local next = call('ZRANGE', due, 0, 0, 'WITHSCORES')
-if next[2] == 'inf' then return -1 end
+local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')
+if first[2] == 'inf' then return -1 end
 -- A name that is still the first after a look could not be moved, say because the memory is full.
-return math.max(next[1] == locks[1] and 1 or 0, next[2] - nowMs)
+return math.max(first[1] == locks[1] and 1 or 0, first[2] - nowMs)
 `)
