@@ -121,8 +121,8 @@ export class Watchers {
   #readSinceCut = 0
   #poll: Timer | undefined
   #tending: { readonly timer: Timer; readonly dueMs: number } | undefined
-  /** The log that has the events of all transactions which can still commit. */
-  #completeLog: string | undefined
+  /** Settles when this log has the events of all transactions which can still commit. */
+  #completion: { readonly log: string; readonly done: Promise<void> } | undefined
   #leaving: Promise<unknown> = Promise.resolve()
   #closed: unknown
 
@@ -144,10 +144,7 @@ export class Watchers {
   leave(feed: Feed): void {
     if (!this.#feeds.delete(feed) || this.#feeds.size > 0) return
     this.#rest()
-    if (this.#closed !== undefined) return
-    const { namespace, channel, query } = this.#options
-    // The log stays open for a while: a watcher that comes back in time has missed nothing.
-    this.#leaving = query('unwatchLog', [namespace, channel]).catch(() => {})
+    this.#unregister()
   }
 
   close(error: unknown): void {
@@ -232,8 +229,17 @@ export class Watchers {
   async #watchLog(): Promise<{ readonly log: string; readonly dueMs: number }> {
     const { namespace, channel, query } = this.#options
     const [row] = await query('watchLog', [namespace, channel])
+    // The last watcher left meanwhile, and its `unwatchLog` may have arrived first.
+    if (this.#feeds.size === 0) this.#unregister()
     this.#readSinceCut = 0
     return { log: String(row?.[0]), dueMs: Number(row?.[1] ?? PROLONGED_EVERY_MS) }
+  }
+
+  /** The log stays open for a while: a watcher that comes back in time has missed nothing. */
+  #unregister(): void {
+    if (this.#closed !== undefined) return
+    const { namespace, channel, query } = this.#options
+    this.#leaving = query('unwatchLog', [namespace, channel]).catch(() => {})
   }
 
   /** A position in a log that is complete from there on. */
@@ -250,19 +256,32 @@ export class Watchers {
     return { at: { log, seen: snapshotOf(String(now?.[3])) }, events: holders.map(eventOf) }
   }
 
-  /** A transaction that looked for the log before it was open logs nothing. So those that were writing then must end first. */
   async #openComplete(): Promise<string> {
     const log = await this.keepOpen()
-    if (log === this.#completeLog) return log
-    let writers: readonly string[] | undefined
-    do {
-      if (writers !== undefined) await sleep(this.#options.clock, SHORTEST_PAUSE_MS)
-      if (this.#closed !== undefined) throw this.#closed
-      const known = writers === undefined ? null : arrayLiteral(writers)
-      writers = (await this.#options.query('writers', [known])).map(([id]) => String(id))
-    } while (writers.length > 0)
-    this.#completeLog = log
+    if (this.#completion?.log !== log) {
+      const completion = { log, done: this.#writersEnd() }
+      this.#completion = completion
+      completion.done.catch(() => {
+        if (this.#completion === completion) this.#completion = undefined
+      })
+    }
+    await this.#completion.done
     return log
+  }
+
+  /**
+   * A transaction that looked for the log before it was open logs nothing. So those that were writing then must end first.
+   * The wait itself ends when no watcher is left.
+   */
+  async #writersEnd(): Promise<void> {
+    const { clock, pollMs, query } = this.#options
+    let writers = await query('writers', [null])
+    for (let pauseMs = SHORTEST_PAUSE_MS; writers.length > 0; pauseMs = Math.min(2 * pauseMs, pollMs)) {
+      await sleep(clock, pauseMs)
+      if (this.#closed !== undefined) throw this.#closed
+      if (this.#feeds.size === 0) throw new Error('no watcher is left')
+      writers = await query('writers', [arrayLiteral(writers.map(([id]) => String(id)))])
+    }
   }
 
   async #readAll(): Promise<void> {
