@@ -17,8 +17,12 @@ function watching(backend: PostgresBackend, cursor?: string, prefix = '') {
   onTestFinished(() => controller.abort())
   const options = cursor === undefined ? {} : { cursor }
   let error: unknown
+  let last = ''
   const reading = (async () => {
-    for await (const event of backend.watch(prefix, options, callWith(controller.signal))) events.push(event)
+    for await (const event of backend.watch(prefix, options, callWith(controller.signal))) {
+      events.push(event)
+      last = event.cursor
+    }
   })().catch((thrown: unknown) => {
     error = thrown
   })
@@ -28,7 +32,8 @@ function watching(backend: PostgresBackend, cursor?: string, prefix = '') {
     events,
     ended,
     story,
-    cursor: () => events.at(-1)?.cursor ?? '',
+    /** Of the last event, also if the test has dropped it. */
+    cursor: () => last,
     sees: async (...expected: string[]) => {
       await until('the events arrive', () => events.length >= expected.length || error !== undefined)
       expect(story()).toEqual(expected)
@@ -274,6 +279,63 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     const tooOld = watching(backend, old)
     await tooOld.sees('gap', 'acquired begin', 'acquired x', 'acquired y', 'acquired z')
   }, 60_000)
+
+  test.each([
+    { restored: 'with events of later transactions', cut: '0' },
+    { restored: 'with a cut at a later transaction', cut: '1000000' },
+  ])(
+    'a log that came with a dump of another server, $restored, is opened anew: one gap, then every event once',
+    async ({ cut }) => {
+      await using stage = new Stage(server.url)
+      const { operator, backend, session } = await setUp(stage)
+      const watcher = await begun(backend, session)
+      await take(session, exclusive('old'))
+      await watcher.sees('acquired old')
+      const cursor = watcher.cursor()
+      await watcher.stop()
+      await registered(operator, 0)
+      // As a restore does: the rows are written again, and say what they said.
+      await operator.query(`
+      CREATE TEMP TABLE dumped_logs AS TABLE watched.logs;
+      CREATE TEMP TABLE dumped_events AS TABLE watched.events;
+      DELETE FROM watched.logs;
+      DELETE FROM watched.events;
+      UPDATE dumped_logs SET cut = '${cut}';
+      UPDATE dumped_events SET xid = '1000000';
+      INSERT INTO watched.logs SELECT * FROM dumped_logs;
+      INSERT INTO watched.events OVERRIDING SYSTEM VALUE SELECT * FROM dumped_events`)
+      const other = watching(backend)
+      await until('it has begun', async () => {
+        const tick = exclusive('tick')
+        await take(session, tick)
+        await session.release(tick, release, call())
+        return other.events.length > 0
+      })
+      const back = watching(backend, cursor)
+      await back.sees('gap', 'acquired begin', 'acquired old')
+      for (const name of ['x', 'y', 'z']) {
+        await take(session, exclusive(name))
+        await until('it is seen', () => back.story().includes(`acquired ${name}`))
+      }
+      await back.sees('gap', 'acquired begin', 'acquired old', 'acquired x', 'acquired y', 'acquired z')
+      await until('it is seen', () => other.story().includes('acquired z'))
+      const told = other.story().filter((event) => !event.endsWith(' tick'))
+      expect(told).toEqual(['acquired x', 'acquired y', 'acquired z'])
+      // The new log is kept.
+      await watching(backend, back.events[2]?.cursor).sees('acquired x', 'acquired y', 'acquired z')
+    },
+  )
+
+  test('a cursor that is ahead of the server is a gap', async () => {
+    await using stage = new Stage(server.url)
+    const { backend, session } = await setUp(stage)
+    const watcher = await begun(backend, session)
+    const [log] = watcher.cursor().split('/')
+    const ahead = watching(backend, `${log}/1000000`)
+    await ahead.sees('gap', 'acquired begin')
+    await take(session, exclusive('x'))
+    await ahead.sees('gap', 'acquired begin', 'acquired x')
+  })
 
   test('a claim whose session ends without a word is seen to expire, and its waiter to give up, although no other client looks', async () => {
     await using stage = new Stage(server.url)

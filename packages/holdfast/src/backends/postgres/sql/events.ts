@@ -4,6 +4,7 @@
  *
  *   closed ──a watcher comes──▶ open                          with a new id                               [watch_log]
  *   open ──a watcher comes, or prolongs──▶ open               also after \`watched_until\`                  [watch_log]
+ *   open ──a watcher finds that it came with a dump──▶ open   with a new id, and empty                    [watch_log]
  *   open ──an event comes after \`watched_until\`──▶ closed     its transaction empties the log             [log_event]
  *
  * A transaction that skips an event has closed the log, or has seen no open one. So an open log has every event of all transactions
@@ -30,6 +31,12 @@ export const WATCHED_FOR_MS = 60_000
 export const isWatched = (s: string, namespace = 'p_namespace') =>
   `EXISTS (SELECT FROM ${s}.logs l WHERE l.namespace = ${namespace} OFFSET 0)`
 
+/**
+ * Which transaction has written the row of a log. The server's own note of that, xmin, differs if the row came with a dump: then
+ * the log's transaction ids mean nothing here.
+ */
+export const WRITTEN_BY = 'written_by xid8 NOT NULL DEFAULT pg_current_xact_id()'
+
 export const eventTables = (s: string) => `
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   namespace text COLLATE "C" PRIMARY KEY,
@@ -37,7 +44,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   watched_until timestamptz NOT NULL,
   -- Events of transactions before this one were cut off, as far as the snapshot sees them.
   cut xid8 NOT NULL DEFAULT '0',
-  cut_by pg_snapshot NOT NULL DEFAULT '1:1:'
+  cut_by pg_snapshot NOT NULL DEFAULT '1:1:',
+  ${WRITTEN_BY}
 );
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.watchers (
   namespace text COLLATE "C" NOT NULL,
@@ -127,8 +135,10 @@ DECLARE
 BEGIN
   PERFORM ${s}.begin_work();
   PERFORM ${s}.limit_waits();
+  DELETE FROM ${s}.logs l WHERE l.namespace = p_namespace AND l.xmin <> l.written_by::xid;
   INSERT INTO ${s}.logs AS l (namespace, id, watched_until) VALUES (p_namespace, v_new, v_until)
-  ON CONFLICT (namespace) DO UPDATE SET watched_until = greatest(l.watched_until, excluded.watched_until)
+  ON CONFLICT (namespace) DO UPDATE SET watched_until = greatest(l.watched_until, excluded.watched_until),
+    written_by = excluded.written_by
   RETURNING l.id INTO v_log;
   INSERT INTO ${s}.watchers AS w VALUES (p_namespace, p_channel, v_until)
   ON CONFLICT (namespace, channel) DO UPDATE SET expires_at = excluded.expires_at;
@@ -142,7 +152,7 @@ BEGIN
       DELETE FROM ${s}.events e WHERE e.namespace = p_namespace AND e.xid < v_cut;
     END IF;
     IF FOUND THEN
-      UPDATE ${s}.logs l SET cut = v_cut, cut_by = pg_current_snapshot() WHERE l.namespace = p_namespace;
+      UPDATE ${s}.logs l SET cut = v_cut, cut_by = pg_current_snapshot(), written_by = pg_current_xact_id() WHERE l.namespace = p_namespace;
     END IF;
   END IF;
   RETURN QUERY SELECT v_log,
@@ -163,7 +173,8 @@ RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT ${now} FROM ${s}.logs l
-  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut <= p_from AND NOT EXISTS (
+  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut <= p_from
+    AND p_from <= pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS (
     SELECT FROM unnest(p_open) AS o (xid) WHERE o.xid < l.cut AND pg_visible_in_snapshot(o.xid, l.cut_by));
   IF NOT FOUND THEN
     RETURN;

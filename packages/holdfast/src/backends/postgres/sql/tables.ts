@@ -1,7 +1,7 @@
 /**
  * What the schema looks like. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
- * and `detail` of a mark, and the tables of the log (see events). Version 4 adds `until` of a waiter. A column that is added stands last, in new tables as in
- * upgraded ones.
+ * and `detail` of a mark, and the tables of the log (see events). Version 4 adds `until` of a waiter, and `written_by`
+ * of a log. A column that is added stands last, in new tables as in upgraded ones.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -13,7 +13,7 @@
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
 import { alterTables } from '../../../clients/postgres/index.ts'
-import { eventTables, grantEventTables } from './events.ts'
+import { eventTables, grantEventTables, WRITTEN_BY } from './events.ts'
 
 export const tables = (s: string) => `
 CREATE TABLE ${s}.meta (
@@ -96,19 +96,18 @@ ${eventTables(s)}
 
 /** Brings the tables of an older version up to date. */
 export const upgradedTables = (s: string) =>
+  eventTables(s) +
   alterTables(
-    [`${s}.holders`, `${s}.waiters`, `${s}.marks`],
+    [`${s}.holders`, `${s}.waiters`, `${s}.marks`, `${s}.logs`],
     `ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS until timestamptz;
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
+  ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${WRITTEN_BY};
   ${waitersByAttempt(s)}
   DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
   ) +
-  `
-${eventTables(s)}
-${grantEventTables(s)}
-`
+  grantEventTables(s)
 
 /** Version 1 had (session, attempt, name). */
 const waitersByAttempt = (s: string) =>
