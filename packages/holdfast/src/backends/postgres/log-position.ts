@@ -1,6 +1,7 @@
 /**
- * Positions in the log of events; see `sql/events.ts`. What was seen is a snapshot. In the middle of a page it is a snapshot,
- * and of what is new until another one, what comes up to an event. A cursor is a position as text.
+ * Positions in the log of events; see `sql/events.ts`. What was seen is a snapshot. In the middle of a page a position has
+ * three parts: the snapshot before the page, the snapshot at its end, and the last event that was told. A cursor is a
+ * position as text.
  */
 
 /** All transactions below `from` are seen, except those in `open`. */

@@ -6,6 +6,7 @@ import { Stage, until } from '../../../test/postgres/stage.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { Row } from '../../clients/postgres/index.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
+import { WATCHED_FOR_MS } from './sql/events.ts'
 import { statementsFor } from './statements.ts'
 import { Watchers, type WatchersOptions } from './watchers.ts'
 
@@ -66,6 +67,14 @@ class Rig {
       await this.clock.advance(ms / steps)
       await this.answered()
     }
+  }
+
+  /** Events of one transaction, as if they had happened. */
+  async pretend(count: number): Promise<void> {
+    await this.operator.query(
+      `SELECT ${SCHEMA}.log_event('default', 'data', 'x', 'id', NULL, NULL, NULL) FROM generate_series(1, $1)`,
+      [count],
+    )
   }
 
   async registrations(): Promise<number> {
@@ -147,5 +156,66 @@ describe.runIf(wanted('postgres'))('the watchers of a process on postgres', () =
     await opened
     await rig.answered()
     expect(await rig.registrations()).toBe(0)
+  })
+
+  test('a watcher that comes back registers after its `unwatchLog` has been answered', async () => {
+    await using stage = new Stage(server.url)
+    const rig = await setUp(stage)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    rig.held.set('unwatchLog', promise)
+    rig.watchers.leave(rig.watchers.join())
+    rig.watchers.join()
+    const opened = rig.watchers.keepOpen()
+    await rig.clock.settle()
+    resolve()
+    await opened
+    await rig.answered()
+    expect(rig.sent).toEqual(['unwatchLog', 'watchLog'])
+    expect(await rig.registrations()).toBe(1)
+  })
+
+  /** The reader has read one page of three, and waits for the next one. */
+  async function betweenPages(rig: Rig) {
+    const feed = rig.watchers.join()
+    const at = await rig.watchers.head()
+    await rig.pretend(2_500)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    expect(rig.watchers.follow(feed, at)).toBe(true)
+    rig.held.set('readLog', promise)
+    await until('the first page is there', () => feed.pages.length === 1)
+    return { feed, at, readOn: resolve }
+  }
+
+  test('a watcher that joins while the reader is between two pages reads the first one by itself', async () => {
+    await using stage = new Stage(server.url)
+    const rig = await setUp(stage)
+    const { at, readOn } = await betweenPages(rig)
+    const late = rig.watchers.join()
+    expect(rig.watchers.follow(late, at)).toBe(false)
+    readOn()
+    await rig.answered()
+    const page = await rig.watchers.read(at)
+    expect(page?.events).toHaveLength(1_000)
+  })
+
+  test('what is announced while the reader is between two pages is read after them', async () => {
+    await using stage = new Stage(server.url)
+    const rig = await setUp(stage)
+    const { feed, readOn } = await betweenPages(rig)
+    await rig.pretend(1)
+    rig.watchers.look()
+    readOn()
+    await rig.answered()
+    await rig.pass(1_000, 10)
+    expect(feed.take().flatMap(({ events }) => events)).toHaveLength(2_501)
+  })
+
+  test('a watch of a namespace without sessions sends nothing but its prolongation', async () => {
+    await using stage = new Stage(server.url)
+    const rig = await setUp(stage)
+    rig.watchers.join()
+    await rig.watchers.keepOpen()
+    await rig.pass(WATCHED_FOR_MS, 60)
+    expect(rig.sent).toEqual(Array.from({ length: 4 }, () => 'watchLog'))
   })
 })

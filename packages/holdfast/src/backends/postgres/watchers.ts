@@ -11,14 +11,12 @@ import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/i
 import { calledOff } from '../../kit/backend-kit.ts'
 import type { Call, WatchEventKind } from '../../spi.ts'
 import { laterOf, type Position, type Snapshot, snapshotOf, textOf } from './log-position.ts'
-import { KEPT_EVENTS, WATCHED_FOR_MS } from './sql/events.ts'
+import { WATCHED_FOR_MS } from './sql/events.ts'
 
 const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 const EVENTS_AT_ONCE = 1_000
 /** Pages and events that a watcher has not taken yet. With more, it reads them by itself later. */
 const MOST_WAITING = 5_000
-/** So that the log never has much more than it keeps. */
-const EVENTS_PER_CUT = KEPT_EVENTS / 4
 const SHORTEST_PAUSE_MS = 10
 
 type LogStatement = 'watchLog' | 'unwatchLog' | 'readLog' | 'watchedHolders' | 'writers' | 'snapshot'
@@ -118,7 +116,6 @@ export class Watchers {
   #at: Position | null = null
   #isReading = false
   #mustRead = false
-  #readSinceCut = 0
   #poll: Timer | undefined
   #tending: { readonly timer: Timer; readonly dueMs: number } | undefined
   /** Settles when this log has the events of all transactions which can still commit. */
@@ -231,7 +228,6 @@ export class Watchers {
     const [row] = await query('watchLog', [namespace, channel])
     // The last watcher left meanwhile, and its `unwatchLog` may have arrived first.
     if (this.#feeds.size === 0) this.#unregister()
-    this.#readSinceCut = 0
     return { log: String(row?.[0]), dueMs: Number(row?.[1] ?? PROLONGED_EVERY_MS) }
   }
 
@@ -299,7 +295,8 @@ export class Watchers {
         else {
           this.#at = page.next
           this.#publish(page)
-          if (!page.isLast) this.#mustRead = true
+          // The last page has nothing that was announced while the pages before it were read.
+          if (!page.isLast || at.page !== undefined) this.#mustRead = true
           else if (page.events.length > 0) await sleep(this.#options.clock, SHORTEST_PAUSE_MS)
         }
       } catch (error) {
@@ -315,14 +312,9 @@ export class Watchers {
   }
 
   #publish(page: LogPage): void {
-    const { events } = page
     for (const feed of this.#feeds) feed.push(page)
-    for (const { kind, leftMs } of events) if (kind === 'acquired' || kind === 'waiting') this.#tendIn(leftMs)
-    this.#readSinceCut += events.length
-    if (this.#readSinceCut > EVENTS_PER_CUT) {
-      this.#readSinceCut = 0
-      this.#tendIn(0)
-    }
+    for (const { kind, leftMs } of page.events)
+      if (kind === 'acquired' || kind === 'waiting') this.#tendIn(leftMs)
   }
 
   #breakAll(): void {

@@ -3,18 +3,21 @@
  * changes. Without a watcher a change costs one lookup in an empty table, within a statement that runs anyway.
  *
  *   closed ──a watcher comes──▶ open                          with a new id                               [watch_log]
- *   open ──a watcher comes, or prolongs──▶ open               also after \`watched_until\`                  [watch_log]
+ *   open ──a watcher comes, or prolongs──▶ open               also after `watched_until`                  [watch_log]
  *   open ──a watcher finds that it came with a dump──▶ open   with a new id, and empty                    [watch_log]
- *   open ──an event comes after \`watched_until\`──▶ closed     its transaction empties the log             [log_event]
+ *   open ──an event comes after `watched_until`──▶ closed     its events stay until the next watcher      [log_event]
  *
  * A transaction that skips an event has closed the log, or has seen no open one. So an open log has every event of all transactions
- * that began to write after it was opened; the watcher that opens it waits for those that began before (\`writers\`). It
- * finds them by their lock on \`holders\`, which every function that logs takes before it looks for the log.
+ * that began to write after it was opened; the watcher that opens it waits for those that began before (`writers`). It
+ * finds them by their lock on `holders`, which every function that logs takes before it looks for the log.
  *
  * Ids do not follow the order of commits, and neither do transaction ids. So a position in the log is a set of transactions
- * whose events were seen: a snapshot. New is what is of any other, and visible. For one name the order of transaction ids is
- * the order of events, because a transaction writes nothing, and so has no id, before it has the lock of the name; and the
- * next one that gets this lock sees what was committed under it.
+ * whose events were seen: a snapshot. An event is new if its transaction is visible and not in that set. For one name the
+ * order of transaction ids is the order of events, because a transaction writes nothing, and so has no id, before it has the
+ * lock of the name; and the next one that gets this lock sees what was committed under it.
+ *
+ * The log has the last KEPT_EVENTS, and a little more: writers cut it, so that it stays short also after a watcher has died or
+ * left.
  *
  * The tables are unlogged. After a crash or a fail-over they are empty: the log is closed, and its watchers get a gap.
  */
@@ -23,6 +26,9 @@ import { ID_LENGTH } from '../../../base/ids.ts'
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
 
 export const KEPT_EVENTS = 10_000
+
+/** Numbers are shared by all namespaces. It is a prime, so that those which write in turns all come to cut their logs. */
+const EVENTS_PER_CUT = 997
 
 /** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
 export const WATCHED_FOR_MS = 60_000
@@ -70,7 +76,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.events (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 `
 
-/** Older versions do not have these tables: who may use \`holders\` may use them. */
+/** Older versions do not have these tables: who may use `holders` may use them. */
 export const grantEventTables = (s: string) => `
 DO $$
 DECLARE
@@ -93,12 +99,34 @@ const now = `'now', NULL::xid8, NULL::bigint, pg_current_snapshot()::text, NULL,
     NULL::double precision`
 
 export const events = (s: string) => `
--- It waits for no lock: an event too many in a log that another call closes does no harm.
+-- Cuts off what is more than the log keeps. From the last cut on: before it are only rows that VACUUM has not removed yet, which
+-- may be many, and few events of transactions that were open then. It waits for no lock.
+CREATE OR REPLACE FUNCTION ${s}.cut_log(p_namespace text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_log ${s}.logs;
+  v_cut xid8;
+BEGIN
+  SELECT * INTO v_log FROM ${s}.logs l WHERE l.namespace = p_namespace FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  SELECT e.xid INTO v_cut FROM ${s}.events e WHERE e.namespace = p_namespace
+  ORDER BY e.xid DESC, e.no DESC OFFSET ${KEPT_EVENTS} LIMIT 1;
+  DELETE FROM ${s}.events e WHERE e.namespace = p_namespace AND e.xid >= v_log.cut AND e.xid < v_cut;
+  IF FOUND THEN
+    UPDATE ${s}.logs l SET cut = v_cut, cut_by = pg_current_snapshot(), written_by = pg_current_xact_id()
+    WHERE l.namespace = p_namespace;
+  END IF;
+END $$;
+
+-- It waits for no lock: an event too many in a log that another call closes does no harm. It does no work that grows with the
+-- log: a call that has a caller runs it. So the events of a log that it closes are left to the next watcher.
 CREATE OR REPLACE FUNCTION ${s}.log_event(
   p_namespace text, p_kind text, p_name text, p_attempt text, p_session bigint, p_owner text, p_token bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_log ${s}.logs;
+  v_no bigint;
 BEGIN
   SELECT * INTO v_log FROM ${s}.logs l WHERE l.namespace = p_namespace;
   IF NOT FOUND THEN
@@ -109,20 +137,23 @@ BEGIN
     IF FOUND THEN
       DELETE FROM ${s}.logs l WHERE l.namespace = p_namespace;
       DELETE FROM ${s}.watchers w WHERE w.namespace = p_namespace;
-      DELETE FROM ${s}.events e WHERE e.namespace = p_namespace;
       RETURN;
     END IF;
   END IF;
   INSERT INTO ${s}.events (namespace, log, kind, name, id, holder, owner, token, expires_at)
   SELECT p_namespace, v_log.id, p_kind, p_name, left(p_attempt, ${ID_LENGTH}), coalesce(z.holder, ''), p_owner, p_token,
     z.expires_at
-  FROM (SELECT) AS one LEFT JOIN ${s}.sessions z ON z.no = p_session;
+  FROM (SELECT) AS one LEFT JOIN ${s}.sessions z ON z.no = p_session
+  RETURNING no INTO v_no;
+  IF v_no % ${EVENTS_PER_CUT} = 0 THEN
+    PERFORM ${s}.cut_log(p_namespace);
+  END IF;
   -- Transactions that notify commit one after the other, in the whole server: hence only while there is a listener.
   PERFORM pg_notify(w.channel, 'event') FROM ${s}.watchers w
   WHERE w.namespace = p_namespace AND w.expires_at > clock_timestamp();
 END $$;
 
--- Opens the log or keeps it open, and cuts it. The id of the log, and in how many milliseconds a session of the namespace may
+-- Opens the log or keeps it open. The id of the log, and in how many milliseconds a session of the namespace may
 -- be over; null: there is none. It reads the sessions, which is a small table.
 CREATE OR REPLACE FUNCTION ${s}.watch_log(p_namespace text, p_channel text)
 RETURNS TABLE (log uuid, due_ms double precision) LANGUAGE plpgsql ${BY_INDEX} AS $$
@@ -131,7 +162,6 @@ DECLARE
   v_until timestamptz := clock_timestamp() + interval '${WATCHED_FOR_MS} milliseconds';
   v_new uuid := gen_random_uuid();
   v_log uuid;
-  v_cut xid8;
 BEGIN
   PERFORM ${s}.begin_work();
   PERFORM ${s}.limit_waits();
@@ -145,28 +175,19 @@ BEGIN
   DELETE FROM ${s}.watchers w WHERE w.namespace = p_namespace AND w.expires_at <= clock_timestamp();
   IF v_log = v_new THEN
     DELETE FROM ${s}.events e WHERE e.namespace = p_namespace;
-  ELSE
-    SELECT e.xid INTO v_cut FROM ${s}.events e WHERE e.namespace = p_namespace
-    ORDER BY e.xid DESC, e.no DESC OFFSET ${KEPT_EVENTS} LIMIT 1;
-    IF FOUND THEN
-      DELETE FROM ${s}.events e WHERE e.namespace = p_namespace AND e.xid < v_cut;
-    END IF;
-    IF FOUND THEN
-      UPDATE ${s}.logs l SET cut = v_cut, cut_by = pg_current_snapshot(), written_by = pg_current_xact_id() WHERE l.namespace = p_namespace;
-    END IF;
   END IF;
   RETURN QUERY SELECT v_log,
-    greatest(0, extract(epoch FROM min(CASE WHEN z.ended IS NULL THEN z.expires_at ELSE clock_timestamp() END)
-      - clock_timestamp()) * 1000)::double precision
+    min(CASE WHEN z.ended IS NULL THEN greatest(0, extract(epoch FROM z.expires_at - clock_timestamp()) * 1000) ELSE 0 END)
+      ::double precision
   FROM ${s}.sessions z
   WHERE z.namespace = p_namespace AND (z.ended IS NULL
     OR EXISTS (SELECT FROM ${s}.holders h WHERE h.session = z.no OFFSET 0)
     OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.session = z.no OFFSET 0));
 END $$;
 
--- What is new since a snapshot, given as p_from and p_open: events of transactions from p_from on, and of those of p_open. Of
--- these what another snapshot sees, if one is given, and what comes after an event of it. The first row is 'now', with the
--- present snapshot in name. No row: the log does not have all that is new.
+-- What is new since a snapshot, given as p_from and p_open: events of transactions from p_from on, and of those of p_open.
+-- With p_until, only events that this snapshot sees. With p_xid and p_no, only events after that one. The first row is 'now',
+-- with the present snapshot in name. No row: the log does not have all that is new.
 CREATE OR REPLACE FUNCTION ${s}.read_log(
   p_namespace text, p_log uuid, p_from xid8, p_open xid8[], p_until pg_snapshot, p_xid xid8, p_no bigint, p_limit integer)
 RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
