@@ -70,6 +70,21 @@ describe.runIf(wanted('postgres'))('lists on postgres', () => {
     expect(await namesInPagesOf(backend, 2)).toEqual(['e'])
   })
 
+  test('a page of one session is followed by the next session', async () => {
+    await using stage = new Stage(server.url)
+    const backend = await stage.backend({ schema: 'one_by_one' })
+    const opened = [await openSession(backend), await openSession(backend), await openSession(backend)]
+    const ids = opened.map(({ id }) => id.slice(0, 22)).sort()
+    const listed: string[] = []
+    let page: PageRequest | undefined = { limit: 1 }
+    while (page !== undefined && listed.length <= ids.length) {
+      const { items, next } = await backend.sessions(page, call())
+      listed.push(...items.map(({ id }) => id))
+      page = next === null ? undefined : { limit: 1, cursor: next }
+    }
+    expect(listed).toEqual(ids)
+  })
+
   test('a cursor of the list of sessions holds no secret', async () => {
     await using stage = new Stage(server.url)
     const backend = await stage.backend({ schema: 'labelled' })

@@ -286,6 +286,48 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await tooOld.sees('gap', 'acquired begin', 'acquired x', 'acquired y', 'acquired z')
   }, 60_000)
 
+  test('a cursor is a gap if a transaction that was open then has been cut off since', async () => {
+    await using stage = new Stage(server.url)
+    const { operator, backend, session, no } = await setUp(stage)
+    const watcher = await begun(backend, session)
+    await operator.query('BEGIN')
+    await takeBy(operator, 'slow', no)
+    const writer = await stage.operator()
+    for (let made = 0; made < KEPT_EVENTS - 1_000; made += 500) await pretend(writer, 500)
+    await take(session, exclusive('quick'))
+    await until('it is seen', () => watcher.story().includes('acquired quick'))
+    const cursor = watcher.cursor()
+    await watcher.stop()
+    await operator.query('COMMIT')
+    for (let made = 0; made < 3_000; made += 500) await pretend(writer, 500)
+    // Otherwise the cursor would be too old anyway, or nothing was cut.
+    const { rows } = await operator.query(
+      `SELECT count(*) FILTER (WHERE name = 'slow')::int AS slow, count(*) FILTER (WHERE name = 'quick')::int AS quick
+      FROM watched.events`,
+    )
+    expect(rows).toEqual([{ slow: 0, quick: 1 }])
+    await watching(backend, cursor).sees('gap', 'acquired begin', 'acquired quick', 'acquired slow')
+  }, 60_000)
+
+  test('only watchers whose registration has not expired are notified', async () => {
+    await using stage = new Stage(server.url)
+    const { operator, backend, session } = await setUp(stage)
+    await begun(backend, session)
+    const listener = await stage.operator()
+    const heard: string[] = []
+    listener.on('notification', ({ channel }) => heard.push(channel))
+    await listener.query('LISTEN expired')
+    await listener.query('LISTEN present')
+    await operator.query(`
+      INSERT INTO watched.watchers VALUES ('default', 'expired', now() - interval '1 second'),
+        ('default', 'present', now() + interval '1 minute')`)
+    await take(session, exclusive('x'))
+    await until('one is notified', () => heard.includes('present'))
+    // Notifications of one transaction come together, before the answer to a later query.
+    await listener.query('SELECT 1')
+    expect(heard).toEqual(['present'])
+  })
+
   test.each(['alone', 'in turns with another namespace'])(
     'the log stays short after its watchers have left, if it is written %s',
     async (written) => {
