@@ -122,6 +122,9 @@ describe.runIf(wanted('postgres'))('the watchers of a process on postgres', () =
     expect(rig.clock.pendingTimers).toBe(0)
     await Promise.all(heads)
     await rig.operator.query('COMMIT')
+    // The next watcher begins a wait of its own.
+    rig.watchers.join()
+    expect(await rig.watchers.head()).toMatchObject({ log: expect.any(String) })
   })
 
   test('a watcher that comes while the others leave goes on with their wait for writers, and is registered', async () => {
