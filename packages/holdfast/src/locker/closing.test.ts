@@ -194,3 +194,38 @@ test('a backend may take onProgress out of its call, and progress after the end 
   expect(stage.clock.pendingTimers).toBe(before)
   expect(late).toBeDefined()
 })
+
+test('T53 a session whose time is over while a body still runs is left to the engine', async () => {
+  const { clock, locker } = createRig()
+  let isMute = false
+  const closing = locker({
+    ttlMs,
+    wrap: (backend) => {
+      const openSession = backend.openSession.bind(backend)
+      return Object.assign(backend, {
+        async openSession(...args: Parameters<typeof openSession>) {
+          const session = await openSession(...args)
+          const keepAlive = session.keepAlive.bind(session)
+          // The engine prolongs, and its answers are lost.
+          session.keepAlive = async (...asked) => {
+            const answer = await keepAlive(...asked)
+            return isMute ? new Promise<never>(() => {}) : answer
+          }
+          return session
+        },
+      })
+    },
+  })
+  const stubborn = peek(closing.withLease('x', () => new Promise(() => {})))
+  await clock.settle()
+  isMute = true
+  const closed = peek(closing.close({ graceMs: 4 * ttlMs }))
+  await clock.advance(ttlMs + 1_000)
+  expect(stubborn.status).toBe('pending')
+  // The body has not stopped, and the engine has prolonged.
+  expect(await locker().tryAcquire('x')).toBeNull()
+  await clock.advance(ttlMs)
+  expect(await locker().tryAcquire('x')).not.toBeNull()
+  await clock.advance(4 * ttlMs)
+  expect(closed.status).not.toBe('pending')
+})

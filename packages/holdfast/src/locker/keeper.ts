@@ -268,9 +268,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
   end(reason: LossReason): void {
     if (this.#ended.cancelled) return
-    // A close would free the names at once.
+    // A close would free the names at once: also those that must stay closed, or whose holder has not stopped yet (T53).
     const isDelayed = [...this.#leases.values()].some((lease) => lease.keepClosedMs > 0)
-    const isOurWord = reason !== 'session-gone' && !isDelayed && !this.#unresolved.keepsClosed
+    const mustWait = isDelayed || this.#lingering.size > 0 || this.#unresolved.keepsClosed
+    const isOurWord = reason !== 'session-gone' && !mustWait
     this.#finish(reason)
     if (isOurWord) this.#context.background.run(() => this.#closeAtEngine(0))
   }
