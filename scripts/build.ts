@@ -67,7 +67,7 @@ async function bundleModules(): Promise<string[]> {
   return output.map(({ fileName }) => join(dist, fileName))
 }
 
-/** Whole lines of comment in Lua and SQL, and its indentation, which no minifier of JavaScript can remove. */
+/** Removes whole lines of comment from the Lua and SQL in a module, and shortens its indentation to one space. */
 function withoutComments(code: string): string | null {
   return /^ *-- /m.test(code) ? code.replace(/^ *-- .*\n/gm, '').replace(/^ +/gm, ' ') : null
 }

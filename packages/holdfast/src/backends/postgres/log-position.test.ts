@@ -14,3 +14,10 @@ test('a cursor in the middle of a page, beside 900 open transactions, is one tha
   expect(cursor.length).toBeLessThanOrEqual(limits.cursorBytes)
   expect(positionAt(cursor)).toEqual(position)
 })
+
+test('with more open transactions than a cursor can name, it leads to a gap', () => {
+  const open = Array.from({ length: 2_000 }, (_, i) => xid + BigInt(i))
+  const cursor = cursorOf({ log, seen: { from: xid + 3_000n, open } })
+  expect(cursor.length).toBeLessThanOrEqual(limits.cursorBytes)
+  expect(positionAt(cursor)).toBeNull()
+})

@@ -37,9 +37,11 @@ export function laterOf(a: Snapshot, b: Snapshot): Snapshot {
   return a.open.length <= b.open.length ? a : b
 }
 
+/** With too many open transactions there is no place to go on from: a watcher that comes back with it gets a gap. */
 export function cursorOf({ log, seen, page }: Position): string {
   const place = `${log}/${short(seen)}`
-  return page === undefined ? place : `${place}/${short(page.until)}/${page.xid}.${page.no}`
+  const cursor = page === undefined ? place : `${place}/${short(page.until)}/${page.xid}.${page.no}`
+  return pattern.test(cursor) ? cursor : `${log}/gap`
 }
 
 /** Null for anything that was not handed out as a place to go on from. */

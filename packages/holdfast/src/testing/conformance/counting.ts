@@ -22,5 +22,9 @@ export function expectMs(what: string, actualMs: number, bounds: { min?: number;
 export function expectToCountFromSession(what: string, actor: Actor, { since, ttlMs }: Counted): void {
   const max = actor.prolongedMs + actor.stage.world.resolutionMs
   expectMs(`${what} counts from`, since.monotonicMs, { max })
-  assert.equal(ttlMs, actor.session.ttlMs, `${what} has another TTL than its session`)
+  assert.equal(
+    ttlMs,
+    actor.session.ttlMs,
+    `${what} has a TTL of ${ttlMs} ms, and its session ${actor.session.ttlMs} ms`,
+  )
 }

@@ -47,7 +47,7 @@ export const endingBreaks: readonly Break[] = [
     brokenSession(`${name} answers after the end`, 'C177', (inner) => answersWhenClosed(inner, name)),
   ),
   brokenBackend('diagnose answers after the end', 'C177', () => ({ diagnose: async () => [] })),
-  brokenBackend('watch ends quietly after the end', 'C177', (inner) => ({
+  brokenBackend('watch ends quietly after the end', 'C177 C186', (inner) => ({
     async *watch(prefix, options, call) {
       try {
         yield* inner.watch?.(prefix, options, call) ?? []

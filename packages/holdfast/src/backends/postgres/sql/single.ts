@@ -29,7 +29,7 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED})) THEN
     PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_name, ${LOCK_SEED}));
     IF statement_timestamp() + p_wait_ms * interval '1 millisecond' <= clock_timestamp() THEN
-      -- As claim answers it.
+      -- Its caller has gone, and abandons the attempt: what it has is not looked up.
       RETURN json_build_array(json_build_array('g', p_attempt, 'late', NULL, NULL, NULL, NULL))::text;
     END IF;
   END IF;
