@@ -171,6 +171,7 @@ export class Batches {
   /** How many entries those calls have. */
   #onTheWay = 0
   #isGathering = false
+  #isAbandoning = false
   readonly #batches = new Set<Batch>()
 
   constructor(options: BatchesOptions) {
@@ -183,10 +184,17 @@ export class Batches {
       // Those who were called off do not leave; they go when the next call does.
       this.#waiting.push(new Entry(item, signal, resolve, reject))
       if (this.#isGathering || this.#underWay === MOST_UNDER_WAY) return
-      this.#isGathering = true
-      // A caller that gave up often tries again at once: then both leave together.
-      if (item.op === 'a') afterThisTurn(this.#leaveTogether)
-      else soon.then(this.#leaveTogether)
+      if (item.op !== 'a') {
+        this.#isGathering = true
+        soon.then(this.#leaveTogether)
+      } else if (!this.#isAbandoning) {
+        // A caller that gave up often tries again at once: then both leave together.
+        this.#isAbandoning = true
+        afterThisTurn(() => {
+          this.#isAbandoning = false
+          this.#leaveTogether()
+        })
+      }
     })
   }
 

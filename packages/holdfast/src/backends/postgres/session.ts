@@ -207,7 +207,10 @@ export class PostgresSession implements BackendSession<'fenced'> {
   }
 }
 
-/** The time of its caller is over, or will be in a moment; the caller cancels the call then. */
+/**
+ * The time of its caller is over, or will be in a moment; the caller cancels the call then. If only the server's clock was set
+ * forward, the next keep-alive says that the position is lost, and core asks again.
+ */
 function untilCancelled(call: Call): Promise<never> {
   return new Promise((_, reject) => {
     call.onCancel(() => reject(calledOff('postgres', call.signal, 'not-applied')))

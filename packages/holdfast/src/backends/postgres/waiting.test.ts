@@ -27,6 +27,29 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
   }, 60_000)
   afterAll(() => server?.stop())
 
+  test('G9 a waiter that died behind others gives them no reason to look', async () => {
+    await using stage = new Stage(server.url)
+    const backend = await stage.backend({ schema: 'behind' })
+    const sessions = [
+      await openSession(backend),
+      await openSession(backend),
+      await openSession(backend),
+    ] as const
+    await take(sessions[0], exclusive('x'))
+    for (const session of sessions.slice(1)) await line(session, exclusive('x'))
+    const operator = await stage.operator()
+    const dueInMs = async () => {
+      const { rows } = await operator.query("SELECT behind.due_in('default', 'x') AS ms")
+      return rows[0].ms as number
+    }
+    const before = await dueInMs()
+    await operator.query(
+      `UPDATE behind.sessions SET ended = 'expired', ended_at = now()
+      WHERE no = (SELECT session FROM behind.waiters ORDER BY place DESC LIMIT 1)`,
+    )
+    expect((await dueInMs()) / before).toBeGreaterThan(0.5)
+  })
+
   for (const library of libraries) {
     test(`are told by the server, with ${library.name}: while one hears, it does not ask`, async () => {
       await using stage = new Stage(server.url)

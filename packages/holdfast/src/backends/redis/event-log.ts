@@ -217,8 +217,8 @@ export class EventLog implements EventSource {
     reading.looksAtMs = dueMs
     reading.looking = clock.setTimer(dueMs - nowMs, () => {
       reading.looking = undefined
-      // The last call of a look in progress tells when the next name is due.
-      if (reading.isLooking) return
+      // A look in progress may have been answered before this name was known.
+      if (reading.isLooking) return this.#lookAfter(reading, 0)
       reading.isLooking = true
       this.#look(reading)
         .then(

@@ -330,10 +330,12 @@ END $$;
 CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (SELECT greatest(0, extract(epoch FROM min(at) - clock_timestamp()) * 1000)::double precision FROM (
-    SELECT CASE WHEN z.ended IS NULL THEN coalesce(z.expires_at, clock_timestamp()) ELSE clock_timestamp() END AS at
+    -- The end of a waiter's session changes nothing before it is first, and then it is removed.
+    SELECT CASE WHEN z.ended IS NULL AND z.no IS NOT NULL THEN z.expires_at WHEN c.holds THEN clock_timestamp() END AS at
     FROM (
-      SELECT h.session FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name
-      UNION (SELECT w.session FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 50)
+      SELECT h.session, true AS holds FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name
+      UNION (SELECT w.session, false FROM ${s}.waiters w
+        WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 50)
     ) AS c LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = c.session OFFSET 0) z ON true
     UNION ALL
     SELECT n.closed_until FROM ${s}.names n

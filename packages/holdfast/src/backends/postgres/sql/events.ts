@@ -106,7 +106,9 @@ DECLARE
   v_log ${s}.logs;
   v_cut xid8;
 BEGIN
-  SELECT * INTO v_log FROM ${s}.logs l WHERE l.namespace = p_namespace FOR UPDATE SKIP LOCKED;
+  -- A log that came with a dump is left as it is, so that the next watcher recognises it.
+  SELECT * INTO v_log FROM ${s}.logs l
+  WHERE l.namespace = p_namespace AND l.xmin = l.written_by::xid FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     RETURN;
   END IF;
