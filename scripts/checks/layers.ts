@@ -21,7 +21,7 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   kit: { may: ['base', 'spi.ts'] },
   'for-backend-authors.ts': { may: ['base', 'kit', 'spi.ts', 'open.ts'] },
   // What several layers know of the users' own clients; they are structural types and thin adapters.
-  clients: { may: ['base', 'kit', 'spi.ts'] },
+  clients: { may: ['base', 'spi.ts'] },
   backends: { may: ['base', 'kit', 'spi.ts', 'clients'] },
   guards: { may: ['base', 'clients'] },
   lockfree: { may: ['base', 'clients'] },

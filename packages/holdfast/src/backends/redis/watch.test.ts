@@ -220,7 +220,7 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     await inTime.stop()
     await wire.call('XTRIM', `${WATCH}:log`, 'MAXLEN', '1')
     const tooLate = watching(backend, first.cursor())
-    await until('the gap, and those who hold', () => tooLate.events.length === 4)
+    await until('the gap, and the current holders', () => tooLate.events.length === 4)
     assert.deepEqual(tooLate.story().sort(), ['acquired a', 'acquired b', 'acquired c', 'gap'])
     const atTheEnd = watching(backend, inTime.cursor())
     await take(session, request('d'))
@@ -586,7 +586,7 @@ describe.runIf(wanted('redis'))('watching on a Cluster', () => {
       )
 
       await redisCall(members[1] as Server, 'CLIENT', 'KILL', 'TYPE', 'pubsub')
-      await until('the gap, and those who hold', () => watcher.events.length === 2 * names.length + 1)
+      await until('the gap, and the current holders', () => watcher.events.length === 2 * names.length + 1)
       const [gap, ...holders] = watcher.story().slice(names.length)
       assert.deepEqual([gap, ...holders.sort()], ['gap', ...names.map((name) => `acquired ${name}`)])
       await watcher.stop()

@@ -156,9 +156,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- Grants to the first in line for as long as they fit. Waiters whose session or whose own time is over are removed: under
--- load most grants would go to callers that have gone. Who waits in the caller's process is told by the answer, all
--- others by a notification, once the transaction has committed.
+-- Grants to the first in the queue for as long as they fit. Waiters whose session or whose own time is over are removed: under
+-- load most grants would go to callers that have gone. A waiter of the caller's process is told by the answer, every other
+-- one by a notification, once the transaction has committed.
 CREATE OR REPLACE FUNCTION ${s}.promote(p_namespace text, p_name text, p_channel text)
 RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE plpgsql AS $$
 DECLARE
