@@ -67,7 +67,7 @@ export async function runContest(
   }
 }
 
-/** Everybody opens anew: the way to end waiters who cannot be called off is to close their connection. */
+/** Everybody opens anew: the way to end waiters who cannot be cancelled is to close their connection. */
 export async function measureContest(
   contest: Contest,
   taker: Taker,

@@ -20,7 +20,7 @@ export interface Contender {
 export interface Comparison {
   readonly setting: string
   readonly contenders: readonly [raw: Contender, ...others: Contender[]]
-  /** How many pairs are under way at the same time; one number for each measurement. Default: 1 and 64. */
+  /** How many pairs are in flight at the same time; one number for each measurement. Default: 1 and 64. */
   readonly atOnce?: readonly number[]
 }
 

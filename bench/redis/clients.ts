@@ -7,7 +7,7 @@ import { nameAndVersion } from '../versions.ts'
 
 export interface Opened<C> {
   readonly client: C
-  /** At once, also while commands are under way. */
+  /** At once, also while commands are in flight. */
   close(): void
 }
 

@@ -93,19 +93,19 @@ export const engines: TrapSection = {
     {
       id: 'T66',
       title:
-        "PostgreSQL: a take-over that locks only the name's row reads the session's old expiry while the keep-alive's commit is under way: two holders without any clock fault. Judge expiry while holding the session's row",
-      core: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      memory: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      sqlite: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      redis: { reason: 'only PostgreSQL reads a row while another commit is under way' },
-      redlock: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+        "PostgreSQL: a take-over that locks only the name's row reads the session's old expiry while the keep-alive's commit is in flight: two holders without any clock fault. Judge expiry while holding the session's row",
+      core: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
+      memory: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
+      sqlite: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
+      redis: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
+      redlock: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
       postgres: {
         test: 'T66 expiry is judged while holding the row of the session: a slow keep-alive keeps its lease',
       },
       'postgres-advisory': {
         reason: 'a lock ends with its connection, and nobody judges an expiry by a row',
       },
-      later: { reason: 'only PostgreSQL reads a row while another commit is under way' },
+      later: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
     },
     {
       id: 'T67',

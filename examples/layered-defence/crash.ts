@@ -1,4 +1,4 @@
-/** A process of the desk that dies with two payouts under way, after the bank's first transfer and before its second. */
+/** A process of the desk that dies with two payouts in flight, after the bank's first transfer and before its second. */
 import pg from 'pg'
 import { openBank } from './bank.ts'
 import { openDesk, type PayoutRequest } from './desk.ts'

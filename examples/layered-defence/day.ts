@@ -54,7 +54,7 @@ export async function liveThrough(url: string, pool: pg.Pool, without?: Layer): 
   // Ben has earned three payouts and asks for one, but his client sends the request five times.
   await Promise.all(Array.from({ length: 5 }, () => desk.pay(request('Ben'))))
 
-  // A process dies with two payouts under way: the bank has made Dan's transfer, and Eve's not yet.
+  // A process dies with two payouts in flight: the bank has made Dan's transfer, and Eve's not yet.
   const program = join(import.meta.dirname, 'crash.ts')
   const child = fork(program, [url, JSON.stringify([request('Dan'), request('Eve')])])
   const [, signal] = await once(child, 'exit')

@@ -105,7 +105,7 @@ export class Desk implements AsyncDisposable {
   }
 
   /**
-   * Settles what was begun and not finished. It takes its turn, so it does not meddle with what is under way. The bank
+   * Settles what was begun and not finished. It takes its turn, so it does not meddle with what is in flight. The bank
    * has no guard: if a process may be frozen rather than dead, wait with the cancelling until the bank can no longer get
    * its transfer.
    */

@@ -151,7 +151,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
   },
   {
     id: 'T29-deadline-timer',
-    what: 'the deadline of a wait is not called off when the wait is over, and keeps the process alive',
+    what: 'the deadline of a wait is not cancelled when the wait is over, and keeps the process alive',
     where: noCase,
     edits: [
       {

@@ -231,7 +231,7 @@ export class SimSession implements BackendSession<'fenced'> {
         else resolve(this.#result(answer))
       }
       connection.turns.set(request.attempt, onPush)
-      call.signal.addEventListener('abort', () => reject(connection.unavailable('called off', 'unknown')))
+      call.signal.addEventListener('abort', () => reject(connection.unavailable('cancelled', 'unknown')))
       connection.ask({ kind: 'enqueue', session: this.id, request }, call).then(onAnswer).catch(reject)
     }).finally(() => {
       connection.turns.delete(request.attempt)

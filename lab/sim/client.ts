@@ -35,7 +35,7 @@ export class Client {
   #lockers = 0
   #operations = 0
   #running = new Set<Promise<void>>()
-  /** When the operations began that are under way. */
+  /** When the operations began that are in flight. */
   readonly #begunMs = new Map<number, number>()
 
   constructor(world: World, index: number) {

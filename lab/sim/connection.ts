@@ -55,11 +55,11 @@ export class SimConnection {
   ask(request: EngineRequest, call: Call, isPatient = false): Promise<EngineAnswer> {
     if (this.#closed) return Promise.reject(new ClosedError('The simulated backend'))
     if (call.signal.aborted)
-      return Promise.reject(this.unavailable('called off before it was sent', 'not-applied'))
+      return Promise.reject(this.unavailable('cancelled before it was sent', 'not-applied'))
     const outgoing: Outgoing = { request, hasLeft: false }
     return new Promise((resolve, reject) => {
       const onAbort = () => {
-        const error = this.unavailable('called off', outgoing.hasLeft ? 'unknown' : 'not-applied')
+        const error = this.unavailable('cancelled', outgoing.hasLeft ? 'unknown' : 'not-applied')
         if (!outgoing.hasLeft) this.#batches?.withdraw((item) => item === outgoing, error)
         if (!isPatient) reject(error)
       }

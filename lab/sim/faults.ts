@@ -31,7 +31,7 @@ export type Fault =
       /** How late at most. */
       readonly byMs: number
     })
-  /** The client's next write to the resource is late by this much: it was under way when the holder was overtaken. */
+  /** The client's next write to the resource is late by this much: it was in flight when the holder was overtaken. */
   | (Window & { readonly kind: 'late-write'; readonly client: number })
   | (Window & { readonly kind: 'lost-pushes'; readonly client: number; readonly share: number })
   | (Window & { readonly kind: 'force-release' | 'delete-name'; readonly name: string })

@@ -32,7 +32,7 @@ export interface RunResult {
 
 let current: World | null = null
 
-// What the library says of itself counts for the run that is under way; nothing is heard between two runs.
+// What the library says of itself counts for the run that is in flight; nothing is heard between two runs.
 onEvent('lost', ({ reason }) => current?.count(`lost ${reason}`))
 onEvent('paused', () => current?.count('paused noticed'))
 onEvent('renewal-failed', () => current?.count('renewal failed'))

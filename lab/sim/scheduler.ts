@@ -5,7 +5,7 @@
 interface Entry {
   readonly atMs: number
   readonly number: number
-  /** Undefined once it has been called off. */
+  /** Undefined once it has been cancelled. */
   fire: (() => void) | undefined
 }
 

@@ -45,7 +45,7 @@ const rules: readonly (readonly [rules: readonly string[], title: string])[] = [
   ],
   [['max-hold'], 'a lease is held no longer than its maxHoldMs'],
   [['T22'], 'T22 concurrent acquires share the opening of a session'],
-  [['T27'], 'T27 an acquire that is called off ends at once'],
+  [['T27'], 'T27 an acquire that is cancelled ends at once'],
   [['T30'], 'T30 renewals go on after failures, and no rejection is left unhandled'],
   [['T32'], 'T32 nothing runs hot in any second, also where failures come at once'],
   [['T34'], 'T34 what was taken away by force is noticed'],

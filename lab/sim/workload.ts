@@ -39,7 +39,7 @@ export function operate(client: Client, dice: Stream, aborted: Error): Promise<v
   return Promise.resolve()
 }
 
-/** Acquires that have come to an end, by the reason for which they may be called off. */
+/** Acquires that have come to an end, by the reason for which they may be cancelled. */
 const settled = new WeakSet<Error>()
 const ABORT_GRACE_MS = 100
 

@@ -11,14 +11,14 @@ export { publicIdOf, systemRandom } from './base/ids.ts'
 export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './base/names.ts'
 export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
 export {
-  calledOff,
+  cancelledCall,
   checkIdentity,
   type IdentityOptions,
   listAll,
   operatorCallExpired,
   pageOf,
   prolongedSince,
-  throwIfCalledOff,
+  throwIfCancelled,
   tokenGrant,
 } from './kit/backend-kit.ts'
 export { Coalescer, type SendBatch, type Settled } from './kit/coalescer.ts'

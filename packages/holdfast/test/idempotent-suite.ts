@@ -225,7 +225,7 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
         first()(request, () => assert.fail('somebody is at it'), { waitMs }),
         { code: 'ACQUIRE_TIMEOUT', message: /Somebody else is still at this work/ },
       )
-    const reason = new Error('called off')
+    const reason = new Error('cancelled')
     const controller = new AbortController()
     const waiting = first()(request, () => assert.fail('somebody is at it'), { signal: controller.signal })
     controller.abort(reason)

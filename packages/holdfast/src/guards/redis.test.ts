@@ -243,7 +243,7 @@ describe.runIf(wanted('redis'))('redisGuard on real servers', () => {
       () => guard.enter({} as never, fence),
     ]
     for (const each of wrong) await assert.rejects(each, { code: 'INVALID_ARGUMENT' })
-    const reason = new Error('called off')
+    const reason = new Error('cancelled')
     await assert.rejects(
       guard.set(fence, 'k', 'x', { signal: AbortSignal.abort(reason) }),
       (error) => error === reason,

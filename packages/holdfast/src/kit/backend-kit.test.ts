@@ -4,7 +4,7 @@ import { callWith } from '../base/aborting.ts'
 import { elapsedMs, instantOf } from '../base/clock.ts'
 import { isHoldfastError } from '../base/errors.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { calledOff, checkIdentity, prolongedSince, throwIfCalledOff } from './backend-kit.ts'
+import { cancelledCall, checkIdentity, prolongedSince, throwIfCancelled } from './backend-kit.ts'
 
 describe('the identity of a backend', () => {
   test('has defaults, but for the issuer, which is the engine’s to name', () => {
@@ -42,13 +42,13 @@ test('T64 an attached session counts from its last prolongation, on both clocks'
   assert.equal(elapsedMs(clock, since), 300)
 })
 
-describe('a call that is called off', () => {
+describe('a call that is cancelled', () => {
   const reason = new Error('the user has gone home')
 
   test('before it was sent: it has not taken effect', () => {
-    throwIfCalledOff('acme', callWith())
+    throwIfCancelled('acme', callWith())
     assert.throws(
-      () => throwIfCalledOff('acme', callWith(AbortSignal.abort(reason))),
+      () => throwIfCancelled('acme', callWith(AbortSignal.abort(reason))),
       (error) =>
         isHoldfastError(error, 'BACKEND_UNAVAILABLE') &&
         error.outcome === 'not-applied' &&
@@ -58,7 +58,7 @@ describe('a call that is called off', () => {
   })
 
   test('on its way: nobody knows', () => {
-    const error = calledOff('acme', AbortSignal.abort(reason), 'unknown')
+    const error = cancelledCall('acme', AbortSignal.abort(reason), 'unknown')
     assert.equal(error.outcome, 'unknown')
     assert.equal(error.cause, reason)
   })

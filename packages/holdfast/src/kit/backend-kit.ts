@@ -93,18 +93,18 @@ export async function listAll(backend: Backend, prefix: string, call: Call): Pro
 }
 
 /** Every call starts with it: what nobody waits for any more is not sent. */
-export function throwIfCalledOff(backend: string, call: Call): void {
-  if (call.cancelled) throw calledOff(backend, call.signal, 'not-applied')
+export function throwIfCancelled(backend: string, call: Call): void {
+  if (call.cancelled) throw cancelledCall(backend, call.signal, 'not-applied')
 }
 
 /** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */
-export function calledOff(
+export function cancelledCall(
   backend: string,
   signal: AbortSignal,
   outcome: CallOutcome,
 ): BackendUnavailableError {
   const when = outcome === 'not-applied' ? ' before it was sent' : ''
-  return new BackendUnavailableError(backend, `the call was called off${when}`, outcome, {
+  return new BackendUnavailableError(backend, `the call was cancelled${when}`, outcome, {
     cause: signal.reason,
   })
 }

@@ -152,7 +152,7 @@ describe('taking back', () => {
     const first = coalescer.add(1)
     await turn()
     const [second, third, fourth] = [coalescer.add(2), coalescer.add(3), coalescer.add(4)]
-    const reason = new Error('called off')
+    const reason = new Error('cancelled')
     coalescer.withdraw((item) => item === 2, reason)
     await assert.rejects(second, (error) => error === reason)
     trips[0]?.answer()
@@ -178,8 +178,8 @@ describe('taking back', () => {
   test('when everything is taken back nothing is sent, and it goes on', async () => {
     const { coalescer, trips, sent } = create()
     const first = coalescer.add(1)
-    coalescer.withdraw(() => true, new Error('called off'))
-    await assert.rejects(first, /called off/)
+    coalescer.withdraw(() => true, new Error('cancelled'))
+    await assert.rejects(first, /cancelled/)
     await turn()
     assert.deepEqual(sent(), [])
     const second = coalescer.add(2)

@@ -1,6 +1,6 @@
 /**
- * Requests that arrive while a round trip is under way leave together in the next one, so throughput grows with
- * concurrency. A single request never waits for company: when nothing is under way, a batch leaves at the end of
+ * Requests that arrive while a round trip is in flight leave together in the next one, so throughput grows with
+ * concurrency. A single request never waits for company: when nothing is in flight, a batch leaves at the end of
  * the current microtask.
  *
  * idle ──add──▶ gathering ──microtask──▶ sending ──settled, more waiting──▶ sending
@@ -26,7 +26,7 @@ export class Coalescer<Item, Answer> {
   readonly #send: SendBatch<Item, Answer>
   readonly #maxBatch: number
   #waiting: Entry<Item, Answer>[] = []
-  #underWay = false
+  #inFlight = false
 
   constructor(send: SendBatch<Item, Answer>, options: { readonly maxBatch: number }) {
     this.#send = send
@@ -36,8 +36,8 @@ export class Coalescer<Item, Answer> {
   add(item: Item): Promise<Answer> {
     return new Promise<Answer>((resolve, reject) => {
       this.#waiting.push({ item, resolve, reject })
-      if (this.#underWay) return
-      this.#underWay = true
+      if (this.#inFlight) return
+      this.#inFlight = true
       // Not queueMicrotask: test runners fake it.
       soon.then(() => this.#sendAll())
     })
@@ -68,6 +68,6 @@ export class Coalescer<Item, Answer> {
         for (const entry of batch) entry.reject(error)
       }
     }
-    this.#underWay = false
+    this.#inFlight = false
   }
 }

@@ -33,7 +33,7 @@ export function callEngine<T>(
   return callAnswerable<T>(engine, limits, run)
 }
 
-/** The same for a call that may also be answered, or called off, by others than the engine. */
+/** The same for a call that may also be answered, or cancelled, by others than the engine. */
 export function callAnswerable<T>(
   engine: Engine,
   limits: CallLimits,

@@ -1,9 +1,9 @@
 /**
- * The keep-alives of one session, at most one under way at a time. Each lists everything that rides on the session.
+ * The keep-alives of one session, at most one in flight at a time. Each lists everything that rides on the session.
  *
- *   idle ──due, or somebody renews──▶ under way                       [#send]
- *   under way ──answered──▶ idle, next in a third of the TTL          [#apply]
- *   under way ──failed, or not answered in time──▶ idle, next soon    [#failed]
+ *   idle ──due, or somebody renews──▶ in flight                       [#send]
+ *   in flight ──answered──▶ idle, next in a third of the TTL          [#apply]
+ *   in flight ──failed, or not answered in time──▶ idle, next soon    [#failed]
  *
  * 1. A keep-alive confirms exactly the leases that it listed when it was sent, from the moment it was sent (T1).
  *    It names their grants: the same attempt under another grant is not the lease that is believed in (T84).
@@ -103,7 +103,7 @@ export class KeepAlives<F extends Fencing> {
     if (lease.ended !== undefined) throw lease.ended
   }
 
-  /** No more of them. What is under way may still be answered, and then finds that the session has ended. */
+  /** No more of them. What is in flight may still be answered, and then finds that the session has ended. */
   end(): void {
     this.#schedule.cancel()
   }

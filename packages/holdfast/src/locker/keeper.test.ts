@@ -294,7 +294,7 @@ describe('unknown outcomes', () => {
     expect(keepsTheSessionAlive.state).toBe('held')
   })
 
-  test('a keep-alive does not take an acquire that is under way for a stray', async () => {
+  test('a keep-alive does not take an acquire that is in flight for a stray', async () => {
     const { clock, faulty } = createFaultyRig()
     const { client, faults } = faulty()
     await client.acquire('other', { ttlMs })

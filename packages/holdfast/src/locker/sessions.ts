@@ -163,7 +163,7 @@ export class Sessions<F extends Fencing> {
     return session
   }
 
-  /** Whoever was given it may be about to use it, or have a first call under way: closing it would rob them. */
+  /** Whoever was given it may be about to use it, or have a first call in flight: closing it would rob them. */
   #isWanted(session: KeptSession<F>): boolean {
     const handedOutAtMs = this.#handedOutAtMs.get(session) ?? Number.NEGATIVE_INFINITY
     return this.#context.clock.monotonicMs() - handedOutAtMs < this.#context.callTimeoutMs

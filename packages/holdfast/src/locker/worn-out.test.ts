@@ -31,7 +31,7 @@ async function setUp() {
     faults: backend,
     acquire,
     tryAcquire: (name: string) => acquiring.tryOnce(wanted(name), undefined),
-    /** As many waits as a session may carry marks, all of them called off. */
+    /** As many waits as a session may carry marks, all of them cancelled. */
     async wearOut() {
       const caller = new AbortController()
       const waits = Array.from({ length: maxAbandonedPerSession }, () => acquire('busy', caller.signal))

@@ -196,7 +196,7 @@ describe('a faulty backend', () => {
     assert.ok(unavailable('unknown')(answers[0].error))
     faults.unfreeze()
     await clock.settle()
-    // The first caller has gone, but its request was under way.
+    // The first caller has gone, but its request was in flight.
     assert.equal(answers[1].value?.kind, 'busy')
     assert.equal(holders('n'), 1)
   })
@@ -246,7 +246,7 @@ describe('a faulty backend', () => {
     assert.deepEqual([faults.log[1]?.landed, holders('n')], [2, 0])
   })
 
-  test('cutOff: what is under way ends as unknown, what is new is refused, until restored', async () => {
+  test('cutOff: what is in flight ends as unknown, what is new is refused, until restored', async () => {
     const { faults, session, clock, waiters } = await setUp()
     await session.tryAcquire(exclusive('n'), call())
     const turn = observe(enqueue(session, exclusive('n')))

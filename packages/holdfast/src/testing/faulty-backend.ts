@@ -101,7 +101,7 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     this.#wire.unfreeze()
   }
 
-  /** The connection breaks: what is under way ends as unknown, and new calls are refused until `restore`. */
+  /** The connection breaks: what is in flight ends as unknown, and new calls are refused until `restore`. */
   cutOff(): void {
     this.#wire.cutOff()
   }

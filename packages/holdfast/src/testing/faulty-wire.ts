@@ -54,7 +54,7 @@ export class FaultyWire {
     else if (this.#state === 'cut')
       transmission.fail(this.error(kind, 'the connection is cut', 'not-applied'))
     else if (call.signal.aborted)
-      transmission.fail(this.error(kind, 'the call was called off before it was made', 'not-applied'))
+      transmission.fail(this.error(kind, 'the call was cancelled before it was made', 'not-applied'))
     else {
       this.#pending.add(transmission as Transmission<unknown>)
       if (fault?.kind === 'frozen') this.#held.push(() => transmission.start(null))
@@ -141,8 +141,8 @@ class Transmission<T> {
   readonly #listening = new Set<AbortController>()
   #resolve: (value: T) => void = () => {}
   #reject: (error: unknown) => void = () => {}
-  // Unknown also when nothing has landed yet: it may be under way.
-  readonly #onAbort = () => this.fail(this.#wire.error(this.kind, 'the call was called off', 'unknown'))
+  // Unknown also when nothing has landed yet: it may be in flight.
+  readonly #onAbort = () => this.fail(this.#wire.error(this.kind, 'the call was cancelled', 'unknown'))
 
   constructor(wire: FaultyWire, entry: Entry, call: Call, make: (call: Call) => Promise<T>) {
     this.#wire = wire

@@ -69,7 +69,7 @@ describe('testLocker', () => {
     assert.equal((await world.locker.acquire('n')).state, 'held')
   })
 
-  test('lose: also when a renewal is under way', async () => {
+  test('lose: also when a renewal is in flight', async () => {
     await using world = testLocker()
     const lease = await world.locker.acquire('n')
     const renewal = lease.renew()

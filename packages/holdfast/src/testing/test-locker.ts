@@ -95,7 +95,7 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
       if (live.length === 0)
         throw new InvalidArgumentError(
           'name',
-          `${quote(name)} is not held by the locker (yet: an acquire that is under way needs await clock.settle() first).`,
+          `${quote(name)} is not held by the locker (yet: an acquire that is in flight needs await clock.settle() first).`,
         )
       if (backend.isFrozen)
         throw new InvalidArgumentError('lose', 'needs an engine that answers: call unfreeze() first.')

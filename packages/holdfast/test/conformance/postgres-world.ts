@@ -146,12 +146,12 @@ export class PostgresStage {
       ])
   }
 
-  #traffic(): { underWay: number; sent: number } {
-    let [underWay, sent] = [0, this.#sentByOthers]
+  #traffic(): { inFlight: number; sent: number } {
+    let [inFlight, sent] = [0, this.#sentByOthers]
     for (const { statistics } of this.#backends) {
-      underWay += statistics.underWay
+      inFlight += statistics.inFlight
       sent += statistics.statements + statistics.notificationsReceived
     }
-    return { underWay, sent }
+    return { inFlight, sent }
   }
 }

@@ -28,7 +28,7 @@ let worlds = 0
 export function redlockWorld(nodes: Nodes, library: ClientLibrary): World<'unfenced'> {
   const clock = createFakeClock()
   const ttlMs = 60_000
-  // Shorter than the limits of calls, which must not be over before what is under way has been answered.
+  // Shorter than the limits of calls, which must not be over before what is in flight has been answered.
   const piecesMs = ttlMs / 15
   const aheadMs = () => systemClock.monotonicMs() - clock.monotonicMs()
   let expectedAheadMs = aheadMs()

@@ -1,12 +1,12 @@
 /**
  * What stands between a client and the engine: here no network, but the same rules as for one. Calls that were
- * called off are not made, calls that wait can be called off, and after the end nothing works.
+ * cancelled are not made, calls that wait can be cancelled, and after the end nothing works.
  */
 
 import { Cancellation } from '../../base/cancellation.ts'
 import type { Clock } from '../../base/clock.ts'
 import { ClosedError } from '../../base/errors.ts'
-import { calledOff, throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall, throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { MemoryEngine } from './engine.ts'
 
@@ -25,13 +25,13 @@ export class Connection {
   /** Every call starts here. */
   begin(call: Call): this {
     if (this.#closing.cancelled) throw this.#closing.reason
-    throwIfCalledOff('memory', call)
+    throwIfCancelled('memory', call)
     return this
   }
 
-  /** For a call that waits: `cut` is called if the connection closes or the call is called off meanwhile. */
+  /** For a call that waits: `cut` is called if the connection closes or the call is cancelled meanwhile. */
   onCut(call: Call, cut: (error: unknown) => void): () => void {
-    const onAbort = () => cut(calledOff('memory', call.signal, 'unknown'))
+    const onAbort = () => cut(cancelledCall('memory', call.signal, 'unknown'))
     call.signal.addEventListener('abort', onAbort, { once: true })
     const untie = this.#closing.onCancel(() => cut(this.#closing.reason))
     return () => {

@@ -171,7 +171,7 @@ describe('the memory engine', () => {
     assert.equal(await memory({ engine }).attachSession(session.handle, call), null)
   })
 
-  test('a wait that is called off leaves its place, and asked again gets the same one', async () => {
+  test('a wait that is cancelled leaves its place, and asked again gets the same one', async () => {
     const { engine, backend, session } = await setUp()
     const held = exclusive('n')
     await session.tryAcquire(held, call)

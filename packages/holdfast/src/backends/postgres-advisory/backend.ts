@@ -24,7 +24,7 @@ import type {
   SessionState,
 } from '../../spi.ts'
 import { forceRelease } from './forcing.ts'
-import { unlessCalledOff } from './lane.ts'
+import { unlessCallIsCancelled } from './lane.ts'
 import { type Links, NAME, type Statistics } from './links.ts'
 import { LockConnection } from './lock-connection.ts'
 import { statesOf } from './looking.ts'
@@ -53,7 +53,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     this.#links.check(call)
     const known = this.#sessions.get(request.id)
-    if (known !== undefined) return unlessCalledOff(known, call.signal)
+    if (known !== undefined) return unlessCallIsCancelled(known, call.signal)
     const opening = this.#open(request, call)
     this.#sessions.set(request.id, opening)
     opening.catch(() => this.#sessions.delete(request.id))
@@ -151,7 +151,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     const since = instantOf(this.clock)
     const session = { holder, channel: ears.channel }
     const main = await LockConnection.open(this.#links, { id, ttlMs, session, signal })
-    await unlessCalledOff(heard, signal).catch(async (error: unknown) => {
+    await unlessCallIsCancelled(heard, signal).catch(async (error: unknown) => {
       await main.close()
       throw error
     })

@@ -4,7 +4,7 @@
  *
  * What may go wrong between asking and believing: the connection ends (the server gives everything up, and the session is
  * gone); an answer comes late (the claim is known all the same, and whoever does not want it any more abandons it); a
- * wait is called off in the moment of its turn (T11: its connection is ended, whatever it has got by then).
+ * wait is cancelled in the moment of its turn (T11: its connection is ended, whatever it has got by then).
  */
 
 import type { Instant } from '../../base/clock.ts'
@@ -21,7 +21,7 @@ import type {
   LostClaim,
 } from '../../spi.ts'
 import { type Holding, Holdings, type LockMode } from './holdings.ts'
-import { Lane, unlessCalledOff } from './lane.ts'
+import { Lane, unlessCallIsCancelled } from './lane.ts'
 import { type Links, NAME } from './links.ts'
 import type { LockConnection } from './lock-connection.ts'
 import { type Answer, type Item, operations } from './operations.ts'
@@ -54,7 +54,7 @@ export class Claims {
   readonly #abandoned = new Set<string>()
   /** Why claims were lost that the session does not have any more. */
   readonly #lost = new Map<string, Loss>()
-  /** Attempts whose request is under way: a keep-alive that overtakes them must not take them for lost. */
+  /** Attempts whose request is in flight: a keep-alive that overtakes them must not take them for lost. */
   readonly #onTheWay = new Set<string>()
 
   constructor(links: Links, main: LockConnection, life: Life) {
@@ -132,7 +132,7 @@ export class Claims {
         if (known !== undefined && known.state !== 'waiting') continue
         if (known !== undefined) call.onQueued?.()
         const waiting = known ?? this.#stepInLine(request, key, call)
-        return await unlessCalledOff(waiting.settled as Promise<EnqueueResult<'fenced'>>, call.signal)
+        return await unlessCallIsCancelled(waiting.settled as Promise<EnqueueResult<'fenced'>>, call.signal)
       }
     } finally {
       this.#onTheWay.delete(attempt)
@@ -153,7 +153,7 @@ export class Claims {
       else if (holding.state === 'waiting' && holding.connection !== undefined)
         await this.#waits.callOff(holding.connection, call.signal)
       // Without a connection of its own it finds the mark as soon as it has one.
-      await unlessCalledOff(holding.settled.catch(ignore), call.signal)
+      await unlessCallIsCancelled(holding.settled.catch(ignore), call.signal)
     }
   }
 
@@ -165,7 +165,7 @@ export class Claims {
       if (holding.state === 'held')
         return this.hasGrant(claim) ? this.#leave(holding, call.signal) : 'not-held'
       if (holding.state !== 'asking') return 'not-held'
-      await unlessCalledOff(holding.settled.catch(ignore), call.signal)
+      await unlessCallIsCancelled(holding.settled.catch(ignore), call.signal)
     }
   }
 
@@ -173,7 +173,7 @@ export class Claims {
     const { name, attempt, note, owner } = request
     const mode = modeOf(request)
     const made = this.#links.keys.of(name)
-    const key = typeof made === 'string' ? made : await unlessCalledOff(made, call.signal)
+    const key = typeof made === 'string' ? made : await unlessCallIsCancelled(made, call.signal)
     for (;;) {
       if (this.#links.closed) throw new ClosedError(`The ${NAME} backend`)
       if (this.#life.ended) return GONE
@@ -188,7 +188,7 @@ export class Claims {
       }
       const pending = known ?? firstPending(use?.holdings)
       if (pending !== undefined) {
-        await unlessCalledOff(pending.settled.catch(ignore), call.signal)
+        await unlessCallIsCancelled(pending.settled.catch(ignore), call.signal)
         continue
       }
       const tried = mode === 'exclusive' ? operations.tryExclusive : operations.tryShared
@@ -206,7 +206,7 @@ export class Claims {
       )
       holding.settled = asked
       asked.catch(ignore)
-      return this.#lane.unlessCalledOff(asked, item, call.signal)
+      return this.#lane.unlessCallIsCancelled(asked, item, call.signal)
     }
   }
 
@@ -245,7 +245,7 @@ export class Claims {
     const left = leaving.then(() => 'released' as const).finally(() => this.#holdings.remove(holding))
     holding.settled = left
     left.catch(ignore)
-    return unlessCalledOff(left, signal)
+    return unlessCallIsCancelled(left, signal)
   }
 
   #stepInLine(request: AcquireRequest, key: string, call: Call): Holding {

@@ -176,7 +176,7 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
   }, 60_000)
 
   test.for(libraries)(
-    'T11 T14 $name: a wait that is called off around the moment of its grant leaves nothing held',
+    'T11 T14 $name: a wait that is cancelled around the moment of its grant leaves nothing held',
     { timeout: 60_000 },
     async (library) => {
       const backends = [
@@ -208,7 +208,7 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
         outcomes.add(
           await waiting.then(
             ({ kind }) => kind,
-            () => 'called off',
+            () => 'cancelled',
           ),
         )
         await waiter.abandon(asked, call())
@@ -217,7 +217,7 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
         expect((await holder.tryAcquire(next, call())).kind).toBe('granted')
         await holder.release(next, { keepForMs: 0 }, call())
       }
-      expect(outcomes).toContain('called off')
+      expect(outcomes).toContain('cancelled')
       expect((await backends[0]?.list('', { limit: 10 }, call()))?.items).toEqual([])
     },
   )

@@ -9,7 +9,7 @@
 import { sleep } from '../../base/clock.ts'
 import { BackendUnavailableError, quote } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { calledOff, operatorCallExpired } from '../../kit/backend-kit.ts'
+import { cancelledCall, operatorCallExpired } from '../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../spi.ts'
 import { type Links, NAME } from './links.ts'
 import type { ShownRow } from './looking.ts'
@@ -48,7 +48,7 @@ export async function forceRelease(
       return targets.length
     }
     await sleep(clock, pauseMs, { signal, keepsProcessAlive: true }).catch(() => {
-      throw calledOff(NAME, signal, 'unknown')
+      throw cancelledCall(NAME, signal, 'unknown')
     })
   }
 }

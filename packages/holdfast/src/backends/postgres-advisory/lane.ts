@@ -1,10 +1,10 @@
 /**
- * What a session asks over its own connection. Requests that come while a statement is under way leave together in the next
+ * What a session asks over its own connection. Requests that come while a statement is in flight leave together in the next
  * one, in the order in which they came; one that comes alone leaves at once.
  *
- *   idle ──add──▶ under way, alone ──answered──▶ idle, or under way with all that came meanwhile
+ *   idle ──add──▶ in flight, alone ──answered──▶ idle, or in flight with all that came meanwhile
  */
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import { NAME } from './links.ts'
 import type { LockConnection } from './lock-connection.ts'
 import type { Answer, Item } from './operations.ts'
@@ -21,28 +21,28 @@ interface Entry {
 export class Lane {
   readonly #connection: LockConnection
   #waiting: Entry[] = []
-  #isUnderWay = false
+  #isInFlight = false
 
   constructor(connection: LockConnection) {
     this.#connection = connection
   }
 
   add(item: Item): Promise<Answer> {
-    if (this.#isUnderWay)
+    if (this.#isInFlight)
       return new Promise<Answer>((resolve, reject) => this.#waiting.push({ item, resolve, reject }))
-    this.#isUnderWay = true
+    this.#isInFlight = true
     const answered = this.#connection.applyOne(item)
     answered.then(this.#next, this.#next)
     return answered
   }
 
   /** For a caller who may lose interest: what has not left yet does not leave then. */
-  unlessCalledOff<T>(work: Promise<T>, item: Item, signal: AbortSignal): Promise<T> {
-    return unlessCalledOff(work, signal, () => {
+  unlessCallIsCancelled<T>(work: Promise<T>, item: Item, signal: AbortSignal): Promise<T> {
+    return unlessCallIsCancelled(work, signal, () => {
       const at = this.#waiting.findIndex((entry) => entry.item === item)
       if (at < 0) return false
       const [entry] = this.#waiting.splice(at, 1)
-      entry?.reject(calledOff(NAME, signal, 'not-applied'))
+      entry?.reject(cancelledCall(NAME, signal, 'not-applied'))
       return true
     })
   }
@@ -50,7 +50,7 @@ export class Lane {
   readonly #next = (): void => {
     const batch = this.#waiting.splice(0, MAX_BATCH)
     if (batch.length === 0) {
-      this.#isUnderWay = false
+      this.#isInFlight = false
       return
     }
     this.#send(batch).then(this.#next, this.#next)
@@ -67,14 +67,14 @@ export class Lane {
 }
 
 /** `takeBack` says whether it could be taken back: then `work` says so itself. Otherwise it goes on, without the caller. */
-export function unlessCalledOff<T>(
+export function unlessCallIsCancelled<T>(
   work: Promise<T>,
   signal: AbortSignal,
   takeBack: () => boolean = () => false,
 ): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const onAbort = () => {
-      if (!takeBack()) reject(calledOff(NAME, signal, 'unknown'))
+      if (!takeBack()) reject(cancelledCall(NAME, signal, 'unknown'))
     }
     signal.addEventListener('abort', onAbort, { once: true })
     const done = () => signal.removeEventListener('abort', onAbort)

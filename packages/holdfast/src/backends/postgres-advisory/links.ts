@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import type { Parameter, PostgresDatabase, Row } from '../../clients/postgres/index.ts'
-import { throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { Ears } from './ears.ts'
 import { type KeyChoice, Keys } from './keys.ts'
@@ -72,7 +72,7 @@ export class Links {
 
   check(call: Call): void {
     if (this.#closed) throw new ClosedError(`The ${NAME} backend`)
-    throwIfCalledOff(NAME, call)
+    throwIfCancelled(NAME, call)
   }
 
   /** On any connection: for what depends on no session. */

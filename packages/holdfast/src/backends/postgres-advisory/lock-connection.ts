@@ -87,7 +87,7 @@ export class LockConnection {
           'is that of a session which has a connection already. No other can go on with it.',
         )
       dedicated.unref()
-      if (signal.aborted) throw new BackendUnavailableError(NAME, 'the opening was called off', 'not-applied')
+      if (signal.aborted) throw new BackendUnavailableError(NAME, 'the opening was cancelled', 'not-applied')
       return opened
     } catch (error) {
       await opened.close()

@@ -19,7 +19,7 @@ import type {
   SessionHandle,
 } from '../../spi.ts'
 import { Claims, type Life } from './claims.ts'
-import { unlessCalledOff } from './lane.ts'
+import { unlessCallIsCancelled } from './lane.ts'
 import type { Links } from './links.ts'
 import type { Forced, LockConnection } from './lock-connection.ts'
 import { statesOf } from './looking.ts'
@@ -89,7 +89,7 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     const since = instantOf(this.#links.clock)
     const waitedFor = listed.waiting.flatMap(({ attempt }) => this.#claims.get(attempt)?.key ?? [])
     try {
-      await unlessCalledOff(this.#keep(waitedFor), call.signal)
+      await unlessCallIsCancelled(this.#keep(waitedFor), call.signal)
     } catch (error) {
       if (this.#ended) return { kind: 'gone' }
       throw error
@@ -146,7 +146,7 @@ export class AdvisorySession implements BackendSession<'fenced'> {
     this.#markEnded()
     const closing = this.#claims.closeConnections().finally(() => this.#main.close())
     try {
-      await unlessCalledOff(closing, signal)
+      await unlessCallIsCancelled(closing, signal)
     } catch (error) {
       this.#main.drop()
       throw error

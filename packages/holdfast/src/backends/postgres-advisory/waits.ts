@@ -6,14 +6,14 @@
  * What may go wrong while it waits:
  *   Its process ends: the server looks every half second whether the client is there still.
  *   It cannot be reached any more: when its turn comes, `advisory_take` finds the session over, and gives the lock up.
- *   It is called off: the server is told by another connection to cancel the wait, again and again until it has ended.
+ *   It is cancelled: the server is told by another connection to cancel the wait, again and again until it has ended.
  */
 
 import { sleep } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
 import type { LockMode } from './holdings.ts'
-import { unlessCalledOff } from './lane.ts'
+import { unlessCallIsCancelled } from './lane.ts'
 import { type Links, NAME } from './links.ts'
 import { LockConnection } from './lock-connection.ts'
 import type { Item } from './operations.ts'
@@ -114,7 +114,7 @@ export class Waits {
       const settled = Promise.all(waiting.map((connection) => connection.waiting))
       const cancelling = this.#cancel(waiting)
       for (const connection of waiting) connection.aimAt(cancelling)
-      await (signal === undefined ? cancelling : unlessCalledOff(cancelling, signal))
+      await (signal === undefined ? cancelling : unlessCallIsCancelled(cancelling, signal))
       // A cancellation that comes before the statement is ignored by the server, and has to be repeated.
       await Promise.race([settled, sleep(this.#links.clock, CANCEL_AGAIN_MS, { keepsProcessAlive: true })])
     }

@@ -97,7 +97,7 @@ describe('requests that leave together', () => {
     expect((await Promise.all(both)).map(({ token }) => token)).toEqual(['1', '1'])
   })
 
-  test('who is called off while it waits is never sent, and who is called off later may have landed', async () => {
+  test('who is cancelled while it waits is never sent, and who is cancelled later may have landed', async () => {
     const { batches, sent } = stand()
     const [first, second] = [batches.add(wanting('a'), never), new AbortController()]
     await microtasks()

@@ -1,11 +1,11 @@
 /**
- * Requests on claims leave together: one call with arrays for all that have gathered while others were under way. Two
- * calls may be under way, so that the server works while the client does; who comes first, the names decide. Many who
+ * Requests on claims leave together: one call with arrays for all that have gathered while others were in flight. Two
+ * calls may be in flight, so that the server works while the client does; who comes first, the names decide. Many who
  * are there at once leave in two halves, which take turns.
  *
- *   waiting ──room for a call──▶ under way ──answered──▶ settled
+ *   waiting ──room for a call──▶ in flight ──answered──▶ settled
  *   waiting ──signal aborts──▶ settled: not applied
- *   under way ──signal aborts──▶ settled: unknown; when no caller is left in the batch, it has GRACE_MS to be answered
+ *   in flight ──signal aborts──▶ settled: unknown; when no caller is left in the batch, it has GRACE_MS to be answered
  *
  * A call that is cancelled costs its connection, and a new one costs more than the answer. If callers with short waits
  * cancelled theirs at once, none of them would be answered in time again.
@@ -17,7 +17,7 @@
 import { afterThisTurn, type Clock, type Timer } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 
 export type Operation = 't' | 'q' | 'r' | 'a' | 'd'
 
@@ -69,7 +69,7 @@ export interface BatchesOptions {
 
 /** Each name of a batch takes a place in the server's lock table, which has some thousands for everybody. */
 const MAX_BATCH = 128
-const MOST_UNDER_WAY = 2
+const MOST_IN_FLIGHT = 2
 /** Fewer than these who come together leave together: two small calls cost more than one. */
 const WORTH_TWO_CALLS = 8
 
@@ -118,7 +118,7 @@ class Entry {
 
   readonly #onAbort = (): void => {
     const { batch } = this
-    this.fail(calledOff('postgres', this.#signal, batch === undefined ? 'not-applied' : 'unknown'))
+    this.fail(cancelledCall('postgres', this.#signal, batch === undefined ? 'not-applied' : 'unknown'))
     if (batch === undefined) return
     batch.leave(this.#signal.reason)
   }
@@ -167,7 +167,7 @@ class Batch {
 export class Batches {
   readonly #options: BatchesOptions
   #waiting: Entry[] = []
-  #underWay = 0
+  #inFlight = 0
   /** How many entries those calls have. */
   #onTheWay = 0
   #isGathering = false
@@ -181,9 +181,9 @@ export class Batches {
   /** Whoever calls has seen that the signal is not aborted yet. */
   add(item: Item, signal: AbortSignal): Promise<Answer> {
     return new Promise<Answer>((resolve, reject) => {
-      // Those who were called off do not leave; they go when the next call does.
+      // Those who were cancelled do not leave; they go when the next call does.
       this.#waiting.push(new Entry(item, signal, resolve, reject))
-      if (this.#isGathering || this.#underWay === MOST_UNDER_WAY) return
+      if (this.#isGathering || this.#inFlight === MOST_IN_FLIGHT) return
       if (item.op !== 'a') {
         this.#isGathering = true
         soon.then(this.#leaveTogether)
@@ -205,13 +205,13 @@ export class Batches {
 
   readonly #leaveTogether = (): void => {
     this.#isGathering = false
-    while (this.#waiting.length > 0 && this.#underWay < MOST_UNDER_WAY) {
+    while (this.#waiting.length > 0 && this.#inFlight < MOST_IN_FLIGHT) {
       const entries = this.#nextBatch()
       if (entries.length === 0) return
-      this.#underWay++
+      this.#inFlight++
       this.#onTheWay += entries.length
       this.#send(entries).then(() => {
-        this.#underWay--
+        this.#inFlight--
         this.#onTheWay -= entries.length
         this.#leaveTogether()
       })
@@ -224,7 +224,7 @@ export class Batches {
     const waiting = this.#batches.size === 0 ? present : present.filter(({ item }) => !this.#mustWait(item))
     // Half of all, also when they have come apart: a call with few costs nearly as much as one with many.
     const all = waiting.length + this.#onTheWay
-    const most = Math.min(MAX_BATCH, all >= WORTH_TWO_CALLS ? Math.ceil(all / MOST_UNDER_WAY) : all)
+    const most = Math.min(MAX_BATCH, all >= WORTH_TWO_CALLS ? Math.ceil(all / MOST_IN_FLIGHT) : all)
     if (present.length === 1 && waiting.length === 1) {
       this.#waiting = []
       return waiting

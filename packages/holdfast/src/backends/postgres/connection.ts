@@ -12,7 +12,7 @@ import {
   serverFindings,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { type Answer, Batches, type Item } from './batches.ts'
 import { Notifications } from './notifications.ts'
@@ -49,7 +49,7 @@ export class Connection {
   readonly #options: ConnectionOptions
   readonly #batches: Batches
   readonly #notifications: Notifications
-  /** What is under way and nobody waits for, so nobody else ends it. */
+  /** What is in flight and nobody waits for, so nobody else ends it. */
   readonly #background = new Set<AbortController>()
   #sweeping: Promise<void> | undefined
   #closedNames = 0
@@ -179,7 +179,7 @@ export class Connection {
 
   #check(call: Call): void {
     if (this.#closed) throw new ClosedError('The postgres backend')
-    throwIfCalledOff('postgres', call)
+    throwIfCancelled('postgres', call)
   }
 
   /** With a limit of its own: on a connection that hangs it would hang too, and keep everybody from closing. */
@@ -199,7 +199,7 @@ export class Connection {
 
   async #run(text: string, parameters: readonly Parameter[], signal?: AbortSignal): Promise<readonly Row[]> {
     this.statistics.statements++
-    this.statistics.underWay++
+    this.statistics.inFlight++
     try {
       return await this.#options.database.query(text, parameters, signal === undefined ? {} : { signal })
     } catch (error) {
@@ -209,7 +209,7 @@ export class Connection {
       if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
       throw error
     } finally {
-      this.statistics.underWay--
+      this.statistics.inFlight--
     }
   }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { type Instant, instantOf, laterOf } from '../../base/clock.ts'
 import { BackendUnavailableError, CapacityMismatchError, type LossReason } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
-import { calledOff, tokenGrant } from '../../kit/backend-kit.ts'
+import { cancelledCall, tokenGrant } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -39,7 +39,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
   readonly #no: number
   /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
   #prolongedAt: Instant
-  /** Attempts whose request is under way: a keep-alive that overtakes them must not take them for lost. */
+  /** Attempts whose request is in flight: a keep-alive that overtakes them must not take them for lost. */
   readonly #onTheWay = new Set<string>()
 
   constructor(connection: Connection, { id, no, ttlMs, holder, since }: SessionFacts) {
@@ -213,7 +213,7 @@ export class PostgresSession implements BackendSession<'fenced'> {
  */
 function untilCancelled(call: Call): Promise<never> {
   return new Promise((_, reject) => {
-    call.onCancel(() => reject(calledOff('postgres', call.signal, 'not-applied')))
+    call.onCancel(() => reject(cancelledCall('postgres', call.signal, 'not-applied')))
   })
 }
 

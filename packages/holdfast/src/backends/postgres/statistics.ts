@@ -3,7 +3,7 @@ export interface Statistics {
   /** Statements that were sent, of any kind: each is a round trip. */
   statements: number
   /** Of these, how many have not been answered yet. */
-  underWay: number
+  inFlight: number
   /** How many items left in batches, and in how many. */
   items: number
   batches: number
@@ -15,5 +15,5 @@ export interface Statistics {
 }
 
 export function noStatistics(): Statistics {
-  return { statements: 0, underWay: 0, items: 0, batches: 0, notificationsReceived: 0, looks: 0, listens: 0 }
+  return { statements: 0, inFlight: 0, items: 0, batches: 0, notificationsReceived: 0, looks: 0, listens: 0 }
 }

@@ -24,14 +24,14 @@ const ways = [
 /** As it is, but for the time: that of the library would make this test wait for seconds. */
 const schemaSql = plantedSchema('holdfast', [[`'${LONGEST_LOCK_WAIT_MS}'`, "'400'"]])
 
-function calledOffSoon(): Call {
+function cancelledSoon(): Call {
   return callWith(AbortSignal.timeout(40))
 }
 
 describe.each(ways)('$way', ({ way, isWanted }) => {
   describe.each(libraries)('with $name', (library) => {
     test.runIf(isWanted).each(Object.entries(stuck))(
-      'G6 calls that were called off behind %s do not pile up in the server',
+      'G6 calls that were cancelled behind %s do not pile up in the server',
       async (what, sql) => {
         await using server = await startPostgres()
         await using bouncer = way === 'directly' ? null : await startPgBouncer({ postgres: server })
@@ -48,8 +48,8 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
         await operator.query(sql)
         const ask = () =>
           what === 'the lock of a name'
-            ? session.tryAcquire(exclusive('x'), calledOffSoon())
-            : session.keepAlive({ held: [], waiting: [] }, calledOffSoon())
+            ? session.tryAcquire(exclusive('x'), cancelledSoon())
+            : session.keepAlive({ held: [], waiting: [] }, cancelledSoon())
         let most = 0
         for (let calls = 0; calls < 25; calls++) {
           const refused = await ask().catch((error: unknown) => error)

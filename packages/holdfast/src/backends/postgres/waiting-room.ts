@@ -5,7 +5,7 @@
  *   sending | waiting ──handed over by this process, or told──▶ granted   [granted]
  *   waiting ──at a look──▶ granted, gone, missing, or still waiting       [#look]
  *   sending | waiting ──its session ends──▶ session-gone          [sessionEnded]
- *   sending | waiting ──abandoned, or called off──▶ rejected      [abandoned, onAbort]
+ *   sending | waiting ──abandoned, or cancelled──▶ rejected      [abandoned, onAbort]
  *
  * A waiter is here before its request is sent: the news of its turn may overtake the answer.
  *
@@ -78,7 +78,7 @@ export class WaitingRoom {
     const onAbort = () =>
       this.leave(entry, () =>
         waiter.reject(
-          new BackendUnavailableError('postgres', 'the wait was called off', 'unknown', {
+          new BackendUnavailableError('postgres', 'the wait was cancelled', 'unknown', {
             cause: signal.reason,
           }),
         ),

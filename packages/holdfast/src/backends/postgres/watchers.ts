@@ -8,7 +8,7 @@ import { type Clock, sleep, type Timer } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { Call, WatchEventKind } from '../../spi.ts'
 import { laterOf, type Position, type Snapshot, snapshotOf, textOf } from './log-position.ts'
 import { WATCHED_FOR_MS } from './sql/events.ts'
@@ -153,7 +153,7 @@ export class Watchers {
   /** What one watcher asks, for as long as its call is not cancelled. */
   ask<T>(call: Call, work: () => Promise<T>): Promise<T> {
     if (this.#closed !== undefined) throw this.#closed
-    return unlessAborted(work(), call.signal, () => calledOff('postgres', call.signal, 'unknown'))
+    return unlessAborted(work(), call.signal, () => cancelledCall('postgres', call.signal, 'unknown'))
   }
 
   /** A watcher that has begun goes on when the server can be reached again. */

@@ -16,7 +16,7 @@ import { callWith } from '../../base/aborting.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import { Coalescer, type Settled } from '../../kit/coalescer.ts'
 import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
@@ -106,7 +106,7 @@ export class Confirming {
     const reached = desk.queue.add(claim)
     reached.catch(() => {})
     return new Promise((resolve, reject) => {
-      const stopListening = call.onCancel(() => reject(calledOff('redis', call.signal, 'unknown')))
+      const stopListening = call.onCancel(() => reject(cancelledCall('redis', call.signal, 'unknown')))
       reached.finally(stopListening).then(resolve, reject)
     })
   }

@@ -16,7 +16,7 @@ import {
   type RedisScript,
   slotOf,
 } from '../../clients/redis/index.ts'
-import { operatorCallExpired, throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { operatorCallExpired, throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call, OperatorCall } from '../../spi.ts'
 import { type Answer, readReply } from './answers.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
@@ -143,7 +143,7 @@ export class Engine {
     call: Call,
     { onAnswered, promptly }: SendAllOptions = {},
   ): Promise<Answer[]> {
-    throwIfCalledOff('redis', call)
+    throwIfCancelled('redis', call)
     const answers: Answer[] = new Array(requests.length)
     const bySlot = new Map<number, number[]>()
     for (const [index, { key }] of requests.entries()) {

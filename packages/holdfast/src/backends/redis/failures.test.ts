@@ -228,7 +228,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     assert.equal((await bob.tryAcquire(permit(), call())).kind, 'busy')
   })
 
-  test('closing while a call is under way leaves nobody waiting', async () => {
+  test('closing while a call is in flight leaves nobody waiting', async () => {
     await using own = await startRedis()
     await using rig = new Rig()
     const backend = await rig.backend(own.url)

@@ -110,7 +110,7 @@ describe('requests that leave together', () => {
     await Promise.all(answers)
   })
 
-  test('T16 who is called off while it waits behind slow calls is told that nothing was sent, and is not sent', async () => {
+  test('T16 who is cancelled while it waits behind slow calls is told that nothing was sent, and is not sent', async () => {
     const { clock, lane, calls } = stage()
     const first = lane.add(request('1'), call())
     await clock.settle()
@@ -140,7 +140,7 @@ describe('requests that leave together', () => {
     assert.deepEqual(await next, { kind: 'granted', grantId: '3' })
   })
 
-  test('T16 whoever is called off is answered soon: not applied before it was sent, unknown after', async () => {
+  test('T16 whoever is cancelled is answered soon: not applied before it was sent, unknown after', async () => {
     const { clock, lane, calls } = stage()
     await assert.rejects(lane.add(request('1'), call(AbortSignal.abort())), isOutcome('not-applied'))
     const controller = new AbortController()

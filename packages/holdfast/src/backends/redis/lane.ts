@@ -1,21 +1,21 @@
 /**
  * Where requests stand until a call takes them along, as many as there are: core's coalescer, with two differences that
- * matter at tens of thousands a second. Up to two calls are under way, so that the server works on one while this
+ * matter at tens of thousands a second. Up to two calls are in flight, so that the server works on one while this
  * process reads the answers of the other; and whoever asks is told directly, without a promise in between.
  *
- *   waiting ──room for a call──▶ under way ──answer──▶ settled
- *   waiting ──called off──▶ settled: it is never sent
- *   under way ──called off──▶ settled: it may land all the same
+ *   waiting ──room for a call──▶ in flight ──answer──▶ settled
+ *   waiting ──cancelled──▶ settled: it is never sent
+ *   in flight ──cancelled──▶ settled: it may land all the same
  *
  * A call of which every request was cancelled stops counting as in flight: its answer may never come (T76). While the client
  * is not connected it goes on counting, because it is in the client's queue, which would otherwise grow without limit.
  *
- * A single request never waits for company: when nothing is under way, a call leaves at the end of the microtask.
+ * A single request never waits for company: when nothing is in flight, a call leaves at the end of the microtask.
  */
 
 import { afterThisTurn, type Clock, type Timer } from '../../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import type { Letter } from './scripts/letters.ts'
@@ -53,7 +53,7 @@ class Entry {
   listen(): void {
     if (this.isSettled || this.stopListening !== undefined) return
     this.stopListening = this.call.onCancel(() =>
-      this.fail(calledOff('redis', this.call.signal, this.isSent ? 'unknown' : 'not-applied')),
+      this.fail(cancelledCall('redis', this.call.signal, this.isSent ? 'unknown' : 'not-applied')),
     )
   }
 
@@ -96,10 +96,10 @@ export interface LaneOptions {
 }
 
 const MOST_AT_ONCE = 256
-const MOST_UNDER_WAY = 2
-/** Fewer than these wait for the call that is under way: two small calls cost more than one. */
+const MOST_IN_FLIGHT = 2
+/** Fewer than these wait for the call that is in flight: two small calls cost more than one. */
 const WORTH_A_SECOND_CALL = 16
-/** Until then a call is likely to be answered, and nobody needs to listen for its being called off. */
+/** Until then a call is likely to be answered, and nobody needs to listen for its being cancelled. */
 const USUAL_ANSWER_MS = 20
 
 /** A microtask without what Node's queueMicrotask adds to each. */
@@ -109,10 +109,10 @@ export class Lane {
   readonly #options: LaneOptions
   #waiting: Entry[] = []
   /** At most two; a Set would keep those that came and went alive for long. */
-  #underWay: (readonly Entry[])[] = []
+  #inFlight: (readonly Entry[])[] = []
   #isGathering = false
   #isClosed = false
-  /** The calls that were under way at the last sweep: those that still are take longer than usual. */
+  /** The calls that were in flight at the last sweep: those that still are take longer than usual. */
   #slow: readonly (readonly Entry[])[] = []
   #sweep: Timer | undefined
 
@@ -131,7 +131,7 @@ export class Lane {
       return
     }
     if (call.cancelled) {
-      asker.failed(calledOff('redis', call.signal, 'not-applied'))
+      asker.failed(cancelledCall('redis', call.signal, 'not-applied'))
       return
     }
     this.#waiting.push(new Entry(request, call, asker))
@@ -146,12 +146,12 @@ export class Lane {
     this.#sweep?.cancel()
     const closed = (outcome: CallOutcome) => new BackendUnavailableError('redis', 'it was closed', outcome)
     for (const entry of this.#waiting.splice(0)) entry.fail(closed('not-applied'))
-    for (const batch of this.#underWay) for (const entry of batch) entry.fail(closed('unknown'))
+    for (const batch of this.#inFlight) for (const entry of batch) entry.fail(closed('unknown'))
   }
 
   #hasRoom(): boolean {
-    if (this.#underWay.length === 0) return true
-    return this.#underWay.length < MOST_UNDER_WAY && this.#waiting.length >= WORTH_A_SECOND_CALL
+    if (this.#inFlight.length === 0) return true
+    return this.#inFlight.length < MOST_IN_FLIGHT && this.#waiting.length >= WORTH_A_SECOND_CALL
   }
 
   #leaveIfRoom(): void {
@@ -171,7 +171,7 @@ export class Lane {
    */
   #share(): number {
     const { length } = this.#waiting
-    const isWorthTwo = this.#underWay.length === 0 && length >= 2 * WORTH_A_SECOND_CALL
+    const isWorthTwo = this.#inFlight.length === 0 && length >= 2 * WORTH_A_SECOND_CALL
     return Math.min(MOST_AT_ONCE, isWorthTwo ? Math.ceil(length / 2) : length)
   }
 
@@ -186,7 +186,7 @@ export class Lane {
       requests.push(entry.request)
     }
     if (batch.length === 0) return
-    this.#underWay.push(batch)
+    this.#inFlight.push(batch)
     this.#sweep ??= this.#options.clock.setTimer(USUAL_ANSWER_MS, () => this.#listenForTheSlow())
     this.#options.send(requests).then(
       (answers) => {
@@ -203,23 +203,23 @@ export class Lane {
   }
 
   #over(batch: readonly Entry[]): void {
-    this.#underWay = this.#underWay.filter((each) => each !== batch)
+    this.#inFlight = this.#inFlight.filter((each) => each !== batch)
   }
 
   /** Listening costs more than most calls last, so it begins when an answer takes longer than usual. */
   #listenForTheSlow(): void {
     this.#sweep = undefined
-    const isSlow = this.#slow.some((batch) => this.#underWay.includes(batch))
+    const isSlow = this.#slow.some((batch) => this.#inFlight.includes(batch))
     if (isSlow) {
       for (const batch of this.#slow)
-        if (this.#underWay.includes(batch)) for (const entry of batch) entry.listen()
+        if (this.#inFlight.includes(batch)) for (const entry of batch) entry.listen()
       for (const entry of this.#waiting) entry.listen()
     }
     if (this.#options.isConnected())
-      this.#underWay = this.#underWay.filter((batch) => batch.some(({ isSettled }) => !isSettled))
+      this.#inFlight = this.#inFlight.filter((batch) => batch.some(({ isSettled }) => !isSettled))
     this.#leaveIfRoom()
-    this.#slow = [...this.#underWay]
-    if (this.#underWay.length > 0)
+    this.#slow = [...this.#inFlight]
+    if (this.#inFlight.length > 0)
       this.#sweep ??= this.#options.clock.setTimer(USUAL_ANSWER_MS, () => this.#listenForTheSlow())
   }
 }

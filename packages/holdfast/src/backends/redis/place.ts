@@ -4,14 +4,14 @@
  *   asked ──granted──▶ over                                        [answered]   nobody else hears of it
  *   asked ──waiting──▶ in line ──push | keep-alive | look──▶ over  [granted]
  *   asked ──queue full──▶ over
- *   asked | in line ──called off | refused | session gone──▶ over
+ *   asked | in line ──cancelled | refused | session gone──▶ over
  *
  * What may go wrong between two steps: the push overtakes the answer that says that there is a wait (the room knows who
  * has asked, and who is over stays over); the answer is lost (the lane says so, and core abandons the attempt).
  */
 
 import type { Instant } from '../../base/clock.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../spi.ts'
 import type { Answer, Told } from './answers.ts'
 import type { Known } from './known-claims.ts'
@@ -80,7 +80,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
       room.granted(this, answer.grantId, session.sinceOf(this.heartbeat, answer.leftMs), answer.data)
     } else if (answer.kind === 'waiting') {
       if (!room.enter(this)) return
-      this.#stopListening = this.call.onCancel(() => this.#calledOff())
+      this.#stopListening = this.call.onCancel(() => this.#cancelledCall())
       this.call.onQueued?.()
       // Asked for twice, and handed over to the other meanwhile: nobody will be told again.
       room.told(this, known.isWaiting ? answer.told : LOOK_NOW)
@@ -111,7 +111,7 @@ export class Place<F extends Fencing> implements Waiter, Asker {
     this.#reject(error)
   }
 
-  #calledOff(): void {
-    if (this.session.room.remove(this)) this.reject(calledOff('redis', this.call.signal, 'unknown'))
+  #cancelledCall(): void {
+    if (this.session.room.remove(this)) this.reject(cancelledCall('redis', this.call.signal, 'unknown'))
   }
 }

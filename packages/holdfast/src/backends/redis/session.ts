@@ -13,7 +13,7 @@
 
 import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../base/clock.ts'
 import { BackendUnavailableError, outcomeOf } from '../../base/errors.ts'
-import { prolongedSince, throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { prolongedSince, throwIfCancelled } from '../../kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -132,7 +132,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   async #enqueueWhenReady(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
     const { engine, listen } = this.#tools
-    throwIfCalledOff('redis', call)
+    throwIfCancelled('redis', call)
     if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
       return { kind: 'session-gone' }
     await listen(call)
@@ -155,9 +155,9 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
     const { engine, room, confirming } = this.#tools
-    throwIfCalledOff('redis', call)
+    throwIfCancelled('redis', call)
     const since = instantOf(engine.clock)
-    // Whose request is under way is in no line yet, and its answer will say more than a heartbeat could.
+    // Whose request is in flight is in no line yet, and its answer will say more than a heartbeat could.
     const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
     const listed: readonly Claim[] = [...claims.held, ...waiting]
     const ttl = String(this.ttlMs)
@@ -293,7 +293,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   async close(call: Call): Promise<void> {
     const { engine } = this.#tools
-    throwIfCalledOff('redis', call)
+    throwIfCancelled('redis', call)
     // First the key: whoever carries the session on elsewhere must not prolong what is being given up.
     await engine.connection.run(closeSessionScript, [engine.keys.session(this.id)], [], call.signal)
     await this.#end(call)

@@ -1,8 +1,8 @@
 /**
  * Work that several callers need and one is enough for, such as opening a connection. It goes on for as long as one of
- * them waits for it; what has failed, or was called off by the last of them, is started anew by the next.
+ * them waits for it; what has failed, or was cancelled by the last of them, is started anew by the next.
  */
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 
 interface Running<T> {
@@ -24,16 +24,16 @@ export class SharedWork<T> {
     return this.#running?.promise
   }
 
-  /** The result, also for who comes later. Who is called off here has asked for nothing else yet. */
+  /** The result, also for who comes later. Who is cancelled here has asked for nothing else yet. */
   join(call: Call): Promise<T> {
-    if (call.cancelled) return Promise.reject(calledOff('redis', call.signal, 'not-applied'))
+    if (call.cancelled) return Promise.reject(cancelledCall('redis', call.signal, 'not-applied'))
     this.#running ??= this.#run()
     const running = this.#running
     running.callers++
     return new Promise<T>((resolve, reject) => {
       const stopListening = call.onCancel(() => {
         running.callers--
-        reject(calledOff('redis', call.signal, 'not-applied'))
+        reject(cancelledCall('redis', call.signal, 'not-applied'))
         if (running.callers > 0) return
         this.#forget(running)
         running.controller.abort(call.signal.reason)

@@ -50,7 +50,7 @@ interface Queue {
 
 export class WaitingRoom {
   readonly #options: WaitingRoomOptions
-  /** Those whose request is under way: most of them will be granted at once, and never wait. */
+  /** Those whose request is in flight: most of them will be granted at once, and never wait. */
   readonly #asked = new TransientMap<Waiter, true>()
   readonly #byId = new Map<string, Set<Waiter>>()
   readonly #queues = new Map<string, Queue>()

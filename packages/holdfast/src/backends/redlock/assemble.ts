@@ -213,7 +213,7 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
         'clients hold at once and both believe it. The first learns it at a keep-alive in which so many servers say that they do ' +
         'not have its lock that no majority is left; otherwise it believes until its time is up. A clock that is set back keeps the ' +
         'vote for a dead holder for as much longer.',
-      'A holder stops its work when its signal aborts. A process that is paused, or a write that is under way, does not: nothing in ' +
+      'A holder stops its work when its signal aborts. A process that is paused, or a write that is in flight, does not: nothing in ' +
         'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
       persistence === 'none'
         ? `No client uses a TTL above ${ttlMs.max} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +

@@ -12,7 +12,7 @@ import {
 import { hasListeners, type WarningCode, warn } from '../../base/events.ts'
 import type { Random } from '../../base/ids.ts'
 import { textOf } from '../../clients/redis/index.ts'
-import { throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { Layout } from './layout.ts'
 import type { RedlockNode } from './node.ts'
@@ -69,7 +69,7 @@ export class Ensemble {
   /** The first line of every call; when the request is sent, its time starts. */
   begin(call: Call): Instant {
     if (this.#isClosed) throw new ClosedError('The redlock backend')
-    throwIfCalledOff('redlock', call)
+    throwIfCancelled('redlock', call)
     return instantOf(this.clock)
   }
 

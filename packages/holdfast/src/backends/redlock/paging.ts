@@ -8,7 +8,7 @@
 import { unlessAborted } from '../../base/aborting.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
 import { SCAN_START, type ScanPosition, type ScanStep, scanStep } from '../../clients/redis/index.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { Call, Page, PageRequest } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import type { RedlockNode } from './node.ts'
@@ -37,7 +37,9 @@ export async function scanPage(
       failures.push(`${node.label}: ${reasonOf(node, error)}`)
       return null
     })
-    const step = await unlessAborted(scanned, call.signal, () => calledOff('redlock', call.signal, 'unknown'))
+    const step = await unlessAborted(scanned, call.signal, () =>
+      cancelledCall('redlock', call.signal, 'unknown'),
+    )
     if (step === null) continue
     const { items, next } = step
     if (next !== null) return { items, next: cursorText({ done, current: index, position: next }) }

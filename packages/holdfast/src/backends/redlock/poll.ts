@@ -1,7 +1,7 @@
 /** One question to all nodes at once, and the votes as they come in. */
 
 import { outcomeOf } from '../../base/errors.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { Call } from '../../spi.ts'
 import type { RedlockNode } from './node.ts'
 
@@ -47,10 +47,10 @@ export class Poll<V> {
     })
   }
 
-  /** Resolves as soon as `isDecided` says so, at the latest when all votes are in; rejects when the call is called off. */
+  /** Resolves as soon as `isDecided` says so, at the latest when all votes are in; rejects when the call is cancelled. */
   until(isDecided: () => boolean, call: Call): Promise<void> {
     return new Promise((resolve, reject) => {
-      const untie = call.onCancel(() => reject(calledOff('redlock', call.signal, 'unknown')))
+      const untie = call.onCancel(() => reject(cancelledCall('redlock', call.signal, 'unknown')))
       this.#decided = {
         isDecided,
         resolve: () => {

@@ -127,7 +127,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     const held = await hold(session, 'x')
     await nodes.flush()
     await stage.whileFrozen([0], async () => {
-      // It is under way there when the release comes, which waits behind it.
+      // It is in flight there when the release comes, which waits behind it.
       await hold(session, 'y')
       assert.equal(await session.release(held, { keepForMs: 0 }, call()), 'released')
       await stage.clock.advance(nodeTimeoutMs)

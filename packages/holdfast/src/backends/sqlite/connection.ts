@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../base/clock.ts'
 import { ClosedError } from '../../base/errors.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
-import { throwIfCalledOff } from '../../kit/backend-kit.ts'
+import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
@@ -37,7 +37,7 @@ export interface ConnectionOptions {
 
 const READ_AGAIN_AFTER_MS = 5
 
-/** Its own work cannot be called off. */
+/** Its own work cannot be cancelled. */
 const nobody = new AbortController().signal
 
 export class Connection {
@@ -150,7 +150,7 @@ export class Connection {
 
   #check(call: Call): void {
     if (this.#closed) throw new ClosedError('The sqlite backend')
-    throwIfCalledOff('sqlite', call)
+    throwIfCancelled('sqlite', call)
   }
 
   #committed(tx: Transaction): void {

@@ -117,7 +117,7 @@ export class Lane {
   #listen(item: Item): void {
     const { signal } = item
     const onAbort = () => {
-      fail(item, unavailable('called off while another process was writing', 'not-applied', signal.reason))
+      fail(item, unavailable('cancelled while another process was writing', 'not-applied', signal.reason))
     }
     signal.addEventListener('abort', onAbort, { once: true })
     item.stopListening = () => signal.removeEventListener('abort', onAbort)

@@ -4,12 +4,12 @@
  *   waiting ──handed over by this process──▶ granted              [granted]
  *   waiting ──woken by another process, or at a poll──▶ the file says: granted, gone, ended, or still waiting
  *   waiting ──its session ends──▶ session-gone                    [sessionEnded]
- *   waiting ──abandoned, or called off──▶ rejected                [abandoned, onAbort]
+ *   waiting ──abandoned, or cancelled──▶ rejected                [abandoned, onAbort]
  */
 
 import type { Clock } from '../../base/clock.ts'
 import { publicIdOf } from '../../base/ids.ts'
-import { calledOff } from '../../kit/backend-kit.ts'
+import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import { unavailable } from './failures.ts'
 import { type FilePoll, ifPossible, type Onlooker } from './poll.ts'
@@ -56,7 +56,7 @@ export class WaitingRoom implements Onlooker {
   /** Whoever adds somebody calls `armForNewcomers` afterwards. */
   add(waiter: Waiter): void {
     const { signal } = waiter
-    const onAbort = () => this.#leave(entry, () => waiter.reject(calledOff('sqlite', signal, 'unknown')))
+    const onAbort = () => this.#leave(entry, () => waiter.reject(cancelledCall('sqlite', signal, 'unknown')))
     const entry = { waiter, stopListening: () => signal.removeEventListener('abort', onAbort) }
     const id = publicIdOf(waiter.attempt)
     this.#entries.set(id, [...(this.#entries.get(id) ?? []), entry])

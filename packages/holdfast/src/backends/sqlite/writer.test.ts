@@ -138,13 +138,13 @@ describe('when another process has the write lock', () => {
     assert.equal(result.state, 'fulfilled')
   })
 
-  test('G6 T14 a call that is called off meanwhile has not landed and never will; the others go on', async () => {
+  test('G6 T14 a call that is cancelled meanwhile has not landed and never will; the others go on', async () => {
     await using rig = new SqliteRig()
     const session = await rig.session()
     const other = occupy(rig)
     const controllers = [new AbortController(), new AbortController()]
     const [early, late] = controllers.map(({ signal }, index) =>
-      watch(session.tryAcquire(request(`called off ${index}`), callWith(signal))),
+      watch(session.tryAcquire(request(`cancelled ${index}`), callWith(signal))),
     )
     const patient = watch(session.tryAcquire(request('patient'), call()))
     await rig.clock.settle()

@@ -1,13 +1,13 @@
 /** Calls that nobody waits for any more. */
 import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
 
-export function calledOff(
+export function cancelledCall(
   backend: string,
   outcome: CallOutcome,
   signal: AbortSignal,
 ): BackendUnavailableError {
   const when = outcome === 'unknown' ? 'after' : 'before'
-  return new BackendUnavailableError(backend, `called off ${when} it was sent`, outcome, {
+  return new BackendUnavailableError(backend, `cancelled ${when} it was sent`, outcome, {
     cause: signal.reason,
   })
 }

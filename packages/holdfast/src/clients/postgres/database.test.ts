@@ -110,7 +110,7 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     await expect(opened.database.query('SELECT 1')).rejects.toMatchObject({ outcome: 'not-applied' })
   })
 
-  test('the end of the connection under way is an unknown outcome', async () => {
+  test('the end of the connection in flight is an unknown outcome', async () => {
     await using opened = open(server.url)
     const { database } = opened
     const ended = database.query('SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(5)')
@@ -118,7 +118,7 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     expect((await database.query('SELECT 1')).flat()).toEqual([1])
   })
 
-  test('called off before it is sent: not applied; after: unknown, and the pool goes on', async () => {
+  test('cancelled before it is sent: not applied; after: unknown, and the pool goes on', async () => {
     await using opened = open(server.url)
     const { database } = opened
     const signal = AbortSignal.abort('mine')

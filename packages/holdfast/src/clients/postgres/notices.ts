@@ -1,6 +1,6 @@
 /**
  * Warnings of the server through postgres.js, which hands them to one function per client, without saying to which
- * statement they belong. So a warning about the standby counts for every statement that is under way.
+ * statement they belong. So a warning about the standby counts for every statement that is in flight.
  */
 import { isStandbyWarning } from './failures.ts'
 import type { Notice } from './types.ts'

@@ -1,6 +1,6 @@
 /**
  * Tells the server that nobody waits for the statement of a connection of `pg` any more. Otherwise the process that serves
- * it would go on: behind a lock that is stuck, one call after the other that was called off would leave one behind, until
+ * it would go on: behind a lock that is stuck, one call after the other that was cancelled would leave one behind, until
  * the server takes no more connections.
  *
  * What may go wrong: the statement is done before the request arrives, and then the request has no effect, because the

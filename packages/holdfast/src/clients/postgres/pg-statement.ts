@@ -1,6 +1,6 @@
 /** One statement on a connection of `pg`. See `pg.ts` for what may go wrong around it. */
 import { BackendUnavailableError } from '../../base/errors.ts'
-import { calledOff, orAborted } from './cancelling.ts'
+import { cancelledCall, orAborted } from './cancelling.ts'
 import { asUnavailable, isStandbyWarning } from './failures.ts'
 import type { Notice, Parameter, PgConnection, PgQuery, Row } from './types.ts'
 
@@ -12,7 +12,7 @@ export async function runStatement(
   signal: AbortSignal | undefined,
   name?: string,
 ): Promise<readonly Row[]> {
-  if (signal?.aborted) throw calledOff(backend, 'not-applied', signal)
+  if (signal?.aborted) throw cancelledCall(backend, 'not-applied', signal)
   let standbySkipped = false
   const onNotice = (notice: Notice) => {
     standbySkipped ||= isStandbyWarning(notice)
@@ -27,7 +27,7 @@ export async function runStatement(
       ...(name !== undefined && { name }),
     }
     const answer = await orAborted(connection.query(query), signal, () =>
-      calledOff(backend, 'unknown', signal as AbortSignal),
+      cancelledCall(backend, 'unknown', signal as AbortSignal),
     )
     if (standbySkipped)
       throw new BackendUnavailableError(

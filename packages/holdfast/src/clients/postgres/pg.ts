@@ -2,10 +2,10 @@
  * `pg`. What may go wrong around one statement:
  *
  *   connect · send · commit · answer
- *     no connection, or called off before sending: certainly nothing happened.
- *     called off, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
+ *     no connection, or cancelled before sending: certainly nothing happened.
+ *     cancelled, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
  *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody. If it was
- *     called off, the server is told before (`pg-cancel.ts`).
+ *     cancelled, the server is told before (`pg-cancel.ts`).
  *     the server says ERROR: it has undone the statement.
  *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
  *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
@@ -14,7 +14,7 @@ import { onAborted, unlessAborted } from '../../base/aborting.ts'
 import { afterThisTurn, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
-import { calledOff, orAborted } from './cancelling.ts'
+import { cancelledCall, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,
   ListenEvents,
@@ -103,7 +103,7 @@ export class PgDatabase implements PostgresDatabase {
           return until?.reason
         })
         // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
-        if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
+        if (signal?.aborted) throw cancelledCall(this.#backend, 'not-applied', signal)
       } catch (error) {
         // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
         // does with one that is broken or still at work for somebody who has gone: there ROLLBACK would wait in line.
@@ -188,7 +188,7 @@ export class PgDatabase implements PostgresDatabase {
   }
 
   async #checkOut({ signal }: QueryOptions): Promise<PgPoolClient> {
-    const off = () => calledOff(this.#backend, 'not-applied', signal as AbortSignal)
+    const off = () => cancelledCall(this.#backend, 'not-applied', signal as AbortSignal)
     if (signal?.aborted) throw off()
     const connecting = this.#pool.connect()
     try {
@@ -228,7 +228,7 @@ export class PgDatabase implements PostgresDatabase {
       const connecting = client.connect().then(ignore)
       await orAborted(connecting, options.signal, () => {
         end().catch(ignore)
-        return calledOff(this.#backend, 'not-applied', options.signal as AbortSignal)
+        return cancelledCall(this.#backend, 'not-applied', options.signal as AbortSignal)
       })
     } catch (error) {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
@@ -305,7 +305,7 @@ class Borrowed implements SqlRunner {
   readonly #backend: string
   #broken: Error | undefined
   /** The server may be at work for somebody who has gone. */
-  #isCalledOff = false
+  #isCancelled = false
 
   constructor(client: PgPoolClient, pool: PgPool, backend: string) {
     this.#client = client
@@ -325,7 +325,7 @@ class Borrowed implements SqlRunner {
       // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
       // nobody may get it while it is still at work.
       if (error instanceof BackendUnavailableError && error.outcome === 'unknown') {
-        this.#isCalledOff ||= this.#broken === undefined && signal?.aborted === true
+        this.#isCancelled ||= this.#broken === undefined && signal?.aborted === true
         this.#onError(error)
       }
       throw error
@@ -346,12 +346,12 @@ class Borrowed implements SqlRunner {
 
   /** The same while another caller may have a statement in flight on it. */
   cutOff(reason: unknown): void {
-    this.#isCalledOff ||= this.#broken === undefined
+    this.#isCancelled ||= this.#broken === undefined
     this.#onError(new Error('the transaction was ended', { cause: reason }))
   }
 
   giveBack(): void {
-    if (this.#isCalledOff) void cancelStatement(this.#pool, this.#client).then(() => this.#release())
+    if (this.#isCancelled) void cancelStatement(this.#pool, this.#client).then(() => this.#release())
     else this.#release()
   }
 

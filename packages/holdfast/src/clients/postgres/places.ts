@@ -1,5 +1,5 @@
 /**
- * A line in front of a client that has a line of its own, which cannot be left: a statement that was called off there is
+ * A line in front of a client that has a line of its own, which cannot be left: a statement that was cancelled there is
  * sent all the same when its turn comes, for nobody. So no more statements are given to the client than it has
  * connections, and who waits here can leave.
  */

@@ -1,7 +1,7 @@
 /**
  * `postgres` (postgres.js). It connects, queues and re-connects by itself, so less is known here than with `pg`: a
  * failure counts as `not-applied` only if the server said ERROR or the connection was refused. A statement that was
- * called off goes on, and its connection stays taken until the server or TCP ends it. (postgres.js could ask the server
+ * cancelled goes on, and its connection stays taken until the server or TCP ends it. (postgres.js could ask the server
  * to cancel it; but it does not keep the connection for itself until the request has arrived, which may then hit a
  * statement of somebody else's.)
  *
@@ -12,7 +12,7 @@
 import { onAborted } from '../../base/aborting.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
-import { calledOff, orAborted } from './cancelling.ts'
+import { cancelledCall, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,
   ListenEvents,
@@ -84,7 +84,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
   ): Promise<readonly Row[]> {
     const { signal } = options
     const waiting = this.#places.take(signal, () =>
-      calledOff(this.#backend, 'not-applied', signal as AbortSignal),
+      cancelledCall(this.#backend, 'not-applied', signal as AbortSignal),
     )
     if (waiting !== undefined) await waiting
     const statement = Symbol()
@@ -100,7 +100,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
 
   async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
     const { isolation, signal, maxIdleMs = defaults.ttlMs, until } = options
-    if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
+    if (signal?.aborted) throw cancelledCall(this.#backend, 'not-applied', signal)
     let failure: { readonly error: unknown } | undefined
     let result: { readonly value: T } | undefined
     let hasEnded = false
@@ -164,10 +164,10 @@ export class PostgresJsDatabase implements PostgresDatabase {
   }
 
   async #reserve(signal: AbortSignal | undefined): Promise<PostgresJsReserved> {
-    if (signal?.aborted) throw calledOff(this.#backend, 'not-applied', signal)
+    if (signal?.aborted) throw cancelledCall(this.#backend, 'not-applied', signal)
     try {
       return await ReservationLine.of(this.#sql).take(signal, () =>
-        calledOff(this.#backend, 'not-applied', signal as AbortSignal),
+        cancelledCall(this.#backend, 'not-applied', signal as AbortSignal),
       )
     } catch (error) {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
@@ -319,7 +319,7 @@ class ReservedConnection implements DedicatedConnection {
   #finish(error: unknown): void {
     if (this.#ended !== undefined) return
     this.#ended = { error }
-    // Those under way are told by postgres.js, and with more detail.
+    // Those in flight are told by postgres.js, and with more detail.
     queueMicrotask(() => {
       for (const reject of this.#pending)
         reject(asUnavailable(this.#backend, 'the connection has ended', error, 'unknown'))
@@ -372,7 +372,7 @@ interface StatementOptions {
   readonly prepare?: boolean
   /** The client, if the statement may go in one piece. */
   readonly whole?: object
-  /** Also when it was called off before: its connection is taken until then. */
+  /** Also when it was cancelled before: its connection is taken until then. */
   readonly onDone?: () => void
   /** Only of a statement in one piece. */
   readonly onSent?: () => void
@@ -387,7 +387,7 @@ async function runStatement(
 ): Promise<readonly Row[]> {
   if (signal?.aborted) {
     onDone()
-    throw calledOff(backend, 'not-applied', signal)
+    throw cancelledCall(backend, 'not-applied', signal)
   }
   try {
     const answer =
@@ -400,7 +400,9 @@ async function runStatement(
             ).values(),
           )
     answer.then(onDone, onDone)
-    const rows = await orAborted(answer, signal, () => calledOff(backend, 'unknown', signal as AbortSignal))
+    const rows = await orAborted(answer, signal, () =>
+      cancelledCall(backend, 'unknown', signal as AbortSignal),
+    )
     return lastOf(rows)
   } catch (error) {
     throw asUnavailable(backend, 'the statement failed', error)

@@ -5,7 +5,7 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, ClosedError, isHoldfastError } from '../../base/errors.ts'
-import { calledOff, orAborted } from './cancelling.ts'
+import { cancelledCall, orAborted } from './cancelling.ts'
 import type { DedicatedConnection, QueryOptions } from './database.ts'
 import type { Parameter, Row } from './types.ts'
 
@@ -41,7 +41,7 @@ export class SpareConnection {
     let connection: DedicatedConnection
     try {
       connection = await orAborted(opening, signal, () =>
-        calledOff(this.#backend, 'not-applied', signal as AbortSignal),
+        cancelledCall(this.#backend, 'not-applied', signal as AbortSignal),
       )
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)

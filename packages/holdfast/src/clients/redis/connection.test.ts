@@ -118,7 +118,7 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
       await using(opened, work, clock)
     })
 
-    test('G11 a connection of our own that is called off in its handshake is not opened', async () => {
+    test('G11 a connection of our own that is cancelled in its handshake is not opened', async () => {
       let connections = 0
       await using proxy = await startProxy(server, { label: () => String(++connections) })
       const opened = await library.open(`redis://${proxy.host}:${proxy.port}`)

@@ -448,8 +448,8 @@ export class RedisConnection {
       throw isHoldfastError(error) ? error : redisFailure(this.#backend, what, error)
     }
     try {
-      const calledOffFor = () => this.#calledOff(what, 'unknown', signal as AbortSignal)
-      const settling = unlessAborted(work(), signal, calledOffFor).catch(failed)
+      const cancelledFor = () => this.#cancelledCall(what, 'unknown', signal as AbortSignal)
+      const settling = unlessAborted(work(), signal, cancelledFor).catch(failed)
       return stopWatching === undefined ? settling : settling.finally(stopWatching)
     } catch (error) {
       // A client that throws instead of rejecting is treated alike.
@@ -461,7 +461,7 @@ export class RedisConnection {
   /** Why nothing can be sent now. */
   #refusal(what: string, signal: AbortSignal | undefined): Error | undefined {
     if (this.#ending.signal.aborted) return new ClosedError(`The ${this.#backend} backend`)
-    if (signal?.aborted) return this.#calledOff(what, 'not-applied', signal)
+    if (signal?.aborted) return this.#cancelledCall(what, 'not-applied', signal)
     if (this.#raw.isUsable) return undefined
     // Nobody but the user can connect it, so there is nothing to wait for.
     return new UnsupportedError(
@@ -470,14 +470,14 @@ export class RedisConnection {
     )
   }
 
-  #calledOff(what: string, outcome: CallOutcome, signal: AbortSignal): BackendUnavailableError {
+  #cancelledCall(what: string, outcome: CallOutcome, signal: AbortSignal): BackendUnavailableError {
     const { reason } = signal
     // An error of Holdfast's own is told by whoever has called it off.
     const why = reason instanceof Error && !isHoldfastError(reason) ? ` (${reason.message})` : ''
     const last = isConnected(this.#client) ? undefined : this.#trouble.last
     const said = last === undefined ? '' : ` (${reasonOf(last)})`
     const state = isConnected(this.#client) ? '' : `; the client is not connected${said}`
-    return new BackendUnavailableError(this.#backend, `${what}: called off${why}${state}`, outcome, {
+    return new BackendUnavailableError(this.#backend, `${what}: cancelled${why}${state}`, outcome, {
       cause: last === undefined ? reason : withoutSecrets(last),
     })
   }

@@ -1,5 +1,5 @@
 /**
- * Opening a connection of our own, which can be called off while it is in its handshake: a server that accepts and says
+ * Opening a connection of our own, which can be cancelled while it is in its handshake: a server that accepts and says
  * nothing would otherwise keep the connection, and with it the process, after everything else has been closed.
  */
 export async function opened<T>(stop: AbortSignal, connect: () => Promise<T>, end: () => void): Promise<T> {

@@ -1,4 +1,4 @@
-/** Connections that do not answer any more: what was called off on them must not hold up those who come later. */
+/** Connections that do not answer any more: what was cancelled on them must not hold up those who come later. */
 import assert from 'node:assert/strict'
 import { startProxy } from 'holdfast-lab/faults'
 import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'
@@ -64,7 +64,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
   }
 
   test.each(libraries)(
-    'G11 with $name, a run that is called off on a dead connection does not keep its name for itself',
+    'G11 with $name, a run that is cancelled on a dead connection does not keep its name for itself',
     async (library) => {
       await using mortal = await mortalClient(library, 3)
       const guard = postgresGuard({ client: mortal.client, clock: hasty })
@@ -72,7 +72,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       assert.equal(await guard.run(proof, () => 'works'), 'works')
       mortal.kill()
       const controller = new AbortController()
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       const run = guard.run(proof, () => assert.fail('nobody waits for it'), { signal: controller.signal })
       const refused = assert.rejects(run, reason)
       await mortal.killed()
@@ -84,13 +84,13 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
   )
 
   test.each(libraries)(
-    'G11 with $name, a run that is called off in its effect, on a dead connection, is told so and frees its name',
+    'G11 with $name, a run that is cancelled in its effect, on a dead connection, is told so and frees its name',
     async (library) => {
       await using mortal = await mortalClient(library, 3)
       const guard = postgresGuard({ client: mortal.client, clock: hasty })
       const name = `ending ${library.name}`
       const controller = new AbortController()
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       const effect = () => {
         mortal.kill()
         controller.abort(reason)
@@ -140,7 +140,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
   )
 
   test.each(libraries)(
-    'G11 T21 with $name, first runs that are called off do not use up the pool',
+    'G11 T21 with $name, first runs that are cancelled do not use up the pool',
     async (library) => {
       await using opened = library.open(server.url, { max: 2 })
       const guard = postgresGuard({ client: opened.client, clock: patient })
@@ -152,7 +152,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
         )
         return rows[0].n as number
       }
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       for (let runs = 0; runs < 3; runs++) {
         const controller = new AbortController()
         const run = guard.run(fence(1n, `ready ${library.name}`), () => assert.fail('nobody waits for it'), {

@@ -402,7 +402,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
       const { client, end } = await begin()
       await guard.enter(client, fence(5n, library.name))
       const controller = new AbortController()
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       let calls = 0
       const run = one.run(fence(6n, library.name), () => void calls++, { signal: controller.signal })
       const refused = assert.rejects(run, reason)
@@ -417,7 +417,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
   })
 
   test.each(libraries)(
-    'G11 with $name, the first run of a guard is called off while it waits for a connection',
+    'G11 with $name, the first run of a guard is cancelled while it waits for a connection',
     async (library) => {
       await using opened = library.open(server.postgres.url, { max: 1 })
       const { client, end } = await begin()
@@ -432,7 +432,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
         () => assert.fail('nobody waits for it'),
         { signal: controller.signal },
       )
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       controller.abort(reason)
       await assert.rejects(run, reason)
       await end('ROLLBACK')
@@ -441,7 +441,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
   )
 
   test.each(libraries)(
-    'G11 T21 with $name, runs that are called off behind another’s transaction do not use up the pool',
+    'G11 T21 with $name, runs that are cancelled behind another’s transaction do not use up the pool',
     async (library) => {
       await using opened = library.open(server.postgres.url, { max: 2 })
       const one = postgresGuard({ client: opened.client, schema })
@@ -449,7 +449,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
       assert.equal(await one.run(fence(1n, name), () => 'works'), 'works')
       const { client, end } = await begin()
       await guard.enter(client, fence(5n, name))
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       const waiting = async () => {
         const { rows } = await pool.query(
           "SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%guard_names%'",

@@ -5,17 +5,17 @@
  *                     open | entered ──anything thrown, ROLLBACK or the end of the connection──▶ (none)
  *
  * What may go wrong between its steps:
- *   called off before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken
+ *   cancelled before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken
  *     back, so the connection is given up, or rolls back as soon as it has its answer; the effect does not begin. Until
  *     then the transaction is not over (`isOver`): others for the name must not take one connection after the other. But
  *     a connection that is dead may never answer, and looks the same; so they wait for a limited time only.
- *   called off later: the effect is awaited, and then rolled back. The answer to that is awaited for a limited time.
+ *   cancelled later: the effect is awaited, and then rolled back. The answer to that is awaited for a limited time.
  *   a lease is lost before COMMIT is sent: the run rejects at once, and the transaction is undone although the effect may
  *     still run. A commit that was sent is awaited: only the server knows what became of it.
  *   the process is frozen: the server ends the transaction when it has been idle for too long (`maxIdleMs`).
  *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
  *     So the transaction is asked who it is before it is committed.
- *   the connection ends after COMMIT was sent, or the run is called off before it is answered: unknown, and said so.
+ *   the connection ends after COMMIT was sent, or the run is cancelled before it is answered: unknown, and said so.
  */
 
 import { onAborted } from '../../base/aborting.ts'
@@ -49,7 +49,7 @@ export interface Transaction<T> {
   readonly told: Promise<T>
   /**
    * When its connection is free again, or was not for `callTimeoutMs` after the caller was told. Never rejects. A commit
-   * that is called off before it is answered is left to itself: nobody can tell how long its answer takes.
+   * that is cancelled before it is answered is left to itself: nobody can tell how long its answer takes.
    */
   readonly isOver: Promise<void>
 }
@@ -76,7 +76,7 @@ export function transact<T>(
       void settledWithin(clock, done).then(() => left.reject(signal?.reason))
     } else if (phase === 'committing') {
       const cause = signal?.reason
-      const what = 'called off before the commit was answered'
+      const what = 'cancelled before the commit was answered'
       left.reject(new BackendUnavailableError('postgres', what, 'unknown', { cause }))
     }
   }

@@ -10,13 +10,13 @@
  * So each guard object has a *series* of its own, and numbers its calls in it:
  *
  *   open ──▶ the server names the series
- *   a call carries its number, and the lowest number of its series that is still under way
+ *   a call carries its number, and the lowest number of its series that is still in flight
  *   the server keeps what came of each number from the lowest on; smaller ones are settled, and refused
  *   a series that the server does not know is refused as well
  *
  * No copy is ever mistaken for a new call, whatever its age: its number is kept, or below the lowest, or its series is gone,
  * and neither a number nor the name of a series comes twice. Nothing grows: the server keeps as many numbers as calls are
- * under way, and closes a series after an hour, when the guard has long been using another.
+ * in flight, and closes a series after an hour, when the guard has long been using another.
  *
  * A server that has lost its data (FLUSHALL, a restart without persistence) knows no series. It has lost whatever an
  * earlier copy had done as well, so the call is made again in a new series. To tell this from a series that was closed, the
@@ -26,16 +26,16 @@ import { type Clock, elapsedMs, type Instant, instantOf } from '../../base/clock
 
 /** How long the server keeps a series. */
 export const SERIES_KEPT_MS = 3_600_000
-/** How long it is used for: far shorter, so that no call is under way when it is closed. */
+/** How long it is used for: far shorter, so that no call is in flight when it is closed. */
 const SERIES_USED_MS = SERIES_KEPT_MS / 4
 /** Of one series. The server goes through what it keeps of a series at every call. */
-const MOST_UNDER_WAY = 200
+const MOST_IN_FLIGHT = 200
 
 /** A number in a series, until it is settled. */
 export interface Call {
   readonly series: string
   readonly number: number
-  /** Of those that were under way when this one began: this one, or an earlier one. */
+  /** Of those that were in flight when this one began: this one, or an earlier one. */
   readonly lowest: number
   /** It has been answered, or given up: from the next call on, the server refuses it. */
   settle(): void
@@ -44,7 +44,7 @@ export interface Call {
 export class Calls {
   readonly #open: () => Promise<string>
   readonly #clock: Clock
-  /** More than one if more calls are under way than fit into one. */
+  /** More than one if more calls are in flight than fit into one. */
   #series: Series[] = []
   #opening: Promise<void> | null = null
 
@@ -95,7 +95,7 @@ class Series {
   readonly #openedAt: Instant
   readonly #clock: Clock
   /** In the order of their numbers. */
-  readonly #underWay = new Set<number>()
+  readonly #inFlight = new Set<number>()
   #last = 0
 
   constructor(name: string, openedAt: Instant, clock: Clock) {
@@ -109,22 +109,22 @@ class Series {
   }
 
   get hasRoom(): boolean {
-    return this.#last - this.#lowest < MOST_UNDER_WAY
+    return this.#last - this.#lowest < MOST_IN_FLIGHT
   }
 
   begin(): Call {
     const number = ++this.#last
-    this.#underWay.add(number)
+    this.#inFlight.add(number)
     return {
       series: this.name,
       number,
       lowest: this.#lowest,
-      settle: () => void this.#underWay.delete(number),
+      settle: () => void this.#inFlight.delete(number),
     }
   }
 
   get #lowest(): number {
-    const [lowest = this.#last + 1] = this.#underWay
+    const [lowest = this.#last + 1] = this.#inFlight
     return lowest
   }
 }

@@ -70,7 +70,7 @@ export const outcomes = {
 
 /**
  * KEYS names, touched, issuers, calls, then those of the effect. ARGV the series of the call, its number, the lowest number
- * that is still under way, the time, how many fields are compared, changed and touched, then those, then what belongs to
+ * that is still in flight, the time, how many fields are compared, changed and touched, then those, then what belongs to
  * the effect. In `calls` a series has its lowest number that counts, and from there on for each number a character: `-` if
  * it has not arrived, otherwise what came of it. `body` defines the functions `before` (answers false if all is well) and `effect`; they come first, so that
  * they see nothing but their own KEYS and ARGV, and that lines are counted as in the user's own text.

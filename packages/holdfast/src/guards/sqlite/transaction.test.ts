@@ -130,7 +130,7 @@ describe('sqliteGuard and its transactions', () => {
     const other = another()
     other.exec('BEGIN IMMEDIATE')
     const controller = new AbortController()
-    const reason = new Error('called off')
+    const reason = new Error('cancelled')
     const run = sqliteGuard({ database, clock }).run(fence(1n), () => {}, { signal: controller.signal })
     const refused = assert.rejects(run, reason)
     await clock.advance(100)

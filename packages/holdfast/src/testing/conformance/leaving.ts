@@ -1,4 +1,4 @@
-/** Nothing is left behind: not by those who finish, not by those who are called off, not by those who disappear. */
+/** Nothing is left behind: not by those who finish, not by those who are cancelled, not by those who disappear. */
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
@@ -114,8 +114,8 @@ export const leavingCases = topic('nothing left behind', [
   },
   {
     rule: 'C176',
-    title: 'G6 T15 an acquire that is called off on its way settles, and leaves nothing once abandoned',
-    play: calledOffOnTheWay,
+    title: 'G6 T15 an acquire that is cancelled on its way settles, and leaves nothing once abandoned',
+    play: cancelledInFlight,
   },
   {
     rule: 'C177',
@@ -190,7 +190,7 @@ function firstEvent(stage: Stage, events: AsyncIterable<WatchEvent>): Promise<un
   return stage.drive(events[Symbol.asyncIterator]().next(), stage.ttlMs)
 }
 
-async function calledOffOnTheWay(stage: Stage): Promise<void> {
+async function cancelledInFlight(stage: Stage): Promise<void> {
   const [ada, bob] = await stage.two()
   for (let round = 0; round < 5; round++) {
     const controller = new AbortController()

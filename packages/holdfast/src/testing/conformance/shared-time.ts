@@ -10,8 +10,8 @@ import { createFakeClock } from '../fake-clock.ts'
 export interface SharedTimeOptions {
   /** Moves the server's clock, which stands still otherwise, by whole milliseconds. */
   readonly moveServer: (ms: number) => void
-  /** How many requests are under way, and how many there have been. */
-  readonly traffic: () => { readonly underWay: number; readonly sent: number }
+  /** How many requests are in flight, and how many there have been. */
+  readonly traffic: () => { readonly inFlight: number; readonly sent: number }
 }
 
 /** One case. */
@@ -110,8 +110,8 @@ export class SharedTime {
 
   async #untilQuiet(): Promise<void> {
     for (let before = -1; ; ) {
-      const { underWay, sent } = this.#options.traffic()
-      if (underWay === 0 && sent === before) return
+      const { inFlight, sent } = this.#options.traffic()
+      if (inFlight === 0 && sent === before) return
       before = sent
       await sleep(QUIET_FOR_MS)
     }

@@ -1,4 +1,4 @@
-/** Waiters who live, die, give up, or are called off. */
+/** Waiters who live, die, give up, or are cancelled. */
 import assert from 'node:assert/strict'
 import { expectAlive, expectMs, expectUnavailable, request, topic } from './toolbox.ts'
 
@@ -164,7 +164,7 @@ export const waiterCases = topic('waiters come and go', [
   },
   {
     rule: 'C88',
-    title: 'T20 G6 a wait that is called off ends soon, and abandoning it gives up the place',
+    title: 'T20 G6 a wait that is cancelled ends soon, and abandoning it gives up the place',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -197,7 +197,7 @@ export const waiterCases = topic('waiters come and go', [
   },
   {
     rule: 'C90',
-    title: 'G6 a wait that is called off at the moment of its grant leaves no holder once abandoned',
+    title: 'G6 a wait that is cancelled at the moment of its grant leaves no holder once abandoned',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()

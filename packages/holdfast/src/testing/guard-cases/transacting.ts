@@ -134,7 +134,7 @@ export const transactingCases = guardTopic('one step', [
     title: 'G11 a signal that was aborted before: its reason comes out, and nothing happens',
     async play(stage) {
       const guard = await stage.guard()
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       const signal = AbortSignal.abort(reason)
       let calls = 0
       assert.equal(await failureOf(guard.run(stage.fence(5n), () => void calls++, { signal })), reason)
@@ -150,14 +150,14 @@ export const transactingCases = guardTopic('one step', [
       const gate = Promise.withResolvers<void>()
       const running = guard.run(stage.fence(1n), () => gate.promise)
       const controller = new AbortController()
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       let calls = 0
-      const calledOff = failureOf(
+      const cancelledCall = failureOf(
         guard.run(stage.fence(2n), () => void calls++, { signal: controller.signal }),
       )
       const behind = guard.run(stage.fence(3n), () => 'served')
       controller.abort(reason)
-      assert.equal(await soon(calledOff).finally(gate.resolve), reason)
+      assert.equal(await soon(cancelledCall).finally(gate.resolve), reason)
       await running
       assert.equal(await behind, 'served')
       assert.equal(calls, 0)
@@ -171,7 +171,7 @@ export const transactingCases = guardTopic('one step', [
       await stage.accepts(guard, stage.fence(1n))
       const before = await stage.snapshot(guard)
       const controller = new AbortController()
-      const reason = new Error('called off')
+      const reason = new Error('cancelled')
       const run = guard.run(
         stage.fence(2n),
         async (tx) => {

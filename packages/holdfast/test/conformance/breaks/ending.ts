@@ -1,7 +1,7 @@
 /** Faults of calls after the end of their client, of cancelled calls, of limits of waiting, and of a diagnosis. */
 import { callWith } from '../../../src/base/aborting.ts'
 import { isHoldfastError } from '../../../src/base/errors.ts'
-import { throwIfCalledOff } from '../../../src/kit/backend-kit.ts'
+import { throwIfCancelled } from '../../../src/kit/backend-kit.ts'
 import type { Finding } from '../../../src/spi.ts'
 import { replace } from '../../../src/testing/conformance/wrapping.ts'
 import { type Break, broken, brokenBackend, brokenSession, lineOf } from './break.ts'
@@ -35,7 +35,7 @@ function answersWhenClosed(inner: object, name: string): { readonly [name: strin
 }
 
 const refusesWhenCancelled: Run = async (...args) => {
-  throwIfCalledOff('memory', args.at(-1) as ReturnType<typeof callWith>)
+  throwIfCancelled('memory', args.at(-1) as ReturnType<typeof callWith>)
   return []
 }
 

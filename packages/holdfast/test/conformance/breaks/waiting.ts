@@ -50,7 +50,7 @@ export const waitingBreaks: readonly Break[] = [
       return lineOf(inner)(request, call)
     },
   })),
-  brokenSession('a wait cannot be called off', 'C88 C173', (inner) => ({
+  brokenSession('a wait cannot be cancelled', 'C88 C173', (inner) => ({
     enqueue: (request, call) =>
       lineOf(inner)(
         request,

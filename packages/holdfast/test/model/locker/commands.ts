@@ -7,7 +7,7 @@ export const locks = ['a', 'b'] as const
 export const SEMAPHORE = 'sem'
 export const PERMITS = 3
 export const ttls = [300, 300, 1_000] as const
-/** The longest that a request may be under way. */
+/** The longest that a request may be in flight. */
 export const LATEST_MS = 400
 
 interface Holding {

@@ -90,7 +90,7 @@ export class Machine {
     const direct = memory({ engine, random, clock: this.clock })
     const recorded = history.recording(planted.engine?.(direct) ?? direct)
     const weakened = waiting === 'queue' ? recorded : weakenWaiting(recorded)
-    // What is under way on the network arrives also while the machine sleeps.
+    // What is in flight on the network arrives also while the machine sleeps.
     return faultyBackend(weakened, { clock: world, plan: (call) => this.#loop() ?? this.#plan(call) })
   }
 

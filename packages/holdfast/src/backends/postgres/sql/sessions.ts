@@ -3,7 +3,7 @@
  *
  *   keep_alive  send · lock the row · judge · prolong · commit · answer
  *               the new end counts from inside the transaction, belief from before it was sent. While the commit is
- *               under way, also while it waits for a standby, the row is locked and nobody judges it.
+ *               in flight, also while it waits for a standby, the row is locked and nobody judges it.
  *   close       the session is over for everybody at its first commit; claims beyond CLOSE_AT_ONCE are given up in
  *               further calls, or by whoever touches their names, or by a sweep.
  */

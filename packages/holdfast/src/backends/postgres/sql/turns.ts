@@ -28,7 +28,7 @@ import { isWatched } from './events.ts'
 /** Keeps our keys apart from those that others make of the same text. */
 export const LOCK_SEED = '7305804402384072037'
 
-/** No call waits for as long in a server that works, and core has called off its calls by then, unless told otherwise. */
+/** No call waits for as long in a server that works, and core has cancelled its calls by then, unless told otherwise. */
 export const LONGEST_LOCK_WAIT_MS = 5_000
 
 export const turns = (s: string) => `
