@@ -206,10 +206,15 @@ export class Lane<Item, Answer> {
     while (this.#waiting.length > 0 && this.#hasRoom()) {
       const entries = this.#nextBatch()
       if (entries.length === 0) return
-      this.#send(new Batch(entries, this.#whenLeft))
-      if (this.#options.oneBatchPerTurn !== true || this.#waiting.length === 0) continue
+      const batch = new Batch(entries, this.#whenLeft)
+      this.#send(batch)
+      if (this.#waiting.length === 0) return
+      const isAnswered = !this.#inFlight.includes(batch)
+      if (!isAnswered && this.#options.oneBatchPerTurn !== true) continue
       this.#isGathering = true
-      afterThisTurn(this.#leaveTogether)
+      // An engine that answers at once lets other lanes come in between.
+      if (isAnswered) soon.then(this.#leaveTogether)
+      else afterThisTurn(this.#leaveTogether)
       return
     }
   }

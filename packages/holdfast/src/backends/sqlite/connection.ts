@@ -3,13 +3,12 @@
 import { type Clock, sleep } from '../../base/clock.ts'
 import { ClosedError } from '../../base/errors.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
-import { throwIfCancelled } from '../../kit/backend-kit.ts'
+import { neverCancelled, throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
 import { isBusy, unavailable } from './failures.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
-import type { Work } from './lane.ts'
 import { catchUp } from './line.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
@@ -20,7 +19,7 @@ import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { Watchers } from './watch.ts'
-import { Writer } from './writer.ts'
+import { type Work, Writer } from './writer.ts'
 
 export interface ConnectionOptions {
   readonly file: OpenFile
@@ -36,9 +35,6 @@ export interface ConnectionOptions {
 }
 
 const READ_AGAIN_AFTER_MS = 5
-
-/** Its own work cannot be cancelled. */
-const nobody = new AbortController().signal
 
 export class Connection {
   readonly namespace: string
@@ -69,10 +65,10 @@ export class Connection {
     const onCommitted = (tx: Transaction) => this.#committed(tx)
     const giveWay = () => file.look()
     this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted, giveWay })
-    const catchUpNow = () => this.#writer.write(nobody, catchUp)
+    const catchUpNow = () => this.#writer.write(neverCancelled, catchUp)
     const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
     this.room = new WaitingRoom({ sql, clock, namespace, poll })
-    const openLog = () => this.#writer.write(nobody, (tx) => tx.log.open(random.id()))
+    const openLog = () => this.#writer.write(neverCancelled, (tx) => tx.log.open(random.id()))
     this.watchers = new Watchers({ clock, poll, openLog })
     this.wakeUps = new WakeUps({
       random,
@@ -84,13 +80,13 @@ export class Connection {
 
   async write<T>(call: Call, work: Work<T>): Promise<T> {
     this.#check(call)
-    return this.#writer.write(call.signal, work)
+    return this.#writer.write(call, work)
   }
 
   /** For what keeps leases alive: it overtakes what waits to be written. */
   async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
     this.#check(call)
-    return this.#writer.writeFirst(call.signal, work)
+    return this.#writer.writeFirst(call, work)
   }
 
   /** Keeps the log of events open for a while. */

@@ -17,7 +17,7 @@ import type {
 } from '../../spi.ts'
 import * as claims from './claims.ts'
 import type { Connection } from './connection.ts'
-import type { Work } from './lane.ts'
+import type { Work } from './writer.ts'
 
 export interface SessionFacts {
   readonly id: string
