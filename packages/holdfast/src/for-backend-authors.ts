@@ -15,13 +15,14 @@ export {
   checkIdentity,
   type IdentityOptions,
   listAll,
+  neverCancelled,
   operatorCallExpired,
   pageOf,
   prolongedSince,
   throwIfCancelled,
   tokenGrant,
 } from './kit/backend-kit.ts'
-export { Coalescer, type SendBatch, type Settled } from './kit/coalescer.ts'
+export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Changes, picture, type ToldEvent, watching } from './kit/watching.ts'
 export { openBackend } from './open.ts'
 export * from './spi.ts'
