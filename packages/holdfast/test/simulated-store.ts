@@ -3,8 +3,15 @@
  * then requests, replies and events wait until the test delivers or loses them. Whatever is granted is judged (`violations`).
  */
 import { BackendUnavailableError, CapacityMismatchError } from '../src/base/errors.ts'
-import { cancelledCall } from '../src/kit/backend-kit.ts'
-import type { Joined, OrderedStore, QueueView, Standing, WatchedKey } from '../src/kit/ordered-store.ts'
+import { cancelledCall, throwIfCancelled } from '../src/kit/backend-kit.ts'
+import type {
+  JoinResult,
+  OrderedStore,
+  QueueEntry,
+  QueueStanding,
+  QueueView,
+  WatchedKey,
+} from '../src/kit/ordered-store.ts'
 import type { AcquireRequest, Call, Claim } from '../src/spi.ts'
 
 /**
@@ -41,7 +48,7 @@ interface Watcher {
   isOver: boolean
 }
 
-type Granted = Extract<Standing, { kind: 'granted' }>
+type Granted = Extract<QueueStanding, { kind: 'granted' }>
 
 export interface Message {
   readonly what: string
@@ -59,6 +66,7 @@ export class SimulatedStore {
   isHeld = false
   requests: string[] = []
   wakeUps = 0
+  subscriptions = 0
   readonly #break: StoreBreak | undefined
   readonly #names = new Map<string, NameRecord>()
   readonly #sessions = new Set<string>()
@@ -81,7 +89,8 @@ export class SimulatedStore {
       comparesOrder: this.kind === 'ranges',
       join: (request, mayWait, call) => send('join', call, () => this.#join(id, request, mayWait)),
       look: (request, call) => send('look', call, () => this.#standing(id, request)),
-      confirm: (request, seen, call) => send('confirm', call, () => this.#confirm(id, request, seen)),
+      confirm: (request, own, seen, call) =>
+        send('confirm', call, () => this.#confirm(id, request, own, seen)),
       leave: (claim, call) => send('leave', call, () => this.#leave(claim)),
       watch: (keys, version, onWake) => this.#watch(id, keys, version, onWake),
     }
@@ -158,7 +167,8 @@ export class SimulatedStore {
     }
   }
 
-  #send<T>(what: string, session: string, call: Call, run: () => T): Promise<T> {
+  async #send<T>(what: string, session: string, call: Call, run: () => T): Promise<T> {
+    throwIfCancelled('simulated', call)
     this.requests.push(what)
     return new Promise<T>((resolve, reject) => {
       const untie = call.onCancel(() => reject(cancelledCall('simulated', call.signal, 'unknown')))
@@ -190,7 +200,7 @@ export class SimulatedStore {
     else queueMicrotask(() => message.deliver())
   }
 
-  #join(session: string, request: AcquireRequest, mayWait: boolean): Joined {
+  #join(session: string, request: AcquireRequest, mayWait: boolean): JoinResult {
     const { name, attempt, weight, capacity } = request
     if (this.#abandoned.has(attempt))
       throw new BackendUnavailableError('simulated', 'the attempt was abandoned', 'not-applied')
@@ -215,7 +225,7 @@ export class SimulatedStore {
     return this.#grant(entry, order)
   }
 
-  #standing(session: string, request: AcquireRequest): Standing {
+  #standing(session: string, request: AcquireRequest): QueueStanding {
     const entry = this.#find(request)
     if (entry === undefined)
       return this.#sessions.has(session) ? { kind: 'deleted' } : { kind: 'session-gone' }
@@ -223,14 +233,16 @@ export class SimulatedStore {
     return { kind: 'waiting', queue: this.#view(entry, request) }
   }
 
-  #confirm(session: string, request: AcquireRequest, seen: QueueView | null): Standing {
+  #confirm(session: string, request: AcquireRequest, own: QueueEntry, seen: QueueView | null): QueueStanding {
     const standing = this.#standing(session, request)
     const entry = this.#find(request)
     if (standing.kind !== 'waiting' || entry === undefined) return standing
-    const isSameKey = this.#break === 'confirms any key of the attempt' || seen?.own.order === entry.order
-    const isSame = isSameKey && seen !== null && seen.version >= this.#record(entry.name, 0).capacityVersion
+    if (seen === null && (this.kind === 'lists' || request.mode === 'permits'))
+      this.violations.push(`this store cannot confirm ${entry.attempt} without a view`)
+    const isSameKey = entry.order === own.order || this.#break === 'confirms any key of the attempt'
+    const isSame = seen !== null && seen.version >= this.#record(entry.name, 0).capacityVersion
     const isFirst = seen === null && (this.#break === 'grants without the check' || this.#fits(entry))
-    if (!isSame && !isFirst) return standing
+    if (!isSameKey || (!isSame && !isFirst)) return standing
     return this.#grant(entry, ++this.#version)
   }
 
@@ -276,6 +288,7 @@ export class SimulatedStore {
   }
 
   #watch(session: string, keys: readonly WatchedKey[], version: bigint, onWake: Watcher['onWake']) {
+    this.subscriptions++
     const watcher: Watcher = { keys, onWake, session, isOver: false }
     for (const { key } of keys) this.#watchersOf(key).add(watcher)
     const isLate = keys.some(({ key, until }) => (this.#changes.get(key)?.[until] ?? 0n) > version)

@@ -13,7 +13,7 @@
  * - Consul: keys that the session has acquired, ordered by CreateIndex. `confirm` is a check-and-set of the own key after a
  *   consistent look at the prefix; the token is its index. One blocking query a process serves all watches (T89).
  */
-import type { AcquireRequest, Call, Claim, Mode } from '../spi.ts'
+import type { AcquireRequest, Call, Mode } from '../spi.ts'
 
 export interface QueueEntry {
   readonly key: string
@@ -28,8 +28,8 @@ export interface QueueView {
   readonly own: QueueEntry
   /**
    * What is older than `own`, oldest first. All of it for permits, and where the request has `maxWaiters`. For a lock the
-   * youngest that conflicts is enough. A name that is closed (hold-at-least, lock-delay) has an entry that weighs all of the
-   * capacity, is granted, and is older than every waiter.
+   * youngest that conflicts is enough. A name that is closed (hold-at-least, lock-delay) has a granted entry that weighs all of
+   * the capacity.
    */
   readonly older: readonly QueueEntry[]
   readonly capacity: number
@@ -40,15 +40,15 @@ export interface QueueView {
 }
 
 /** Where a claim stands, from one answer of the engine. */
-export type Standing =
+export type QueueStanding =
   | { readonly kind: 'granted'; readonly token: bigint; readonly previousData?: string | null | undefined }
   | { readonly kind: 'waiting'; readonly queue: QueueView }
   /** The session lives, but the key has gone: abandoned, or deleted by an operator. */
   | { readonly kind: 'deleted' }
   | { readonly kind: 'session-gone' }
 
-export type Joined =
-  | Exclude<Standing, { kind: 'waiting' }>
+export type JoinResult =
+  | Exclude<QueueStanding, { kind: 'waiting' }>
   /** `isNew`: this call has created the key. False if an earlier call of the attempt had. */
   | { readonly kind: 'waiting'; readonly queue: QueueView; readonly isNew: boolean }
   /** Only if it may not wait: it cannot be granted now, and no key was created. */
@@ -65,7 +65,7 @@ export interface WatchedKey {
  * `not-applied` or `unknown`), and is sent once. A cancelled call settles soon.
  */
 export interface OrderedStore {
-  /** Whether `confirm` can find out by itself that nothing older conflicts. If not, the queue looks before each `confirm`. */
+  /** Whether `confirm` can itself ask, for a lock, whether anything older conflicts. If not, the queue looks first. */
   readonly comparesOrder: boolean
 
   /**
@@ -74,20 +74,26 @@ export interface OrderedStore {
    * `waiting` where the claim may not wait: the queue then deletes the key. Rejects if the attempt was abandoned or the
    * capacity differs.
    */
-  join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined>
+  join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<JoinResult>
 
-  look(request: AcquireRequest, call: Call): Promise<Standing>
+  /** Reads. A keep-alive makes one for each waiter, at the same moment, so they should leave together (`Coalescer`). */
+  look(request: AcquireRequest, call: Call): Promise<QueueStanding>
 
   /**
-   * The write that grants. Its version is the token, which is never drawn at `join` (C54). `seen` is a view in which the claim
-   * was eligible. The condition is that the own key is that of the view, not a later one of the same attempt, and that the
-   * capacity is that of the view. Without a view the condition is that nothing older than the own key conflicts.
-   * If it is not met, the answer says how things stand. A claim that is granted already keeps its token.
+   * The write that grants, on condition that `own` is still there: not another key, which a late copy of `join` has created
+   * since (T84). Its version is the token, which is never drawn at `join` (C54). `seen` is a view in which the claim was
+   * eligible; the write also asks whether the capacity is that of the view. Without a view it asks whether nothing older
+   * conflicts. If the condition is not met, the answer says how things stand. A granted claim keeps its token.
    */
-  confirm(request: AcquireRequest, seen: QueueView | null, call: Call): Promise<Standing>
+  confirm(
+    request: AcquireRequest,
+    own: QueueEntry,
+    seen: QueueView | null,
+    call: Call,
+  ): Promise<QueueStanding>
 
   /** Deletes the claim's key if it still waits. A granted key stays: a keep-alive may have told of the grant. */
-  leave(claim: Claim, call: Call): Promise<void>
+  leave(request: AcquireRequest, call: Call): Promise<void>
 
   /**
    * Calls back when one of the keys changes after `version`, also if that was before this call (T19). `lost`: changes may have

@@ -148,6 +148,7 @@ describe('reading a queue', () => {
     assert.equal(waitersBefore(view(1, 3, '')), 0)
     assert.equal(waitersBefore(view(1, 3, '1* 2')), 0)
     assert.equal(waitersBefore(view(1, 3, '1* 2 1 1')), 2)
+    assert.equal(waitersBefore(view(1, 3, '3* 1* 1')), 1, 'the name is closed')
   })
 })
 
@@ -442,6 +443,7 @@ describe('what gets lost', () => {
     const granted = (await s.keepAlive()) ?? []
     assert.deepEqual(granted, [grantOf(seen)])
     assert.equal(show(), 'b* c')
+    assert.deepEqual(await s.keepAlive(), [], 'a call that has ended is not looked after any more')
     assert.equal(behind.seen.status, 'pending')
   })
 
@@ -450,14 +452,28 @@ describe('what gets lost', () => {
     const s = session('s')
     await s.enqueue('a')
     await s.enqueue('b')
-    store.requests = []
+    const cancelled = await s.enqueue('c')
     store.disconnect('s')
+    store.requests = []
     await clock.settle()
     assert.deepEqual(store.requests, [], 'waiters of one connection do not all look at the same moment')
+    cancelled.stop.abort()
+    await clock.settle()
+    assert.equal(clock.pendingTimers, 1)
     await clock.advance(1_000)
-    assert.deepEqual(store.requests, ['look'])
+    assert.deepEqual(store.requests, ['leave', 'look'])
     await release('a')
     assert.equal(show(), 'b*')
+  })
+
+  test('a keep-alive that finds nothing new leaves the watches as they are', async () => {
+    const { session, store } = createRig()
+    const s = session('s')
+    await s.enqueue('a')
+    for (const attempt of ['b', 'c']) await s.enqueue(attempt)
+    store.subscriptions = 0
+    assert.deepEqual(await s.keepAlive(), [])
+    assert.equal(store.subscriptions, 0)
   })
 
   test('T12 the reply to the granting write is lost: the next look finds the grant and its token', async () => {
@@ -475,7 +491,23 @@ describe('what gets lost', () => {
     assert.deepEqual(store.requests.filter((what) => what === 'confirm').length, 1)
   })
 
-  test('G11 a second look that fails ends the call as unknown, with the engine’s own error', async () => {
+  test('an outage costs no position, however many looks fail before the next keep-alive', async () => {
+    const { session, release, store, clock } = createRig()
+    const s = session('s')
+    await s.enqueue('a')
+    const { seen } = await s.enqueue('b')
+    await holdAt(store, () => release('a'), 'event')
+    await deliver(store, clock, 'event')
+    await deliver(store, clock, 'confirm', 'lost')
+    store.disconnect('s')
+    await clock.advance(1_000)
+    await deliver(store, clock, 'look', 'lost')
+    assert.equal(seen.status, 'pending')
+    store.isHeld = false
+    assert.deepEqual(await s.keepAlive(), [grantOf(seen)])
+  })
+
+  test('G11 a look that fails again although a keep-alive was confirmed ends the call as unknown', async () => {
     const { session, release, store, clock } = createRig()
     const s = session('s')
     await s.enqueue('a')

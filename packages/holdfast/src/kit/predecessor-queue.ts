@@ -5,7 +5,7 @@
  *   join ──something older conflicts──▶ watching                    [#wait]
  *   watching ──woken, or a keep-alive──▶ looking                    [#look]
  *   looking ──eligible──▶ confirm ──▶ granted                       [#promote]
- *   looking ──not eligible, or the look failed──▶ watching
+ *   looking ──not eligible, or the look has failed──▶ watching
  *
  * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92). Only the conditional write of `confirm` grants,
  *    and the token is what this write returns.
@@ -21,10 +21,11 @@ import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant }
 import { cancelledCall, throwIfCancelled, tokenGrant } from './backend-kit.ts'
 import {
   isEligible,
-  type Joined,
+  type JoinResult,
   type OrderedStore,
+  type QueueEntry,
+  type QueueStanding,
   type QueueView,
-  type Standing,
   waitersBefore,
   watchedBy,
 } from './ordered-store.ts'
@@ -39,8 +40,8 @@ export interface PredecessorQueueOptions {
   readonly session: () => { readonly since: Instant; readonly ttlMs: number }
 }
 
-type Waiting = Extract<Joined, { kind: 'waiting' }>
-type Ended = Extract<Joined, { kind: 'granted' | 'deleted' | 'session-gone' }>
+type Waiting = Extract<JoinResult, { kind: 'waiting' }>
+type Ended = Extract<JoinResult, { kind: 'granted' | 'deleted' | 'session-gone' }>
 type Answer = Exclude<EnqueueResult<'fenced'>, { kind: 'queue-full' }>
 
 export class PredecessorQueue {
@@ -97,7 +98,7 @@ export class PredecessorQueue {
     mayWait: boolean,
     mayStay: (waiting: Waiting) => boolean,
     call: Call,
-  ): Promise<Joined | Standing> {
+  ): Promise<JoinResult | QueueStanding> {
     const { backend, store } = this.#options
     throwIfCancelled(backend, call)
     const joined = await store.join(request, mayWait, call)
@@ -116,23 +117,28 @@ export class PredecessorQueue {
     const { backend, store } = this.#options
     const wait = new Wait(request.attempt)
     const untie = call.onCancel(() => wait.wake('look'))
-    this.#waits.add(wait)
-    this.#watch(wait, request, joined)
+    let own = joined.own
+    let hasFailed = false
     try {
-      for (let hasFailed = false; ; ) {
+      this.#waits.add(wait)
+      this.#watch(wait, request, joined)
+      for (;;) {
         const wake = await wait.next()
         if (wait.ended instanceof Error) throw wait.ended
         if (wait.ended !== undefined) return wait.ended
         if (call.cancelled) throw cancelledCall(backend, call.signal, 'unknown')
-        const standing = await this.#look(request, wake, call).catch((error: unknown) => {
-          // It keeps its position until the next keep-alive looks again. If that fails too, the engine refuses it.
-          if (hasFailed || call.cancelled || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
+        const standing = await this.#look(request, own, wake, call).catch((error: unknown) => {
+          // It keeps its position until a keep-alive, which shows that the engine is back, and looks again.
+          const isRefused = hasFailed && wake === 'keep-alive'
+          if (isRefused || call.cancelled || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
             throw this.#whileQueued(error)
           return null
         })
         hasFailed = standing === null
-        if (standing?.kind === 'waiting') this.#watch(wait, request, standing.queue)
-        else if (standing !== null) return wait.answered(this.#answer(request, standing))
+        if (standing === null) continue
+        if (standing.kind !== 'waiting') return wait.answered(this.#answer(request, standing))
+        own = standing.queue.own
+        this.#watch(wait, request, standing.queue)
       }
     } catch (error) {
       // With a call of its own (T14). Core abandons the attempt as well, so nothing depends on it.
@@ -145,21 +151,23 @@ export class PredecessorQueue {
     }
   }
 
-  async #look(request: AcquireRequest, wake: Wake, call: Call): Promise<Standing> {
+  async #look(request: AcquireRequest, own: QueueEntry, wake: Wake, call: Call): Promise<QueueStanding> {
     const { store, clock, session } = this.#options
     const { since, ttlMs } = session()
     // After a pause the session may be over. It is not granted anything before a keep-alive has shown that it lives (T17).
     if (elapsedMs(clock, since) >= ttlMs) return store.look(request, call)
     if (wake === 'changed' && store.comparesOrder && request.mode !== 'permits')
-      return this.#promote(request, await store.confirm(request, null, call), call)
+      return this.#promote(request, await store.confirm(request, own, null, call), call)
     return this.#promote(request, await store.look(request, call), call)
   }
 
   /** Confirms if it is eligible. After that it is not, unless the capacity was changed meanwhile. */
-  async #promote(request: AcquireRequest, from: Standing, call: Call): Promise<Standing> {
+  async #promote(request: AcquireRequest, from: QueueStanding, call: Call): Promise<QueueStanding> {
     let standing = from
-    while (standing.kind === 'waiting' && isEligible(standing.queue))
-      standing = await this.#options.store.confirm(request, standing.queue, call)
+    while (standing.kind === 'waiting' && isEligible(standing.queue)) {
+      const { queue } = standing
+      standing = await this.#options.store.confirm(request, queue.own, queue, call)
+    }
     return standing
   }
 
@@ -187,9 +195,14 @@ export class PredecessorQueue {
   /** Its key is in the queue. That the next step was not applied does not change this. */
   #whileQueued(error: unknown): unknown {
     if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || error.outcome === 'unknown') return error
-    return new BackendUnavailableError(this.#options.backend, 'a waiter could not go on', 'unknown', {
-      cause: error,
-    })
+    return new BackendUnavailableError(
+      this.#options.backend,
+      'the queue did not answer a waiter',
+      'unknown',
+      {
+        cause: error,
+      },
+    )
   }
 
   #answer(claim: Claim, standing: Ended): Answer {
@@ -202,8 +215,8 @@ export class PredecessorQueue {
   }
 }
 
-/** `changed`: a watch has told of a change. `look`: anything else. */
-type Wake = 'changed' | 'look'
+/** Why it looks. `changed`: a watch has told of a change. */
+type Wake = 'changed' | 'keep-alive' | 'look'
 
 /** One pending `enqueue`. */
 class Wait {
@@ -222,7 +235,7 @@ class Wait {
   }
 
   wake(wake: Wake): void {
-    this.#pending = this.#pending === 'look' ? 'look' : wake
+    this.#pending = wake
     this.#resume?.()
   }
 
@@ -243,7 +256,7 @@ class Wait {
   look(): Promise<Grant<'fenced'> | null> {
     return new Promise((resolve) => {
       this.#lookers.push(resolve)
-      this.wake('look')
+      this.wake('keep-alive')
     })
   }
 
