@@ -29,11 +29,11 @@ export interface QueueView {
   /**
    * What is older than `own`, oldest first. All of it for permits, and where the request has `maxWaiters`. For a lock the
    * youngest that conflicts is enough. A name that is closed (hold-at-least, lock-delay) has a granted entry that weighs all of
-   * the capacity.
+   * the capacity, in front of every waiter. What was eligible when the name was closed may still be granted.
    */
   readonly older: readonly QueueEntry[]
   readonly capacity: number
-  /** The key that changes with the capacity, if an operator can change it. */
+  /** The key that changes with the capacity, if an operator can change it. For its lower bound see `weightInUse`. */
   readonly capacityKey?: string
   /** The moment: a revision or an index of the engine. A watch reports what changes after it. */
   readonly version: bigint
@@ -109,11 +109,23 @@ export function isEligible({ own, older, capacity }: QueueView): boolean {
 
 /** How many of the older ones have to wait. One that is eligible is about to be granted, and is not counted. */
 export function waitersBefore({ older, capacity }: QueueView): number {
+  return waitersOf(older, capacity).length
+}
+
+/**
+ * The weight of what holds or is eligible, of all entries of a name. A `resize` must not go below it: a younger claim may
+ * have been granted before an older one that is eligible beside it, and then both must still fit.
+ */
+export function weightInUse(entries: readonly QueueEntry[], capacity: number): number {
+  return weightOf(entries) - weightOf(waitersOf(entries, capacity))
+}
+
+function waitersOf(entries: readonly QueueEntry[], capacity: number): readonly QueueEntry[] {
   let weight = 0
-  return older.filter((entry) => {
+  return entries.filter((entry) => {
     weight += entry.weight
     return !entry.granted && weight > capacity
-  }).length
+  })
 }
 
 /**

@@ -24,7 +24,7 @@ import { BackendUnavailableError, type CallOutcome, isHoldfastError } from '../b
 import { type AcquireRequest, LOCK_CAPACITY, type Mode } from '../spi.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { seededRandom } from '../testing/seeded-random.ts'
-import { isEligible, type QueueView, waitersBefore, watchedBy } from './ordered-store.ts'
+import { isEligible, type QueueView, waitersBefore, watchedBy, weightInUse } from './ordered-store.ts'
 import { PredecessorQueue } from './predecessor-queue.ts'
 
 const TTL_MS = 9_000
@@ -149,6 +149,13 @@ describe('reading a queue', () => {
     assert.equal(waitersBefore(view(1, 3, '1* 2')), 0)
     assert.equal(waitersBefore(view(1, 3, '1* 2 1 1')), 2)
     assert.equal(waitersBefore(view(1, 3, '3* 1* 1')), 1, 'the name is closed')
+  })
+
+  test('G1 what is eligible is in use before it is granted: a younger one may hold already', () => {
+    const inUse = (capacity: number, entries: string) =>
+      weightInUse(view(1, capacity, entries).older, capacity)
+    assert.equal(inUse(4, ''), 0)
+    assert.equal(inUse(4, '2 2* 1 1'), 4)
   })
 })
 
@@ -392,6 +399,26 @@ describe('a call that is cancelled', () => {
     assert(isUnavailable(seen.reason, 'unknown'))
     await deliver(store, clock, 'leave')
     assert.equal(show(), 'b*', 'core abandons it')
+  })
+
+  test('a call that has ended listens to its cancellation no more', async () => {
+    const { session, release } = createRig()
+    const { queue, enqueue } = session('s')
+    await enqueue('a')
+    let listeners = 0
+    const call = Object.assign(callWith(), {
+      onCancel: () => {
+        listeners++
+        return () => void listeners--
+      },
+    })
+    const waiting = queue.enqueue(
+      { name: 'x', attempt: 'b', lockDelayMs: 0, ...lock('exclusive') } as AcquireRequest,
+      call,
+    )
+    await release('a')
+    assert.equal((await waiting).kind, 'granted')
+    assert.equal(listeners, 0)
   })
 })
 

@@ -117,7 +117,6 @@ export class PredecessorQueue {
     const { backend, store } = this.#options
     const wait = new Wait(request.attempt)
     const untie = call.onCancel(() => wait.wake('look'))
-    let own = joined.own
     let hasFailed = false
     try {
       this.#waits.add(wait)
@@ -127,7 +126,7 @@ export class PredecessorQueue {
         if (wait.ended instanceof Error) throw wait.ended
         if (wait.ended !== undefined) return wait.ended
         if (call.cancelled) throw cancelledCall(backend, call.signal, 'unknown')
-        const standing = await this.#look(request, own, wake, call).catch((error: unknown) => {
+        const standing = await this.#look(request, joined.own, wake, call).catch((error: unknown) => {
           // It keeps its position until a keep-alive, which shows that the engine is back, and looks again.
           const isRefused = hasFailed && wake === 'keep-alive'
           if (isRefused || call.cancelled || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
@@ -137,7 +136,6 @@ export class PredecessorQueue {
         hasFailed = standing === null
         if (standing === null) continue
         if (standing.kind !== 'waiting') return wait.answered(this.#answer(request, standing))
-        own = standing.queue.own
         this.#watch(wait, request, standing.queue)
       }
     } catch (error) {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { callWith } from '../../../src/base/aborting.ts'
 import { type Instant, instantOf } from '../../../src/base/clock.ts'
 import { isHoldfastError, outcomeOf } from '../../../src/base/errors.ts'
+import { weightInUse } from '../../../src/kit/ordered-store.ts'
 import { PredecessorQueue } from '../../../src/kit/predecessor-queue.ts'
 import {
   type AcquireRequest,
@@ -211,12 +212,13 @@ export class QueueWorld {
     for (const grant of await session.queue.check(waiting, callWith())) this.#judgeGrant(grant)
   }
 
-  /** As an operator's resize: not below what is held, nor below what a waiter asks for. */
+  /** As an operator's resize: not below what is in use, nor below what a waiter asks for. */
   #resize(capacity: number): boolean {
-    const entries = this.store.entries('permits')
-    const held = entries.filter(({ token }) => token !== null).reduce((sum, { weight }) => sum + weight, 0)
-    if (entries.length === 0 || held > capacity || entries.some(({ weight }) => weight > capacity))
-      return false
+    const entries = this.store
+      .entries('permits')
+      .map((entry) => ({ ...entry, granted: entry.token !== null }))
+    if (entries.length === 0 || entries.some(({ weight }) => weight > capacity)) return false
+    if (weightInUse(entries, this.#capacity) > capacity) return false
     this.#capacity = capacity
     this.store.resize('permits', capacity)
     return true
