@@ -25,12 +25,16 @@ interface Step {
   readonly notRun?: string
 }
 
-/** Of the tests, what a quick run takes: units, the suites for backends and guards, the models, the checks' own tests. */
+/**
+ * Of the tests, what a quick run takes: units, the suites for backends and guards, the models, the checks' own tests, and
+ * whether the planted bugs still fit the sources.
+ */
 const quickTests = [
   'packages/holdfast/src/',
   'packages/holdfast/test/conformance/',
   'packages/holdfast/test/model/',
   'scripts/checks/',
+  'lab/bugs/bank.test.ts',
 ]
 const quickBackends = 'memory,sqlite'
 

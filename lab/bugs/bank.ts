@@ -1,15 +1,17 @@
-/** The bank of historical bugs: each planted in a copy of the sources, each to be caught. */
-import { ambiguityBugs } from './ambiguous.ts'
-import type { PlantedBug } from './bug.ts'
-import { engineBugs } from './engines.ts'
-import { historyBugs } from './histories.ts'
-import { timeBugs } from './time.ts'
-import { waitingBugs } from './waiting.ts'
+/** The bank of planted bugs. */
+import type { SourceBug } from './bug.ts'
+import { ambiguityBugs } from './sources/ambiguous.ts'
+import { engineBugs } from './sources/engines.ts'
+import { guaranteeBugs } from './sources/guarantees.ts'
+import { historyBugs } from './sources/histories.ts'
+import { timeBugs } from './sources/time.ts'
+import { waitingBugs } from './sources/waiting.ts'
 
-export const bugs: readonly PlantedBug[] = [
+export const sourceBugs: readonly SourceBug[] = [
   ...timeBugs,
   ...ambiguityBugs,
   ...waitingBugs,
   ...engineBugs,
   ...historyBugs,
+  ...guaranteeBugs,
 ]

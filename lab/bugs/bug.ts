@@ -1,6 +1,22 @@
-/** A bug that really happened to somebody, as a change to a copy of our sources, and what must notice it. */
+/** What an entry of the bank is: a bug, and the checks that must notice it. A check that notices nothing is worth nothing. */
 import type { Focus } from '../sim/run.ts'
 
+/** Each check that is named here runs with the bug planted, and must notice it. */
+export interface FoundBy {
+  /** The simulation, within so many seeds, counted from 1. `rule`: what must be the first to notice. */
+  readonly simulation?: {
+    readonly seeds: number
+    readonly rule?: string
+    /** Where the seeds' own choice of faults would take long to find it: what to look at. */
+    readonly focus?: Focus
+  }
+  /** Cases of the conformance suite: rules (`C28`), or numbers that one of the red cases must have in its title (`G1`). */
+  readonly suite?: string
+  /** A test file below `packages/holdfast/src`, in a test that has this guarantee's number in its name. */
+  readonly units?: { readonly file: string; readonly name: `G${number}` }
+}
+
+/** Text of a source file that is replaced. */
 export interface Edit {
   /** From the root of the repository: a source of the library, or the simulated engine or backend. */
   readonly file: string
@@ -9,22 +25,26 @@ export interface Edit {
   readonly replaceBy: string
 }
 
-export interface PlantedBug {
-  /** `T31-engine`: the number of the trap or the guarantee, and what tells two of one number apart. */
+/** A careless change to the sources, or a bug that has happened elsewhere as a change to our sources. */
+export interface SourceBug {
+  /** `T31-engine`: the number of the trap or the guarantee that it breaks, and what tells two of one number apart. */
   readonly id: string
   readonly what: string
   /** Where it happened in the world: what docs/traps.md says, and nothing that it does not. */
-  readonly where: string
+  readonly where?: string
   readonly edits: readonly Edit[]
   /** Why more than one change was needed, or whatever else a reader should know. */
   readonly note?: string
-  /** Where the seeds' own choice of faults would take long to find it: what to look at. */
-  readonly focus?: Focus
-  readonly caughtBy: 'simulation' | 'conformance' | 'nothing'
-  /** Which rule of the simulation must be the first to notice, for bugs that are there to show that it can. */
-  readonly rule?: string
-  /** For the simulation: it must be caught within this many seeds, counted from 1. */
-  readonly maxSeeds: number
+  readonly foundBy: FoundBy
+}
+
+/** The text with these changes made. An edit that does not fit is an error. */
+export function edited(text: string, edits: readonly Edit[]): string {
+  return edits.reduce((changed, { file, find, replaceBy }) => {
+    if (changed.split(find).length !== 2)
+      throw new Error(`the text to replace is not exactly once in ${file}: ${find}`)
+    return changed.replace(find, () => replaceBy)
+  }, text)
 }
 
 /** For traps that name no library or service. */
