@@ -1,14 +1,17 @@
 /** What the bank promises, without planting anything: quick, so that an edit that no longer fits is found at once. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { sourceBugs } from './bank.ts'
+import { backendBugs } from './backends/index.ts'
 import { edited } from './bug.ts'
+import { sourceBugs } from './sources/index.ts'
 
 const textOf = (file: string) => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8')
 
-test('no two bugs have one id, and each has a check that must find it', () => {
-  expect(new Set(sourceBugs.map(({ id }) => id)).size).toBe(sourceBugs.length)
-  expect(sourceBugs.filter(({ foundBy }) => Object.keys(foundBy).length === 0)).toEqual([])
+test('no two bugs have one name, and each has a check that must find it', () => {
+  const names = [...sourceBugs.map(({ id }) => id), ...backendBugs.map(({ what }) => what)]
+  expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual([])
+  const unchecked = [...sourceBugs, ...backendBugs].filter(({ foundBy }) => Object.keys(foundBy).length === 0)
+  expect(unchecked).toEqual([])
 })
 
 test.each(sourceBugs)('the edits of $id fit the sources', ({ edits }) => {

@@ -1,4 +1,7 @@
 /** What an entry of the bank is: a bug, and the checks that must notice it. A check that notices nothing is worth nothing. */
+import type { Wrap } from '../../packages/holdfast/src/testing/conformance/clients.ts'
+import type { World } from '../../packages/holdfast/src/testing/describe-backend.ts'
+import type { Planted } from '../../packages/holdfast/test/model/locker/machine.ts'
 import type { Focus } from '../sim/run.ts'
 
 /** Each check that is named here runs with the bug planted, and must notice it. */
@@ -14,6 +17,10 @@ export interface FoundBy {
   readonly suite?: string
   /** A test file below `packages/holdfast/src`, in a test that has this guarantee's number in its name. */
   readonly units?: { readonly file: string; readonly name: `G${number}` }
+  /** The comparison of an engine with the model, on random calls. */
+  readonly engineModel?: true
+  /** The model of lockers under faults: behind the engine or behind the network, and how the report calls it. */
+  readonly lockerModel?: { readonly at?: 'engine' | 'client'; readonly as: RegExp }
 }
 
 /** Text of a source file that is replaced. */
@@ -35,6 +42,18 @@ export interface SourceBug {
   readonly edits: readonly Edit[]
   /** Why more than one change was needed, or whatever else a reader should know. */
   readonly note?: string
+  readonly foundBy: FoundBy
+}
+
+/** A backend, or what stands around it, with one fault. The rules that notice say what it breaks. */
+export interface BackendBug {
+  readonly what: string
+  /** The fault around a client of any engine. Called once a world: what it remembers is shared by that world's clients. */
+  readonly wrap?: () => Wrap<'fenced'>
+  /** The world in which the suite must notice it. */
+  readonly createWorld?: () => Promise<World>
+  /** What only the model of lockers has. */
+  readonly inModel?: Pick<Planted, 'locker' | 'engineRate'>
   readonly foundBy: FoundBy
 }
 

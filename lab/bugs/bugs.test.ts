@@ -1,10 +1,10 @@
 /** Every bug that is planted in the sources is caught by the checks that the bank names for it. */
 import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { sourceBugs } from './bank.ts'
 import { type Caught, catchAll, caughtBugs, failedCases, runUnits } from './catching.ts'
 import { found } from './found.ts'
 import { comparable, trackRecord } from './record.ts'
+import { sourceBugs } from './sources/index.ts'
 import type { UnitRun } from './units.config.ts'
 
 let results: ReadonlyMap<string, Caught>

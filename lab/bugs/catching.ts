@@ -2,8 +2,8 @@
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { runBatch } from '../sim/batch.ts'
-import { sourceBugs } from './bank.ts'
 import type { SourceBug } from './bug.ts'
+import { sourceBugs } from './sources/index.ts'
 import type { UnitRun } from './units.config.ts'
 
 const planting = new URL('planting.ts', import.meta.url).href

@@ -2,10 +2,10 @@
 
 import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { sourceBugs } from './bank.ts'
 import { catchAll } from './catching.ts'
 import { found } from './found.ts'
 import { trackRecord } from './record.ts'
+import { sourceBugs } from './sources/index.ts'
 
 const usage = `npm run bugs [-- options]
 

@@ -5,8 +5,8 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig, type Plugin } from 'vitest/config'
 import type { Reporter } from 'vitest/node'
-import { sourceBugs } from './bank.ts'
 import { edited, library, type SourceBug } from './bug.ts'
+import { sourceBugs } from './sources/index.ts'
 
 export interface UnitRun {
   /** The bug's id, or `none`. */

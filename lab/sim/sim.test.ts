@@ -1,7 +1,7 @@
 /** The simulation as part of `npm test`: a batch of seeds, whether it repeats itself, and whether it can fail. */
 import { beforeAll, describe, expect, test } from 'vitest'
-import { sourceBugs } from '../bugs/bank.ts'
 import { catchBug } from '../bugs/catching.ts'
+import { sourceBugs } from '../bugs/sources/index.ts'
 import { type BatchResult, runBatch } from './batch.ts'
 import { describeTotals, notCovered } from './coverage.ts'
 import { planFor } from './faults.ts'
