@@ -36,6 +36,7 @@ const quickTests = [
   'scripts/checks/',
   'lab/bugs/bank.test.ts',
   'lab/bugs/backends.test.ts',
+  'lab/bugs/guards.test.ts',
 ]
 const quickBackends = 'memory,sqlite'
 
