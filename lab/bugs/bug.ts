@@ -28,7 +28,7 @@ export interface FoundBy {
   readonly test?: string
 }
 
-/** What every entry has: a sentence that says what is wrong, and who must notice. The rest says what is changed. */
+/** What every entry has: a sentence that says what is wrong, and the checks that must notice. The rest says what is changed. */
 interface Planted {
   readonly what: string
   readonly foundBy: FoundBy

@@ -33,7 +33,7 @@ export const ownershipBugs: readonly BackendBug[] = [
       }),
   ),
   brokenSession(
-    'who finds a name busy takes it',
+    'a caller that finds a name busy takes it',
     'C27 C30 C35 C76 C166 C188 C189 C191 C201',
     (inner, backend) => ({
       async tryAcquire(request, call) {
@@ -141,7 +141,7 @@ export const ownershipBugs: readonly BackendBug[] = [
         }),
       })
   }),
-  broken('a place in line reserves its token', 'C54', () => {
+  broken('a position in the queue reserves its token', 'C54', () => {
     let count = 0n
     return (backend) =>
       replace(backend, {
@@ -177,7 +177,7 @@ export const ownershipBugs: readonly BackendBug[] = [
   brokenBackend('a check looks at the name only', 'C153 C154', (inner) => ({
     check: async ({ name }, call) => ((await inner.inspect(name, call))?.holders.length ?? 0) > 0,
   })),
-  broken('a check remembers whoever has held', 'C154 C196', () => {
+  broken('a check remembers past holders', 'C154 C196', () => {
     const known = new Set<string>()
     return (backend) =>
       replace(backend, {
@@ -190,13 +190,13 @@ export const ownershipBugs: readonly BackendBug[] = [
       })
   }),
   brokenBackend(
-    'a force release takes everybody',
+    'a force release ends all holders',
     { suite: 'C140 C143 C216', engineModel: true },
     (inner) => ({
       forceRelease: (name, _ids, _reason, call) => forceAll(inner, name, call),
     }),
   ),
-  brokenBackend('a force release takes nobody', 'C141 C142 C145 C148', () => ({
+  brokenBackend('a force release ends no holder', 'C141 C142 C145 C148', () => ({
     forceRelease: async () => 0,
   })),
   brokenBackend('operators’ calls never expire', 'C217 C218 C219', (inner) => {
@@ -241,7 +241,7 @@ export const ownershipBugs: readonly BackendBug[] = [
       return grant
     })
   }),
-  brokenSession('a place in line counts as what is held', 'C222', (inner, backend) => ({
+  brokenSession('a position in the queue counts as what is held', 'C222', (inner, backend) => ({
     async keepAlive({ held, waiting }, call) {
       const isWaiting = await Promise.all(
         held.map(async ({ name, attempt }) =>

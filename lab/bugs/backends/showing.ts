@@ -29,7 +29,7 @@ function everyCall<T extends object>(
   })
 }
 
-/** Names are changed on the way to the engine; who asks is answered with the name that it asked for. */
+/** Names are changed on the way to the engine; the caller is answered with the name that it asked for. */
 function renamed(change: (name: string) => string): (backend: Backend<'fenced'>) => Backend<'fenced'> {
   const seen = new Map<string, string>()
   const to = (name: string) => {
@@ -83,7 +83,7 @@ const like = (prefix: string) =>
   )
 
 export const showingBugs: readonly BackendBug[] = [
-  brokenBackend('it declares a line that it has not', 'C1', (inner) => ({
+  brokenBackend('it declares another way of waiting than it has', 'C1', (inner) => ({
     info: { ...inner.info, waiting: 'poll' },
   })),
   brokenBackend('it declares no drift', 'C2', (inner) => ({ info: { ...inner.info, driftMs: () => 0 } })),
@@ -206,7 +206,7 @@ export const showingBugs: readonly BackendBug[] = [
     return everyCall(vague, untyped)
   }),
   brokenBackend('a client does not end', 'C177 C178', () => ({ [Symbol.asyncDispose]: async () => {} })),
-  brokenSession('a try that finds a name busy takes a place in line', 'C34 C170', (inner) => ({
+  brokenSession('a try that finds a name busy joins the queue', 'C34 C170', (inner) => ({
     async tryAcquire(request, call) {
       const result = await inner.tryAcquire(request, call)
       if (result.kind === 'busy') queueOf(inner)(request, fresh()).catch(() => {})

@@ -1,4 +1,4 @@
-/** Faults of the line, of abandoning, of modes and of closed names. */
+/** Faults of the queue, of abandoning, of modes and of closed names. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
 import type { EnqueueResult } from '../../../packages/holdfast/src/spi.ts'
@@ -12,7 +12,7 @@ import { broken, brokenBackend, brokenSession, brokenWorld } from './broken.ts'
 import { forceAll, releaseByAttempt } from './careless.ts'
 
 export const waitingBugs: readonly BackendBug[] = [
-  broken('a release wakes everybody who waits', 'C70', () => {
+  broken('a release wakes all waiters', 'C70', () => {
     const waiting = new Map<string, Set<(result: EnqueueResult<'fenced'>) => void>>()
     return (backend) =>
       replace(backend, {
@@ -35,10 +35,10 @@ export const waitingBugs: readonly BackendBug[] = [
         }),
       })
   }),
-  brokenSession('nobody is told to wait', 'C68', (inner) => ({
+  brokenSession('no waiter is told that it waits', 'C68', (inner) => ({
     enqueue: (request, { signal }) => queueOf(inner)(request, callWith(signal)),
   })),
-  brokenSession('everybody is told to wait', 'C67', (inner) => ({
+  brokenSession('every caller is told that it waits', 'C67', (inner) => ({
     enqueue(request, call) {
       call.onQueued?.()
       return queueOf(inner)(request, call)
@@ -129,7 +129,7 @@ export const waitingBugs: readonly BackendBug[] = [
       },
     }
   }),
-  brokenSession('abandoning frees the name, whoever holds it', 'C99 C100', (inner, backend) => ({
+  brokenSession('abandoning frees the name also if another holds it', 'C99 C100', (inner, backend) => ({
     async abandon(claim, call) {
       await inner.abandon(claim, call)
       await forceAll(backend, claim.name, call)
@@ -152,17 +152,21 @@ export const waitingBugs: readonly BackendBug[] = [
   brokenSession('every permit weighs 1', 'C111 C118 C119 C190', (inner) =>
     reask(inner, (request) => (request.mode === 'permits' ? { ...request, weight: 1 } : request)),
   ),
-  brokenSession('who disagrees on the capacity is told that it is busy', 'C113 C120', (inner) => ({
-    async tryAcquire(request, call) {
-      try {
-        return await inner.tryAcquire(request, call)
-      } catch (error) {
-        if (isHoldfastError(error, 'CAPACITY_MISMATCH')) return { kind: 'busy' }
-        throw error
-      }
-    },
-  })),
-  brokenSession('who disagrees on the capacity waits', 'C114', (inner) => ({
+  brokenSession(
+    'a caller that disagrees on the capacity is told that the name is busy',
+    'C113 C120',
+    (inner) => ({
+      async tryAcquire(request, call) {
+        try {
+          return await inner.tryAcquire(request, call)
+        } catch (error) {
+          if (isHoldfastError(error, 'CAPACITY_MISMATCH')) return { kind: 'busy' }
+          throw error
+        }
+      },
+    }),
+  ),
+  brokenSession('a caller that disagrees on the capacity waits', 'C114', (inner) => ({
     async enqueue(request, call) {
       try {
         return await queueOf(inner)(request, call)

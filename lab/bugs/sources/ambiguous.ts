@@ -1,7 +1,7 @@
 /** Bugs about answers that never came, and about what is left behind. */
 import { type Edit, locker, noCase, type SourceBug, sim } from '../bug.ts'
 
-/** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
+/** The keep-alive finds and removes what the session holds and no lease knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
   file: `${locker}/keep-alive.ts`,
   find: '    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)\n',
@@ -41,7 +41,7 @@ export const ambiguityBugs: readonly SourceBug[] = [
   },
   {
     id: 'T15-late-acquire',
-    what: 'an acquire that timed out at the client lands later, and nobody releases it',
+    what: 'an acquire that timed out at the client lands later, and is never released',
     where: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
     edits: [
       {
@@ -99,7 +99,7 @@ export const ambiguityBugs: readonly SourceBug[] = [
   },
   {
     id: 'T31-engine',
-    what: 'a renewal brings an expired lock back, whoever has it now',
+    what: 'a renewal brings an expired lock back, also from its next holder',
     where: 'redsync SetNXOnExtend, redis-semaphore #175',
     edits: [
       {

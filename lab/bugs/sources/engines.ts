@@ -144,7 +144,7 @@ export const engineBugs: readonly SourceBug[] = [
   },
   {
     id: 'T46-no-owner-check',
-    what: 'a release deletes the name’s lock, whoever has it',
+    what: 'a release deletes the name’s lock, also that of another holder',
     where: 'redis-lock, redis-leader, node-resque',
     edits: [
       {
@@ -168,7 +168,7 @@ export const engineBugs: readonly SourceBug[] = [
           "    if (session.endsAtMs - nowMs > session.ttlMs * 0.02 || session.endsAtMs === 0)\n      this.#journal.assign(session, 'endsAtMs', Math.max(session.endsAtMs, endsAtMs))\n",
       },
     ],
-    note: 'a keep-alive in the last fiftieth of the TTL is answered, but not seen by who judges the expiry',
+    note: 'a keep-alive in the last fiftieth of the TTL is answered, but not seen where the expiry is judged',
     foundBy: {
       simulation: { seeds: 400, focus: { mode: 'safety', faults: ['delay', 'pause', 'freeze-engine'] } },
     },
@@ -256,7 +256,7 @@ export const engineBugs: readonly SourceBug[] = [
   },
   {
     id: 'T48-old-owner',
-    what: 'what has expired is still shown, and counted, until somebody comes by',
+    what: 'what has expired is still shown, and counted, until the next call',
     where: 'verrou memory store (take-over keeps the old owner)',
     edits: [
       {

@@ -47,13 +47,13 @@ export const historyBugs: readonly SourceBug[] = [
   },
   {
     id: 'G7-history',
-    what: 'a release deletes the name’s lock, whoever has it, and only the history shows it',
+    what: 'a release deletes the name’s lock, also that of another holder, and only the history shows it',
     ...silently('T46-no-owner-check'),
     foundBy: { simulation: { seeds: 100, rule: 'history G7' } },
   },
   {
     id: 'G8-history',
-    what: 'the last to come is the first to be served',
+    what: 'the last waiter is served first',
     where: noCase,
     edits: [
       {

@@ -32,7 +32,7 @@ export const waitingBugs: readonly SourceBug[] = [
   },
   {
     id: 'T20-dead-waiter',
-    what: 'a waiter whose session has ended keeps its place in line',
+    what: 'a waiter whose session has ended keeps its position in the queue',
     where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
@@ -46,7 +46,7 @@ export const waitingBugs: readonly SourceBug[] = [
   },
   {
     id: 'T20-cancelled-waiter',
-    what: 'a waiter that gave up stays in line, and is granted what it does not want',
+    what: 'a waiter that gave up stays in the queue, and is granted what it does not want',
     where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
@@ -139,7 +139,7 @@ export const waitingBugs: readonly SourceBug[] = [
   },
   {
     id: 'T54-not-verified',
-    what: 'of several locks, the earlier ones expire while the later ones are awaited, and nobody looks again',
+    what: 'of several locks, the earlier ones expire while the later ones are awaited, and are not checked again',
     where: 'Curator, Redisson',
     edits: [
       {
