@@ -49,6 +49,8 @@ function project(name: string, files: readonly string[], plugins: Plugin[]) {
       include: files.map((file) => `${library}/${file}`),
       // A bug may make something hang; what is not done by then is red, which is the purpose.
       testTimeout: 5_000,
+      // Sources with a bug in them must not be kept for later runs, in which the bug may be another.
+      fsModuleCache: false,
       execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
     },
   }
@@ -60,8 +62,6 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     reporters: [reporter],
-    // Sources with a bug in them must not be kept for other runs.
-    fsModuleCache: false,
     projects: [
       project('none', [...new Set(bugs.map(({ file }) => file))], []),
       ...bugs.map((bug) => project(bug.id, [bug.file], [planting(bug)])),
