@@ -1,7 +1,7 @@
 /** Faults that the models find, and that no rule of the suite is about. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import type { Lease, Locker } from '../../../packages/holdfast/src/base/types.ts'
-import { queueOf, regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
+import { queueOf, regrant, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
 import type { BackendBug } from '../bug.ts'
 import { brokenBackend, brokenSession } from './broken.ts'
 import { releaseByAttempt } from './careless.ts'
@@ -41,10 +41,7 @@ export const modelBugs: readonly BackendBug[] = [
         const answer = await queueOf(inner)(request, callWith(call.signal, { onQueued }))
         return waited ? new Promise(() => {}) : answer
       },
-      async keepAlive(claims, call) {
-        const kept = await inner.keepAlive(claims, call)
-        return kept.kind === 'alive' ? { ...kept, granted: [] } : kept
-      },
+      ...rekeep(inner, () => ({ granted: [] })),
     }),
   ),
   {

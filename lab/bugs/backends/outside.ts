@@ -1,7 +1,7 @@
 /** Faults that show only on an engine that can be restarted, changed from outside, or listened to. */
 import type { Replacements } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
-import { regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
+import { regrant, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
 import { sqliteWorldOnFakeClock } from '../../../packages/holdfast/test/conformance/sqlite-world.ts'
 import type { BackendBug } from '../bug.ts'
 import { type AnyBackend, brokenWorld } from './broken.ts'
@@ -35,11 +35,6 @@ export const outsideBugs: readonly BackendBug[] = [
     }),
   })),
   brokenSqlite('a record that is gone is not missed', 'C149 C150', () => () => ({
-    session: (inner) => ({
-      async keepAlive(claims, call) {
-        const result = await inner.keepAlive(claims, call)
-        return result.kind === 'alive' ? { ...result, lost: [] } : result
-      },
-    }),
+    session: (inner) => rekeep(inner, () => ({ lost: [] })),
   })),
 ]

@@ -3,7 +3,12 @@ import { publicIdOf } from '../../../packages/holdfast/src/base/ids.ts'
 import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../packages/holdfast/src/spi.ts'
 import { operatorCall } from '../../../packages/holdfast/src/testing/conformance/operator.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
-import { type AnyGrant, queueOf, regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
+import {
+  type AnyGrant,
+  queueOf,
+  regrant,
+  rekeep,
+} from '../../../packages/holdfast/test/conformance/changing.ts'
 import type { BackendBug } from '../bug.ts'
 import { type AnyBackend, broken, brokenBackend, brokenSession } from './broken.ts'
 import { forceAll } from './careless.ts'
@@ -254,26 +259,15 @@ export const ownershipBugs: readonly BackendBug[] = [
   brokenSession(
     'a keep-alive reports no loss',
     { suite: 'C145 C146 C151 C198', lockerModel: { at: 'client', as: /G3 |G10 / } },
-    (inner) => ({
-      async keepAlive(claims, call) {
-        const result = await inner.keepAlive(claims, call)
-        return result.kind === 'alive' ? { ...result, lost: [] } : result
-      },
-    }),
+    (inner) => rekeep(inner, () => ({ lost: [] })),
   ),
   brokenSession(
     'a keep-alive gives every loss the same reason',
     { suite: 'C145', engineModel: true },
-    (inner) => ({
-      async keepAlive(claims, call) {
-        const result = await inner.keepAlive(claims, call)
-        if (result.kind === 'gone') return result
-        return {
-          ...result,
-          lost: result.lost.map(({ attempt }) => ({ attempt, reason: 'deleted' as const })),
-        }
-      },
-    }),
+    (inner) =>
+      rekeep(inner, ({ lost }) => ({
+        lost: lost.map(({ attempt }) => ({ attempt, reason: 'deleted' as const })),
+      })),
   ),
   broken(
     'a keep-alive removes what it does not list',

@@ -5,7 +5,12 @@ import type { AcquireRequest, Call } from '../../../packages/holdfast/src/spi.ts
 import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
 import { request } from '../../../packages/holdfast/src/testing/conformance/toolbox.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
-import { type AnySession, queueOf, regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
+import {
+  type AnySession,
+  queueOf,
+  regrant,
+  rekeep,
+} from '../../../packages/holdfast/test/conformance/changing.ts'
 import { attachesBlindly, expiresLate } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
 import type { BackendBug } from '../bug.ts'
 import { broken, brokenBackend, brokenEngineClock, brokenSession } from './broken.ts'
@@ -19,10 +24,7 @@ export const timeBugs: readonly BackendBug[] = [
     const doubled = replace(backend, {
       session: (inner) => ({
         ttlMs: inner.ttlMs * 2,
-        async keepAlive(claims, call) {
-          const result = await inner.keepAlive(claims, call)
-          return result.kind === 'alive' ? { ...result, ttlMs: inner.ttlMs * 2 } : result
-        },
+        ...rekeep(inner, () => ({ ttlMs: inner.ttlMs * 2 })),
         ...regrant(inner, (grant) => ({ ...grant, ttlMs: inner.ttlMs * 2 })),
       }),
     })
@@ -72,12 +74,7 @@ export const timeBugs: readonly BackendBug[] = [
   brokenSession(
     'a keep-alive counts from its answer',
     { suite: 'C10', lockerModel: { at: 'client', as: /G3 / } },
-    (inner, { clock }) => ({
-      async keepAlive(claims, call) {
-        const result = await inner.keepAlive(claims, call)
-        return result.kind === 'alive' ? { ...result, since: instantOf(clock) } : result
-      },
-    }),
+    (inner, { clock }) => rekeep(inner, () => ({ since: instantOf(clock) })),
   ),
   broken(
     'a session counts from the answer to its opening',
@@ -213,12 +210,9 @@ export const timeBugs: readonly BackendBug[] = [
       },
     })),
   ),
-  brokenSession('a keep-alive counts from before it was sent', 'C235', (inner) => ({
-    async keepAlive(claims, call) {
-      const kept = await inner.keepAlive(claims, call)
-      return kept.kind === 'gone' ? kept : { ...kept, since: inner.since }
-    },
-  })),
+  brokenSession('a keep-alive counts from before it was sent', 'C235', (inner) =>
+    rekeep(inner, () => ({ since: inner.since })),
+  ),
   brokenBackend('an attach believes from now', 'C236', (inner) => ({
     async attachSession(handle, call) {
       const session = await inner.attachSession(handle, call)

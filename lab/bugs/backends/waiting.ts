@@ -4,7 +4,7 @@ import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
 import type { EnqueueResult } from '../../../packages/holdfast/src/spi.ts'
 import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
-import { queueOf, reask } from '../../../packages/holdfast/test/conformance/changing.ts'
+import { queueOf, reask, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
 import { delaysBySession } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
 import { memoryWorld } from '../../../packages/holdfast/test/conformance/memory-world.ts'
 import type { BackendBug } from '../bug.ts'
@@ -67,26 +67,15 @@ export const waitingBugs: readonly BackendBug[] = [
       return queueOf(inner)(request, call)
     },
   })),
-  brokenSession('a keep-alive brings no grants', 'C209', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      return result.kind === 'alive' ? { ...result, granted: [] } : result
-    },
-  })),
-  brokenSession('a keep-alive does not say what else there is', 'C210 C211', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      return result.kind === 'alive' ? { ...result, unlisted: [] } : result
-    },
-  })),
-  brokenSession('a keep-alive reports what was granted as lost', 'C87', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      if (result.kind === 'gone') return result
-      const lost = result.granted.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))
-      return { ...result, lost: [...result.lost, ...lost] }
-    },
-  })),
+  brokenSession('a keep-alive brings no grants', 'C209', (inner) => rekeep(inner, () => ({ granted: [] }))),
+  brokenSession('a keep-alive does not say what else there is', 'C210 C211', (inner) =>
+    rekeep(inner, () => ({ unlisted: [] })),
+  ),
+  brokenSession('a keep-alive reports what was granted as lost', 'C87', (inner) =>
+    rekeep(inner, ({ lost, granted }) => ({
+      lost: [...lost, ...granted.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))],
+    })),
+  ),
   brokenSession(
     'abandoning does nothing',
     { suite: 'C89 C90 C91 C92 C95 C176 C181 C194 C195 C199', lockerModel: { at: 'engine', as: /G6 |G10 / } },

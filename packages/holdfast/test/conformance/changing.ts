@@ -1,8 +1,9 @@
 /** Sessions of the memory backend whose requests or grants are changed on the way. */
-import type { AcquireRequest, BackendSession, Grant } from '../../src/spi.ts'
+import type { AcquireRequest, BackendSession, Grant, KeepAliveResult } from '../../src/spi.ts'
 
 export type AnySession = BackendSession<'fenced'>
 export type AnyGrant = Grant<'fenced'>
+type Kept = Extract<KeepAliveResult<'fenced'>, { readonly kind: 'alive' }>
 type Acquiring = Pick<AnySession, 'tryAcquire' | 'enqueue'>
 
 /** Both ways of acquiring, with a changed grant. */
@@ -26,6 +27,19 @@ export function reask(inner: AnySession, change: (request: AcquireRequest) => Ac
   return {
     tryAcquire: (request, call) => inner.tryAcquire(change(request), call),
     ...(inner.enqueue && { enqueue: (request, call) => queueOf(inner)(change(request), call) }),
+  }
+}
+
+/** A keep-alive whose answer is changed, unless the session is gone. */
+export function rekeep(
+  inner: AnySession,
+  change: (kept: Kept) => Partial<Kept>,
+): Pick<AnySession, 'keepAlive'> {
+  return {
+    async keepAlive(claims, call) {
+      const kept = await inner.keepAlive(claims, call)
+      return kept.kind === 'gone' ? kept : { ...kept, ...change(kept) }
+    },
   }
 }
 

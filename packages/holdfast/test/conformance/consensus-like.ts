@@ -5,19 +5,17 @@
 import type { AttachedSession, Backend, ClaimState, NameState } from '../../src/spi.ts'
 import type { Wrap } from '../../src/testing/conformance/clients.ts'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
-import { queueOf, reask, regrant } from './changing.ts'
+import { queueOf, reask, regrant, rekeep } from './changing.ts'
 
 /** Expires at twice the TTL, says so in `expirySlackMs`, and never shows more than one TTL. */
 export const expiresLate: Wrap<'fenced'> = (backend) =>
   replace(backend, {
     session: (inner) => ({
       ttlMs: inner.ttlMs / 2,
-      async keepAlive(claims, call) {
-        const kept = await inner.keepAlive(claims, call)
-        if (kept.kind === 'gone') return kept
-        const granted = kept.granted.map((grant) => ({ ...grant, ttlMs: inner.ttlMs / 2 }))
-        return { ...kept, ttlMs: inner.ttlMs / 2, granted }
-      },
+      ...rekeep(inner, ({ granted }) => ({
+        ttlMs: inner.ttlMs / 2,
+        granted: granted.map((grant) => ({ ...grant, ttlMs: inner.ttlMs / 2 })),
+      })),
       ...regrant(inner, (grant) => ({ ...grant, ttlMs: inner.ttlMs / 2 })),
     }),
     backend: (inner) => ({
