@@ -1,11 +1,12 @@
 /**
  * One client process's way to the engine. A request leaves once; its caller is answered, or told that nobody knows.
- * Batches share one connection through core's coalescer: what gets lost there breaks the connection, which the
+ * Batches share one connection through the kit's lane: what gets lost there breaks the connection, which the
  * client notices after a while.
  */
 
 import { BackendUnavailableError, ClosedError } from '../../packages/holdfast/src/base/errors.ts'
-import { Coalescer, type Settled } from '../../packages/holdfast/src/kit/coalescer.ts'
+import { neverCancelled } from '../../packages/holdfast/src/kit/backend-kit.ts'
+import { Lane } from '../../packages/holdfast/src/kit/lane.ts'
 import type { Call } from '../../packages/holdfast/src/spi.ts'
 import {
   describeAnswer,
@@ -20,17 +21,12 @@ import type { World } from './world.ts'
 const RESET_AFTER_MS = 400
 const MAX_BATCH = 16
 
-interface Outgoing {
-  readonly request: EngineRequest
-  hasLeft: boolean
-}
-
 export class SimConnection {
   readonly address: string
   readonly process: SimProcess
   readonly world: World
   readonly #client: number
-  readonly #batches: Coalescer<Outgoing, EngineAnswer> | null
+  readonly #lane: Lane<EngineRequest, EngineAnswer> | null
   /** Attempts that wait for their turn, and those who wait for a name to become free. */
   readonly turns = new Map<string, (push: EnginePush) => void>()
   #sent = 0
@@ -41,14 +37,20 @@ export class SimConnection {
     this.#client = client
     this.process = process
     this.address = address
-    this.#batches =
+    this.#lane =
       world.settings.transport === 'batches'
-        ? new Coalescer((items) => this.#sendBatch(items), { maxBatch: MAX_BATCH })
+        ? new Lane({
+            backend: 'sim',
+            clock: process,
+            maxBatch: MAX_BATCH,
+            send: (requests) => this.#sendBatch(requests),
+          })
         : null
   }
 
   close(): void {
     this.#closed = true
+    this.#lane?.close()
   }
 
   /** `isPatient`: an answer counts although its caller has gone. */
@@ -56,18 +58,10 @@ export class SimConnection {
     if (this.#closed) return Promise.reject(new ClosedError('The simulated backend'))
     if (call.signal.aborted)
       return Promise.reject(this.unavailable('cancelled before it was sent', 'not-applied'))
-    const outgoing: Outgoing = { request, hasLeft: false }
+    if (this.#lane !== null) return this.#lane.ask(request, isPatient ? neverCancelled : call)
     return new Promise((resolve, reject) => {
-      const onAbort = () => {
-        const error = this.unavailable('cancelled', outgoing.hasLeft ? 'unknown' : 'not-applied')
-        if (!outgoing.hasLeft) this.#batches?.withdraw((item) => item === outgoing, error)
-        if (!isPatient) reject(error)
-      }
-      call.signal.addEventListener('abort', onAbort, { once: true })
-      if (this.#batches === null) {
-        outgoing.hasLeft = true
-        this.#transmit([request], { onAnswers: ([answer]) => answer && resolve(answer), onRefused: reject })
-      } else this.#batches.add(outgoing).then(resolve, reject)
+      if (!isPatient) call.onCancel(() => reject(this.unavailable('cancelled', 'unknown')))
+      this.#transmit([request], { onAnswers: ([answer]) => answer && resolve(answer), onRefused: reject })
     })
   }
 
@@ -89,19 +83,15 @@ export class SimConnection {
     this.turns.get(attempt)?.(push)
   }
 
-  #sendBatch(items: readonly Outgoing[]): Promise<readonly Settled<EngineAnswer>[]> {
-    for (const item of items) item.hasLeft = true
-    if (items.length > 1) this.world.count('batch of several')
+  #sendBatch(requests: readonly EngineRequest[]): Promise<readonly EngineAnswer[]> {
+    if (requests.length > 1) this.world.count('batch of several')
     return new Promise((resolve, reject) => {
       const fail = () => reject(this.unavailable('the connection broke', 'unknown'))
-      this.#transmit(
-        items.map((item) => item.request),
-        {
-          onAnswers: (answers) => resolve(answers.map((answer) => ({ ok: true, answer }))),
-          onRefused: reject,
-          onLost: () => void this.process.setTimer(RESET_AFTER_MS, fail),
-        },
-      )
+      this.#transmit(requests, {
+        onAnswers: resolve,
+        onRefused: reject,
+        onLost: () => void this.process.setTimer(RESET_AFTER_MS, fail),
+      })
     })
   }
 

@@ -17,7 +17,7 @@ export interface Settings {
   readonly clients: number
   readonly tasksPerClient: number
   readonly waiting: BackendInfo['waiting']
-  /** `messages` go each for itself; `batches` go through core's coalescer over one connection. */
+  /** `messages` go each for itself; `batches` go through the kit's lane over one connection. */
   readonly transport: 'messages' | 'batches'
   /** A backend that cannot call back a keep-alive hears its answer even when nobody waits any more. */
   readonly patientKeepAlive: boolean

@@ -9,15 +9,13 @@ afterEach(() => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true })
 })
 
-function openTs({ scheme = 'acme', opener = 'openAcme', loads = './backends/acme/index.ts' } = {}): string {
+function openTs({ scheme = 'acme', loads = './backends/acme/from-url.ts' } = {}): string {
   return `
     import type { AcmeOptions } from './backends/acme/index.ts'
-    const openers: Record<string, (url: string) => Promise<Backend>> = { other: openOther, '${scheme}': ${opener} }
-    async function openAcme(url: string): Promise<Backend> {
-      const [{ acme }] = await Promise.all([import('${loads}')])
-      return acme({ url })
-    }
-    async function openOther(url: string): Promise<Backend> { return (await import('./other.ts')).other(url) }`
+    const schemes: Record<string, () => Promise<FromUrl>> = {
+      other: () => import('./other.ts'),
+      '${scheme}': () => import('${loads}'),
+    }`
 }
 
 const whole: Readonly<Record<string, string>> = {
@@ -57,7 +55,7 @@ test('each thing that is missing is named', () => {
 test.each([
   ['a type import alone', openTs({ loads: './locker/locker.ts' }), 'that loads nothing of backends/acme'],
   ['no scheme', openTs({ scheme: 'acne' }), 'has no opener for acme:'],
-  ["another's opener", openTs({ opener: 'openOther' }), 'that loads nothing of backends/acme'],
+  ["another's opener", openTs({ loads: './other.ts' }), 'that loads nothing of backends/acme'],
   ['text in a comment', "// import('./backends/acme/index.ts')", 'has no opener for acme:'],
 ])('%s is no opener', (_, text, message) => {
   const complaints = checkComplete(repository({ ...whole, 'packages/holdfast/src/open.ts': text }), traps)
@@ -103,8 +101,8 @@ test('the page of a backend has the headings of the others', () => {
     ...whole,
     'packages/holdfast/package.json': '{ "exports": { "./acme": {}, "./zeta": {} } }',
     'packages/holdfast/src/open.ts': openTs()
-      .replace('other: openOther', 'zeta: openOther')
-      .replace('./other.ts', './backends/zeta/index.ts'),
+      .replace('other:', 'zeta:')
+      .replace('./other.ts', './backends/zeta/from-url.ts'),
     'docs/README.md': '(backends/acme.md) (backends/zeta.md)',
     'README.md': '(docs/backends/acme.md) (docs/backends/zeta.md)',
   }

@@ -72,22 +72,18 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
   })
 }
 
-/** The schemes of `openers`, and for each what its function loads when it is called. */
+/** The table `schemes`: what each of them loads. */
 function openersOf(text: string): Map<string, string[]> {
   const file = parse('open.ts', text)
-  const nodes = [...descendants(file)]
-  const table = nodes.find(
-    (node) => ts.isVariableDeclaration(node) && node.name.getText(file) === 'openers',
+  const table = [...descendants(file)].find(
+    (node) => ts.isVariableDeclaration(node) && node.name.getText(file) === 'schemes',
   ) as ts.VariableDeclaration | undefined
   const openers = new Map<string, string[]>()
   if (table?.initializer === undefined || !ts.isObjectLiteralExpression(table.initializer)) return openers
   for (const entry of table.initializer.properties) {
     if (!ts.isPropertyAssignment(entry)) continue
     const { name, initializer } = entry
-    const opener = nodes.find(
-      (node) => ts.isFunctionDeclaration(node) && node.name?.text === initializer.getText(file),
-    )
-    const loaded = importsOf(parse('opener.ts', opener?.getText(file) ?? ''))
+    const loaded = importsOf(parse('opener.ts', initializer.getText(file)))
       .filter(({ dynamic }) => dynamic)
       .flatMap(({ from }) => (from === null ? [] : [from]))
     openers.set(ts.isStringLiteral(name) ? name.text : name.getText(file), loaded)

@@ -15,13 +15,19 @@ export {
   checkIdentity,
   type IdentityOptions,
   listAll,
+  neverCancelled,
   operatorCallExpired,
   pageOf,
   prolongedSince,
   throwIfCancelled,
   tokenGrant,
 } from './kit/backend-kit.ts'
-export { Coalescer, type SendBatch, type Settled } from './kit/coalescer.ts'
+export { describeInfo } from './kit/info.ts'
+export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
+export { Lifetime } from './kit/lifetime.ts'
+export { Looks, type LooksOptions } from './kit/looks.ts'
+export { type GrantFacts, SessionBase, type SessionFacts } from './kit/session.ts'
+export { type Waiter, WaitingRoom, type WaitingRoomOptions } from './kit/waiting-room.ts'
 export { Changes, picture, type ToldEvent, watching } from './kit/watching.ts'
 export { openBackend } from './open.ts'
 export * from './spi.ts'

@@ -92,6 +92,13 @@ export async function listAll(backend: Backend, prefix: string, call: Call): Pro
   return [...byName.values()].sort((a, b) => compareNames(a.name, b.name))
 }
 
+/** For work of a backend's own, which no caller cancels. */
+export const neverCancelled: Call = {
+  cancelled: false,
+  onCancel: () => () => {},
+  signal: new AbortController().signal,
+}
+
 /** Every call starts with it: what nobody waits for any more is not sent. */
 export function throwIfCancelled(backend: string, call: Call): void {
   if (call.cancelled) throw cancelledCall(backend, call.signal, 'not-applied')

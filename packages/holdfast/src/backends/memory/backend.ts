@@ -3,6 +3,7 @@
 import { type Clock, instantOf } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
 import { prolongedSince } from '../../kit/backend-kit.ts'
+import { Lifetime } from '../../kit/lifetime.ts'
 import type {
   Backend,
   BackendInfo,
@@ -19,7 +20,6 @@ import type {
   SessionState,
   WatchEvent,
 } from '../../spi.ts'
-import { Connection } from './connection.ts'
 import type { MemoryEngine } from './engine.ts'
 import { MemorySession } from './session.ts'
 import { watch } from './watch.ts'
@@ -33,6 +33,14 @@ export interface MemoryBackendOptions {
   readonly random: Random
 }
 
+/** What the backend, its sessions and its watches share. */
+export interface Connection {
+  readonly engine: MemoryEngine
+  readonly namespace: string
+  readonly clock: Clock
+  readonly lifetime: Lifetime
+}
+
 export class MemoryBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
   readonly clock: Clock
@@ -44,19 +52,20 @@ export class MemoryBackend implements Backend<'fenced'> {
     this.info = options.info
     this.clock = options.clock
     this.random = options.random
-    this.#connection = new Connection(options.engine, options.info.namespace, options.clock)
+    const { engine, info, clock } = options
+    this.#connection = { engine, namespace: info.namespace, clock, lifetime: new Lifetime('memory', clock) }
     this.#ownsEngine = options.ownsEngine
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     const since = instantOf(this.clock)
     const { ttlMs, holder } = engine.openSession(namespace, request)
     return new MemorySession(this.#connection, { id: request.id, ttlMs, holder, since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     const now = instantOf(this.clock)
     const id = String(handle.id)
     const session = engine.findSession(namespace, id)
@@ -67,17 +76,17 @@ export class MemoryBackend implements Backend<'fenced'> {
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.inspect(namespace, name, call.holdersOnly)
   }
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.list(namespace, prefix, page)
   }
 
   async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.sessions(namespace, page)
   }
 
@@ -85,7 +94,7 @@ export class MemoryBackend implements Backend<'fenced'> {
     holder: { readonly name: string; readonly id: string; readonly token: bigint },
     call: Call,
   ): Promise<boolean> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.check(namespace, holder)
   }
 
@@ -95,7 +104,7 @@ export class MemoryBackend implements Backend<'fenced'> {
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.forceRelease(namespace, name, ids, reason, call.notAfterMs)
   }
 
@@ -104,12 +113,12 @@ export class MemoryBackend implements Backend<'fenced'> {
     capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.resize(namespace, name, capacity, call.notAfterMs)
   }
 
   async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.forget(namespace, name, data, call.notAfterMs)
   }
 
@@ -118,7 +127,12 @@ export class MemoryBackend implements Backend<'fenced'> {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#connection.close()
+    this.#connection.lifetime.end()
     if (this.#ownsEngine) this.#connection.engine[Symbol.dispose]()
+  }
+
+  #begin(call: Call): Connection {
+    this.#connection.lifetime.begin(call)
+    return this.#connection
   }
 }

@@ -15,11 +15,11 @@
  */
 
 import type { Clock } from '../../base/clock.ts'
-import { defaultDriftMs } from '../../base/defaults.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { Backend, BackendInfo } from '../../spi.ts'
 import { MemoryBackend } from './backend.ts'
 import { MemoryEngine as Engine, type MemoryEngineOptions } from './engine.ts'
@@ -78,20 +78,14 @@ export function sharedMemoryEngine(name: string): MemoryEngine {
 
 function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenced'> {
   const { namespace, issuer = `memory:${engine.id}/${namespace}`, epoch } = checkIdentity(options)
-  return {
+  return describeInfo({
     name: 'memory',
     scope: 'process',
     fencing: 'fenced',
     namespace,
     issuer,
     epoch,
-    modes: ['exclusive', 'shared', 'permits'],
-    waiting: 'queue',
-    lockDelay: 'server',
-    holdAtLeast: 'server',
-    data: true,
     ttlMs: { min: 20, max: 86_400_000, step: 1 },
-    driftMs: defaultDriftMs,
     // The engine acts by a timer of the event loop, which counts in whole milliseconds.
     expirySlackMs: () => 5,
     prolongation: 'committed',
@@ -101,5 +95,5 @@ function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenc
         'an issuer of your own choosing without a higher epoch at every start. The default issuer is a new one each time.',
     ],
     confirmed: 'A keep-alive that the engine has applied, counted from before it was asked.',
-  }
+  })
 }

@@ -1,8 +1,8 @@
 /** A client's view of its session: it adds to the engine's answers since when this client may believe them. */
 import assert from 'node:assert/strict'
-import { type Instant, instantOf } from '../../base/clock.ts'
+import { instantOf } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
-import { tokenGrant } from '../../kit/backend-kit.ts'
+import { SessionBase, type SessionFacts } from '../../kit/session.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -14,55 +14,36 @@ import type {
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
-  SessionHandle,
 } from '../../spi.ts'
-import type { Connection } from './connection.ts'
+import type { Connection } from './backend.ts'
 import type { Claim as EngineClaim, WaitOutcome } from './state.ts'
 
-export interface SessionFacts {
-  readonly id: string
-  readonly ttlMs: number
-  readonly holder: string
-  readonly since: Instant
-}
-
-export class MemorySession implements BackendSession<'fenced'> {
-  readonly id: string
-  readonly ttlMs: number
-  readonly since: Instant
-  readonly handle: SessionHandle
+export class MemorySession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
   readonly #connection: Connection
-  /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
-  #prolongedAt: Instant
 
   constructor(connection: Connection, facts: SessionFacts) {
-    const { id, ttlMs, holder, since } = facts
+    super(facts)
     this.#connection = connection
-    this.id = id
-    this.ttlMs = ttlMs
-    this.since = since
-    this.handle = { id, ttlMs, holder }
-    this.#prolongedAt = since
   }
 
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
-    const { engine, namespace, clock } = this.#connection.begin(call)
+    const { engine, namespace, clock } = this.#begin(call)
     const since = instantOf(clock)
     const kept = engine.keepAlive(namespace, this.id, claims)
     if (kept === null) return { kind: 'gone' }
-    this.#prolongedAt = since
+    this.prolonged(since)
     const granted = kept.granted.map((claim) => this.#granted(claim).grant)
     return { kind: 'alive', since, ttlMs: this.ttlMs, lost: kept.lost, granted, unlisted: kept.unlisted }
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     const admission = engine.tryAcquire(namespace, this.id, request)
     return admission.kind === 'granted' ? this.#granted(admission.claim) : admission
   }
 
   async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     const answer = Promise.withResolvers<EnqueueResult<'fenced'>>()
     const onOutcome = (outcome: WaitOutcome | { readonly kind: 'queue-full' }) => {
       if (outcome.kind === 'granted') answer.resolve(this.#granted(outcome.claim))
@@ -75,7 +56,7 @@ export class MemorySession implements BackendSession<'fenced'> {
       return answer.promise
     }
     call.onQueued?.()
-    const untie = this.#connection.onCut(call, (error) => {
+    const untie = this.#connection.lifetime.onCut(call, (error) => {
       queueing.stopListening()
       answer.reject(error)
     })
@@ -83,12 +64,12 @@ export class MemorySession implements BackendSession<'fenced'> {
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     engine.abandon(namespace, this.id, claim.attempt)
   }
 
   async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.setData(namespace, this.id, claim, data)
   }
 
@@ -97,19 +78,24 @@ export class MemorySession implements BackendSession<'fenced'> {
     options: { readonly keepForMs: number },
     call: Call,
   ): Promise<'released' | 'not-held'> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     return engine.release(namespace, this.id, claim, options.keepForMs)
   }
 
   async close(call: Call): Promise<void> {
-    const { engine, namespace } = this.#connection.begin(call)
+    const { engine, namespace } = this.#begin(call)
     engine.closeSession(namespace, this.id)
+  }
+
+  #begin(call: Call): Connection {
+    this.#connection.lifetime.begin(call)
+    return this.#connection
   }
 
   #granted(claim: EngineClaim): { readonly kind: 'granted'; readonly grant: Grant<'fenced'> } {
     const { record, attempt, token, previousData } = claim
     assert(token !== null, 'a claim that holds has a token')
-    const terms = { since: this.#prolongedAt, ttlMs: this.ttlMs }
-    return { kind: 'granted', grant: tokenGrant({ name: record.name, attempt }, token, terms, previousData) }
+    const grant = this.grantOf({ name: record.name, attempt }, { token, data: previousData })
+    return { kind: 'granted', grant }
   }
 }

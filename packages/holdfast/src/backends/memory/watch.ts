@@ -4,7 +4,7 @@
  */
 import { picture, type ToldEvent, watching } from '../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
-import type { Connection } from './connection.ts'
+import type { Connection } from './backend.ts'
 import type { MemoryEngine } from './engine.ts'
 import type { LoggedEvent } from './event-log.ts'
 
@@ -26,7 +26,7 @@ export function watch(
     async function* () {
       let seen = start
       while (!call.cancelled) {
-        connection.begin(call)
+        connection.lifetime.begin(call)
         if (seen === null || !engine.log.reachesBackTo(seen)) {
           seen = engine.log.last
           const cursors = { restart: cursorOf(engine, 'gap'), end: cursorOf(engine, seen) }
@@ -72,7 +72,7 @@ function nextEvent(connection: Connection, call: Call): Promise<void> {
       resolve()
     }
     const stopListening = connection.engine.log.onNext(done)
-    const untie = connection.onCut(call, done)
+    const untie = connection.lifetime.onCut(call, done)
   })
 }
 

@@ -1,7 +1,7 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs, defaults } from '../../base/defaults.ts'
+import { defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../base/options.ts'
@@ -13,6 +13,7 @@ import {
   unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'
@@ -98,9 +99,6 @@ export async function openPostgres(
   }
 }
 
-/** What the first in line may take to ask, on a server that is busy but not overloaded. */
-const QUERY_MARGIN_MS = 100
-
 interface Described {
   readonly namespace: string
   readonly issuer: string
@@ -109,22 +107,14 @@ interface Described {
 }
 
 function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'fenced'> {
-  return {
+  return describeInfo({
     name: 'postgres',
     scope: 'cluster',
     fencing: 'fenced',
     namespace,
     issuer,
     epoch,
-    modes: ['exclusive', 'shared', 'permits'],
-    waiting: 'queue',
-    lockDelay: 'server',
-    holdAtLeast: 'server',
-    data: true,
-    ttlMs: { min: 50, max: 86_400_000, step: 1 },
-    driftMs: defaultDriftMs,
-    // Usually the first in line asks within milliseconds; at the latest with its next poll.
-    expirySlackMs: () => 2 * pollMs + QUERY_MARGIN_MS,
+    pollMs,
     prolongation: 'committed',
     assumptions: [
       'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
@@ -138,5 +128,5 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
         'issuer.',
     ],
     confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
-  }
+  })
 }

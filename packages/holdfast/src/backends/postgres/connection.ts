@@ -13,8 +13,9 @@ import {
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
 import { throwIfCancelled } from '../../kit/backend-kit.ts'
+import type { Lane } from '../../kit/lane.ts'
 import type { Call, Finding } from '../../spi.ts'
-import { type Answer, Batches, type Item } from './batches.ts'
+import { type Answer, type Item, openBatches } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
@@ -47,7 +48,7 @@ export class Connection {
   readonly channel: string
   readonly sql: Statements
   readonly #options: ConnectionOptions
-  readonly #batches: Batches
+  readonly #batches: Lane<Item, Answer>
   readonly #notifications: Notifications
   /** What is in flight and nobody waits for, so nobody else ends it. */
   readonly #background = new Set<AbortController>()
@@ -71,7 +72,7 @@ export class Connection {
       tend: (parameters) => this.#runInBackground(this.sql.tend, [namespace, this.channel, ...parameters]),
       isTold: () => this.#notifications.hears,
     })
-    this.#batches = new Batches({
+    this.#batches = openBatches({
       clock,
       call: (statement, parameters, signal) => {
         statistics.batches++
@@ -128,7 +129,7 @@ export class Connection {
   async apply(item: Item, call: Call): Promise<Answer> {
     this.#check(call)
     this.statistics.items++
-    return this.#batches.add(item, call.signal)
+    return this.#batches.ask(item, call)
   }
 
   async query(call: Call, text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
@@ -171,7 +172,7 @@ export class Connection {
     this.room.close(closed)
     this.watchers.close(closed)
     for (const controller of this.#background) controller.abort(closed)
-    this.#batches.close(closed)
+    this.#batches.close()
     await this.#notifications.close()
     await this.#options.database.close()
     await this.#options.end?.()

@@ -1,7 +1,7 @@
 /** Puts a backend together: checks its options, and describes what it promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs, defaults } from '../../base/defaults.ts'
+import { defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import {
@@ -18,6 +18,7 @@ import {
   UNKNOWN_GROUP,
 } from '../../clients/redis/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo, Fencing } from '../../spi.ts'
 import { RedisBackend } from './backend.ts'
 import { Confirming, type WaitFor } from './confirming.ts'
@@ -145,9 +146,6 @@ function checkWaits({ waitReplicas, waitAof }: RedisOptions): WaitFor | null {
   }
 }
 
-/** What the first in line may be late by on a machine that is busy but not overloaded. */
-const BUSY_MARGIN_MS = 100
-
 interface Described {
   readonly namespace: string
   readonly issuer: string
@@ -160,28 +158,20 @@ interface Described {
 
 function infoOf(described: Described): BackendInfo<Fencing> {
   const { namespace, issuer, epoch, fencing, pollMs } = described
-  return {
+  return describeInfo({
     name: 'redis',
     scope: 'cluster',
     fencing,
     namespace,
     issuer,
     epoch,
-    modes: ['exclusive', 'shared', 'permits'],
-    waiting: 'queue',
-    lockDelay: 'server',
-    holdAtLeast: 'server',
-    data: true,
-    ttlMs: { min: 50, max: 86_400_000, step: 1 },
-    driftMs: defaultDriftMs,
-    // The first in line looks at the very millisecond; who stands behind somebody dead, one poll later.
-    expirySlackMs: () => 2 * pollMs + BUSY_MARGIN_MS,
+    pollMs,
     prolongation: 'leader-local',
     assumptions: assumptionsOf(described),
     confirmed:
       'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +
       'by name; what is not listed ends by itself within one TTL.',
-  }
+  })
 }
 
 function assumptionsOf({ fencing, isCluster, waitFor }: Described): string[] {

@@ -16,8 +16,7 @@ import { callWith } from '../../base/aborting.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
-import { cancelledCall } from '../../kit/backend-kit.ts'
-import { Coalescer, type Settled } from '../../kit/coalescer.ts'
+import { Lane } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { library } from './scripts/library.ts'
@@ -47,11 +46,16 @@ if left > 0 then call('PEXPIRE', KEYS[1], left) end
 return 1
 `)
 
+/** Null when the grant is as safe as was asked for. */
+interface Reached {
+  readonly missing: string | null
+}
+
 /** One for each primary. */
 interface Desk {
   /** One that is lost, or leads to the wrong primary, is replaced. */
   connection: SharedWork<DedicatedConnection> | undefined
-  readonly queue: Coalescer<ConfirmedClaim, string | null>
+  readonly lane: Lane<ConfirmedClaim, Reached>
 }
 
 const MOST_AT_ONCE = 256
@@ -103,31 +107,29 @@ export class Confirming {
       desk = this.#openDesk()
       this.#desks.set(owner, desk)
     }
-    const reached = desk.queue.add(claim)
-    reached.catch(() => {})
-    return new Promise((resolve, reject) => {
-      const stopListening = call.onCancel(() => reject(cancelledCall('redis', call.signal, 'unknown')))
-      reached.finally(stopListening).then(resolve, reject)
-    })
+    const { missing } = await desk.lane.ask(claim, call)
+    return missing
   }
 
   #openDesk(): Desk {
     const desk: Desk = {
       connection: undefined,
-      queue: new Coalescer<ConfirmedClaim, string | null>(
-        (claims) =>
+      lane: new Lane({
+        backend: 'redis',
+        clock: this.#engine.clock,
+        maxBatch: MOST_AT_ONCE,
+        send: (claims) =>
           this.#within(async (signal) => {
             const wasOpen = desk.connection !== undefined
             try {
               return await this.#reachThrough(desk, claims, signal)
             } catch (error) {
-              // One that was open may have ended while nobody used it. Both steps can be done again.
+              // One that was open may have ended while it was not used. Both steps can be done again.
               if (!wasOpen || signal.aborted) throw error
               return this.#reachThrough(desk, claims, signal)
             }
           }),
-        { maxBatch: MOST_AT_ONCE },
-      ),
+      }),
     }
     return desk
   }
@@ -136,7 +138,7 @@ export class Confirming {
     desk: Desk,
     claims: readonly ConfirmedClaim[],
     signal: AbortSignal,
-  ): Promise<readonly Settled<string | null>[]> {
+  ): Promise<readonly (Reached | Error)[]> {
     // All claims of the desk had one owner when they came; whose slot has moved since then is refused there.
     desk.connection ??= this.#connect(claims[0]?.key ?? '')
     let own: DedicatedConnection | undefined
@@ -144,7 +146,7 @@ export class Confirming {
     try {
       own = await desk.connection.join(callWith(signal))
       const reached = await this.#reachAll(own, claims, signal)
-      isGood = reached.every(({ ok }) => ok)
+      isGood = !reached.some((each) => each instanceof Error)
       return reached
     } finally {
       if (!isGood) {
@@ -177,15 +179,14 @@ export class Confirming {
     own: DedicatedConnection,
     claims: readonly ConfirmedClaim[],
     signal: AbortSignal,
-  ): Promise<readonly Settled<string | null>[]> {
+  ): Promise<readonly (Reached | Error)[]> {
     const { aof, replicas, timeoutMs } = this.#waitFor
     const { connection, setting } = this.#engine
     const rechecked = claims.map(
-      ({ key, who }): Promise<Settled<RedisReply>> =>
-        own.send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, setting, who], signal).then(
-          (answer) => ({ ok: true, answer }),
-          (error: unknown) => ({ ok: false, error }),
-        ),
+      ({ key, who }): Promise<RedisReply | Error> =>
+        own
+          .send(['EVAL', recheckScript.source, '1', connection.keyPrefix + key, setting, who], signal)
+          .catch((error: Error) => error),
     )
     const waited = own.send(
       aof
@@ -196,9 +197,9 @@ export class Confirming {
     const [reply, ...held] = await Promise.all([waited, ...rechecked])
     const missing = this.#missing(reply)
     return held.map((each) => {
-      if (!each.ok) return each
-      const isHeld = Number(each.answer) === 1
-      return { ok: true, answer: isHeld ? missing : 'it was lost again before it could be confirmed' }
+      if (each instanceof Error) return each
+      const isHeld = Number(each) === 1
+      return { missing: isHeld ? missing : 'it was lost again before it could be confirmed' }
     })
   }
 

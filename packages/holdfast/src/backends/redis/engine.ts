@@ -17,10 +17,12 @@ import {
   slotOf,
 } from '../../clients/redis/index.ts'
 import { operatorCallExpired, throwIfCancelled } from '../../kit/backend-kit.ts'
+import { type Asker, Lane } from '../../kit/lane.ts'
 import type { Call, OperatorCall } from '../../spi.ts'
 import { type Answer, readReply } from './answers.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
-import { type Asker, Lane, type Request } from './lane.ts'
+import { failureOf } from './refusals.ts'
+import type { Request } from './requests.ts'
 import { batchScript } from './scripts/batch.ts'
 import { Letter } from './scripts/letters.ts'
 
@@ -66,6 +68,16 @@ function unknownIfNotHeld(answer: Answer): Answer {
   return answer.kind === 'not-held' ? maybeReleased : answer
 }
 
+function failuresAsErrors(answers: readonly Answer[]): readonly (Answer | Error)[] {
+  return answers.some(isFailure)
+    ? answers.map((answer) => (isFailure(answer) ? failureOf(answer) : answer))
+    : answers
+}
+
+function isFailure(answer: Answer): answer is Extract<Answer, { kind: 'failed' }> {
+  return answer.kind === 'failed'
+}
+
 /** Whether it says that a claim is there; over a connection of our own nothing else counts (`Promptness`). */
 function isConfirmation({ kind }: Answer): boolean {
   return kind === 'prolonged' || kind === 'granted' || kind === 'waiting'
@@ -88,7 +100,7 @@ export class Engine {
   readonly clock: Clock
   readonly random: Random
   /** One, or in a Cluster one for each slot that was used. */
-  readonly #lanes = new Map<number, Lane>()
+  readonly #lanes = new Map<number, Lane<Request, Answer>>()
   #nextWarningMs = Number.NEGATIVE_INFINITY
 
   constructor(options: EngineOptions) {
@@ -120,18 +132,29 @@ export class Engine {
   }
 
   /** The same for one who is told without a promise. */
-  ask(request: Request, call: Call, asker: Asker): void {
+  ask(request: Request, call: Call, asker: Asker<Answer>): void {
     const slot = this.connection.isCluster ? slotOf(this.connection.keyPrefix + request.key) : 0
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
-      const { connection, clock } = this
-      const { writesOncePerTurn } = connection
-      const isConnected = () => connection.isConnected
-      const send = (requests: readonly Request[]) => this.#sendBatch(requests)
-      lane = new Lane({ clock, writesOncePerTurn, isConnected, send })
+      lane = this.#openLane()
       this.#lanes.set(slot, lane)
     }
     lane.add(request, call, asker)
+  }
+
+  #openLane(): Lane<Request, Answer> {
+    const { connection, clock } = this
+    return new Lane({
+      backend: 'redis',
+      clock,
+      maxBatch: 256,
+      maxInFlight: 2,
+      minSplit: 32,
+      minFurther: 16,
+      oneBatchPerTurn: connection.writesOncePerTurn,
+      isConnected: () => connection.isConnected,
+      send: (requests) => this.#sendBatch(requests).then(failuresAsErrors),
+    })
   }
 
   /**

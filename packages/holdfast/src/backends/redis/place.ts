@@ -12,10 +12,10 @@
 
 import type { Instant } from '../../base/clock.ts'
 import { cancelledCall } from '../../kit/backend-kit.ts'
+import type { Asker } from '../../kit/lane.ts'
 import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../spi.ts'
 import type { Answer, Told } from './answers.ts'
 import type { Known } from './known-claims.ts'
-import type { Asker } from './lane.ts'
 import type { Waiter, WaitingRoom } from './waiting-room.ts'
 
 type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
@@ -33,7 +33,7 @@ export interface PlaceHost<F extends Fencing> {
   sinceOf(sent: Instant, leftMs: number | undefined): Instant
 }
 
-export class Place<F extends Fencing> implements Waiter, Asker {
+export class Place<F extends Fencing> implements Waiter, Asker<Answer> {
   readonly request: AcquireRequest
   readonly key: string
   readonly who: string

@@ -1,6 +1,7 @@
 /** What the answers of the scripts that nobody hopes for become for the caller. */
 import {
   BackendUnavailableError,
+  type CallOutcome,
   CapacityMismatchError,
   isHoldfastError,
   quote,
@@ -9,11 +10,17 @@ import {
 import type { AcquireRequest } from '../../spi.ts'
 import type { Answer } from './answers.ts'
 import { TOKEN_KEY } from './keys.ts'
+import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export function failureOf({ message, cause }: Extract<Answer, { kind: 'failed' }>): Error {
   return isHoldfastError(cause)
     ? cause
-    : new BackendUnavailableError('redis', message.replace(/\.$/, ''), 'unknown', { cause })
+    : new BackendUnavailableError('redis', message.replace(/\.$/, ''), outcomeOfRefusal(message), { cause })
+}
+
+/** These are said only where nothing has been written yet. */
+function outcomeOfRefusal(message: string): CallOutcome {
+  return message.includes('OOM command not allowed') || message === SLOT_IS_MOVING ? 'not-applied' : 'unknown'
 }
 
 /** Somebody else has put another key in the place of ours: what was there is gone. */

@@ -33,14 +33,13 @@ import type { Answer } from './answers.ts'
 import type { Confirming } from './confirming.ts'
 import type { Engine } from './engine.ts'
 import { KnownClaims } from './known-claims.ts'
-import type { Request } from './lane.ts'
 import { Place, type PlaceHost } from './place.ts'
 import { failureOf, isOfAnotherType, unexpected } from './refusals.ts'
+import { type Request, Requests } from './requests.ts'
 import { Letter } from './scripts/letters.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, findSessionScript, keepSessionScript } from './scripts/sessions.ts'
 import type { WaitingRoom } from './waiting-room.ts'
-import { Wording } from './wording.ts'
 
 /** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85). */
 const LATE_AFTER_MS = 1_000
@@ -72,7 +71,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   readonly handle: SessionHandle
   readonly room: WaitingRoom
   readonly #tools: SessionTools
-  readonly #wording: Wording
+  readonly #requests: Requests
   readonly #known = new KnownClaims()
   #provenAt: Instant
   /** What was listed last has been confirmed from then on. */
@@ -87,7 +86,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     this.since = since
     this.handle = { id, ttlMs, holder }
     const { channel, engine } = tools
-    this.#wording = new Wording({ keys: engine.keys, channel, session: { id, ttlMs, holder } })
+    this.#requests = new Requests({ keys: engine.keys, channel, session: { id, ttlMs, holder } })
     this.#provenAt = since
     this.#confirmedAt = since
   }
@@ -99,7 +98,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const sent = instantOf(engine.clock)
     // First what may be refused: nothing is known of an attempt that was never asked for.
     const key = engine.keys.lock(request.name)
-    const asking = this.#wording.asking(request, key, this.#wording.who(request.attempt), false)
+    const asking = this.#requests.asking(request, key, this.#requests.who(request.attempt), false)
     const wasKnown = this.#known.has(request.attempt)
     const known = this.#known.note(request.attempt, request.name, false)
     let answer: Answer
@@ -143,13 +142,13 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const { engine, room } = this.#tools
     return new Promise<EnqueueResult<F>>((resolve, reject) => {
       const key = engine.keys.lock(request.name)
-      const who = this.#wording.who(request.attempt)
+      const who = this.#requests.who(request.attempt)
       const isNew = !this.#known.has(request.attempt)
       const known = this.#known.note(request.attempt, request.name, true)
       known.isWaiting = known.isAsked = true
       const place = new Place<F>(this, request, { key, who, known, isNew }, sent, call, resolve, reject)
       room.ask(place)
-      engine.ask(this.#wording.asking(request, key, who, true), call, place)
+      engine.ask(this.#requests.asking(request, key, who, true), call, place)
     })
   }
 
@@ -163,7 +162,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const ttl = String(this.ttlMs)
     const asking = ({ name, attempt }: Claim) => ({
       key: engine.keys.lock(name),
-      who: this.#wording.who(attempt),
+      who: this.#requests.who(attempt),
     })
     const requests: readonly Request[] = [
       ...claims.held.map((claim) => ({ ...asking(claim), letter: Letter.renew, args: [ttl, claim.grantId] })),
@@ -254,7 +253,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
 
   async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
     const { engine, room } = this.#tools
-    const abandoning = this.#wording.abandoningIfAsked(name, attempt)
+    const abandoning = this.#requests.abandoningIfAsked(name, attempt)
     if (abandoning !== null) await engine.send(abandoning, call)
     this.#known.delete(attempt)
     for (const waiter of room.find(this, attempt))
@@ -272,7 +271,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
         this.#known.delete(claim.attempt)
         resolve(kind === 'released' ? 'released' : 'not-held')
       }
-      this.#tools.engine.ask(this.#wording.releasing(claim, keepForMs), call, { answered, failed })
+      this.#tools.engine.ask(this.#requests.releasing(claim, keepForMs), call, { answered, failed })
     })
   }
 
@@ -285,7 +284,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const answer = await engine.run(
       setDataScript,
       engine.keys.lock(name),
-      [this.#wording.who(attempt), grantId, data],
+      [this.#requests.who(attempt), grantId, data],
       call,
     )
     return answer === 's' ? 'stored' : 'not-held'
@@ -308,7 +307,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const known = [...this.#known]
     const answers = await engine.sendAll(
       known.map(([attempt, { name, isWaiting }]) =>
-        isWaiting ? this.#wording.abandoning(name, attempt) : this.#wording.givingUp(name, attempt),
+        isWaiting ? this.#requests.abandoning(name, attempt) : this.#requests.givingUp(name, attempt),
       ),
       call,
       {
@@ -392,7 +391,7 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
     const claim = {
       key: engine.keys.lock(request.name),
       name: request.name,
-      who: this.#wording.who(request.attempt),
+      who: this.#requests.who(request.attempt),
     }
     await confirming?.confirm(claim, () => this.abandon(request, call), call)
     return { kind: 'granted', grant }

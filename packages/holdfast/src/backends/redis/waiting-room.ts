@@ -17,7 +17,7 @@ import { BackendUnavailableError } from '../../base/errors.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
 import { TransientMap } from '../../base/transient-map.ts'
 import { type Answer, readPush, type Told } from './answers.ts'
-import type { Request } from './lane.ts'
+import type { Request } from './requests.ts'
 import { Letter } from './scripts/letters.ts'
 
 export interface Waiter {

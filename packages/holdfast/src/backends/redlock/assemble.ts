@@ -7,6 +7,7 @@ import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkNamespace, checkText } from '../../base/names.ts'
 import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../base/options.ts'
 import { isRedisClient, type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
 import { Ensemble } from './ensemble.ts'
@@ -188,7 +189,7 @@ interface Described {
 
 function infoOf(described: Described): BackendInfo<'unfenced'> {
   const { namespace, ttlMs, nodeTimeoutMs, nodes, quorum, persistence } = described
-  return {
+  return describeInfo({
     name: 'redlock',
     scope: 'cluster',
     fencing: 'unfenced',
@@ -198,11 +199,8 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
     epoch: 0,
     modes: ['exclusive'],
     waiting: 'poll',
-    lockDelay: 'server',
-    holdAtLeast: 'server',
     data: false,
     ttlMs,
-    driftMs: defaultDriftMs,
     expirySlackMs: () => nodeTimeoutMs,
     prolongation: 'committed',
     assumptions: [
@@ -222,5 +220,5 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
       'Nobody deletes keys, flushes a server, or lets it evict keys (maxmemory-policy noeviction).',
     ],
     confirmed: `A keep-alive that ${quorum} of ${nodes} servers have applied, counted from before it was sent to the first of them.`,
-  }
+  })
 }

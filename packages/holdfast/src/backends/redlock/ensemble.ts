@@ -4,7 +4,6 @@ import { type Clock, type Instant, instantOf } from '../../base/clock.ts'
 import {
   BackendUnavailableError,
   type CallOutcome,
-  ClosedError,
   type HoldfastError,
   isHoldfastError,
   UnsupportedError,
@@ -12,7 +11,7 @@ import {
 import { hasListeners, type WarningCode, warn } from '../../base/events.ts'
 import type { Random } from '../../base/ids.ts'
 import { textOf } from '../../clients/redis/index.ts'
-import { throwIfCancelled } from '../../kit/backend-kit.ts'
+import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call } from '../../spi.ts'
 import type { Layout } from './layout.ts'
 import type { RedlockNode } from './node.ts'
@@ -42,13 +41,14 @@ export class Ensemble {
   readonly namespace: string
   readonly #warned = new Set<string>()
   readonly #background = new Set<Promise<void>>()
-  #isClosed = false
+  readonly #lifetime: Lifetime
 
   constructor(options: EnsembleOptions) {
     this.nodes = options.nodes
     this.quorum = options.quorum
     this.layout = options.layout
     this.clock = options.clock
+    this.#lifetime = new Lifetime('redlock', options.clock)
     this.random = options.random
     this.nodeTimeoutMs = options.nodeTimeoutMs
     this.quarantineMs = options.quarantineMs
@@ -68,8 +68,7 @@ export class Ensemble {
 
   /** The first line of every call; when the request is sent, its time starts. */
   begin(call: Call): Instant {
-    if (this.#isClosed) throw new ClosedError('The redlock backend')
-    throwIfCancelled('redlock', call)
+    this.#lifetime.begin(call)
     return instantOf(this.clock)
   }
 
@@ -121,8 +120,8 @@ export class Ensemble {
 
   /** Nothing is asked from here on; what is being cleaned up is awaited. */
   async close(): Promise<void> {
-    if (this.#isClosed) return
-    this.#isClosed = true
+    if (this.#lifetime.isOver) return
+    this.#lifetime.end()
     await this.settled()
     for (const node of this.nodes) node.close()
   }
@@ -138,7 +137,7 @@ export class Ensemble {
 
   /** Silence may pass. Whoever cannot be reached, or refuses, has no vote until somebody sees to it: so that is told. */
   #hear(node: RedlockNode, error: unknown): void {
-    if (this.#isClosed || node.isSilent) return
+    if (this.#lifetime.isOver || node.isSilent) return
     const isRefused =
       isHoldfastError(error, 'UNSUPPORTED') ||
       (isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied')

@@ -23,7 +23,8 @@ import {
   type RedisScript,
   remedyOf,
 } from '../../clients/redis/index.ts'
-import { Coalescer, type Settled } from '../../kit/coalescer.ts'
+import { neverCancelled } from '../../kit/backend-kit.ts'
+import { Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
 import { Deadlines } from './deadlines.ts'
 import { bootKey } from './layout.ts'
@@ -73,9 +74,7 @@ export class RedlockNode {
   readonly #timeoutMs: number
   readonly #quarantineMs: number
   readonly #deadlines: Deadlines
-  readonly #lane = new Coalescer<Item, ItemAnswer>((items) => this.#askTogether(items), {
-    maxBatch: LARGEST_BATCH,
-  })
+  readonly #lane: Lane<Item, ItemAnswer>
   readonly label: string
   readonly #contact: Contact
   #observer: NodeObserver | undefined
@@ -94,6 +93,12 @@ export class RedlockNode {
     this.#timeoutMs = timeoutMs
     this.#quarantineMs = quarantineMs
     this.#deadlines = new Deadlines(clock, timeoutMs)
+    this.#lane = new Lane({
+      backend: 'redlock',
+      clock,
+      maxBatch: LARGEST_BATCH,
+      send: (items) => this.#askTogether(items),
+    })
     this.#contact = new Contact({
       readiness,
       clock,
@@ -165,7 +170,7 @@ export class RedlockNode {
 
   /** In order with everything else that is asked; what is asked meanwhile leaves together. */
   ask(item: Item): Promise<ItemAnswer> {
-    return this.#lane.add(item)
+    return this.#lane.ask(item, neverCancelled)
   }
 
   /** At once, also when it is silent. Not for votes. */
@@ -211,7 +216,7 @@ export class RedlockNode {
     return this.#bounded(primary.send(args))
   }
 
-  async #askTogether(items: readonly Item[]): Promise<readonly Settled<ItemAnswer>[]> {
+  async #askTogether(items: readonly Item[]): Promise<readonly (ItemAnswer | Error)[]> {
     const isVote = items.some(({ word }) => word === 'acquire')
     try {
       await this.#prepare(isVote)
@@ -245,17 +250,16 @@ export class RedlockNode {
    * Votes can be had elsewhere. What was to be given back here would be kept from everybody, so it is told all the same;
    * nobody waits for the answer of a node that owes others already.
    */
-  #cleanUpOnly(items: readonly Item[], error: unknown): readonly Settled<ItemAnswer>[] {
+  #cleanUpOnly(items: readonly Item[], error: unknown): readonly Error[] {
     for (const item of items)
       if (item.word === 'release' || item.word === 'abandon') this.tell(item).catch(() => {})
-    return items.map(() => ({ ok: false, error }))
+    return items.map(() => error as Error)
   }
 
-  #answered(reply: RedisReply): Settled<ItemAnswer> {
+  #answered(reply: RedisReply): ItemAnswer | Error {
     const error = this.#refusalIn(reply)
-    if (error !== undefined) return { ok: false, error }
-    const runId = this.#runId ?? ''
-    return { ok: true, answer: { runId, quarantinedForMs: this.quarantinedForMs, reply } }
+    if (error !== undefined) return error
+    return { runId: this.#runId ?? '', quarantinedForMs: this.quarantinedForMs, reply }
   }
 
   /** What the server said when it refused a command of one item; that its memory is full it says before anything is written. */

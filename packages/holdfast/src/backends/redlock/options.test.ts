@@ -10,7 +10,7 @@ import { isHoldfastError } from '../../base/errors.ts'
 import { listAll } from '../../kit/backend-kit.ts'
 import { createLocker } from '../../locker/locker.ts'
 import { openLocker } from '../../open.ts'
-import { nodesFromUrl, optionsFromParameters } from './from-url.ts'
+import { nodesFromUrl } from './from-url.ts'
 import { type RedlockOptions, redlock } from './index.ts'
 
 /** Clients that never connect. */
@@ -78,31 +78,24 @@ describe('redlock: options', () => {
   })
 
   test('a URL names all nodes, with credentials and database for each of them', () => {
-    const none = new Map<string, string>()
     assert.deepEqual(
-      nodesFromUrl('//user:secret@a:1,b,c:3/2', none).map(({ scheme, location }) => scheme + location),
+      nodesFromUrl('//user:secret@a:1,b,c:3/2').map(({ scheme, location }) => scheme + location),
       ['redis//user:secret@a:1/2', 'redis//user:secret@b/2', 'redis//user:secret@c:3/2'],
     )
-    assert.equal(nodesFromUrl('//a,b,c', new Map([['tls', 'true']]))[0]?.scheme, 'rediss')
+    assert.equal(nodesFromUrl('//a,b,c', true)[0]?.scheme, 'rediss')
     for (const location of ['', '//', 'a,b,c', '//a,,c', '//a,b,c/db', '//user:secret@/0'])
       assert.throws(
-        () => nodesFromUrl(location, none),
+        () => nodesFromUrl(location),
         (error: Error) => !error.message.includes('secret'),
       )
-    assert.deepEqual(
-      optionsFromParameters(new Map(Object.entries({ quorum: '3', maxTtlMs: '5000', persistence: 'none' }))),
-      { quorum: 3, maxTtlMs: 5_000, persistence: 'none' },
-    )
-    assert.throws(() => optionsFromParameters(new Map([['quorum', 'most']])), /quorum must be a number/)
-    assert.throws(
-      () => optionsFromParameters(new Map([['allowFewNodes', '1']])),
-      /must be one of true, false/,
-    )
   })
 
   test('openLocker refuses what a URL must not say', async () => {
     await assert.rejects(openLocker('redlock://127.0.0.1:1,127.0.0.1:2'), { code: 'INVALID_ARGUMENT' })
     await assert.rejects(openLocker('redlock://a,b,c?nodeTimeout=5'), /parameter "nodeTimeout"/)
+    await assert.rejects(openLocker('redlock://a,b,c?quorum=most'), /quorum must be a number/)
+    await assert.rejects(openLocker('redlock://a,b,c?persistence=disk'), /persistence must be one of/)
+    await assert.rejects(openLocker('redlock://a,b,c?allowFewNodes=1'), /must be one of true, false/)
     for (const parameter of ['issuer=a', 'epoch=1'])
       await assert.rejects(openLocker(`redlock://a,b,c?${parameter}`), /redlock issues no tokens/)
   })

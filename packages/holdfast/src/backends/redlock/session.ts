@@ -3,6 +3,7 @@
 import { type Instant, laterOf } from '../../base/clock.ts'
 import { UnsupportedError } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
+import { SessionBase, type SessionFacts } from '../../kit/session.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -12,7 +13,6 @@ import type {
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
-  SessionHandle,
 } from '../../spi.ts'
 import {
   abandonItem,
@@ -32,13 +32,6 @@ import type { Poll } from './poll.ts'
 import { type Lack, renew } from './renewing.ts'
 import { closeScript, openScript } from './scripts.ts'
 
-export interface SessionFacts {
-  readonly id: string
-  readonly ttlMs: number
-  readonly holder: string
-  readonly since: Instant
-}
-
 /** A claim that was granted through this object. */
 interface Held {
   readonly claim: NodeClaim
@@ -57,22 +50,15 @@ interface Held {
 /** How many claims a call of `closeScript` gives up. */
 const CLOSED_AT_ONCE = 500
 
-export class RedlockSession implements BackendSession<'unfenced'> {
-  readonly id: string
-  readonly ttlMs: number
-  readonly since: Instant
-  readonly handle: SessionHandle
+export class RedlockSession extends SessionBase<'unfenced'> implements BackendSession<'unfenced'> {
   readonly #ensemble: Ensemble
   readonly #holder: string
   readonly #held = new Map<string, Held>()
 
-  constructor(ensemble: Ensemble, { id, ttlMs, holder, since }: SessionFacts) {
+  constructor(ensemble: Ensemble, facts: SessionFacts) {
+    super(facts)
     this.#ensemble = ensemble
-    this.#holder = holder
-    this.id = id
-    this.ttlMs = ttlMs
-    this.since = since
-    this.handle = { id, ttlMs, holder }
+    this.#holder = facts.holder
   }
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'unfenced'>> {

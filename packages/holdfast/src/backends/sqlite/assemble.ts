@@ -1,12 +1,13 @@
 /** Puts a backend together: checks its options, opens the file, and describes what it promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs, defaults, limits } from '../../base/defaults.ts'
+import { defaults, limits } from '../../base/defaults.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkText } from '../../base/names.ts'
 import { checkKnownOptions, checkNumber, checkOneOf } from '../../base/options.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { SqliteBackend } from './backend.ts'
 import { Connection } from './connection.ts'
@@ -110,9 +111,6 @@ function checkMachine({ bootId, timeNamespaceOffset }: MachineIdentity): Machine
   }
 }
 
-/** What the first in line may have to wait for the write lock, on a machine that is busy but not overloaded. */
-const WRITE_LOCK_MARGIN_MS = 100
-
 interface Described {
   readonly namespace: string
   readonly issuer: string
@@ -121,22 +119,14 @@ interface Described {
 }
 
 function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'fenced'> {
-  return {
+  return describeInfo({
     name: 'sqlite',
     scope: 'machine',
     fencing: 'fenced',
     namespace,
     issuer,
     epoch,
-    modes: ['exclusive', 'shared', 'permits'],
-    waiting: 'queue',
-    lockDelay: 'server',
-    holdAtLeast: 'server',
-    data: true,
-    ttlMs: { min: 50, max: 86_400_000, step: 1 },
-    driftMs: defaultDriftMs,
-    // Usually the first in line looks at the very millisecond; at the latest with its next poll.
-    expirySlackMs: () => 2 * pollMs + WRITE_LOCK_MARGIN_MS,
+    pollMs,
     prolongation: 'committed',
     assumptions: [
       'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
@@ -150,5 +140,5 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
       'After the file was restored from a backup or copied, the epoch is raised before it is used under the same issuer.',
     ],
     confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
-  }
+  })
 }

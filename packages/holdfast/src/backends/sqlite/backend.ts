@@ -60,7 +60,7 @@ export class SqliteBackend implements Backend<'fenced'> {
         throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
       return row
     })
-    return new SqliteSession(this.#connection, { id, no: opened.no, ttlMs: opened.ttl_ms, holder, since })
+    return new SqliteSession(this.#connection, opened.no, { id, ttlMs: opened.ttl_ms, holder, since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
@@ -72,7 +72,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     if (found === undefined) return null
     const { no, holder, ttl_ms: ttlMs } = found
     const since = prolongedSince(now, { ttlMs, leftMs: found.expires_at - now.monotonicMs })
-    return new SqliteSession(this.#connection, { id, no, ttlMs, holder, since })
+    return new SqliteSession(this.#connection, no, { id, ttlMs, holder, since })
   }
 
   inspect(name: string, call: InspectCall): Promise<NameState | null> {

@@ -1,15 +1,14 @@
 /** What the backend and its sessions share: the open file, the way to write to it, and those who wait. */
 
 import { type Clock, sleep } from '../../base/clock.ts'
-import { ClosedError } from '../../base/errors.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
-import { throwIfCancelled } from '../../kit/backend-kit.ts'
+import { neverCancelled } from '../../kit/backend-kit.ts'
+import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
 import { isBusy, unavailable } from './failures.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
-import type { Work } from './lane.ts'
 import { catchUp } from './line.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
@@ -20,7 +19,7 @@ import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { Watchers } from './watch.ts'
-import { Writer } from './writer.ts'
+import { type Work, Writer } from './writer.ts'
 
 export interface ConnectionOptions {
   readonly file: OpenFile
@@ -37,9 +36,6 @@ export interface ConnectionOptions {
 
 const READ_AGAIN_AFTER_MS = 5
 
-/** Its own work cannot be cancelled. */
-const nobody = new AbortController().signal
-
 export class Connection {
   readonly namespace: string
   readonly clock: Clock
@@ -53,7 +49,7 @@ export class Connection {
   readonly #database: Database
   readonly #sql: Statements
   readonly #writer: Writer
-  #closed = false
+  readonly #lifetime: Lifetime
 
   constructor(options: ConnectionOptions) {
     const { file, clock, random, namespace, pollMs } = options
@@ -63,16 +59,17 @@ export class Connection {
     this.clock = clock
     this.machine = options.machine
     this.#file = file
+    this.#lifetime = new Lifetime('sqlite', clock)
     this.#database = new Database(file.connection, options.synchronous, statistics)
     const sql = prepareStatements(this.#database)
     this.#sql = sql
     const onCommitted = (tx: Transaction) => this.#committed(tx)
     const giveWay = () => file.look()
     this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted, giveWay })
-    const catchUpNow = () => this.#writer.write(nobody, catchUp)
+    const catchUpNow = () => this.#writer.write(neverCancelled, catchUp)
     const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
     this.room = new WaitingRoom({ sql, clock, namespace, poll })
-    const openLog = () => this.#writer.write(nobody, (tx) => tx.log.open(random.id()))
+    const openLog = () => this.#writer.write(neverCancelled, (tx) => tx.log.open(random.id()))
     this.watchers = new Watchers({ clock, poll, openLog })
     this.wakeUps = new WakeUps({
       random,
@@ -83,14 +80,14 @@ export class Connection {
   }
 
   async write<T>(call: Call, work: Work<T>): Promise<T> {
-    this.#check(call)
-    return this.#writer.write(call.signal, work)
+    this.#lifetime.begin(call)
+    return this.#writer.write(call, work)
   }
 
   /** For what keeps leases alive: it overtakes what waits to be written. */
   async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
-    this.#check(call)
-    return this.#writer.writeFirst(call.signal, work)
+    this.#lifetime.begin(call)
+    return this.#writer.writeFirst(call, work)
   }
 
   /** Keeps the log of events open for a while. */
@@ -101,7 +98,7 @@ export class Connection {
   /** Readers see the last commit. They wait only while somebody cleans up after a process that was killed. */
   async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
     for (;;) {
-      this.#check(call)
+      this.#lifetime.begin(call)
       try {
         return look(this.#sql, this.clock.monotonicMs())
       } catch (error) {
@@ -139,24 +136,18 @@ export class Connection {
   }
 
   close(): void {
-    if (this.#closed) return
-    this.#closed = true
-    this.room.close(new ClosedError('The sqlite backend'))
+    if (this.#lifetime.isOver) return
+    this.room.close(this.#lifetime.end())
     this.watchers.close()
     this.#writer.close()
     this.wakeUps.close()
     this.#database.close()
   }
 
-  #check(call: Call): void {
-    if (this.#closed) throw new ClosedError('The sqlite backend')
-    throwIfCancelled('sqlite', call)
-  }
-
   #committed(tx: Transaction): void {
     for (const session of tx.endedSessions) this.room.sessionEnded(session)
     for (const { session, attempt, token, data, address } of tx.handovers) {
-      if (this.room.granted(session, attempt, token, data) || address === null) continue
+      if (this.room.handOver(session, attempt, { token, data }) || address === null) continue
       this.wakeUps.send(address, publicIdOf(attempt))
     }
     this.room.armForNewcomers()

@@ -248,12 +248,14 @@ describe('those who wait', () => {
     const poll = new FilePoll({ ...common, sql, catchUp })
     const room = new WaitingRoom({ sql, clock, namespace: 'default', poll })
     let granted: bigint | undefined
-    const granting = (token: bigint) => {
-      granted = token
+    const granting = (news: { readonly token: bigint }) => {
+      granted = news.token
       return { kind: 'session-gone' as const }
     }
     const callbacks = { granted: granting, resolve: () => {}, reject: () => {} }
-    room.add({ ...request('x'), session: 1, signal: call().signal, ...callbacks })
+    const waiter = { request: request('x'), session: 1, call: call(), ...callbacks }
+    room.ask(waiter)
+    room.enter(waiter)
     room.armForNewcomers()
     await clock.advance(250)
     assert.equal(granted, undefined)

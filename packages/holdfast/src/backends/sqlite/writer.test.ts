@@ -172,7 +172,7 @@ describe('when another process has the write lock', () => {
       return begin()
     }
     const askedMs = rig.clock.monotonicMs()
-    const judgedMs = await writer.write(call().signal, (tx) => tx.nowMs)
+    const judgedMs = await writer.write(call(), (tx) => tx.nowMs)
     assert.equal(judgedMs, askedMs + 5_000)
     connection.close()
   })
@@ -229,7 +229,7 @@ describe('when writing fails', () => {
     const { writer, connection } = bare(rig)
     const full = connection.prepare('PRAGMA page_count').get()?.page_count
     connection.exec(`PRAGMA max_page_count = ${full}`)
-    const filling = writer.write(call().signal, (tx) => tx.sql.close.run('default', 'x'.repeat(50_000), 1, 1))
+    const filling = writer.write(call(), (tx) => tx.sql.close.run('default', 'x'.repeat(50_000), 1, 1))
     await assert.rejects(filling, (error) => isNotApplied(error) && /full/.test(String(error)))
     connection.close()
   })
@@ -247,7 +247,7 @@ describe('when writing fails', () => {
         throw Object.assign(new Error('no'), { errcode })
       }
       let told = false
-      const writing = writer.write(call().signal, (tx) => {
+      const writing = writer.write(call(), (tx) => {
         tx.afterCommit(() => {
           told = true
         })

@@ -26,7 +26,7 @@ export async function open(url: string, library: string | undefined): Promise<An
     return createLocker(openRedis({ client }, { closeClient: close })) as AnyLocker
   }
   const opened = await Promise.all(
-    nodesFromUrl(location, new Map()).map((node) =>
+    nodesFromUrl(location).map((node) =>
       redisClientFromUrl(node.scheme, node.location, load, { mayBeDown: true }),
     ),
   )

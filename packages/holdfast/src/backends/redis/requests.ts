@@ -1,12 +1,21 @@
-/** What a session asks for, in the words of the scripts. */
+/** The requests of a session, as the scripts read them. */
 import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
 import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import type { Keys } from './keys.ts'
-import type { Request } from './lane.ts'
 import { Letter } from './scripts/letters.ts'
 
-export interface WordingOptions {
+/** One step of the batch script. */
+export interface Request {
+  readonly key: string
+  readonly letter: Letter
+  /** The attempt and its session. */
+  readonly who: string
+  /** What the letter needs besides. */
+  readonly args: readonly string[]
+}
+
+export interface RequestsOptions {
   readonly keys: Keys
   /** The channel of this process. */
   readonly channel: string
@@ -16,7 +25,7 @@ export interface WordingOptions {
 /** An abandoned attempt is remembered for at least that long. */
 const SHORTEST_MARK_MS = 60_000
 
-export class Wording {
+export class Requests {
   readonly #keys: Keys
   readonly #channel: string
   readonly #ttlMs: number
@@ -28,7 +37,7 @@ export class Wording {
   /** What nearly all requests of the session say alike; one array, so that a batch says it once. */
   readonly #usualTerms: readonly string[]
 
-  constructor({ keys, channel, session: { id, ttlMs, holder } }: WordingOptions) {
+  constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {
     this.#keys = keys
     this.#channel = channel
     this.#ttlMs = ttlMs

@@ -1,0 +1,325 @@
+/**
+ * Requests to an engine leave in batches, so that throughput grows with concurrency. A request that comes alone does not
+ * wait for company: while there is room for a batch, it leaves at the end of the microtask.
+ *
+ *   waiting ──room for a batch──▶ in flight ──answered──▶ settled
+ *   waiting ──cancelled──▶ settled: not applied, because it is never sent
+ *   in flight ──cancelled──▶ settled: unknown, because it may land all the same
+ *   in flight ──the engine was busy, and nothing was done──▶ waiting
+ *
+ * A batch of which every request was cancelled has GRACE_MS to be answered. Then it is cancelled itself and stops counting as
+ * in flight, because its answer may never come (T76).
+ */
+import { Cancellation } from '../base/cancellation.ts'
+import { afterThisTurn, type Clock, type Timer } from '../base/clock.ts'
+import { BackendUnavailableError, type CallOutcome } from '../base/errors.ts'
+import type { Call } from '../spi.ts'
+import { cancelledCall } from './backend-kit.ts'
+
+/** Is told once what became of its request, without a promise in between. */
+export interface Asker<Answer> {
+  answered(answer: Answer): void
+  failed(error: unknown): void
+}
+
+/**
+ * An answer for each request, in their order; an Error fails its own request only. Or: the engine was busy and nothing was
+ * done, so the requests go on waiting, and leave after a pause.
+ */
+export type Sent<Answer> = readonly (Answer | Error)[] | { readonly retryInMs: number }
+
+export interface LaneOptions<Item, Answer> {
+  /** The backend's name, for errors. */
+  readonly backend: string
+  readonly clock: Clock
+  /**
+   * A rejection makes the outcome of the whole batch what its error says. `call` is cancelled when no caller waits for the
+   * batch any more. An engine in this process may answer without a promise.
+   */
+  readonly send: (items: readonly Item[], call: Call) => Promise<Sent<Answer>> | Sent<Answer>
+  readonly maxBatch: number
+  /** Two: the engine works on one batch while this process reads the answers of the other. Default: 1. */
+  readonly maxInFlight?: number
+  /** Fewer than these leave in one batch, because two small ones cost more. More are split evenly. */
+  readonly minSplit?: number
+  /** Fewer than these wait while another batch is in flight. Default: 1. */
+  readonly minFurther?: number
+  /** For clients that write once in a turn of the event loop: two batches of one turn would be answered as one. */
+  readonly oneBatchPerTurn?: boolean
+  /** Two requests with the same key do not leave in one batch. */
+  readonly keyOf?: (item: Item) => string
+  /** A request waits while another for the same name is in flight, unless it overtakes. */
+  readonly nameOf?: (item: Item) => string
+  readonly overtakes?: (item: Item) => boolean
+  /** A request that leaves at the end of the turn of the event loop, with what has come until then. */
+  readonly isPatient?: (item: Item) => boolean
+  /** While it is false, a batch may be in the client's own queue. It goes on counting, so that this queue stays short. */
+  readonly isConnected?: () => boolean
+}
+
+/** Much longer than an answer takes, unless the connection or the engine is stuck. */
+const GRACE_MS = 1_000
+
+/** A microtask without what Node's queueMicrotask adds to each. Test runners fake that one, too. */
+const soon = Promise.resolve()
+
+class Entry<Item, Answer> {
+  readonly item: Item
+  readonly #call: Call
+  readonly #asker: Asker<Answer>
+  readonly #untie: () => void
+  /** The batch with which it has left. */
+  batch: Batch<Item, Answer> | undefined
+  isSettled = false
+
+  constructor(backend: string, item: Item, call: Call, asker: Asker<Answer>) {
+    this.item = item
+    this.#call = call
+    this.#asker = asker
+    this.#untie = call.onCancel(() => {
+      const { batch } = this
+      this.fail(cancelledCall(backend, this.#call.signal, batch === undefined ? 'not-applied' : 'unknown'))
+      batch?.leave(this.#call.signal.reason)
+    })
+  }
+
+  answer(answer: Answer | Error | undefined): void {
+    if (answer === undefined) this.fail(new Error('the batch came back with too few answers'))
+    else if (answer instanceof Error) this.fail(answer)
+    else if (this.#settle()) this.#asker.answered(answer)
+  }
+
+  fail(error: unknown): void {
+    if (this.#settle()) this.#asker.failed(error)
+  }
+
+  #settle(): boolean {
+    if (this.isSettled) return false
+    this.isSettled = true
+    this.#untie()
+    return true
+  }
+}
+
+class Batch<Item, Answer> extends Cancellation {
+  readonly entries: readonly Entry<Item, Answer>[]
+  readonly items: readonly Item[]
+  readonly #whenLeft: (batch: Batch<Item, Answer>, reason: unknown) => Timer
+  #names: ReadonlySet<string> | undefined
+  #present: number
+  grace: Timer | undefined
+
+  constructor(
+    entries: readonly Entry<Item, Answer>[],
+    whenLeft: (batch: Batch<Item, Answer>, reason: unknown) => Timer,
+  ) {
+    super()
+    this.entries = entries
+    this.items = entries.map(({ item }) => item)
+    this.#whenLeft = whenLeft
+    this.#present = entries.length
+    for (const entry of entries) entry.batch = this
+  }
+
+  names(nameOf: (item: Item) => string): ReadonlySet<string> {
+    this.#names ??= new Set(this.items.map(nameOf))
+    return this.#names
+  }
+
+  leave(reason: unknown): void {
+    if (--this.#present === 0) this.grace = this.#whenLeft(this, reason)
+  }
+}
+
+export class Lane<Item, Answer> {
+  readonly #options: LaneOptions<Item, Answer>
+  readonly #maxInFlight: number
+  #waiting: Entry<Item, Answer>[] = []
+  /** An array, because a Set would keep batches alive that came and went. */
+  #inFlight: Batch<Item, Answer>[] = []
+  #isGathering = false
+  #isGatheringPatiently = false
+  #pause: Timer | undefined
+  #isClosed = false
+
+  constructor(options: LaneOptions<Item, Answer>) {
+    this.#options = options
+    this.#maxInFlight = options.maxInFlight ?? 1
+  }
+
+  /** The answer as a promise. */
+  ask(item: Item, call: Call): Promise<Answer> {
+    return new Promise((answered, failed) => this.add(item, call, { answered, failed }))
+  }
+
+  add(item: Item, call: Call, asker: Asker<Answer>): void {
+    const { backend, isPatient } = this.#options
+    if (this.#isClosed || call.cancelled) {
+      asker.failed(
+        this.#isClosed ? closed(backend, 'not-applied') : cancelledCall(backend, call.signal, 'not-applied'),
+      )
+      return
+    }
+    this.#waiting.push(new Entry(backend, item, call, asker))
+    if (this.#isGathering || !this.#hasRoom()) return
+    if (isPatient?.(item) !== true) {
+      this.#isGathering = true
+      soon.then(this.#leaveTogether)
+    } else if (!this.#isGatheringPatiently) {
+      this.#isGatheringPatiently = true
+      afterThisTurn(() => {
+        this.#isGatheringPatiently = false
+        this.#leaveTogether()
+      })
+    }
+  }
+
+  /** Ends a pause, say because the engine is likely to be free again. */
+  resume(): void {
+    if (this.#pause === undefined) return
+    this.#pause.cancel()
+    this.#pause = undefined
+    this.#leaveTogether()
+  }
+
+  /** Every request is settled at once, because answers may not come any more. */
+  close(): void {
+    this.#isClosed = true
+    this.#pause?.cancel()
+    const { backend } = this.#options
+    for (const entry of this.#waiting.splice(0)) entry.fail(closed(backend, 'not-applied'))
+    for (const batch of this.#inFlight.splice(0)) {
+      for (const entry of batch.entries) entry.fail(closed(backend, 'unknown'))
+      batch.grace?.cancel()
+      batch.cancel(closed(backend, 'unknown'))
+    }
+  }
+
+  #hasRoom(): boolean {
+    const { length } = this.#inFlight
+    if (this.#pause !== undefined || length >= this.#maxInFlight) return false
+    return length === 0 || this.#waiting.length >= (this.#options.minFurther ?? 1)
+  }
+
+  readonly #leaveTogether = (): void => {
+    this.#isGathering = false
+    while (this.#waiting.length > 0 && this.#hasRoom()) {
+      const entries = this.#nextBatch()
+      if (entries.length === 0) return
+      const batch = new Batch(entries, this.#whenLeft)
+      this.#send(batch)
+      if (this.#waiting.length === 0) return
+      const isAnswered = !this.#inFlight.includes(batch)
+      if (!isAnswered && this.#options.oneBatchPerTurn !== true) continue
+      this.#isGathering = true
+      // An engine that answers at once lets other lanes come in between.
+      if (isAnswered) soon.then(this.#leaveTogether)
+      else afterThisTurn(this.#leaveTogether)
+      return
+    }
+  }
+
+  #nextBatch(): readonly Entry<Item, Answer>[] {
+    const { keyOf } = this.#options
+    const [first] = this.#waiting
+    if (this.#waiting.length === 1 && this.#inFlight.length === 0 && first?.isSettled === false) {
+      this.#waiting = []
+      return [first]
+    }
+    const most = this.#share()
+    const keys = new Set<string>()
+    const leaving: Entry<Item, Answer>[] = []
+    const staying: Entry<Item, Answer>[] = []
+    for (const entry of this.#waiting) {
+      if (entry.isSettled) continue
+      const key = keyOf?.(entry.item)
+      const isTwice = key !== undefined && keys.has(key)
+      if (leaving.length === most || isTwice || this.#mustWait(entry.item)) staying.push(entry)
+      else {
+        leaving.push(entry)
+        if (key !== undefined) keys.add(key)
+      }
+    }
+    this.#waiting = staying
+    return leaving
+  }
+
+  #mustWait(item: Item): boolean {
+    const { nameOf, overtakes } = this.#options
+    if (nameOf === undefined || this.#inFlight.length === 0 || overtakes?.(item) === true) return false
+    return this.#inFlight.some((batch) => batch.names(nameOf).has(nameOf(item)))
+  }
+
+  /** An even share of all, also when batches have come apart: a batch of few costs nearly as much as one of many. */
+  #share(): number {
+    const { maxBatch, minSplit = 2 } = this.#options
+    let all = this.#waiting.length
+    for (const { items } of this.#inFlight) all += items.length
+    return Math.min(maxBatch, all >= minSplit ? Math.ceil(all / this.#maxInFlight) : all)
+  }
+
+  #send(batch: Batch<Item, Answer>): void {
+    this.#inFlight.push(batch)
+    try {
+      const sent = this.#options.send(batch.items, batch)
+      if (sent instanceof Promise)
+        sent.then(
+          (answers) => {
+            this.#answered(batch, answers)
+            this.#leaveTogether()
+          },
+          (error: unknown) => {
+            this.#failed(batch, error)
+            this.#leaveTogether()
+          },
+        )
+      else this.#answered(batch, sent)
+    } catch (error) {
+      this.#failed(batch, error)
+    }
+  }
+
+  #answered(batch: Batch<Item, Answer>, sent: Sent<Answer>): void {
+    this.#over(batch)
+    if (!isRetry(sent)) {
+      for (let index = 0; index < batch.entries.length; index++) batch.entries[index]?.answer(sent?.[index])
+      return
+    }
+    const unsent = batch.entries.filter(({ isSettled }) => !isSettled)
+    for (const entry of unsent) entry.batch = undefined
+    this.#waiting = [...unsent, ...this.#waiting]
+    // Callers wait for it, so the process stays alive for it.
+    this.#pause = this.#options.clock.setTimer(sent.retryInMs, () => this.resume(), {
+      keepsProcessAlive: true,
+    })
+  }
+
+  #failed(batch: Batch<Item, Answer>, error: unknown): void {
+    this.#over(batch)
+    for (const entry of batch.entries) entry.fail(error)
+  }
+
+  #over(batch: Batch<Item, Answer>): void {
+    batch.grace?.cancel()
+    this.#inFlight = this.#inFlight.filter((each) => each !== batch)
+  }
+
+  readonly #whenLeft = (batch: Batch<Item, Answer>, reason: unknown): Timer =>
+    this.#options.clock.setTimer(GRACE_MS, () => {
+      if (this.#options.isConnected?.() === false) {
+        batch.grace = this.#whenLeft(batch, reason)
+        return
+      }
+      this.#over(batch)
+      batch.cancel(reason)
+      this.#leaveTogether()
+    })
+}
+
+function isRetry<Answer>(sent: Sent<Answer>): sent is { readonly retryInMs: number } {
+  return !Array.isArray(sent) && sent !== null && 'retryInMs' in sent
+}
+
+function closed(backend: string, outcome: CallOutcome): BackendUnavailableError {
+  return new BackendUnavailableError(backend, 'it was closed', outcome)
+}

@@ -1,0 +1,72 @@
+/** What a client knows of its session, whatever the engine is: since when it may be believed, and what is in flight. */
+import { type Instant, laterOf } from '../base/clock.ts'
+import type { Claim, Fencing, Grant, ListedClaims, SessionHandle } from '../spi.ts'
+
+export interface SessionFacts {
+  readonly id: string
+  readonly ttlMs: number
+  readonly holder: string
+  readonly since: Instant
+}
+
+export abstract class SessionBase<F extends Fencing> {
+  readonly id: string
+  readonly ttlMs: number
+  readonly since: Instant
+  readonly handle: SessionHandle
+  /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
+  #prolongedAt: Instant
+  /** Attempts whose request is in flight. */
+  readonly #inFlight = new Set<string>()
+
+  constructor({ id, ttlMs, holder, since }: SessionFacts) {
+    this.id = id
+    this.ttlMs = ttlMs
+    this.since = since
+    this.handle = { id, ttlMs, holder }
+    this.#prolongedAt = since
+  }
+
+  protected get prolongedAt(): Instant {
+    return this.#prolongedAt
+  }
+
+  /** `since`: when the request was sent that the engine is known to have applied. */
+  protected prolonged(since: Instant): void {
+    this.#prolongedAt = laterOf(this.#prolongedAt, since)
+  }
+
+  /** Sends a request for an attempt. Until it is answered, a keep-alive that overtakes it does not list the attempt. */
+  protected async asking<T>({ attempt }: Claim, send: () => Promise<T>): Promise<T> {
+    this.#inFlight.add(attempt)
+    try {
+      return await send()
+    } finally {
+      this.#inFlight.delete(attempt)
+    }
+  }
+
+  /** Without the claims whose request is in flight: the engine may not know them yet, and must not call them lost. */
+  protected withoutInFlight(listed: ListedClaims): ListedClaims {
+    if (this.#inFlight.size === 0) return listed
+    const hasArrived = ({ attempt }: Claim) => !this.#inFlight.has(attempt)
+    return { held: listed.held.filter(hasArrived), waiting: listed.waiting.filter(hasArrived) }
+  }
+
+  /** `token` null: an engine without tokens, which names its grants by an id. */
+  protected grantOf(
+    { name, attempt }: Claim,
+    { token, grantId = String(token), data, since = this.#prolongedAt }: GrantFacts<F>,
+  ): Grant<F> {
+    const grant = { name, attempt, grantId, token, since, ttlMs: this.ttlMs }
+    return data == null ? grant : { ...grant, previousData: data }
+  }
+}
+
+export interface GrantFacts<F extends Fencing> {
+  readonly token: Grant<F>['token']
+  readonly grantId?: string
+  readonly data?: string | null | undefined
+  /** If the grant has a time of its own. */
+  readonly since?: Instant
+}

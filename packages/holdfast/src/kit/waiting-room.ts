@@ -1,0 +1,168 @@
+/**
+ * The waiters of this process: calls of `enqueue` that wait for their grant. The engine has the queue; here are the promises.
+ *
+ *   asked ──granted at once, refused, or failed──▶ over          [grant, settle, fail]
+ *   asked ──it has to wait──▶ waiting                            [enter]
+ *   asked | waiting ──pushed, or found at a look──▶ granted      [grant]
+ *   asked | waiting ──its session ends──▶ session-gone           [sessionEnded]
+ *   asked | waiting ──abandoned, or lost at the engine──▶ rejected   [fail]
+ *   waiting ──cancelled──▶ rejected: unknown
+ *
+ * A waiter is here before its request leaves, because the news of its grant may overtake the answer. Most are granted at
+ * once and never enter.
+ */
+import { BackendUnavailableError } from '../base/errors.ts'
+import { publicIdOf } from '../base/ids.ts'
+import { TransientMap } from '../base/transient-map.ts'
+import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../spi.ts'
+import { cancelledCall } from './backend-kit.ts'
+
+type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
+
+/** One `enqueue`. `News` is what the engine tells of a grant. */
+export interface Waiter<F extends Fencing = Fencing, News = unknown> {
+  readonly request: AcquireRequest
+  readonly call: Call
+  /** Whatever tells the sessions of this process apart. */
+  readonly session: unknown
+  /** Makes the session's result of what the engine told. */
+  granted(news: News): Result<F>
+  resolve(result: Result<F>): void
+  reject(error: unknown): void
+}
+
+export interface WaitingRoomOptions {
+  /** The backend's name, for errors. */
+  readonly backend: string
+  /** The last waiter has left. */
+  readonly onEmpty?: () => void
+}
+
+export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
+  readonly #options: WaitingRoomOptions
+  /** Their requests are in flight. Few are looked for here, so they are not kept by id. */
+  readonly #asked = new TransientMap<W, true>()
+  /** Each with the way to stop listening to its cancellation. */
+  readonly #entered = new Map<W, () => void>()
+  /** By the public id of the attempt; nearly always one each. */
+  readonly #byId = new Map<string, Set<W>>()
+  readonly #byName = new Map<string, Set<W>>()
+
+  constructor(options: WaitingRoomOptions) {
+    this.#options = options
+  }
+
+  /** How many wait. Those that are only asked for do not count. */
+  get size(): number {
+    return this.#entered.size
+  }
+
+  /** All that wait, in the order in which they came. */
+  get waiters(): readonly W[] {
+    return [...this.#entered.keys()]
+  }
+
+  /** Before the request leaves. */
+  ask(waiter: W): void {
+    this.#asked.set(waiter, true)
+  }
+
+  /** It has to wait. False if its wait is over already. */
+  enter(waiter: W): boolean {
+    if (!this.#asked.delete(waiter)) return this.isWaiting(waiter)
+    const { call, request } = waiter
+    addTo(this.#byId, publicIdOf(request.attempt), waiter)
+    addTo(this.#byName, request.name, waiter)
+    this.#entered.set(waiter, () => {})
+    const untie = call.onCancel(() =>
+      this.fail(waiter, cancelledCall(this.#options.backend, call.signal, 'unknown')),
+    )
+    if (!this.isWaiting(waiter)) return false
+    this.#entered.set(waiter, untie)
+    return true
+  }
+
+  isWaiting(waiter: W): boolean {
+    return this.#entered.has(waiter)
+  }
+
+  /** Ends its wait. False if it is over already. */
+  leave(waiter: W): boolean {
+    if (this.#asked.delete(waiter)) return true
+    const untie = this.#entered.get(waiter)
+    if (untie === undefined) return false
+    this.#entered.delete(waiter)
+    untie()
+    removeFrom(this.#byId, publicIdOf(waiter.request.attempt), waiter)
+    removeFrom(this.#byName, waiter.request.name, waiter)
+    if (this.#entered.size === 0) this.#options.onEmpty?.()
+    return true
+  }
+
+  /** All that wait for a name, in the order in which they came. */
+  of(name: string): readonly W[] {
+    return [...(this.#byName.get(name) ?? [])]
+  }
+
+  /** Waiters with this attempt, or with this public id; also those that are only asked for. */
+  find(id: string, session?: unknown): readonly W[] {
+    const publicId = publicIdOf(id)
+    const found = [...(this.#byId.get(publicId) ?? [])]
+    if (this.#asked.size > 0)
+      for (const waiter of this.#asked.keys())
+        if (publicIdOf(waiter.request.attempt) === publicId) found.push(waiter)
+    return session === undefined ? found : found.filter((waiter) => waiter.session === session)
+  }
+
+  grant(waiter: W, news: News): void {
+    if (this.leave(waiter)) waiter.resolve(waiter.granted(news))
+  }
+
+  settle(waiter: W, result: EnqueueResult): void {
+    if (this.leave(waiter)) waiter.resolve(result)
+  }
+
+  fail(waiter: W, error: unknown): void {
+    if (this.leave(waiter)) waiter.reject(error)
+  }
+
+  /** The attempt holds nothing and waits for nothing any more. */
+  abandoned(session: unknown, attempt: string): void {
+    for (const waiter of this.find(attempt, session))
+      if (waiter.request.attempt === attempt) this.fail(waiter, this.#notApplied('the attempt was abandoned'))
+  }
+
+  /** The engine no longer has it in its queue. */
+  lost(waiter: W, why = 'deleted'): void {
+    this.fail(waiter, this.#notApplied(`the position in the queue is gone (${why})`))
+  }
+
+  sessionEnded(session: unknown): void {
+    for (const waiter of this.#all())
+      if (waiter.session === session) this.settle(waiter, { kind: 'session-gone' })
+  }
+
+  close(error: unknown): void {
+    for (const waiter of this.#all()) this.fail(waiter, error)
+  }
+
+  #all(): readonly W[] {
+    return [...this.#asked.keys(), ...this.#entered.keys()]
+  }
+
+  #notApplied(what: string): BackendUnavailableError {
+    return new BackendUnavailableError(this.#options.backend, what, 'not-applied')
+  }
+}
+
+function addTo<W>(sets: Map<string, Set<W>>, key: string, waiter: W): void {
+  const set = sets.get(key)
+  if (set === undefined) sets.set(key, new Set([waiter]))
+  else set.add(waiter)
+}
+
+function removeFrom<W>(sets: Map<string, Set<W>>, key: string, waiter: W): void {
+  const set = sets.get(key)
+  set?.delete(waiter)
+  if (set?.size === 0) sets.delete(key)
+}
