@@ -61,6 +61,7 @@ export const historyBugs: readonly SourceBug[] = [
         find: "this.#journal.assign(name, 'line', [...name.line, claim])",
         replaceBy: "this.#journal.assign(name, 'line', [claim, ...name.line])",
       },
+      silence,
     ],
     foundBy: { simulation: { seeds: 100, rule: 'history G8' } },
   },
