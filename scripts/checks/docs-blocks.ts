@@ -1,7 +1,8 @@
 // TypeScript blocks in the documents compile against the built package.
 //
 // Each block is a module of its own. ```ts continued takes the module of the block before it further, for a
-// text that explains one program in steps. A block that starts with `// not compiled: <reason>` is left out.
+// text that explains one program in steps. A block that starts with `// not compiled: <reason>` is left out. ```ts run:redis
+// is a program that `docs-run.test.ts` runs, on a server whose address is in the environment.
 
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -14,6 +15,8 @@ export interface Block {
   /** The line of the document that the block's first line stands on. */
   readonly line: number
   readonly continued: boolean
+  /** The engine on which the program is run; undefined: it is only compiled. */
+  readonly engine: string | undefined
 }
 
 const fence = /^(?<indent>\s*)(?<ticks>`{3,})(?:ts|typescript)(?<rest>\s.*)?$/
@@ -30,12 +33,14 @@ export function blocksOf(markdown: string): Block[] {
     while (++index < lines.length && lines[index]?.trim() !== ticks) {
       text.push((lines[index] ?? '').replace(new RegExp(`^\\s{0,${indent.length}}`), ''))
     }
-    blocks.push({ text: text.join('\n'), line, continued: rest.trim() === 'continued' })
+    const [, engine] = /^run:(\w+)$/.exec(rest.trim()) ?? []
+    blocks.push({ text: text.join('\n'), line, continued: rest.trim() === 'continued', engine })
   }
   return blocks
 }
 
 interface Module {
+  readonly engine: string | undefined
   readonly lines: string[]
   /** For each line of the module, its line in the document. */
   readonly origin: number[]
@@ -45,13 +50,13 @@ interface Module {
 export function modulesOf(blocks: readonly Block[]): Module[] {
   const modules: Module[] = []
   let current: Module | null = null
-  for (const { text, line, continued } of blocks) {
+  for (const { text, line, continued, engine } of blocks) {
     if (/^\/\/ not compiled: \S/.test(text)) {
       current = null
       continue
     }
     if (!continued || !current) {
-      current = { lines: [], origin: [] }
+      current = { engine, lines: [], origin: [] }
       modules.push(current)
     }
     for (const [index, content] of text.split('\n').entries()) {

@@ -26,6 +26,16 @@ export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Lifetime } from './kit/lifetime.ts'
 export { Looks, type LooksOptions } from './kit/looks.ts'
+export {
+  type JoinResult,
+  type OrderedStore,
+  type QueueEntry,
+  type QueueStanding,
+  type QueueView,
+  type WatchedKey,
+  weightInUse,
+} from './kit/ordered-store.ts'
+export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
 export { type GrantFacts, SessionBase, type SessionFacts } from './kit/session.ts'
 export { type Waiter, WaitingRoom, type WaitingRoomOptions } from './kit/waiting-room.ts'
 export { Changes, picture, type ToldEvent, watching } from './kit/watching.ts'
