@@ -1,13 +1,36 @@
 import { readdirSync } from 'node:fs'
 import { defineConfig } from 'vitest/config'
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 // `npm test -- --only memory,redis` narrows the run: what is about another backend is left out.
 const only = (process.env.HOLDFAST_TEST_ONLY ?? '').split(',').filter((name) => name !== '')
 const backends = readdirSync(new URL('packages/holdfast/src/backends', import.meta.url))
 const others = only.length === 0 ? [] : backends.filter((name) => !only.includes(name))
 
+/** Each takes half a minute or more. They begin first, so that none of them runs alone at the end. */
+const long = [
+  'test/conformance/postgres',
+  'test/conformance/redis-cluster',
+  'test/conformance/redlock',
+  'lab/bugs/bugs',
+  'lab/scenarios/',
+  'lab/sim/sim',
+  'test/sqlite/crashes',
+  'test/model/',
+]
+
+/** A fresh checkout knows no durations of earlier runs, and would take the size of a file for its duration. */
+class LongFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isLong = ({ moduleId }: TestSpecification) => long.some((path) => moduleId.includes(path))
+    const sorted = await super.sort(files)
+    return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))]
+  }
+}
+
 export default defineConfig({
   test: {
+    sequence: { sequencer: LongFirst },
     include: ['packages', 'scripts', 'examples', 'bench', 'lab'].map((folder) => `${folder}/**/*.test.ts`),
     exclude: ['**/node_modules/**', ...others.flatMap((name) => [`**/${name}/**`, `**/${name}*.test.ts`])],
     pool: 'forks',

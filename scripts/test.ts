@@ -14,6 +14,8 @@ Builds the library, sees to it that the servers are there, and runs all checks: 
 tests, claims, documents, public surface.
 
   --only memory,redis    only the tests of these backends and servers, and only the servers that they need
+  --quick                what needs no servers and takes two minutes at most: the library's own tests with memory and
+                         sqlite, and the checks of the repository. The same as npm run test:quick
   --help                 this text`
 
 interface Step {
@@ -23,12 +25,29 @@ interface Step {
   readonly notRun?: string
 }
 
-const { only, help } = readOptions()
+/**
+ * Of the tests, what a quick run takes: units, the suites for backends and guards, the models, the checks' own tests, and
+ * the planted bugs that need no process of their own.
+ */
+const quickTests = [
+  'packages/holdfast/src/',
+  'packages/holdfast/test/conformance/',
+  'packages/holdfast/test/model/',
+  'scripts/checks/',
+  // It makes the package and installs it.
+  '--exclude=scripts/checks/pack.test.ts',
+  'lab/bugs/bank.test.ts',
+  'lab/bugs/backends.test.ts',
+  'lab/bugs/guards.test.ts',
+]
+const quickBackends = 'memory,sqlite'
+
+const { only, quick, help } = readOptions()
 if (help) {
   console.log(usage)
   process.exit(0)
 }
-const narrowed = only === undefined ? null : `narrowed to ${only}`
+const narrowed = quick ? 'quick' : only === undefined ? null : `narrowed to ${only}`
 
 const report = ['--reporter=default', '--reporter=json', `--outputFile.json=${testReport}`]
 const claims: Step = { name: 'claims', command: ['scripts/checks/claims.ts'], needs: 'tests' }
@@ -39,8 +58,12 @@ const steps: readonly Step[] = [
   { name: 'layers', command: ['scripts/checks/layers.ts'] },
   { name: 'banned', command: ['scripts/checks/banned.ts'] },
   { name: 'complete', command: ['scripts/checks/complete.ts'] },
-  { name: 'servers', command: ['scripts/install-servers.ts'] },
-  { name: 'tests', command: [vitest, 'run', ...(narrowed ? [] : report)], needs: 'build' },
+  ...(quick ? [] : [{ name: 'servers', command: ['scripts/install-servers.ts'] }]),
+  {
+    name: 'tests',
+    command: [vitest, 'run', ...(quick ? quickTests : narrowed ? [] : report)],
+    needs: 'build',
+  },
   narrowed ? { ...claims, notRun: `the run is ${narrowed}, claims are about all tests` } : claims,
   { name: 'docs-blocks', command: ['scripts/checks/docs-blocks.ts'], needs: 'build' },
   { name: 'api', command: ['scripts/checks/api.ts'], needs: 'build' },
@@ -92,9 +115,12 @@ function missing(needs: string | undefined): string | null {
   return outcome === 'failed' ? `the ${needs} failed` : `the ${needs} did not run`
 }
 
-function readOptions(): { only?: string; help?: boolean } {
+function readOptions(): { only?: string; quick?: boolean; help?: boolean } {
   try {
-    const { values } = parseArgs({ options: { only: { type: 'string' }, help: { type: 'boolean' } } })
+    const { values } = parseArgs({
+      options: { only: { type: 'string' }, quick: { type: 'boolean' }, help: { type: 'boolean' } },
+    })
+    if (values.quick) return { ...values, only: quickBackends }
     if (values.only !== undefined) {
       const backends = readdirSync(join(root, 'packages/holdfast/src/backends'))
       const known = [...new Set([...backends, ...engines, ...tools])]

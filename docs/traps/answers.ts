@@ -9,12 +9,7 @@ export const answers: TrapSection = {
         'ZooKeeper create succeeded, reply lost → ghost node that blocks everyone; or the node found belongs to the expired session',
       seenIn: 'Curator #1121',
       core: { reason: 'only ZooKeeper has ephemeral nodes' },
-      memory: { reason: 'only ZooKeeper has ephemeral nodes' },
-      sqlite: { reason: 'only ZooKeeper has ephemeral nodes' },
-      redis: { reason: 'only ZooKeeper has ephemeral nodes' },
-      redlock: { reason: 'only ZooKeeper has ephemeral nodes' },
-      postgres: { reason: 'only ZooKeeper has ephemeral nodes' },
-      'postgres-advisory': { reason: 'only ZooKeeper has ephemeral nodes' },
+      backends: 'as core',
       later: { later: ['zookeeper'] },
     },
     {
@@ -22,10 +17,7 @@ export const answers: TrapSection = {
       title: 'Postgres cancel or lock_timeout while the lock was taken',
       seenIn: 'madelson #147',
       core: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
-      memory: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
-      sqlite: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
-      redis: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
-      redlock: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
+      backends: 'as core',
       postgres: {
         test: 'T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients',
       },
@@ -39,22 +31,7 @@ export const answers: TrapSection = {
       title: 'Renewal applied, reply lost, then compare-and-set on the old version = false loss',
       seenIn: 'dynamolock #280',
       core: { test: 'T12 a renewal that was applied although its reply was lost is not a loss' },
-      memory: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      sqlite: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      redis: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      redlock: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      postgres: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      'postgres-advisory': {
+      backends: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
       later: { later: ['etcd', 'consul'] },
@@ -67,53 +44,31 @@ export const answers: TrapSection = {
       core: {
         test: 'G11 T13 a release whose reply is lost says unknown, can be repeated, and is finished in the background',
       },
-      memory: { test: 'C39 T13 the second of two releases says that it released nothing' },
-      sqlite: { test: 'C39 T13 the second of two releases says that it released nothing' },
+      backends: { test: 'C39 T13 the second of two releases says that it released nothing' },
       redis: { test: 'T13 a release whose reply is lost is made certain in the background' },
-      redlock: { test: 'C39 T13 the second of two releases says that it released nothing' },
-      postgres: { test: 'C39 T13 the second of two releases says that it released nothing' },
-      'postgres-advisory': { test: 'C39 T13 the second of two releases says that it released nothing' },
-      later: { later: 'all' },
     },
     {
       id: 'T14',
       title: "Cleanup that uses the caller's cancelled signal, and so never runs",
       seenIn: 'redsync, syncguard: lock held 30 s',
       core: { test: 'T14 T30 what fails stops neither the rest nor the process' },
-      memory: {
-        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
-      },
-      sqlite: {
-        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
-      },
-      redis: {
+      backends: {
         test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
       },
       redlock: {
         test: 'T14 T15 a caller who goes away is answered at once, and what was won behind it is given back',
       },
-      postgres: {
-        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
-      },
-      'postgres-advisory': {
-        test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
-      },
-      later: { later: 'all' },
     },
     {
       id: 'T15',
       title: 'An acquire that timed out at the client lands later at the server and is never released',
       seenIn: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
       core: { test: 'G6 T15 an acquire that timed out at the client and lands later is never held' },
-      memory: { test: 'C91 T15 G6 abandoning a holder frees its name' },
-      sqlite: { test: 'C91 T15 G6 abandoning a holder frees its name' },
+      backends: { test: 'C91 T15 G6 abandoning a holder frees its name' },
       redis: { test: 'T15 T73 G6 an acquire that lands after it was given up comes to nothing (ioredis 6)' },
       redlock: {
         test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
       },
-      postgres: { test: 'C91 T15 G6 abandoning a holder frees its name' },
-      'postgres-advisory': { test: 'C91 T15 G6 abandoning a holder frees its name' },
-      later: { later: 'all' },
     },
     {
       id: 'T16',
@@ -121,15 +76,15 @@ export const answers: TrapSection = {
         'A command that never returns (frozen server): the lease must be declared lost at its deadline all the same',
       seenIn: 'redlock 5: TTL 2 s, not aborted at 8 s; redlock-universal: 7.4 s at TTL 3 s',
       core: { test: 'is answered at its limit, as unknown' },
-      memory: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
-      sqlite: { test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing' },
+      backends: {
+        test: 'C66 T16 an expired session can still be spoken to, and is told that it has nothing',
+      },
       redis: { test: 'T16 G3 a frozen server: the lease is lost at its deadline all the same (ioredis 6)' },
       redlock: { test: 'T16 G3 when all nodes freeze, a lease is lost at its deadline, not later' },
       postgres: { test: 'T16 G3 a frozen server: the lease is lost at its deadline all the same (pg)' },
       'postgres-advisory': {
         test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
       },
-      later: { later: 'all' },
     },
   ],
 }

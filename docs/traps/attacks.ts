@@ -1,15 +1,5 @@
 import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 
-const noOutcomes = { reason: 'outcomes are stored by `idempotent` alone, on SQLite and PostgreSQL' }
-const noFunctions = { reason: 'only PostgreSQL has functions with the rights of their owner' }
-const noVotes = 'no votes: one server, or one file, decides'
-const noPlans = { reason: 'no SQL, and so no plans' }
-const noLeader = 'it has no replicas'
-const declared = 'info.prolongation says which engines can do that; guards check the token'
-const noSlots = 'no slots: everything about a name is in one place'
-
-const byCore = { reason: 'core decides when a call is made again' }
-
 export const attacks: TrapSection = {
   title: 'Found by attacking the public API',
   traps: [
@@ -18,32 +8,22 @@ export const attacks: TrapSection = {
       title:
         'A command that never settles counts as in flight for ever: after one reset a client answers PING, and the locker sends nothing',
       seenIn: 'ioredis with autoResendUnfulfilledCommands: false',
-      core: {
-        reason: 'Core limits every call in time; which calls are in flight is counted by the backend.',
-      },
+      core: { reason: 'core limits every call in time; which calls are in flight is counted by the backend' },
+      backends: { test: 'calls in flight when their connection is reset are settled' },
       memory: { reason: 'every call is answered within the process' },
       sqlite: { reason: 'every call is answered by the file, in the same turn' },
       redis: { test: 'T76 calls in flight at a reset do not stop the calls after it' },
       redlock: { test: 'T76 nodes whose client forgets calls at a reset do not owe an answer for ever' },
-      postgres: { test: 'calls in flight when their connection is reset are settled' },
-      'postgres-advisory': { test: 'calls in flight when their connection is reset are settled' },
-      later: { later: 'all' },
     },
     {
       id: 'T77',
       title:
         'One stepped clock, of a server in the intersection of two majorities, is enough for two believers; not a majority of clocks',
       seenIn: 'Redlock',
-      core: { reason: noVotes },
-      memory: { reason: noVotes },
-      sqlite: { reason: noVotes },
-      redis: { reason: noVotes },
-      redlock: {
-        test: 'T77 clock-jump-one: with the clock of 1 of 5 nodes set ahead, two believe at once',
-      },
-      postgres: { reason: noVotes },
-      'postgres-advisory': { reason: noVotes },
-      later: { reason: noVotes },
+      core: { reason: 'only Redlock counts votes of servers' },
+      backends: 'as core',
+      redlock: { test: 'T77 clock-jump-one: with the clock of 1 of 5 nodes set ahead, two believe at once' },
+      later: { reason: 'only Redlock counts votes of servers' },
     },
     {
       id: 'T78',
@@ -52,65 +32,44 @@ export const attacks: TrapSection = {
       core: {
         test: 'T78 G7 a force release that was cancelled and lands later does not end the next holder',
       },
-      memory: {
+      backends: {
         test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
       },
-      sqlite: {
-        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
-      },
-      redis: {
-        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
-      },
-      redlock: {
-        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
-      },
-      postgres: {
-        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
-      },
-      'postgres-advisory': {
-        test: 'T78 G7 a force release that arrives twice, or late, ends the holders that were seen and no successor',
-      },
-      later: { later: 'all' },
     },
     {
       id: 'T79',
       title:
         'An outcome that was stored in a transaction is reported although the transaction was rolled back',
-      core: noOutcomes,
-      memory: noOutcomes,
+      core: { reason: 'outcomes are stored by `idempotent` alone, on SQLite and PostgreSQL' },
+      backends: 'as core',
       sqlite: {
         test: 'T79 a result whose COMMIT failed is reported to no caller, also if the work catches the failure',
       },
-      redis: noOutcomes,
-      redlock: noOutcomes,
       postgres: {
         test: 'T79 a result whose COMMIT failed is reported to no caller, also if the work catches the failure',
       },
-      'postgres-advisory': noOutcomes,
-      later: noOutcomes,
+      later: { reason: 'outcomes are stored by `idempotent` alone, on SQLite and PostgreSQL' },
     },
     {
       id: 'T80',
       title:
         'A SECURITY DEFINER function that PUBLIC may execute: a stranger raises the mark of a guard and locks everybody out',
-      core: noFunctions,
-      memory: noFunctions,
-      sqlite: noFunctions,
-      redis: noFunctions,
-      redlock: noFunctions,
+      core: { reason: 'only PostgreSQL has functions with the rights of their owner' },
+      backends: 'as core',
       postgres: {
         test: 'T80 a role with USAGE alone cannot raise a mark of the guard through a table of its own',
       },
       'postgres-advisory': {
         reason: 'its functions have the rights of the caller; the test for postgres looks at those as well',
       },
-      later: noFunctions,
+      later: { reason: 'only PostgreSQL has functions with the rights of their owner' },
     },
     {
       id: 'T81',
       title:
         'Waiters that gave up leave positions behind a living head: later operations walk over all of them',
       core: { reason: 'the queue is the engine’s; core gives every position back' },
+      backends: 'each its own',
       memory: { reason: 'a linked list: a waiter that leaves is taken out of it' },
       sqlite: { reason: 'a position is a row, which is deleted when its waiter leaves' },
       redis: {
@@ -119,73 +78,56 @@ export const attacks: TrapSection = {
       redlock: { reason: 'no queue' },
       postgres: { reason: 'a position is a row, which is deleted when its waiter leaves' },
       'postgres-advisory': { reason: 'a wait is a statement of the server’s own, which is cancelled' },
-      later: { later: 'all' },
     },
     {
       id: 'T82',
       title: 'Watching by comparing lists: cost grows with the names in use',
       seenIn: 'Holdfast on Redis: a third of a thread at 10,000 names',
       core: { test: 'T82 list collects all pages, in byte order and each name once' },
+      backends: {
+        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
+      },
       memory: {
         test: 'C234 T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
       },
-      sqlite: {
-        test: 'T82 the cost of a watch follows the changes, not the names in use',
-      },
-      redis: {
-        test: 'T82 the cost of a watch follows the changes, not the names in use',
-      },
-      redlock: {
-        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
-      },
+      sqlite: { test: 'T82 the cost of a watch follows the changes, not the names in use' },
+      redis: { test: 'T82 the cost of a watch follows the changes, not the names in use' },
       postgres: {
         test: 'T82 without a watcher nothing is logged, and a watcher that leaves takes its registration back',
       },
-      'postgres-advisory': {
-        test: 'C227 T82 a list comes in pages, each in byte order, and together they have every name',
-      },
-      later: { later: 'all' },
     },
     {
       id: 'T83',
       title:
         'A cached generic plan that was made while the table was small: every item of a batch scans all holders',
       seenIn: 'PostgreSQL',
-      core: noPlans,
-      memory: noPlans,
-      sqlite: {
-        reason: 'no statistics are made, so plans do not change; statements look up by whole keys',
-      },
-      redis: noPlans,
-      redlock: noPlans,
+      core: { reason: 'only SQL has plans' },
+      backends: 'as core',
+      sqlite: { reason: 'no statistics are made, so plans do not change; statements look up by whole keys' },
       postgres: {
         test: 'T83 with plans made while the tables were known to be small, calls read as little with 11,000 others held',
       },
       'postgres-advisory': {
         test: 'T83 with plans made while the table was small, an acquire reads its own record only',
       },
-      later: noPlans,
+      later: { reason: 'only SQL has plans' },
     },
     {
       id: 'T84',
       title:
         'One attempt granted twice under two tokens (a late copy of the request after a deletion): the keep-alive confirms the attempt instead of the grant',
       core: { test: 'T84 G3 the keep-alive says that the first grant is lost, and the second is given back' },
-      memory: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
-      sqlite: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
-      redis: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
-      redlock: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
-      postgres: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
+      backends: { test: 'T84 a late copy of an acquire after a deletion does not bring the old lease back' },
       'postgres-advisory': {
         test: 'T84 T73 a late copy of an acquire after the release is another grant, and core is told of it',
       },
-      later: { later: 'all' },
     },
     {
       id: 'T85',
       title:
         'Locker and guard share a pool or a client: user transactions or a blocking command starve the renewals, and the error blames the engine',
       core: { reason: 'core has no connections; its errors pass on what the backend knows of the client' },
+      backends: 'each its own',
       memory: { reason: 'no connections' },
       sqlite: { reason: 'no pool: the backend has a connection to the file of its own' },
       redis: { test: 'T85 with ioredis 6, renewals go on while the client is blocked' },
@@ -200,24 +142,20 @@ export const attacks: TrapSection = {
         reason:
           'with pg, each lock has a connection beside the pool; with postgres.js it needs a client of its own, as its page says',
       },
-      later: { later: 'all' },
     },
     {
       id: 'T86',
       title:
         'A holder frozen inside a guarded transaction blocks its successor at the resource without limit',
       core: { reason: 'no transactions: they are the guards’' },
+      backends: 'each its own',
       memory: { reason: 'holder and successor are one process' },
-      sqlite: {
-        reason: 'nothing can end the lock of a frozen process on a file; stated in docs/guards.md',
-      },
+      sqlite: { reason: 'nothing can end the lock of a frozen process on a file; stated in docs/guards.md' },
       redis: {
         reason: 'the guard’s check and effect are one script; nothing stays locked between two calls',
       },
       redlock: { reason: 'Redlock issues no fences, so nothing of it is guarded' },
-      postgres: {
-        test: 'T86 with pg, a holder that is frozen in a run does not block its successor',
-      },
+      postgres: { test: 'T86 with pg, a holder that is frozen in a run does not block its successor' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine' },
       later: { reason: 'a matter of the guard, not of the engine' },
     },
@@ -227,34 +165,31 @@ export const attacks: TrapSection = {
       core: {
         test: 'T87 after an outage longer than the TTL a waiting call retries with backoff, and is served when the engine is back',
       },
-      memory: byCore,
-      sqlite: byCore,
-      redis: byCore,
-      redlock: byCore,
-      postgres: byCore,
-      'postgres-advisory': byCore,
-      later: byCore,
+      backends: 'as core',
+      later: { reason: 'core decides when a call is made again' },
     },
     {
       id: 'T88',
       title: 'A resumed old leader confirms a renewal after the key was seen gone elsewhere',
       seenIn: 'Consul',
-      core: { reason: declared },
-      memory: { reason: noLeader },
-      sqlite: { reason: noLeader },
+      core: { reason: 'info.prolongation says which engines can do that; guards check the token' },
+      backends: 'each its own',
+      memory: { reason: 'it has no replicas' },
+      sqlite: { reason: 'it has no replicas' },
       redis: { reason: 'declared: prolongation is leader-local, and an old primary can do that (T63)' },
       redlock: { reason: 'a majority of independent nodes confirms, and none of them follows another' },
       postgres: {
         reason: 'declared: prolongation is committed, as far as the assumptions about standbys hold',
       },
       'postgres-advisory': { reason: 'there is no renewal: the connection is the lease' },
-      later: { reason: declared },
+      later: { reason: 'info.prolongation says which engines can do that; guards check the token' },
     },
     {
       id: 'T89',
       title: "A long poll for each waiter runs into the server's limit of connections",
       seenIn: 'Consul',
       core: { reason: 'the engine decides this; core opens no connections' },
+      backends: 'each its own',
       memory: { reason: 'it has no connections' },
       sqlite: { reason: 'it has no connections' },
       redis: { test: 'T89 many waiters of one client need few connections' },
@@ -270,16 +205,13 @@ export const attacks: TrapSection = {
       title:
         'While a slot is being moved, commands about several keys fail, and keys on the other side look deleted',
       seenIn: 'Redis Cluster',
-      core: { reason: noSlots },
-      memory: { reason: noSlots },
-      sqlite: { reason: noSlots },
+      core: { reason: 'only a Redis Cluster has slots' },
+      backends: 'as core',
       redis: {
         test: 'T90 shared leases are never told that they were deleted while their keys are on two sides',
       },
       redlock: { reason: 'a Cluster is refused: every node is one server of its own' },
-      postgres: { reason: noSlots },
-      'postgres-advisory': { reason: noSlots },
-      later: { reason: noSlots },
+      later: { reason: 'only a Redis Cluster has slots' },
     },
   ],
 }

@@ -1,4 +1,4 @@
-import type { TrapSection } from '../../scripts/docs/trap-types.ts'
+import { engineDecides, type TrapSection } from '../../scripts/docs/trap-types.ts'
 
 export const engines: TrapSection = {
   title: 'Found by testing on real engines',
@@ -6,13 +6,9 @@ export const engines: TrapSection = {
     {
       id: 'T61',
       title: 'A lease id used as a fence: it is not ordered',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      sqlite: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      redis: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
+      core: engineDecides,
+      backends: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       redlock: { reason: 'it issues no tokens, by type' },
-      postgres: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
-      'postgres-advisory': { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       later: { later: ['etcd'] },
     },
     {
@@ -20,12 +16,7 @@ export const engines: TrapSection = {
       title:
         'ZooKeeper: a follower cut off from the leader went on answering pings and `exists(own node)` until 3.9 s although the leader had expired the session (time-out 1 s) at 1.06 s. A committed write did not renew the session either: it expired 0.5–0.7 s after such a write, 6 of 6',
       core: { reason: 'only ZooKeeper has followers that answer pings' },
-      memory: { reason: 'only ZooKeeper has followers that answer pings' },
-      sqlite: { reason: 'only ZooKeeper has followers that answer pings' },
-      redis: { reason: 'only ZooKeeper has followers that answer pings' },
-      redlock: { reason: 'only ZooKeeper has followers that answer pings' },
-      postgres: { reason: 'only ZooKeeper has followers that answer pings' },
-      'postgres-advisory': { reason: 'only ZooKeeper has followers that answer pings' },
+      backends: 'as core',
       later: { later: ['zookeeper'] },
     },
     {
@@ -33,12 +24,7 @@ export const engines: TrapSection = {
       title:
         'etcd: a stopped and resumed old leader confirmed a keep-alive that the new leader never saw, 7 of 10; belief outlived the key by 1.9–2.6 s at TTL 6 s',
       core: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      memory: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      sqlite: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      redis: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      redlock: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      postgres: { reason: 'only etcd has a leader that can be stopped and resumed' },
-      'postgres-advisory': { reason: 'only etcd has a leader that can be stopped and resumed' },
+      backends: 'as core',
       later: { later: ['etcd'] },
     },
     {
@@ -48,63 +34,32 @@ export const engines: TrapSection = {
       core: {
         test: 'T64 a lease on an old session ends when the session does, not a TTL after its own acquire',
       },
-      memory: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      sqlite: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      redis: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      redlock: {
-        test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
-      },
-      postgres: {
+      backends: {
         test: 'C21 T64 G3 attaching prolongs nothing, and an attached client does not believe that it does',
       },
       'postgres-advisory': {
         test: 'C59 T64 G3 a grant on an old session is believed no longer than the engine keeps it',
       },
-      later: { later: 'all' },
     },
     {
       id: 'T65',
       title: 'A handed-over lease counted from the receipt of the push',
       core: { test: 'T7 T65 a handed-over lease counts from the waiter’s last heartbeat, not from the push' },
-      memory: {
+      backends: {
         test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
       },
-      sqlite: {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
-      redis: {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
-      redlock: { reason: 'nothing is handed over: who waits asks for itself' },
-      postgres: {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
-      'postgres-advisory': {
-        test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
-      },
-      later: { later: 'all' },
+      redlock: { reason: 'nothing is handed over: waiters poll' },
     },
     {
       id: 'T66',
       title:
         "PostgreSQL: a take-over that locks only the name's row reads the session's old expiry while the keep-alive's commit is in flight: two holders without any clock fault. Judge expiry while holding the session's row",
       core: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
-      memory: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
-      sqlite: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
-      redis: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
-      redlock: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
+      backends: 'as core',
       postgres: {
         test: 'T66 expiry is judged while holding the row of the session: a slow keep-alive keeps its lease',
       },
-      'postgres-advisory': {
-        reason: 'a lock ends with its connection, and nobody judges an expiry by a row',
-      },
+      'postgres-advisory': { reason: 'a lock ends with its connection, and no row holds an expiry' },
       later: { reason: 'only PostgreSQL reads a row while another commit is in flight' },
     },
     {
@@ -112,10 +67,7 @@ export const engines: TrapSection = {
       title:
         "PostgreSQL: `nextval` inside the upsert's VALUES, or a sequence with CACHE 32: 2,197 and 2,390 of 4,800 tokens out of grant order; row lock first, then `nextval`: 0",
       core: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      memory: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      sqlite: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      redis: { reason: 'only PostgreSQL draws tokens from a sequence' },
-      redlock: { reason: 'only PostgreSQL draws tokens from a sequence' },
+      backends: 'as core',
       postgres: {
         test: 'T67 tokens are drawn after the lock, one at a time: under contention none is out of order',
       },
@@ -128,10 +80,8 @@ export const engines: TrapSection = {
       id: 'T68',
       title:
         'PostgreSQL `synchronous_commit = off` and a crash: one token issued twice. Two holders with an equal token must not both pass a guard: the grant id decides',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
-      sqlite: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
-      redis: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
+      core: engineDecides,
+      backends: { test: 'D8 T68 of two holders with the same token only the first to come passes' },
       redlock: { reason: 'it issues no tokens, by type' },
       postgres: {
         test: 'T68 a token is on the disk before it is told, whatever the client has set: none is issued twice',
@@ -144,28 +94,18 @@ export const engines: TrapSection = {
     {
       id: 'T69',
       title: 'Redis Lua prints large numbers as `1.79e+15`: duplicates within 100 µs',
-      core: { reason: 'no Lua is involved' },
-      memory: { reason: 'no Lua is involved' },
-      sqlite: { reason: 'no Lua is involved' },
+      core: { reason: 'only Redis runs Lua' },
+      backends: 'as core',
       redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
       redlock: { reason: 'it issues no tokens, by type' },
-      postgres: { reason: 'no Lua is involved' },
-      'postgres-advisory': { reason: 'no Lua is involved' },
       later: { reason: 'only Redis can have it' },
     },
     {
       id: 'T70',
       title:
         'Re-entrant by session or connection (Consul acquire, `pg_try_advisory_lock`): two tasks of one process both hold',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      sqlite: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      redis: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      redlock: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      postgres: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      'postgres-advisory': {
-        test: 'C28 G1 T70 two attempts of one session exclude each other like strangers',
-      },
+      core: engineDecides,
+      backends: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
       later: { later: ['consul'] },
     },
     {
@@ -173,6 +113,7 @@ export const engines: TrapSection = {
       title:
         'SQLite on the monotonic clock: after a reboot old expiries lie days ahead; in another time namespace they are shifted',
       core: { reason: 'core stores no times' },
+      backends: 'each its own',
       memory: { reason: 'nothing outlives the process' },
       sqlite: { test: 'the monotonic clock belongs to one boot' },
       redis: { reason: 'expiry is judged by the server, which keeps its own time' },
@@ -184,12 +125,9 @@ export const engines: TrapSection = {
     {
       id: 'T72',
       title: "A semaphore's waiter that watches only its predecessor sleeps while another holder releases",
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      sqlite: { test: 'C116 T72 the release of any holder lets the first in line through' },
-      redis: { test: 'C116 T72 the release of any holder lets the first in line through' },
+      core: engineDecides,
+      backends: { test: 'C116 T72 the release of any holder lets the first in line through' },
       redlock: { reason: 'it has no semaphores, and refuses them' },
-      postgres: { test: 'C116 T72 the release of any holder lets the first in line through' },
       'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
       later: { later: ['etcd', 'zookeeper'] },
     },
@@ -200,27 +138,18 @@ export const engines: TrapSection = {
       core: {
         test: 'G6 T73 the undo was answered, then the delayed original lands on a session that is still alive',
       },
-      memory: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      sqlite: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
+      backends: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
       redis: { test: 'T15 T73 G6 an acquire that lands after it was given up comes to nothing (ioredis 6)' },
       redlock: {
         test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
       },
-      postgres: { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      'postgres-advisory': { test: 'C93 T73 T15 a try that arrives after its abandon never lands' },
-      later: { later: 'all' },
     },
     {
       id: 'T74',
       title: 'Force release aimed at A hits B, who got the lock in between',
       core: { test: 'T34 T74 a forced release is noticed at the next keep-alive, with its reason' },
-      memory: { test: 'C141 T74 a holder is released by its token, and only that one' },
-      sqlite: { test: 'C141 T74 a holder is released by its token, and only that one' },
-      redis: { test: 'C141 T74 a holder is released by its token, and only that one' },
+      backends: { test: 'C141 T74 a holder is released by its token, and only that one' },
       redlock: { test: 'T74 G7 a force release ends exactly whom it means, also a stranger' },
-      postgres: { test: 'C141 T74 a holder is released by its token, and only that one' },
-      'postgres-advisory': { test: 'C141 T74 a holder is released by its token, and only that one' },
-      later: { later: 'all' },
     },
     {
       id: 'T75',
@@ -229,10 +158,7 @@ export const engines: TrapSection = {
       core: {
         test: 'T75 decide first: every token of a higher epoch is greater, and within one the order is the engine’s',
       },
-      memory: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      sqlite: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      redis: { reason: 'only etcd has revisions that a restored snapshot takes back' },
-      redlock: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      backends: { reason: 'only etcd has revisions that a restored snapshot takes back' },
       postgres: {
         test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
       },

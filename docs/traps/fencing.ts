@@ -1,4 +1,4 @@
-import type { TrapSection } from '../../scripts/docs/trap-types.ts'
+import { engineDecides, type TrapSection } from '../../scripts/docs/trap-types.ts'
 
 export const fencing: TrapSection = {
   title: 'Fencing',
@@ -7,47 +7,28 @@ export const fencing: TrapSection = {
       id: 'T35',
       title: "ZooKeeper's sequence suffix restarts when the parent goes, and wraps at 2³¹: use czxid",
       core: { reason: 'only ZooKeeper has sequence suffixes' },
-      memory: { reason: 'only ZooKeeper has sequence suffixes' },
-      sqlite: { reason: 'only ZooKeeper has sequence suffixes' },
-      redis: { reason: 'only ZooKeeper has sequence suffixes' },
-      redlock: { reason: 'only ZooKeeper has sequence suffixes' },
-      postgres: { reason: 'only ZooKeeper has sequence suffixes' },
-      'postgres-advisory': { reason: 'only ZooKeeper has sequence suffixes' },
+      backends: 'as core',
       later: { later: ['zookeeper'] },
     },
     {
       id: 'T36',
       title: "Consul's LockIndex restarts at 1 after the key is deleted: use the Raft index of the acquire",
       core: { reason: 'only Consul has a LockIndex' },
-      memory: { reason: 'only Consul has a LockIndex' },
-      sqlite: { reason: 'only Consul has a LockIndex' },
-      redis: { reason: 'only Consul has a LockIndex' },
-      redlock: { reason: 'only Consul has a LockIndex' },
-      postgres: { reason: 'only Consul has a LockIndex' },
-      'postgres-advisory': { reason: 'only Consul has a LockIndex' },
+      backends: 'as core',
       later: { later: ['consul'] },
     },
     {
       id: 'T37',
       title: 'Token drawn apart from the grant (SET then INCR): the stale holder gets the higher token',
       seenIn: 'simple-redis-mutex',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: {
-        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
-      },
-      sqlite: {
+      core: engineDecides,
+      backends: {
         test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
       },
       redis: {
         test: 'T37 the token is drawn with the grant: of two who race, who got in later has the higher one',
       },
       redlock: { reason: 'it issues no tokens, by type' },
-      postgres: {
-        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
-      },
-      'postgres-advisory': {
-        test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
-      },
       later: { reason: 'etcd, ZooKeeper and Consul number the grant itself' },
     },
     {
@@ -55,9 +36,8 @@ export const fencing: TrapSection = {
       title:
         'Token restarts at 1 after data loss; a TTL on the counter; one counter key per name leaks for ever (25 million keys)',
       seenIn: 'syncguard after FLUSHALL; Redisson MultiLock; Redisson #6510',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
-      sqlite: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
+      core: engineDecides,
+      backends: { test: 'C45 G2 T38 tokens of one name increase from holder to holder' },
       redis: { test: 'T38 G2 tokens increase over FLUSHALL, and over a restart without persistence' },
       redlock: { reason: 'it issues no tokens, by type' },
       postgres: { test: 'C50 G2 T38 tokens increase over a restart of the engine' },
@@ -68,82 +48,48 @@ export const fencing: TrapSection = {
       id: 'T39',
       title: 'Re-entry changes the token: it must keep it',
       seenIn: 'Redisson',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      sqlite: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      redis: {
+      core: engineDecides,
+      backends: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
       redlock: { reason: 'it issues no tokens, by type' },
-      postgres: {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      'postgres-advisory': {
-        test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
-      },
-      later: { later: 'all' },
     },
     {
       id: 'T40',
       title:
         'A guard that checks writes only: lost updates (10 % in a Redlock clock-jump run, 0 with reads guarded as well)',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
-      sqlite: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
-      redis: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
+      core: engineDecides,
+      backends: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
-      postgres: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
-      later: { later: 'all' },
     },
     {
       id: 'T41',
       title:
         'Check, then write, in two steps: a race; and a guard that keeps its memory in the process forgets at restart',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
-      sqlite: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
-      redis: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      core: engineDecides,
+      backends: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
-      postgres: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
-      later: { later: 'all' },
     },
     {
       id: 'T42',
       title: 'Tokens through JSON as numbers lose precision above 2⁵³',
       core: { test: 'T42 tokens are shown with all their digits' },
-      memory: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
-      sqlite: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
+      backends: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
       redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
       redlock: { reason: 'it issues no tokens, by type' },
-      postgres: { test: 'D9 T42 neighbours above 2^53, which a double cannot tell apart, are told apart' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
-      later: { later: 'all' },
     },
     {
       id: 'T43',
       title: 'A forged or foreign token (another authority, another cluster) must be refused, not remembered',
       core: { test: 'malformed ones are refused' },
-      memory: {
-        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
-      },
-      sqlite: {
-        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
-      },
-      redis: {
+      backends: {
         test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
       },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
-      postgres: {
-        test: 'D33 T43 several proofs: one foreign one refuses all, also among the first that a guard ever sees',
-      },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
-      later: { later: 'all' },
     },
   ],
 }

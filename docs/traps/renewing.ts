@@ -8,13 +8,7 @@ export const renewing: TrapSection = {
       title: 'Cancel-before-schedule race: a renewal outlives the release and the lock is immortal',
       seenIn: 'Redisson #7272',
       core: { test: 'T29 no renewal outlives the release: a released name stays free' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
-      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
-      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
-      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'all' },
+      backends: 'as core',
     },
     {
       id: 'T30',
@@ -22,13 +16,7 @@ export const renewing: TrapSection = {
         'One thrown error ends the renewal loop silently, or becomes an unhandled rejection that kills the process',
       seenIn: 'redis-semaphore #199, node-redisson, ShedLock',
       core: { test: 'T14 T30 what fails stops neither the rest nor the process' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
-      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
-      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
-      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'all' },
+      backends: 'as core',
     },
     {
       id: 'T31',
@@ -37,26 +25,15 @@ export const renewing: TrapSection = {
       core: {
         test: 'G4 T31 an answer that comes after the deadline revives nothing, and the engine’s side is given back',
       },
-      memory: { test: 'C12 T31 a keep-alive does not revive an expired session' },
-      sqlite: { test: 'C12 T31 a keep-alive does not revive an expired session' },
-      redis: { test: 'C12 T31 a keep-alive does not revive an expired session' },
+      backends: { test: 'C12 T31 a keep-alive does not revive an expired session' },
       redlock: { test: 'T31 what a majority has lost is lost, and not set again' },
-      postgres: { test: 'C12 T31 a keep-alive does not revive an expired session' },
-      'postgres-advisory': { test: 'C12 T31 a keep-alive does not revive an expired session' },
-      later: { later: 'all' },
     },
     {
       id: 'T32',
       title: 'TTL so short that renewal becomes a hot loop',
       seenIn: 'redlock-universal: 8,476 calls in 1 s',
       core: { test: 'T32 a short TTL does not make renewal a hot loop, also while the engine fails' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
-      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
-      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
-      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'all' },
+      backends: 'as core',
     },
     {
       id: 'T33',
@@ -64,16 +41,7 @@ export const renewing: TrapSection = {
         'Black-holed connection: renewal failure alone must end the lease; no event from the socket will come',
       seenIn: 'Consul #18271',
       core: { test: 'G3 T2 T16 T33 a frozen engine: the lease is lost at its deadline, not later' },
-      memory: {
-        test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
-      },
-      sqlite: {
-        test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
-      },
-      redis: {
-        test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
-      },
-      redlock: {
+      backends: {
         test: 'C197 G3 T33 without confirmed renewals a lease stops believing before the engine gives the name away',
       },
       postgres: {
@@ -82,28 +50,18 @@ export const renewing: TrapSection = {
       'postgres-advisory': {
         test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
       },
-      later: { later: 'all' },
     },
     {
       id: 'T34',
       title:
         'A held lock key is removed by an operator, by eviction or by FLUSHALL: noticed at the next keep-alive, reported as lost',
       core: { test: 'T34 dual-owner-suspected and lost, when the engine says another' },
-      memory: {
-        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
-      },
-      sqlite: {
+      backends: {
         test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
       },
       redis: { test: 'T34 FLUSHALL is noticed at the next keep-alive, and told as lost' },
       redlock: {
         test: 'C149 T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
-      },
-      postgres: {
-        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
-      },
-      'postgres-advisory': {
-        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
       },
       later: { later: ['etcd', 'zookeeper', 'consul'] },
     },

@@ -1,4 +1,4 @@
-import type { TrapSection } from '../../scripts/docs/trap-types.ts'
+import { engineDecides, type TrapSection } from '../../scripts/docs/trap-types.ts'
 
 export const time: TrapSection = {
   title: 'Time',
@@ -8,36 +8,17 @@ export const time: TrapSection = {
       title: 'Validity counted from the reply instead of the send time',
       seenIn: 'etcd keep-alive, Consul renew, madelson',
       core: { test: 'G3 T1 an answer that comes late counts from when its request was sent' },
-      memory: {
-        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
-      },
-      sqlite: {
-        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
-      },
-      redis: {
+      backends: {
         test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
       },
       redlock: { test: 'T1 a grant counts from before the asking, however long the answers take' },
-      postgres: {
-        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
-      },
-      'postgres-advisory': {
-        test: 'C9 T1 G3 an opened session counts from the sending of the request, not from the answer',
-      },
-      later: { later: 'all' },
     },
     {
       id: 'T2',
       title: 'Loss noticed late: a check that ticks every second, or only after twice the TTL',
       seenIn: 'etcd; npm etcd3: two leaders for 5 s at TTL 5 s',
       core: { test: 'G3 T2 T16 T33 a frozen engine: the lease is lost at its deadline, not later' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
-      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
-      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
-      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'all' },
+      backends: 'as core',
     },
     {
       id: 'T3',
@@ -45,43 +26,22 @@ export const time: TrapSection = {
         'Wall clock used for a wait budget or a deadline. Step it +1 h: leases end early, waits are unaffected. −1 h: nothing changes. Monotonic stopped, wall moved on (suspend): leases end',
       seenIn: 'Redisson, Curator, all 21 npm lock packages read',
       core: { test: 'G3 T3 it is the larger of what the two clocks say' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
-      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
-      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
-      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'all' },
+      backends: 'as core',
     },
     {
       id: 'T4',
       title:
         'Asked TTL believed instead of the granted one (etcd raises it to its minimum, Consul refuses under 10 s and expires at up to twice it)',
       core: { test: 'T4 they lie within what the engine can grant' },
-      memory: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      sqlite: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      redis: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      redlock: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      postgres: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      'postgres-advisory': {
-        test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for',
-      },
+      backends: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
       later: { later: ['etcd', 'consul'] },
     },
     {
       id: 'T5',
       title: "The taker uses its own TTL instead of the holder's recorded one",
       seenIn: 'client-go',
-      core: { reason: 'The engine decides this; core only passes its answer on.' },
-      memory: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
-      sqlite: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
-      redis: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
-      redlock: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
-      postgres: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
-      'postgres-advisory': {
-        test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has',
-      },
-      later: { later: 'all' },
+      core: engineDecides,
+      backends: { test: 'C19 T5 a holder keeps its name for its own TTL, whatever TTL the taker has' },
     },
     {
       id: 'T6',
@@ -89,15 +49,12 @@ export const time: TrapSection = {
       seenIn:
         "redlock 5: −204 ms left; redis-semaphore; syncguard on Postgres: `NOW()` is the transaction's start, 800 ms expired",
       core: { test: 'T6 a grant that arrives after its own time is not handed out' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
+      backends: 'as core',
       redlock: { test: 'T6 votes that come in when the TTL is over make no lease' },
       postgres: { test: 'T6 who waits for the lock of a name longer than its session lives gets nothing' },
       'postgres-advisory': {
         test: 'T6 T18 T20 G10 a waiter in a black hole costs the living one TTL, not one after the other',
       },
-      later: { later: 'all' },
     },
     {
       id: 'T7',
@@ -105,54 +62,29 @@ export const time: TrapSection = {
         'Expiry counted from before the wait loop, so that a long wait gives a lease that is already dead',
       seenIn: 'redlock 5 beta',
       core: { test: 'T7 T65 a handed-over lease counts from the waiter’s last heartbeat, not from the push' },
-      memory: {
-        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
-      },
-      sqlite: {
-        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
-      },
-      redis: {
+      backends: {
         test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
       },
       redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
-      postgres: {
-        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
-      },
-      'postgres-advisory': {
-        test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
-      },
-      later: { later: 'all' },
     },
     {
       id: 'T8',
       title: 'A blocked event loop: timers fire late, so belief must be evaluated at every read',
       core: { test: 'T8 paused, when our own timer came late' },
-      memory: { reason: 'Core sees to it, in the same way for every backend.' },
-      sqlite: { reason: 'Core sees to it, in the same way for every backend.' },
-      redis: { reason: 'Core sees to it, in the same way for every backend.' },
-      redlock: { reason: 'Core sees to it, in the same way for every backend.' },
-      postgres: { reason: 'Core sees to it, in the same way for every backend.' },
-      'postgres-advisory': { reason: 'Core sees to it, in the same way for every backend.' },
-      later: { later: 'all' },
+      backends: 'as core',
     },
     {
       id: 'T9',
       title:
         "The server's clock is stepped (Redis: wall-clock expiry): early expiry, two believers; tokens must still increase and the guard must refuse the older",
-      core: { reason: "The engine's clock is not core's: belief counts on the holder's own two clocks." },
-      memory: { reason: 'Expiry is judged on the monotonic clock, which nobody can set.' },
-      sqlite: { reason: "Expiry is judged on the machine's monotonic clock, which nobody can set." },
-      redis: {
+      core: { reason: "the engine's clock is not core's: belief counts on the holder's own two clocks" },
+      backends: {
         test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
       },
+      memory: { reason: 'expiry is judged on the monotonic clock, which cannot be set' },
+      sqlite: { reason: "expiry is judged on the machine's monotonic clock, which cannot be set" },
       redlock: {
         test: 'T9 when the clocks of a majority are set forward there are two believers, and the older learns it at its next renewal',
-      },
-      postgres: {
-        test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
-      },
-      'postgres-advisory': {
-        test: 'T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older',
       },
       later: { reason: 'only Redis can have it' },
     },

@@ -1,15 +1,8 @@
-/** The bank of historical bugs: each planted in a copy of the sources, each to be caught. */
-import { ambiguityBugs } from './ambiguous.ts'
+/** The bank of planted bugs. Every runner takes out of it what it can plant. */
+import { backendBugs } from './backends/index.ts'
 import type { PlantedBug } from './bug.ts'
-import { engineBugs } from './engines.ts'
-import { historyBugs } from './histories.ts'
-import { timeBugs } from './time.ts'
-import { waitingBugs } from './waiting.ts'
+import { guardBugs } from './guards.ts'
+import { schemaBugs } from './schemas.ts'
+import { sourceBugs } from './sources/index.ts'
 
-export const bugs: readonly PlantedBug[] = [
-  ...timeBugs,
-  ...ambiguityBugs,
-  ...waitingBugs,
-  ...engineBugs,
-  ...historyBugs,
-]
+export const bugs: readonly PlantedBug[] = [...sourceBugs, ...schemaBugs, ...backendBugs, ...guardBugs]

@@ -1,37 +1,62 @@
-/** The bank of historical bugs: each is planted, and each is caught within what the track record says. */
+/** Every bug that is planted in the sources is caught by the checks that the bank names for it. */
 import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { bugs } from './bank.ts'
-import { catchAll } from './catch-all.ts'
+import { type Caught, catchAll, caughtBugs, failedCases, runUnits } from './catching.ts'
 import { found } from './found.ts'
-import type { Caught } from './plant.ts'
 import { comparable, trackRecord } from './record.ts'
+import { sourceBugs } from './sources/index.ts'
+import type { UnitRun } from './units.config.ts'
 
 let results: ReadonlyMap<string, Caught>
+let units: readonly UnitRun[]
 
 beforeAll(async () => {
+  units = await runUnits()
   results = await catchAll()
 }, 600_000)
 
-test('the bank has at least 25 bugs, and no two have one id', () => {
-  expect(bugs.length).toBeGreaterThanOrEqual(25)
-  expect(new Set(bugs.map(({ id }) => id)).size).toBe(bugs.length)
+const bySimulation = caughtBugs.filter(({ foundBy }) => foundBy.simulation)
+test.each(bySimulation)('$id within $foundBy.simulation.seeds seeds: $what', ({ id, foundBy }) => {
+  expect(results.get(id)?.seeds, results.get(id)?.message).not.toBeNull()
+  const { rule } = foundBy.simulation ?? {}
+  if (rule !== undefined) expect(results.get(id)?.rule).toBe(rule)
 })
 
-describe('planted and caught', () => {
-  const caught = bugs.filter(({ caughtBy }) => caughtBy !== 'nothing')
-  test.each(caught)('$id within $maxSeeds seeds by $caughtBy: $what', ({ id, rule }) => {
-    expect(results.get(id)?.seeds, results.get(id)?.message).not.toBeNull()
-    if (rule !== undefined) expect(results.get(id)?.rule).toBe(rule)
+describe('the conformance suite', () => {
+  test('fails nothing without a bug', async () => {
+    expect(await failedCases({ edits: [] })).toEqual([])
   })
 
-  const escaped = bugs.filter(({ caughtBy }) => caughtBy === 'nothing')
-  test.each(escaped)('$id escapes, and the record says so: $what', ({ id }) => {
-    expect(results.get(id)?.seeds).toBeNull()
+  test.each(caughtBugs.filter(({ foundBy }) => foundBy.suite))(
+    '$id is noticed by $foundBy.suite: $what',
+    ({ id }) => {
+      expect(results.get(id)?.seeds, results.get(id)?.message).not.toBeNull()
+    },
+  )
+})
+
+describe('unit tests', () => {
+  test('are green without a bug', () => {
+    const runs = units.filter(({ bug }) => bug === 'none')
+    expect(runs.flatMap(({ red }) => red)).toEqual([])
+    for (const { passed } of runs) expect(passed).toBeGreaterThan(0)
+    expect(runs.reduce((sum, { passed }) => sum + passed, 0)).toBeGreaterThan(50)
   })
+
+  test.each(sourceBugs.filter(({ foundBy }) => foundBy.units))(
+    '$id turns a test of $foundBy.units.name red: $what',
+    ({ id, foundBy }) => {
+      const red = units.flatMap((run) => (run.bug === id ? run.red : []))
+      const about = new RegExp(`\\b${foundBy.units?.name}\\b`)
+      expect(
+        red.filter((name) => about.test(name)),
+        `red: ${JSON.stringify(red)}`,
+      ).not.toEqual([])
+    },
+  )
 })
 
 test('TRACK_RECORD.md is what the bank says (npm run bugs -- --write)', () => {
   const written = readFileSync(new URL('../TRACK_RECORD.md', import.meta.url), 'utf8')
-  expect(comparable(written)).toBe(comparable(trackRecord(bugs, results, found)))
+  expect(comparable(written)).toBe(comparable(trackRecord(sourceBugs, results, found)))
 })

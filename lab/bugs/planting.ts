@@ -3,7 +3,7 @@
  * as they are loaded; what is on disk stays as it is. An edit that does not fit ends the process.
  */
 import { registerHooks } from 'node:module'
-import type { Edit } from './bug.ts'
+import { type Edit, edited } from './bug.ts'
 
 /** The variable that carries the edits. */
 export const PLANTED = 'HOLDFAST_PLANTED_BUG'
@@ -16,14 +16,8 @@ registerHooks({
     const loaded = nextLoad(url, context)
     const here = edits.filter(({ file }) => url.endsWith(`/${file}`))
     if (here.length === 0) return loaded
-    let source = String(loaded.source)
-    for (const edit of here) {
-      if (source.split(edit.find).length !== 2)
-        throw new Error(`the text to replace is not exactly once in ${edit.file}: ${edit.find}`)
-      source = source.replace(edit.find, () => edit.replaceBy)
-      left.delete(edit)
-    }
-    return { ...loaded, source }
+    for (const edit of here) left.delete(edit)
+    return { ...loaded, source: edited(String(loaded.source), here) }
   },
 })
 

@@ -1,24 +1,22 @@
 /** The track record as a document: made from the bank and from what was measured. */
-import type { PlantedBug } from './bug.ts'
+import type { SourceBug } from './bug.ts'
+import type { Caught } from './catching.ts'
 import type { FoundBug } from './found.ts'
-import type { Caught } from './plant.ts'
 
 /** Cells that a run measures; they change with every change of the core, and are not compared. */
 const MEASURED = 2
 
 export function trackRecord(
-  bugs: readonly PlantedBug[],
+  bank: readonly SourceBug[],
   results: ReadonlyMap<string, Caught>,
   found: readonly FoundBug[],
 ): string {
+  const bugs = bank.flatMap((bug) => (bug.where === undefined ? [] : [{ ...bug, where: bug.where }]))
   const rows = bugs.map((bug) => {
     const caught = results.get(bug.id)
     return cells([bug.id, bug.what, bug.where, how(bug), within(bug), seedsOf(caught), caught?.rule ?? '–'])
   })
   const notes = bugs.filter(({ note }) => note !== undefined).map(({ id, note }) => `- ${id}: ${note}.`)
-  const missed = bugs
-    .filter(({ caughtBy }) => caughtBy === 'nothing')
-    .map(({ id, what }) => `- ${id}: ${what}`)
   return `# Track record
 
 Made by \`npm run bugs -- --write\`; a test compares it with the bank in \`lab/bugs\` and catches every bug again.
@@ -36,9 +34,7 @@ ${cells(['bug', 'what', 'where it happened', 'caught by', 'within', 'needed', 'n
 ${cells(['---', '---', '---', '---', '---', '---', '---'])}
 ${rows.join('\n')}
 
-${bugs.length} bugs, ${bugs.length - missed.length} caught.
-
-${missed.length === 0 ? 'None of them escapes.' : `Not caught:\n\n${missed.join('\n')}`}
+${bugs.length} bugs, all caught.
 
 ### Notes
 
@@ -63,15 +59,16 @@ export function comparable(record: string): string {
     .join('\n')
 }
 
-function how({ caughtBy, focus }: PlantedBug): string {
-  if (focus === undefined) return caughtBy
-  const { mode, faults } = focus
+function how({ foundBy: { simulation } }: SourceBug): string {
+  if (simulation === undefined) return 'conformance'
+  if (simulation.focus === undefined) return 'simulation'
+  const { mode, faults } = simulation.focus
   const kinds = faults === undefined ? 'all faults' : faults.length === 0 ? 'no faults' : faults.join(' + ')
-  return `${caughtBy}, ${mode ?? 'all modes'}: ${kinds}`
+  return `simulation, ${mode ?? 'all modes'}: ${kinds}`
 }
 
-function within({ caughtBy, maxSeeds }: PlantedBug): string {
-  return caughtBy === 'simulation' ? `${maxSeeds} seeds` : caughtBy === 'conformance' ? 'one run' : '–'
+function within({ foundBy: { simulation } }: SourceBug): string {
+  return simulation === undefined ? 'one run' : `${simulation.seeds} seeds`
 }
 
 function seedsOf(caught: Caught | undefined): string {

@@ -1,7 +1,7 @@
 /** The simulation as part of `npm test`: a batch of seeds, whether it repeats itself, and whether it can fail. */
 import { beforeAll, describe, expect, test } from 'vitest'
-import { bugs } from '../bugs/bank.ts'
-import { catchBug } from '../bugs/plant.ts'
+import { catchBug } from '../bugs/catching.ts'
+import { sourceBugs } from '../bugs/sources/index.ts'
 import { type BatchResult, runBatch } from './batch.ts'
 import { describeTotals, notCovered } from './coverage.ts'
 import { planFor } from './faults.ts'
@@ -147,7 +147,7 @@ test.each([9003744, 20261116003787, 20261117014992, 20261117005603, 202611170208
 )
 
 test('a planted bug is found, made small, and can be replayed', { timeout: 120_000 }, async () => {
-  const bug = bugs.find(({ id }) => id === 'T3-monotonic-only')
+  const bug = sourceBugs.find(({ id }) => id === 'T3-monotonic-only')
   if (bug === undefined) throw new Error('the bank has lost the bug that is planted here')
   const caught = await catchBug(bug, { explain: true })
   expect(caught.seeds).toBeGreaterThan(0)

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type Cell, type Trap, type TrapSection, trapNumbers } from '../docs/trap-types.ts'
+import { backends, type Cell, type Trap, type TrapSection, trapNumbers } from '../docs/trap-types.ts'
 import { renderTraps } from '../docs/traps.ts'
 import { checkGuarantees, checkTraps, type PassedTest, passedTests } from './claims.ts'
 
@@ -46,12 +46,7 @@ function trapsWith(changes: Record<string, Partial<Trap>>): TrapSection[] {
       id: id as Trap['id'],
       title: 'a trap',
       core: reason,
-      memory: reason,
-      sqlite: reason,
-      redis: reason,
-      redlock: reason,
-      postgres: reason,
-      'postgres-advisory': reason,
+      backends: reason,
       later: reason,
     }
     return { ...trap, ...changes[id] }
@@ -86,6 +81,30 @@ test('a trap without its own passed test is refused', () => {
   expect(complaintsOf({ T7: { 'postgres-advisory': cell } }, advisory)).toEqual([])
 })
 
+test('a test for every backend must have passed for each that has no answer of its own', () => {
+  const suite = { backends: { test: 'a lost reply' } }
+  const ran = backends.map((backend) => named(`${backend} T7 a lost reply`))
+  expect(complaintsOf({ T7: suite }, ...ran)).toEqual([])
+  // Redlock has skipped the rule: the suite then leaves the numbers out.
+  const skipped = ran.map((test) =>
+    test.name.startsWith('redlock') ? named('redlock a lost reply: skipped') : test,
+  )
+  expect(complaintsOf({ T7: suite }, ...skipped)).toEqual([
+    'T7 redlock: no test passed that contains T7 and "a lost reply" and names redlock in its name or path',
+  ])
+  expect(complaintsOf({ T7: { ...suite, redlock: { reason: 'no replies' } } }, ...skipped)).toEqual([])
+})
+
+test('core can answer for all backends, or each must answer for itself', () => {
+  const core = { test: 'a lost reply' }
+  const byCore = { T7: { core, backends: 'as core' } } as const
+  expect(complaintsOf(byCore, named('keeper T7 a lost reply'))).toEqual([])
+  expect(complaintsOf(byCore)).toHaveLength(1)
+  expect(complaintsOf({ T7: { backends: 'each its own', redis: { reason: 'no replies' } } })).toEqual(
+    backends.filter((name) => name !== 'redis').map((name) => `T7 ${name}: neither a test nor a reason`),
+  )
+})
+
 test('an open cell, a missing trap and a stale page are refused', () => {
   expect(complaintsOf({ T3: { memory: { reason: ' ' } } })).toEqual([
     'T3 memory: neither a test nor a reason',
@@ -100,8 +119,9 @@ test('an open cell, a missing trap and a stale page are refused', () => {
 
 test('the page shows tests, reasons and what comes later', () => {
   const cells = { core: { test: 'a | b' }, later: { later: ['etcd', 'consul'] as const } }
-  const page = renderTraps(trapsWith({ T1: { ...cells, seenIn: 'elsewhere' } }))
-  expect(page).toMatch(
-    /\| \*\*T1\*\* a trap<br>\*elsewhere\* \| ✓ `a \\\| b`( \| cannot happen)+ \| later: etcd, consul \|/,
+  const own = { redis: { reason: 'one' }, redlock: { test: 'two' }, postgres: { reason: 'one' } }
+  const page = renderTraps(trapsWith({ T1: { ...cells, ...own, seenIn: 'elsewhere' } }))
+  expect(page).toContain(
+    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | **redis, postgres**: one<br>**redlock**: ✓ `two` | later: etcd, consul |\n',
   )
 })

@@ -2,12 +2,21 @@
 //
 // - Every guarantee has a passed test that carries its number, and docs/guarantees.md cites one for each.
 // - A citation is code that starts with a number of a guarantee or trap: `G3 a blocked event loop …`.
-// - Every cell of docs/traps.data.ts is answered, and the tests that it names passed.
+// - Every trap of docs/traps.data.ts has an answer for core and for each backend, and the tests that it names passed,
+//   those of a backend for that backend.
 // - docs/traps.md is what its generator writes.
 
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Column, columns, lastGuarantee, type TrapSection, trapNumbers } from '../docs/trap-types.ts'
+import {
+  type BackendName,
+  backends,
+  type Cell,
+  lastGuarantee,
+  type Trap,
+  type TrapSection,
+  trapNumbers,
+} from '../docs/trap-types.ts'
 import { renderTraps } from '../docs/traps.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { pathFrom, root, testReport } from '../lib/repository.ts'
@@ -72,17 +81,7 @@ export function checkTraps(
   const expected = trapNumbers.map((number) => `T${number}`).join(' ')
   if (ids !== expected) complaints.push({ file, message: `must list ${expected} in order, lists: ${ids}` })
   for (const trap of traps) {
-    for (const column of columns) {
-      const cell = trap[column]
-      const answer = 'test' in cell ? cell.test : 'later' in cell ? String(cell.later) : cell.reason
-      if (answer.trim() === '') {
-        complaints.push({ file, message: `${trap.id} ${column}: neither a test nor a reason` })
-      } else if ('test' in cell && !passed.some((test) => shows(test, trap.id, column, cell.test))) {
-        const where = isBackend(column) ? ` and names ${column} in its name or path` : ''
-        const message = `${trap.id} ${column}: no test passed that contains ${trap.id} and "${cell.test}"${where}`
-        complaints.push({ file, message })
-      }
-    }
+    for (const message of checkAnswers(trap, passed)) complaints.push({ file, message })
   }
   if (page !== renderTraps(sections)) {
     complaints.push({ file: 'docs/traps.md', message: 'differs from its data; run npm run docs:traps' })
@@ -90,23 +89,42 @@ export function checkTraps(
   return complaints
 }
 
-/** The conformance suite runs the same titles for every backend, so a backend's cell wants its own run. */
-function shows({ name, file }: PassedTest, id: string, column: Column, text: string): boolean {
+function checkAnswers(trap: Trap, passed: readonly PassedTest[]): string[] {
+  const check = (part: string, cell: Cell | undefined, backend?: BackendName): string[] => {
+    const answer =
+      cell === undefined ? '' : 'test' in cell ? cell.test : 'reason' in cell ? cell.reason : 'later'
+    if (cell === undefined || answer.trim() === '') return [`${trap.id} ${part}: neither a test nor a reason`]
+    if (!('test' in cell) || passed.some((test) => shows(test, trap.id, cell.test, backend))) return []
+    const where = backend === undefined ? '' : ` and names ${backend} in its name or path`
+    return [`${trap.id} ${part}: no test passed that contains ${trap.id} and "${cell.test}"${where}`]
+  }
+  return [
+    ...check('core', trap.core),
+    ...backends.flatMap((backend) => {
+      const cell = trap[backend] ?? trap.backends
+      if (cell === 'as core') return []
+      return check(backend, cell === 'each its own' ? undefined : cell, backend)
+    }),
+    ...(trap.later === undefined ? [] : check('later', trap.later)),
+  ]
+}
+
+/**
+ * The conformance suite runs the same titles for every backend, so a backend's answer wants its own run. A rule that the
+ * backend skips is reported without the numbers of its traps, and so shows nothing.
+ */
+function shows({ name, file }: PassedTest, id: string, text: string, backend?: BackendName): boolean {
   if (!hasWord(name, id) || !name.includes(text)) return false
-  return !isBackend(column) || namesBackend(name, column) || namesBackend(file, column)
+  return backend === undefined || namesBackend(name, backend) || namesBackend(file, backend)
 }
 
 /** A test of postgres-advisory shows nothing about postgres. */
-function namesBackend(text: string, column: Column): boolean {
-  const longer = columns.filter((other) => other !== column && other.startsWith(column))
+function namesBackend(text: string, backend: BackendName): boolean {
+  const longer = backends.filter((other) => other !== backend && other.startsWith(backend))
   return hasWord(
     longer.reduce((rest, other) => rest.replaceAll(other, ''), text),
-    column,
+    backend,
   )
-}
-
-function isBackend(column: Column): boolean {
-  return column !== 'core' && column !== 'later'
 }
 
 function hasWord(text: string, word: string): boolean {

@@ -2,7 +2,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { columns, upcoming } from '../docs/trap-types.ts'
+import { backends, upcoming } from '../docs/trap-types.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { root } from '../lib/repository.ts'
 import { descendants, importsOf, parse, ts } from '../lib/syntax.ts'
@@ -106,6 +106,6 @@ function backendsOf(repository: string): string[] {
 }
 
 if (import.meta.main) {
-  const complaints = checkComplete(root, { columns, upcoming })
+  const complaints = checkComplete(root, { columns: backends, upcoming })
   finish('complete', complaints, `${backendsOf(root).length} backends have all that belongs to one`)
 }

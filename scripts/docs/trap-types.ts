@@ -1,5 +1,5 @@
-// The shape of docs/traps.data.ts: every known way in which a lock went wrong, and for each part of this
-// release either the test that shows it survives, or why it cannot happen there.
+// The shape of docs/traps.data.ts: every known way in which a lock went wrong, and for each part of this release either
+// the test that shows that it survives, or why it cannot happen there.
 
 export type Cell =
   /** Text that a passed test's full name contains, together with the trap's number. */
@@ -7,29 +7,30 @@ export type Cell =
   /** Why it cannot happen there. */
   | { readonly reason: string }
   /** What is not part of this release and will have to survive it. */
-  | { readonly later: 'all' | readonly Upcoming[] }
+  | { readonly later: readonly Upcoming[] }
 
-/** Who adds one takes it out here; the compiler then finds the cells that name it. */
+/** When one is added, take it out here; the compiler then finds the cells that name it. */
 export const upcoming = ['etcd', 'zookeeper', 'consul', 'remote', 'command line'] as const
 export type Upcoming = (typeof upcoming)[number]
 
-export const columns = [
-  'core',
-  'memory',
-  'sqlite',
-  'redis',
-  'redlock',
-  'postgres',
-  'postgres-advisory',
-  'later',
-] as const
-export type Column = (typeof columns)[number]
+export const backends = ['memory', 'sqlite', 'redis', 'redlock', 'postgres', 'postgres-advisory'] as const
+export type BackendName = (typeof backends)[number]
 
-export interface Trap extends Readonly<Record<Column, Cell>> {
+/** Below `core` and `backends`, a backend has a cell only where its answer is another one. */
+export interface Trap extends Readonly<Partial<Record<BackendName, Cell>>> {
   readonly id: `T${number}`
   readonly title: string
   /** Libraries and services that it happened in. */
   readonly seenIn?: string
+  readonly core: Cell
+  /**
+   * The answer of every backend that has none of its own. A test must have passed for each of them: a rule that a backend
+   * skips does not count for it. A reason must be true of any engine, also of one that is added later; where it is not,
+   * write `each its own`.
+   */
+  readonly backends: Cell | 'as core' | 'each its own'
+  /** If this is left out: all that is not part of this release will have to survive it. */
+  readonly later?: Cell
 }
 
 export interface TrapSection {
@@ -37,9 +38,9 @@ export interface TrapSection {
   readonly traps: readonly Trap[]
 }
 
+/** For traps of an engine. */
+export const engineDecides: Cell = { reason: 'the engine decides this; core only passes its answer on' }
+
 /** The numbers of the traps that the table answers. */
 export const trapNumbers: readonly number[] = Array.from({ length: 90 }, (_, index) => index + 1)
 export const lastGuarantee = 13
-
-/** For a cell that nobody has answered yet; the check does not let it pass. */
-export const open: Cell = { reason: '' }

@@ -5,19 +5,17 @@
 import type { AttachedSession, Backend, ClaimState, NameState } from '../../src/spi.ts'
 import type { Wrap } from '../../src/testing/conformance/clients.ts'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
-import { lineOf, reask, regrant } from './breaks/break.ts'
+import { queueOf, reask, regrant, rekeep } from './changing.ts'
 
 /** Expires at twice the TTL, says so in `expirySlackMs`, and never shows more than one TTL. */
 export const expiresLate: Wrap<'fenced'> = (backend) =>
   replace(backend, {
     session: (inner) => ({
       ttlMs: inner.ttlMs / 2,
-      async keepAlive(claims, call) {
-        const kept = await inner.keepAlive(claims, call)
-        if (kept.kind === 'gone') return kept
-        const granted = kept.granted.map((grant) => ({ ...grant, ttlMs: inner.ttlMs / 2 }))
-        return { ...kept, ttlMs: inner.ttlMs / 2, granted }
-      },
+      ...rekeep(inner, ({ granted }) => ({
+        ttlMs: inner.ttlMs / 2,
+        granted: granted.map((grant) => ({ ...grant, ttlMs: inner.ttlMs / 2 })),
+      })),
       ...regrant(inner, (grant) => ({ ...grant, ttlMs: inner.ttlMs / 2 })),
     }),
     backend: (inner) => ({
@@ -78,12 +76,12 @@ export const prolongsFirst: OnAttach = (session) => {
     isKnown = true
     return run()
   }
-  const known = session as Parameters<typeof lineOf>[0]
+  const known = session as Parameters<typeof queueOf>[0]
   return {
     tryAcquire: ((request, call) =>
       first(call, () => session.tryAcquire(request, call))) satisfies typeof session.tryAcquire,
-    enqueue: ((request, call) => first(call, () => lineOf(known)(request, call))) satisfies ReturnType<
-      typeof lineOf
+    enqueue: ((request, call) => first(call, () => queueOf(known)(request, call))) satisfies ReturnType<
+      typeof queueOf
     >,
   }
 }

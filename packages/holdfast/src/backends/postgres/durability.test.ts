@@ -1,10 +1,10 @@
 // What survives: crashes, restarts, the end of every connection, a standby that does not answer.
+import { plantedSchema } from 'holdfast-lab/bugs'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
 import type { NamingSession } from '../../../test/naming-grants.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
-import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { callWith } from '../../base/aborting.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
@@ -38,8 +38,7 @@ async function crashAndRestart(server: Server): Promise<void> {
  * How many tokens were issued before a crash and again after it. A crash spares what fills a whole page of the log, and a
  * sequence writes to the log once in 33 draws: so it takes 35 draws, and a few crashes.
  */
-async function tokensIssuedTwice(server: Server, crashes: number, schemaSql?: string): Promise<number> {
-  const surroundings = schemaSql === undefined ? {} : { schemaSql }
+async function tokensIssuedTwice(server: Server, crashes: number, surroundings = {}): Promise<number> {
   const issued: bigint[] = []
   for (let crash = 0; crash <= crashes; crash++) {
     await using stage = new Stage(server.url)
@@ -59,10 +58,8 @@ describe.runIf(wanted('postgres'))('postgres', () => {
 
   test('T68 planted: with synchronous_commit off and a crash, a token is issued twice', async () => {
     await using server = await startPostgres(lazyServer)
-    const planted = plantedSchema('holdfast', [
-      ["PERFORM set_config('synchronous_commit', 'on', true);", 'NULL;'],
-    ])
-    expect(await tokensIssuedTwice(server, 4, planted)).toBeGreaterThan(0)
+    const { schemaSql } = plantedSchema('T68-client-decides')
+    expect(await tokensIssuedTwice(server, 4, { schemaSql })).toBeGreaterThan(0)
   }, 60_000)
 
   test('G6 T68 releases that a crash undoes come to the same: nobody else had the names, and they are given up again', async () => {

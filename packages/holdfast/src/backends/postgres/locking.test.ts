@@ -1,11 +1,17 @@
 // The rules of DESIGN for locks, expiry and tokens, each shown with and without it.
+import { plantedSchema } from 'holdfast-lab/bugs'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { NamingSession } from '../../../test/naming-grants.ts'
-import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { Operator } from '../../testing/conformance/operator.ts'
+
+/** Where the locks are, and the statements that make it if they are not the library's. */
+interface Schema {
+  readonly schema: string
+  readonly schemaSql?: string
+}
 
 describe.runIf(wanted('postgres'))('postgres', () => {
   let server: Server
@@ -18,9 +24,8 @@ describe.runIf(wanted('postgres'))('postgres', () => {
    * A keep-alive that was in time, whose commit takes long: it waits between its update and its commit, and meanwhile
    * the old expiry passes. The moment is made with a trigger that waits for an advisory lock at the end of the transaction.
    */
-  async function holdersAfterSlowKeepAlive(schema: string, schemaSql?: string): Promise<number> {
+  async function holdersAfterSlowKeepAlive({ schema, ...surroundings }: Schema): Promise<number> {
     await using stage = new Stage(server.url)
-    const surroundings = schemaSql === undefined ? {} : { schemaSql }
     const [keeping, taking] = [
       await stage.backend({ schema }, surroundings),
       await stage.backend({ schema }, surroundings),
@@ -57,25 +62,16 @@ describe.runIf(wanted('postgres'))('postgres', () => {
   }
 
   test('T66 expiry is judged while holding the row of the session: a slow keep-alive keeps its lease', async () => {
-    expect(await holdersAfterSlowKeepAlive('judged')).toBe(1)
+    expect(await holdersAfterSlowKeepAlive({ schema: 'judged' })).toBe(1)
   })
 
   test('T66 planted: judged without the row, the same moment has two holders', async () => {
-    const planted = plantedSchema('unjudged', [
-      // Neither waits for the row nor writes to it: expired is what seems to be expired.
-      [/ORDER BY z\.no\s+FOR UPDATE\)/, 'ORDER BY z.no)'],
-      [
-        /IF cardinality\(v_locked\) > 0 THEN\s+UPDATE[^;]*;\s+END IF;/,
-        'DELETE FROM unjudged.holders h WHERE h.session = ANY (v_locked);',
-      ],
-    ])
-    expect(await holdersAfterSlowKeepAlive('unjudged', planted)).toBe(2)
+    expect(await holdersAfterSlowKeepAlive(plantedSchema('T66-unjudged'))).toBe(2)
   })
 
   /** Many clients take turns on one name; how many tokens were lower than one that was granted before it. */
-  async function tokensOutOfOrder(schema: string, schemaSql?: string): Promise<number> {
+  async function tokensOutOfOrder({ schema, ...surroundings }: Schema): Promise<number> {
     await using stage = new Stage(server.url)
-    const surroundings = schemaSql === undefined ? {} : { schemaSql }
     const backends = []
     for (let i = 0; i < 6; i++)
       backends.push(await stage.backend({ schema, clients: { max: 2 } }, surroundings))
@@ -95,25 +91,15 @@ describe.runIf(wanted('postgres'))('postgres', () => {
   }
 
   test('T67 tokens are drawn after the lock, one at a time: under contention none is out of order', async () => {
-    expect(await tokensOutOfOrder('ordered')).toBe(0)
+    expect(await tokensOutOfOrder({ schema: 'ordered' })).toBe(0)
   })
 
   test('T67 planted: a sequence that connections cache gives out tokens in the wrong order', async () => {
-    const cached = plantedSchema('cached', [['CACHE 1 NO CYCLE', 'CACHE 32 NO CYCLE']])
-    expect(await tokensOutOfOrder('cached', cached)).toBeGreaterThan(0)
+    expect(await tokensOutOfOrder(plantedSchema('T67-cached'))).toBeGreaterThan(0)
   })
 
   test('T67 planted: a token that is drawn before the lock is won can be older than the one before it', async () => {
-    // The draw is a parameter of the call, made before the function locks anything.
-    const early = plantedSchema('early', [
-      [
-        /(IF NOT pg_try_advisory_xact_lock[^;]*p_name, [^;]*;[^$]*?END IF;\s+END IF;)(?=\s+INSERT)/,
-        `v_token := nextval('"early".tokens'); PERFORM pg_sleep(0.001); $1`,
-      ],
-      [/p_session, nextval\('"early"\.tokens'\), p_mode/, 'p_session, v_token, p_mode'],
-      [/(INTO v_token, v_data, v_is_watched;\s+)IF v_token IS NOT NULL/, '$1IF FOUND'],
-    ])
-    expect(await tokensOutOfOrder('early', early)).toBeGreaterThan(0)
+    expect(await tokensOutOfOrder(plantedSchema('T67-early'))).toBeGreaterThan(0)
   })
 
   test('no deadlock between batches that overlap at random, expiries included', async () => {

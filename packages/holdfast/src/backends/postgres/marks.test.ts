@@ -1,7 +1,7 @@
 /** A session that has given up an attempt keeps the short way for all others, and the attempt stays given up. */
+import { plantedSchema } from 'holdfast-lab/bugs'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
-import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { call, exclusive, openSession, Stage } from '../../../test/postgres/stage.ts'
 
 describe.runIf(wanted('postgres'))('postgres marks', () => {
@@ -27,12 +27,10 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
   }, 60_000)
 
   /** Whether a renewal of the session could run while an abandon has not committed yet. */
-  async function isFreeDuringAbandon(schema: string, schemaSql?: string): Promise<boolean> {
+  async function isFreeDuringAbandon(schema: string, surroundings = {}): Promise<boolean> {
     await using server = await startPostgres()
     await using stage = new Stage(server.url)
-    const session = await openSession(
-      await stage.backend({ schema }, schemaSql === undefined ? {} : { schemaSql }),
-    )
+    const session = await openSession(await stage.backend({ schema }, surroundings))
     // The first abandon of a session writes to its row; later ones only lock it.
     await session.abandon(exclusive('x'), call())
     const [abandoning, renewing] = [await stage.operator(), await stage.operator()]
@@ -50,7 +48,7 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
   }, 60_000)
 
   test('T66 planted: where only sessions that are over are locked, a renewal runs during an abandon', async () => {
-    const planted = plantedSchema('unlocked', [['z.no = ANY (p_always || v_over)', 'z.no = ANY (v_over)']])
-    expect(await isFreeDuringAbandon('unlocked', planted)).toBe(true)
+    const { schema, ...planted } = plantedSchema('T66-unlocked')
+    expect(await isFreeDuringAbandon(schema, planted)).toBe(true)
   }, 60_000)
 })

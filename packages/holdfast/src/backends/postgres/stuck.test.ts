@@ -1,8 +1,8 @@
 /** Locks of the server that are stuck, and callers who do not wait for them for ever. */
+import { changedSchema } from 'holdfast-lab/bugs'
 import { startPgBouncer, startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../test/postgres/clients.ts'
-import { plantedSchema } from '../../../test/postgres/planted.ts'
 import { exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { callWith } from '../../base/aborting.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
@@ -22,7 +22,9 @@ const ways = [
 ]
 
 /** As it is, but for the time: that of the library would make this test wait for seconds. */
-const schemaSql = plantedSchema('holdfast', [[`'${LONGEST_LOCK_WAIT_MS}'`, "'400'"]])
+const schemaSql = changedSchema('holdfast', [
+  { file: 'sql/turns.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'400'" },
+])
 
 function cancelledSoon(): Call {
   return callWith(AbortSignal.timeout(40))

@@ -12,7 +12,7 @@ import { LATEST_MS } from './commands.ts'
 import type { History } from './history.ts'
 import { MachineClock } from './machine-clock.ts'
 
-/** A break, to see that the checks notice: of the engine, of its client (beyond the network), or of the locker. */
+/** A bug of the bank, to see that the checks notice: of the engine, of its client (beyond the network), or of the locker. */
 export interface Planted {
   readonly engine?: (backend: Backend<'fenced'>) => Backend<'fenced'>
   readonly client?: (backend: Backend<'fenced'>) => Backend<'fenced'>

@@ -1,22 +1,16 @@
 /** Faults of what is said, shown, named, kept, and left behind. */
 
-import { memory } from '../../../src/backends/memory/index.ts'
-import { callWith } from '../../../src/base/aborting.ts'
-import { isHoldfastError } from '../../../src/base/errors.ts'
-import { listAll } from '../../../src/kit/backend-kit.ts'
-import type { Backend, Call, NameState } from '../../../src/spi.ts'
-import { replace } from '../../../src/testing/conformance/wrapping.ts'
-import { tellsExpiriesAs } from '../consensus-like.ts'
-import { memoryWorld } from '../memory-world.ts'
-import {
-  type AnySession,
-  type Break,
-  broken,
-  brokenBackend,
-  brokenSession,
-  lineOf,
-  regrant,
-} from './break.ts'
+import { memory } from '../../../packages/holdfast/src/backends/memory/index.ts'
+import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
+import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import { listAll } from '../../../packages/holdfast/src/kit/backend-kit.ts'
+import type { Backend, Call, NameState } from '../../../packages/holdfast/src/spi.ts'
+import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
+import { type AnySession, queueOf, regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
+import { tellsExpiriesAs } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
+import { memoryWorld } from '../../../packages/holdfast/test/conformance/memory-world.ts'
+import type { BackendBug } from '../bug.ts'
+import { broken, brokenBackend, brokenSession, brokenWorld } from './broken.ts'
 
 const fresh = (): Call => callWith()
 
@@ -35,7 +29,7 @@ function everyCall<T extends object>(
   })
 }
 
-/** Names are changed on the way to the engine; who asks is answered with the name that it asked for. */
+/** Names are changed on the way to the engine; the caller is answered with the name that it asked for. */
 function renamed(change: (name: string) => string): (backend: Backend<'fenced'>) => Backend<'fenced'> {
   const seen = new Map<string, string>()
   const to = (name: string) => {
@@ -69,10 +63,10 @@ function renamed(change: (name: string) => string): (backend: Backend<'fenced'>)
 
 function listed(
   what: string,
-  red: string,
+  rules: string,
   change: (states: readonly NameState[], prefix: string) => readonly NameState[],
-): Break {
-  return brokenBackend(what, red, (inner) => ({
+): BackendBug {
+  return brokenBackend(what, rules, (inner) => ({
     list: async (prefix, _page, call) => ({
       items: change(await listAll(inner, '', call), prefix),
       next: null,
@@ -88,8 +82,8 @@ const like = (prefix: string) =>
       .replaceAll('_', '.')}`,
   )
 
-export const showingBreaks: readonly Break[] = [
-  brokenBackend('it declares a line that it has not', 'C1', (inner) => ({
+export const showingBugs: readonly BackendBug[] = [
+  brokenBackend('it declares another way of waiting than it has', 'C1', (inner) => ({
     info: { ...inner.info, waiting: 'poll' },
   })),
   brokenBackend('it declares no drift', 'C2', (inner) => ({ info: { ...inner.info, driftMs: () => 0 } })),
@@ -148,34 +142,29 @@ export const showingBreaks: readonly Break[] = [
   broken('names are trimmed', 'C165', () => renamed((name) => name.trim())),
   broken('names are unescaped', 'C165', () => renamed((name) => name.replaceAll('%2F', '/'))),
   broken('names are cut at 254 bytes', 'C164', () => renamed((name) => name.slice(0, 254))),
-  {
-    what: 'namespace and name are joined by a slash',
-    red: ['C168', 'C169'],
-    createWorld: () =>
-      memoryWorld({
-        create({ namespace = 'default', ...options }) {
-          const joined = renamed((name) => `${namespace}/${name}`)(memory({ ...options, namespace: 'all' }))
-          return replace(joined, {
-            backend: (inner) => ({
-              info: { ...inner.info, namespace },
-              list: async (_prefix, _page, call) => {
-                const all = await listAll(inner, `${namespace}/`, call)
-                const items = all.map((state) => ({
-                  ...state,
-                  name: state.name.replace(`${namespace}/`, ''),
-                }))
-                return { items, next: null }
-              },
-            }),
-          })
-        },
-      }),
-  },
-  {
-    what: 'namespaces are ignored',
-    red: ['C168'],
-    createWorld: () => memoryWorld({ create: ({ namespace: _ignored, ...options }) => memory(options) }),
-  },
+  brokenWorld('namespace and name are joined by a slash', 'C168 C169', () =>
+    memoryWorld({
+      create({ namespace = 'default', ...options }) {
+        const joined = renamed((name) => `${namespace}/${name}`)(memory({ ...options, namespace: 'all' }))
+        return replace(joined, {
+          backend: (inner) => ({
+            info: { ...inner.info, namespace },
+            list: async (_prefix, _page, call) => {
+              const all = await listAll(inner, `${namespace}/`, call)
+              const items = all.map((state) => ({
+                ...state,
+                name: state.name.replace(`${namespace}/`, ''),
+              }))
+              return { items, next: null }
+            },
+          }),
+        })
+      },
+    }),
+  ),
+  brokenWorld('namespaces are ignored', 'C168', () =>
+    memoryWorld({ create: ({ namespace: _ignored, ...options }) => memory(options) }),
+  ),
   brokenBackend('labels are cut at 100 characters', 'C167', (inner) => ({
     openSession: (asked, call) => inner.openSession({ ...asked, holder: asked.holder.slice(0, 100) }, call),
   })),
@@ -217,10 +206,10 @@ export const showingBreaks: readonly Break[] = [
     return everyCall(vague, untyped)
   }),
   brokenBackend('a client does not end', 'C177 C178', () => ({ [Symbol.asyncDispose]: async () => {} })),
-  brokenSession('a try that finds a name busy takes a place in line', 'C34 C170', (inner) => ({
+  brokenSession('a try that finds a name busy joins the queue', 'C34 C170', (inner) => ({
     async tryAcquire(request, call) {
       const result = await inner.tryAcquire(request, call)
-      if (result.kind === 'busy') lineOf(inner)(request, fresh()).catch(() => {})
+      if (result.kind === 'busy') queueOf(inner)(request, fresh()).catch(() => {})
       return result
     },
   })),

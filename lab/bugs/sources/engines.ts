@@ -1,10 +1,10 @@
 /** Bugs of engines and of what stands before the resource: tokens, owners, expiry, guards. */
-import { library, noCase, type PlantedBug, sim } from './bug.ts'
+import { library, noCase, type SourceBug, sim } from '../bug.ts'
 
 const engine = `${sim}/engine/engine.ts`
 const guardedRead = '    const names = new Map(this.#memory.names)\n'
 
-export const engineBugs: readonly PlantedBug[] = [
+export const engineBugs: readonly SourceBug[] = [
   {
     id: 'T23-no-lock-delay',
     what: 'a name is free as soon as its holder has expired, whatever lock-delay was asked for',
@@ -16,9 +16,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: 'if (delayMs < 0) this.#keepClosed(',
       },
     ],
-    caughtBy: 'simulation',
-    rule: 'T23',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100, rule: 'T23' } },
   },
   {
     id: 'T23-forgotten-delay',
@@ -31,9 +29,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: 'this.resolve(lease.claim)',
       },
     ],
-    caughtBy: 'simulation',
-    rule: 'T23',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200, rule: 'T23' } },
   },
   {
     id: 'T37-token-apart',
@@ -58,8 +54,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '  readonly drawn = new Map<string, bigint>()\n  readonly #options: EngineOptions\n',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60 } },
   },
   {
     id: 'T38-token-restarts',
@@ -68,8 +63,7 @@ export const engineBugs: readonly PlantedBug[] = [
     edits: [
       { file: engine, find: 'this.#nextToken = this.#reservedUpTo + 1n', replaceBy: 'this.#nextToken = 1n' },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60 } },
   },
   {
     id: 'T68-unsynced',
@@ -82,8 +76,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '      this.scheduler.at(nowMs, () => {\n',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 400,
+    foundBy: { simulation: { seeds: 400 } },
   },
   {
     id: 'T40-writes-only',
@@ -96,8 +89,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: `    if (visit.kind === 'read') return this.#visitRegister(this.#guarded, 'guarded', visit)\n${guardedRead}`,
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 400,
+    foundBy: { simulation: { seeds: 400 } },
   },
   {
     id: 'T41-forgetful-guard',
@@ -110,9 +102,12 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '      forMs,\n      () => this.#memory.names.clear(),\n',
       },
     ],
-    focus: { mode: 'guard', faults: ['crash-resource', 'late-write', 'early-expiry', 'pause'] },
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: {
+      simulation: {
+        seeds: 200,
+        focus: { mode: 'guard', faults: ['crash-resource', 'late-write', 'early-expiry', 'pause'] },
+      },
+    },
   },
   {
     id: 'T41-older-token',
@@ -125,8 +120,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 400,
+    foundBy: { simulation: { seeds: 400 }, units: { file: 'guards/memory.test.ts', name: 'G5' } },
   },
   {
     id: 'T41-reader-lifts-floor',
@@ -139,14 +133,18 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: 'null)',
       },
     ],
-    focus: { mode: 'guard', faults: ['delete-name', 'force-release', 'pause'] },
-    caughtBy: 'simulation',
-    rule: 'G5',
-    maxSeeds: 200,
+    foundBy: {
+      simulation: {
+        seeds: 200,
+        rule: 'G5',
+        focus: { mode: 'guard', faults: ['delete-name', 'force-release', 'pause'] },
+      },
+      units: { file: 'guards/memory.test.ts', name: 'G5' },
+    },
   },
   {
     id: 'T46-no-owner-check',
-    what: 'a release deletes the name’s lock, whoever has it',
+    what: 'a release deletes the name’s lock, also that of another holder',
     where: 'redis-lock, redis-leader, node-resque',
     edits: [
       {
@@ -156,8 +154,7 @@ export const engineBugs: readonly PlantedBug[] = [
           '    void grantId\n    return claim?.token != null ? claim : [...this.names.values()].flatMap(({ holders }) => [...holders.values()])[0]\n',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T66-stale-expiry',
@@ -171,10 +168,10 @@ export const engineBugs: readonly PlantedBug[] = [
           "    if (session.endsAtMs - nowMs > session.ttlMs * 0.02 || session.endsAtMs === 0)\n      this.#journal.assign(session, 'endsAtMs', Math.max(session.endsAtMs, endsAtMs))\n",
       },
     ],
-    note: 'a keep-alive in the last fiftieth of the TTL is answered, but not seen by who judges the expiry',
-    focus: { mode: 'safety', faults: ['delay', 'pause', 'freeze-engine'] },
-    caughtBy: 'simulation',
-    maxSeeds: 400,
+    note: 'a keep-alive in the last fiftieth of the TTL is answered, but not seen where the expiry is judged',
+    foundBy: {
+      simulation: { seeds: 400, focus: { mode: 'safety', faults: ['delay', 'pause', 'freeze-engine'] } },
+    },
   },
   {
     id: 'T70-re-entrant',
@@ -188,8 +185,7 @@ export const engineBugs: readonly PlantedBug[] = [
           '    const isOurs = [...name.holders.values()].some((holder) => holder.session === session)\n    const hasRoom = isOurs ||\n      !isClosed',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100 } },
   },
   {
     id: 'T72-sleeping-waiter',
@@ -202,9 +198,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '        if (name.holders.size > 0) break\n',
       },
     ],
-    focus: { mode: 'liveness', faults: [] },
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200, focus: { mode: 'liveness', faults: [] } } },
   },
   {
     id: 'T5-takers-ttl',
@@ -218,8 +212,7 @@ export const engineBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'planted as an engine that counts with 0.7 of the TTL',
-    caughtBy: 'simulation',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60 } },
   },
   {
     id: 'T31-memory',
@@ -233,8 +226,7 @@ export const engineBugs: readonly PlantedBug[] = [
           '      const session = this.#sessions.get(namespace, id)\n      if (session === undefined) return { lost: [], granted: [], unlisted: [] }\n      this.#prolong(session, nowMs)\n',
       },
     ],
-    caughtBy: 'conformance',
-    maxSeeds: 0,
+    foundBy: { suite: 'T31' },
   },
   {
     id: 'T74-wrong-target',
@@ -247,8 +239,7 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    caughtBy: 'conformance',
-    maxSeeds: 0,
+    foundBy: { suite: 'T74' },
   },
   {
     id: 'T84-attempt-only',
@@ -261,12 +252,11 @@ export const engineBugs: readonly PlantedBug[] = [
         replaceBy: '  return token !== null && grantId !== null\n',
       },
     ],
-    caughtBy: 'conformance',
-    maxSeeds: 0,
+    foundBy: { suite: 'T84' },
   },
   {
     id: 'T48-old-owner',
-    what: 'what has expired is still shown, and counted, until somebody comes by',
+    what: 'what has expired is still shown, and counted, until the next call',
     where: 'verrou memory store (take-over keeps the old owner)',
     edits: [
       {
@@ -276,7 +266,6 @@ export const engineBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'planted as an expiry that removes nothing',
-    caughtBy: 'conformance',
-    maxSeeds: 0,
+    foundBy: { suite: 'T48' },
   },
 ]

@@ -1,7 +1,7 @@
-/** For planted breaks: what an engine does that does not ask whom it hits. */
-import { callWith } from '../src/base/aborting.ts'
-import { publicIdOf } from '../src/base/ids.ts'
-import type { Backend, BackendSession, Call, Claim } from '../src/spi.ts'
+/** What an engine does that does not check whose claim it ends. */
+import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
+import { publicIdOf } from '../../../packages/holdfast/src/base/ids.ts'
+import type { Backend, BackendSession, Call, Claim } from '../../../packages/holdfast/src/spi.ts'
 
 /** Ends everything that is held, whatever the operator saw. */
 export async function forceAll(backend: Backend, name: string, { signal }: Call): Promise<number> {

@@ -1,13 +1,13 @@
 /** Prints the cases of the conformance suite that the memory backend fails here. */
-
 import { backendCases } from '../../packages/holdfast/src/testing/describe-backend.ts'
 import { memoryExceptions, memoryWorld } from '../../packages/holdfast/test/conformance/memory-world.ts'
+import type { FailedCase } from './catching.ts'
 
-/** A break may make a case hang. */
+/** A bug may make a case hang. */
 const TIMEOUT_MS = 1_000
 const excepted = new Set(memoryExceptions.map(({ rule }) => rule))
 
-const failures: { rule: string; title: string; message: string }[] = []
+const failures: FailedCase[] = []
 for (const each of backendCases()) {
   if (excepted.has(each.rule)) continue
   const world = await memoryWorld()

@@ -1,24 +1,18 @@
-/** Faults of the line, of abandoning, of modes and of closed names. */
-import { callWith } from '../../../src/base/aborting.ts'
-import { isHoldfastError } from '../../../src/base/errors.ts'
-import type { EnqueueResult } from '../../../src/spi.ts'
-import type { Wrap } from '../../../src/testing/conformance/clients.ts'
-import { replace } from '../../../src/testing/conformance/wrapping.ts'
-import { forceAll, releaseByAttempt } from '../../careless.ts'
-import { delaysBySession } from '../consensus-like.ts'
-import { memoryWorld } from '../memory-world.ts'
-import { type Break, broken, brokenBackend, brokenLine, brokenSession, lineOf, reask } from './break.ts'
+/** Faults of the queue, of abandoning, of modes and of closed names. */
+import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
+import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import type { EnqueueResult } from '../../../packages/holdfast/src/spi.ts'
+import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
+import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
+import { queueOf, reask, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
+import { delaysBySession } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
+import { memoryWorld } from '../../../packages/holdfast/test/conformance/memory-world.ts'
+import type { BackendBug } from '../bug.ts'
+import { broken, brokenBackend, brokenSession, brokenWorld } from './broken.ts'
+import { forceAll, releaseByAttempt } from './careless.ts'
 
-export const waitingBreaks: readonly Break[] = [
-  brokenLine('the last in line is served first', 'C69 C70 C72 C77 C84 C116 C147', {
-    first: {
-      get(this: Iterable<unknown>) {
-        return [...this].at(-1)
-      },
-    },
-  }),
-  brokenLine('the line does not hold back who comes later', 'C105 C117', { length: { get: () => 0 } }),
-  broken('a release wakes everybody who waits', 'C70', () => {
+export const waitingBugs: readonly BackendBug[] = [
+  broken('a release wakes all waiters', 'C70', () => {
     const waiting = new Map<string, Set<(result: EnqueueResult<'fenced'>) => void>>()
     return (backend) =>
       replace(backend, {
@@ -30,7 +24,7 @@ export const waitingBreaks: readonly Break[] = [
               const wake = () =>
                 resolve({ kind: 'granted', grant: { name, attempt, grantId: '1', token: 1n, since, ttlMs } })
               waiting.set(name, (waiting.get(name) ?? new Set()).add(wake))
-              lineOf(inner)(request, call).then(resolve, reject)
+              queueOf(inner)(request, call).then(resolve, reject)
             })
           },
           async release(claim, options, call) {
@@ -41,25 +35,25 @@ export const waitingBreaks: readonly Break[] = [
         }),
       })
   }),
-  brokenSession('nobody is told to wait', 'C68', (inner) => ({
-    enqueue: (request, { signal }) => lineOf(inner)(request, callWith(signal)),
+  brokenSession('no waiter is told that it waits', 'C68', (inner) => ({
+    enqueue: (request, { signal }) => queueOf(inner)(request, callWith(signal)),
   })),
-  brokenSession('everybody is told to wait', 'C67', (inner) => ({
+  brokenSession('every caller is told that it waits', 'C67', (inner) => ({
     enqueue(request, call) {
       call.onQueued?.()
-      return lineOf(inner)(request, call)
+      return queueOf(inner)(request, call)
     },
   })),
   brokenSession('a wait cannot be cancelled', 'C88 C173', (inner) => ({
     enqueue: (request, call) =>
-      lineOf(inner)(
+      queueOf(inner)(
         request,
         callWith(undefined, call.onQueued === undefined ? {} : { onQueued: call.onQueued }),
       ),
   })),
   brokenSession('a wait in a session that is gone goes on for ever', 'C79 C82 C83', (inner) => ({
     async enqueue(request, call) {
-      const result = await lineOf(inner)(request, call)
+      const result = await queueOf(inner)(request, call)
       return result.kind === 'granted' ? result : new Promise(() => {})
     },
   })),
@@ -70,32 +64,25 @@ export const waitingBreaks: readonly Break[] = [
         clock.setTimer(inner.ttlMs / 3, beat)
       }
       beat()
-      return lineOf(inner)(request, call)
+      return queueOf(inner)(request, call)
     },
   })),
-  brokenSession('a keep-alive brings no grants', 'C209', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      return result.kind === 'alive' ? { ...result, granted: [] } : result
-    },
-  })),
-  brokenSession('a keep-alive does not say what else there is', 'C210 C211', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      return result.kind === 'alive' ? { ...result, unlisted: [] } : result
-    },
-  })),
-  brokenSession('a keep-alive reports what was granted as lost', 'C87', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      if (result.kind === 'gone') return result
-      const lost = result.granted.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))
-      return { ...result, lost: [...result.lost, ...lost] }
-    },
-  })),
-  brokenSession('abandoning does nothing', 'C89 C90 C91 C92 C95 C176 C181 C194 C195 C199', () => ({
-    abandon: async () => {},
-  })),
+  brokenSession('a keep-alive brings no grants', 'C209', (inner) => rekeep(inner, () => ({ granted: [] }))),
+  brokenSession('a keep-alive does not say what else there is', 'C210 C211', (inner) =>
+    rekeep(inner, () => ({ unlisted: [] })),
+  ),
+  brokenSession('a keep-alive reports what was granted as lost', 'C87', (inner) =>
+    rekeep(inner, ({ lost, granted }) => ({
+      lost: [...lost, ...granted.map(({ attempt }) => ({ attempt, reason: 'deleted' as const }))],
+    })),
+  ),
+  brokenSession(
+    'abandoning does nothing',
+    { suite: 'C89 C90 C91 C92 C95 C176 C181 C194 C195 C199', lockerModel: { at: 'engine', as: /G6 |G10 / } },
+    () => ({
+      abandon: async () => {},
+    }),
+  ),
   brokenSession('abandoning is a release', 'C93 C94 C96 C97', (inner, backend) => ({
     abandon: (claim, call) => releaseByAttempt(inner, backend, claim, call),
   })),
@@ -131,7 +118,7 @@ export const waitingBreaks: readonly Break[] = [
       },
     }
   }),
-  brokenSession('abandoning frees the name, whoever holds it', 'C99 C100', (inner, backend) => ({
+  brokenSession('abandoning frees the name also if another holds it', 'C99 C100', (inner, backend) => ({
     async abandon(claim, call) {
       await inner.abandon(claim, call)
       await forceAll(backend, claim.name, call)
@@ -148,26 +135,30 @@ export const waitingBreaks: readonly Break[] = [
       request.mode === 'shared' ? { ...request, weight: request.capacity } : request,
     ),
   ),
-  brokenSession('writers are readers', 'C103', (inner) =>
+  brokenSession('writers are readers', { suite: 'C103', lockerModel: { at: 'engine', as: /G1 / } }, (inner) =>
     reask(inner, (request) => (request.mode === 'exclusive' ? { ...request, weight: 1 } : request)),
   ),
   brokenSession('every permit weighs 1', 'C111 C118 C119 C190', (inner) =>
     reask(inner, (request) => (request.mode === 'permits' ? { ...request, weight: 1 } : request)),
   ),
-  brokenSession('who disagrees on the capacity is told that it is busy', 'C113 C120', (inner) => ({
-    async tryAcquire(request, call) {
-      try {
-        return await inner.tryAcquire(request, call)
-      } catch (error) {
-        if (isHoldfastError(error, 'CAPACITY_MISMATCH')) return { kind: 'busy' }
-        throw error
-      }
-    },
-  })),
-  brokenSession('who disagrees on the capacity waits', 'C114', (inner) => ({
+  brokenSession(
+    'a caller that disagrees on the capacity is told that the name is busy',
+    'C113 C120',
+    (inner) => ({
+      async tryAcquire(request, call) {
+        try {
+          return await inner.tryAcquire(request, call)
+        } catch (error) {
+          if (isHoldfastError(error, 'CAPACITY_MISMATCH')) return { kind: 'busy' }
+          throw error
+        }
+      },
+    }),
+  ),
+  brokenSession('a caller that disagrees on the capacity waits', 'C114', (inner) => ({
     async enqueue(request, call) {
       try {
-        return await lineOf(inner)(request, call)
+        return await queueOf(inner)(request, call)
       } catch (error) {
         return isHoldfastError(error, 'CAPACITY_MISMATCH') ? new Promise(() => {}) : Promise.reject(error)
       }
@@ -184,7 +175,7 @@ export const waitingBreaks: readonly Break[] = [
   brokenSession('a lock-delay begins when the expiry is noticed', 'C224', (inner) =>
     reask(inner, (request) => ({ ...request, lockDelayMs: 1.5 * request.lockDelayMs })),
   ),
-  brokenSession('lock-delays are ignored', 'C123 C126', (inner) =>
+  brokenSession('lock-delays are ignored', { suite: 'C123 C126', engineModel: true }, (inner) =>
     reask(inner, (request) => ({ ...request, lockDelayMs: 0 })),
   ),
   broken('the lock-delay of a session is ignored', 'C123 C124 C126 C224', () => {
@@ -214,7 +205,7 @@ export const waitingBreaks: readonly Break[] = [
         },
       }),
   ),
-  brokenSession('names are never kept closed', 'C128 C129 C131', (inner) => ({
+  brokenSession('names are never kept closed', { suite: 'C128 C129 C131', engineModel: true }, (inner) => ({
     release: (claim, _options, call) => inner.release(claim, { keepForMs: 0 }, call),
   })),
   brokenSession('it says that a name is closed for longer than it is', 'C124', (inner) => ({
@@ -231,21 +222,17 @@ export const waitingBreaks: readonly Break[] = [
       request.maxWaiters === undefined ? request : { ...request, maxWaiters: request.maxWaiters - 1 },
     ),
   ),
-  {
-    what: 'every wait has a connection of its own',
-    red: ['C239'],
-    async createWorld() {
-      let connections = 0
-      const wrap: Wrap<'fenced'> = (backend) =>
-        replace(backend, {
-          session: (inner) => ({
-            enqueue: (request, call) => {
-              connections++
-              return lineOf(inner)(request, call)
-            },
-          }),
-        })
-      return { ...(await memoryWorld({ wrap })), countConnections: async () => connections }
-    },
-  },
+  brokenWorld('every wait has a connection of its own', 'C239', async () => {
+    let connections = 0
+    const wrap: Wrap<'fenced'> = (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          enqueue: (request, call) => {
+            connections++
+            return queueOf(inner)(request, call)
+          },
+        }),
+      })
+    return { ...(await memoryWorld({ wrap })), countConnections: async () => connections }
+  }),
 ]

@@ -1,9 +1,9 @@
 /** Bugs about time: how long a lease may be believed in. */
-import { base, locker, noCase, type PlantedBug, sim } from './bug.ts'
+import { base, locker, noCase, type SourceBug, sim } from '../bug.ts'
 
 const now = '{ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }'
 
-export const timeBugs: readonly PlantedBug[] = [
+export const timeBugs: readonly SourceBug[] = [
   {
     id: 'T1-keep-alive',
     what: 'a renewal counts from its reply instead of from when it was sent',
@@ -15,9 +15,9 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: `    result = { ...result, since: ${now} }\n    terms.onProlonged(result.since, result.ttlMs)\n`,
       },
     ],
-    focus: { mode: 'safety', faults: ['delay', 'partition', 'pause'] },
-    caughtBy: 'simulation',
-    maxSeeds: 300,
+    foundBy: {
+      simulation: { seeds: 300, focus: { mode: 'safety', faults: ['delay', 'partition', 'pause'] } },
+    },
   },
   {
     id: 'T2-late-check',
@@ -36,8 +36,7 @@ export const timeBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'both the lease and its session judge by the clock; either alone hides the other’s bug',
-    caughtBy: 'simulation',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60 } },
   },
   {
     id: 'T3-wall-only',
@@ -50,9 +49,9 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: 'return clock.wallMs() - since.wallMs',
       },
     ],
-    focus: { mode: 'safety', faults: ['wall-step', 'partition', 'pause'] },
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: {
+      simulation: { seeds: 200, focus: { mode: 'safety', faults: ['wall-step', 'partition', 'pause'] } },
+    },
   },
   {
     id: 'T3-monotonic-only',
@@ -65,8 +64,7 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: 'return clock.monotonicMs() - since.monotonicMs',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 }, units: { file: 'locker/lease.test.ts', name: 'G3' } },
   },
   {
     id: 'T4-asked-ttl',
@@ -84,8 +82,7 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: 'const { lost, unlisted } = answer\n    const { ttlMs } = this',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T6-expired-grant',
@@ -108,8 +105,7 @@ export const timeBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'T17 as well: neither the session nor the validity is checked again after the wait',
-    caughtBy: 'simulation',
-    maxSeeds: 300,
+    foundBy: { simulation: { seeds: 300 } },
   },
   {
     id: 'T8-timer-only',
@@ -127,8 +123,7 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: '    return this.#isOver() ? 0 : Math.max(1, this.#timeLeftMs())\n',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T16-frozen-server',
@@ -146,8 +141,7 @@ export const timeBugs: readonly PlantedBug[] = [
         replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: this.#terms.stop }",
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T64-own-acquire',
@@ -167,7 +161,6 @@ export const timeBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'T65 as well: a push counts from its receipt. A backend’s mistake alone does no harm: the session’s own deadline ends its leases',
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
 ]

@@ -1,24 +1,22 @@
 /** Faults of sessions, of time, and of what is believed. */
-import { callWith } from '../../../src/base/aborting.ts'
-import { type Instant, instantOf } from '../../../src/base/clock.ts'
-import type { AcquireRequest, Call } from '../../../src/spi.ts'
-import type { Wrap } from '../../../src/testing/conformance/clients.ts'
-import { request } from '../../../src/testing/conformance/toolbox.ts'
-import { replace } from '../../../src/testing/conformance/wrapping.ts'
-import { forceAll } from '../../careless.ts'
-import { attachesBlindly, expiresLate } from '../consensus-like.ts'
+import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
+import { type Instant, instantOf } from '../../../packages/holdfast/src/base/clock.ts'
+import type { AcquireRequest, Call } from '../../../packages/holdfast/src/spi.ts'
+import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
+import { request } from '../../../packages/holdfast/src/testing/conformance/toolbox.ts'
+import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import {
   type AnySession,
-  type Break,
-  broken,
-  brokenBackend,
-  brokenEngineClock,
-  brokenSession,
-  lineOf,
+  queueOf,
   regrant,
-} from './break.ts'
+  rekeep,
+} from '../../../packages/holdfast/test/conformance/changing.ts'
+import { attachesBlindly, expiresLate } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
+import type { BackendBug } from '../bug.ts'
+import { broken, brokenBackend, brokenEngineClock, brokenSession } from './broken.ts'
+import { forceAll } from './careless.ts'
 
-export const timeBreaks: readonly Break[] = [
+export const timeBugs: readonly BackendBug[] = [
   brokenBackend('every opening makes a session of its own', 'C7 C8', (inner) => ({
     openSession: (asked, call) => inner.openSession({ ...asked, id: inner.random.id() }, call),
   })),
@@ -26,10 +24,7 @@ export const timeBreaks: readonly Break[] = [
     const doubled = replace(backend, {
       session: (inner) => ({
         ttlMs: inner.ttlMs * 2,
-        async keepAlive(claims, call) {
-          const result = await inner.keepAlive(claims, call)
-          return result.kind === 'alive' ? { ...result, ttlMs: inner.ttlMs * 2 } : result
-        },
+        ...rekeep(inner, () => ({ ttlMs: inner.ttlMs * 2 })),
         ...regrant(inner, (grant) => ({ ...grant, ttlMs: inner.ttlMs * 2 })),
       }),
     })
@@ -39,19 +34,23 @@ export const timeBreaks: readonly Break[] = [
       }),
     })
   }),
-  brokenSession('a keep-alive revives what is gone', 'C12 C13', (inner, backend) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      if (result.kind === 'alive') return result
-      const { id, ttlMs } = inner
-      const revived = await backend.openSession({ id, ttlMs, holder: 'revived' }, call)
-      for (const { name, attempt } of claims.held) {
-        await forceAll(backend, name, call)
-        await revived.tryAcquire(request(name, { attempt }), call)
-      }
-      return revived.keepAlive(claims, call)
-    },
-  })),
+  brokenSession(
+    'a keep-alive revives what is gone',
+    { suite: 'C12 C13', engineModel: true },
+    (inner, backend) => ({
+      async keepAlive(claims, call) {
+        const result = await inner.keepAlive(claims, call)
+        if (result.kind === 'alive') return result
+        const { id, ttlMs } = inner
+        const revived = await backend.openSession({ id, ttlMs, holder: 'revived' }, call)
+        for (const { name, attempt } of claims.held) {
+          await forceAll(backend, name, call)
+          await revived.tryAcquire(request(name, { attempt }), call)
+        }
+        return revived.keepAlive(claims, call)
+      },
+    }),
+  ),
   brokenSession('a keep-alive says yes without asking the engine', 'C11 C193 C206', (inner, { clock }) => ({
     async keepAlive() {
       const since = instantOf(clock)
@@ -72,12 +71,11 @@ export const timeBreaks: readonly Break[] = [
       },
     })
   }),
-  brokenSession('a keep-alive counts from its answer', 'C10', (inner, { clock }) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      return result.kind === 'alive' ? { ...result, since: instantOf(clock) } : result
-    },
-  })),
+  brokenSession(
+    'a keep-alive counts from its answer',
+    { suite: 'C10', lockerModel: { at: 'client', as: /G3 / } },
+    (inner, { clock }) => rekeep(inner, () => ({ since: instantOf(clock) })),
+  ),
   broken(
     'a session counts from the answer to its opening',
     'C9',
@@ -86,21 +84,25 @@ export const timeBreaks: readonly Break[] = [
   brokenSession('a grant counts from its own answer', 'C59 C60 C208', (inner, { clock }) => ({
     tryAcquire: regrant(inner, (grant) => ({ ...grant, since: instantOf(clock) })).tryAcquire,
   })),
-  brokenSession('a grant that is handed over counts from its receipt', 'C85', (inner, { clock }) => ({
-    enqueue: regrant(inner, (grant) => ({ ...grant, since: instantOf(clock) })).enqueue,
-  })),
+  brokenSession(
+    'a grant that is handed over counts from its receipt',
+    { suite: 'C85', engineModel: true },
+    (inner, { clock }) => ({
+      enqueue: regrant(inner, (grant) => ({ ...grant, since: instantOf(clock) })).enqueue,
+    }),
+  ),
   brokenSession(
     'a grant that is handed over counts from the start of the wait',
     'C86',
     (inner, { clock }) => ({
       async enqueue(asked, call) {
         const since = instantOf(clock)
-        const result = await lineOf(inner)(asked, call)
+        const result = await queueOf(inner)(asked, call)
         return result.kind === 'granted' ? { ...result, grant: { ...result.grant, since } } : result
       },
     }),
   ),
-  brokenBackend('attaching prolongs the session', 'C21', (inner) => ({
+  brokenBackend('attaching prolongs the session', { suite: 'C21', engineModel: true }, (inner) => ({
     async attachSession(handle, call) {
       const session = await inner.attachSession(handle, call)
       await session?.keepAlive({ held: [], waiting: [] }, call)
@@ -171,8 +173,10 @@ export const timeBreaks: readonly Break[] = [
     wallMs: () => 1,
     setTimer: (delayMs, fire) => clock.setTimer(delayMs, fire),
   })),
-  brokenSession('a grant counts from when it is granted', 'C235 C240', (inner, backend) =>
-    regrant(inner, (grant) => ({ ...grant, since: instantOf(backend.clock) })),
+  brokenSession(
+    'a grant counts from when it is granted',
+    { suite: 'C235 C240', lockerModel: { at: 'client', as: /G3 / } },
+    (inner, backend) => regrant(inner, (grant) => ({ ...grant, since: instantOf(backend.clock) })),
   ),
   brokenLate('a late engine, and a grant counts from its own sending', 'C235 C241', (backend) =>
     replace(backend, {
@@ -206,12 +210,9 @@ export const timeBreaks: readonly Break[] = [
       },
     })),
   ),
-  brokenSession('a keep-alive counts from before it was sent', 'C235', (inner) => ({
-    async keepAlive(claims, call) {
-      const kept = await inner.keepAlive(claims, call)
-      return kept.kind === 'gone' ? kept : { ...kept, since: inner.since }
-    },
-  })),
+  brokenSession('a keep-alive counts from before it was sent', 'C235', (inner) =>
+    rekeep(inner, () => ({ since: inner.since })),
+  ),
   brokenBackend('an attach believes from now', 'C236', (inner) => ({
     async attachSession(handle, call) {
       const session = await inner.attachSession(handle, call)
@@ -230,8 +231,8 @@ export const timeBreaks: readonly Break[] = [
 ]
 
 /** On top of an engine that expires at twice the TTL: what it shows proves nothing there. */
-function brokenLate(what: string, red: string, fault: Wrap<'fenced'>): Break {
-  return broken(what, red, () => (backend) => fault(expiresLate(backend)))
+function brokenLate(what: string, rules: string, fault: Wrap<'fenced'>): BackendBug {
+  return broken(what, rules, () => (backend) => fault(expiresLate(backend)))
 }
 
 function replaceSince<S extends object>(session: S, since: Instant): S {

@@ -1,10 +1,12 @@
 /** Faults of calls after the end of their client, of cancelled calls, of limits of waiting, and of a diagnosis. */
-import { callWith } from '../../../src/base/aborting.ts'
-import { isHoldfastError } from '../../../src/base/errors.ts'
-import { throwIfCancelled } from '../../../src/kit/backend-kit.ts'
-import type { Finding } from '../../../src/spi.ts'
-import { replace } from '../../../src/testing/conformance/wrapping.ts'
-import { type Break, broken, brokenBackend, brokenSession, lineOf } from './break.ts'
+import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
+import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import { throwIfCancelled } from '../../../packages/holdfast/src/kit/backend-kit.ts'
+import type { Finding } from '../../../packages/holdfast/src/spi.ts'
+import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
+import { queueOf } from '../../../packages/holdfast/test/conformance/changing.ts'
+import type { BackendBug } from '../bug.ts'
+import { broken, brokenBackend, brokenSession } from './broken.ts'
 
 const backendCalls = [
   'openSession',
@@ -39,7 +41,7 @@ const refusesWhenCancelled: Run = async (...args) => {
   return []
 }
 
-export const endingBreaks: readonly Break[] = [
+export const endingBugs: readonly BackendBug[] = [
   ...backendCalls.map((name) =>
     brokenBackend(`${name} answers after the end`, 'C177', (inner) => answersWhenClosed(inner, name)),
   ),
@@ -82,7 +84,7 @@ export const endingBreaks: readonly Break[] = [
     enqueue(request, call) {
       const leave = () => void inner.abandon(request, callWith()).catch(() => {})
       if (request.waitMs !== undefined) clock.setTimer(request.waitMs / 2, leave)
-      return lineOf(inner)(request, call)
+      return queueOf(inner)(request, call)
     },
   })),
 ]

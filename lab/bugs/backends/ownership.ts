@@ -1,21 +1,19 @@
 /** Faults of exclusion, ownership and tokens. */
-import { publicIdOf } from '../../../src/base/ids.ts'
-import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../src/spi.ts'
-import { operatorCall } from '../../../src/testing/conformance/operator.ts'
-import { replace } from '../../../src/testing/conformance/wrapping.ts'
-import { forceAll } from '../../careless.ts'
+import { publicIdOf } from '../../../packages/holdfast/src/base/ids.ts'
+import type { AcquireResult, Call, GrantedClaim, OperatorCall } from '../../../packages/holdfast/src/spi.ts'
+import { operatorCall } from '../../../packages/holdfast/src/testing/conformance/operator.ts'
+import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import {
-  type AnyBackend,
   type AnyGrant,
-  type Break,
-  broken,
-  brokenBackend,
-  brokenSession,
-  lineOf,
+  queueOf,
   regrant,
-} from './break.ts'
+  rekeep,
+} from '../../../packages/holdfast/test/conformance/changing.ts'
+import type { BackendBug } from '../bug.ts'
+import { type AnyBackend, broken, brokenBackend, brokenSession } from './broken.ts'
+import { forceAll } from './careless.ts'
 
-export const ownershipBreaks: readonly Break[] = [
+export const ownershipBugs: readonly BackendBug[] = [
   broken(
     'a session gets again what it already holds',
     'C28 C33 C104 C110 C112',
@@ -40,7 +38,7 @@ export const ownershipBreaks: readonly Break[] = [
       }),
   ),
   brokenSession(
-    'who finds a name busy takes it',
+    'a caller that finds a name busy takes it',
     'C27 C30 C35 C76 C166 C188 C189 C191 C201',
     (inner, backend) => ({
       async tryAcquire(request, call) {
@@ -55,13 +53,17 @@ export const ownershipBreaks: readonly Break[] = [
     tryAcquire: (request, call) =>
       inner.tryAcquire({ ...request, attempt: `${publicIdOf(request.attempt)}.${random.id()}` }, call),
   })),
-  brokenSession('a release does not ask whose it is', 'C36 C38 C41 C214 C215', (inner, backend) => ({
-    async release(claim, options, call) {
-      const outcome = await inner.release(claim, options, call)
-      if (outcome === 'released') return outcome
-      return (await forceAll(backend, claim.name, call)) > 0 ? 'released' : 'not-held'
-    },
-  })),
+  brokenSession(
+    'a release does not ask whose it is',
+    { suite: 'C36 C38 C41 C214 C215', engineModel: true, lockerModel: { at: 'engine', as: /G7 / } },
+    (inner, backend) => ({
+      async release(claim, options, call) {
+        const outcome = await inner.release(claim, options, call)
+        if (outcome === 'released') return outcome
+        return (await forceAll(backend, claim.name, call)) > 0 ? 'released' : 'not-held'
+      },
+    }),
+  ),
   brokenSession('a holder is known by its grant, whatever the attempt', 'C36 C135', (inner, backend) => {
     const byGrant = async (claim: GrantedClaim, call: Call) => {
       const holders = (await backend.inspect(claim.name, call))?.holders ?? []
@@ -144,7 +146,7 @@ export const ownershipBreaks: readonly Break[] = [
         }),
       })
   }),
-  broken('a place in line reserves its token', 'C54', () => {
+  broken('a position in the queue reserves its token', 'C54', () => {
     let count = 0n
     return (backend) =>
       replace(backend, {
@@ -152,7 +154,7 @@ export const ownershipBreaks: readonly Break[] = [
           ...regrant(inner, (grant) => ({ ...grant, token: ++count })),
           async enqueue(request, call) {
             const token = ++count
-            const result = await lineOf(inner)(request, call)
+            const result = await queueOf(inner)(request, call)
             return result.kind === 'granted' ? { ...result, grant: { ...result.grant, token } } : result
           },
         }),
@@ -180,7 +182,7 @@ export const ownershipBreaks: readonly Break[] = [
   brokenBackend('a check looks at the name only', 'C153 C154', (inner) => ({
     check: async ({ name }, call) => ((await inner.inspect(name, call))?.holders.length ?? 0) > 0,
   })),
-  broken('a check remembers whoever has held', 'C154 C196', () => {
+  broken('a check remembers past holders', 'C154 C196', () => {
     const known = new Set<string>()
     return (backend) =>
       replace(backend, {
@@ -192,10 +194,14 @@ export const ownershipBreaks: readonly Break[] = [
         backend: () => ({ check: async ({ name, id, token }) => known.has(`${name} ${id} ${token}`) }),
       })
   }),
-  brokenBackend('a force release takes everybody', 'C140 C143 C216', (inner) => ({
-    forceRelease: (name, _ids, _reason, call) => forceAll(inner, name, call),
-  })),
-  brokenBackend('a force release takes nobody', 'C141 C142 C145 C148', () => ({
+  brokenBackend(
+    'a force release ends all holders',
+    { suite: 'C140 C143 C216', engineModel: true },
+    (inner) => ({
+      forceRelease: (name, _ids, _reason, call) => forceAll(inner, name, call),
+    }),
+  ),
+  brokenBackend('a force release ends no holder', 'C141 C142 C145 C148', () => ({
     forceRelease: async () => 0,
   })),
   brokenBackend('operators’ calls never expire', 'C217 C218 C219', (inner) => {
@@ -240,7 +246,7 @@ export const ownershipBreaks: readonly Break[] = [
       return grant
     })
   }),
-  brokenSession('a place in line counts as what is held', 'C222', (inner, backend) => ({
+  brokenSession('a position in the queue counts as what is held', 'C222', (inner, backend) => ({
     async keepAlive({ held, waiting }, call) {
       const isWaiting = await Promise.all(
         held.map(async ({ name, attempt }) =>
@@ -250,19 +256,19 @@ export const ownershipBreaks: readonly Break[] = [
       return inner.keepAlive({ held: held.filter((_, at) => !isWaiting[at]), waiting }, call)
     },
   })),
-  brokenSession('a keep-alive reports no loss', 'C145 C146 C151 C198', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      return result.kind === 'alive' ? { ...result, lost: [] } : result
-    },
-  })),
-  brokenSession('a keep-alive gives every loss the same reason', 'C145', (inner) => ({
-    async keepAlive(claims, call) {
-      const result = await inner.keepAlive(claims, call)
-      if (result.kind === 'gone') return result
-      return { ...result, lost: result.lost.map(({ attempt }) => ({ attempt, reason: 'deleted' as const })) }
-    },
-  })),
+  brokenSession(
+    'a keep-alive reports no loss',
+    { suite: 'C145 C146 C151 C198', lockerModel: { at: 'client', as: /G3 |G10 / } },
+    (inner) => rekeep(inner, () => ({ lost: [] })),
+  ),
+  brokenSession(
+    'a keep-alive gives every loss the same reason',
+    { suite: 'C145', engineModel: true },
+    (inner) =>
+      rekeep(inner, ({ lost }) => ({
+        lost: lost.map(({ attempt }) => ({ attempt, reason: 'deleted' as const })),
+      })),
+  ),
   broken(
     'a keep-alive removes what it does not list',
     'C152 C210',

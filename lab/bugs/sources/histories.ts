@@ -2,7 +2,7 @@
  * A bug for each checker that reads the history of a run: so that it is known to notice by itself. The run's own checks
  * would be quicker, so they are told to say nothing.
  */
-import { noCase, type PlantedBug, sim } from './bug.ts'
+import { noCase, type SourceBug, sim } from '../bug.ts'
 import { engineBugs } from './engines.ts'
 
 const engine = `${sim}/engine/engine.ts`
@@ -14,11 +14,11 @@ const silence = {
     "    if (this.violation !== null || !rule.startsWith('history ')) return\n    this.violation = {",
 }
 
-function silently(like: string): Pick<PlantedBug, 'where' | 'edits' | 'note'> {
+function silently(like: string): Required<Pick<SourceBug, 'where' | 'edits' | 'note'>> {
   const bug = engineBugs.find(({ id }) => id === like)
   if (bug === undefined) throw new Error(`the bank has no ${like}`)
   return {
-    where: bug.where,
+    where: bug.where ?? noCase,
     edits: [...bug.edits, silence],
     note: `${like} once more, with the checks silenced that run along`,
   }
@@ -26,42 +26,34 @@ function silently(like: string): Pick<PlantedBug, 'where' | 'edits' | 'note'> {
 
 const reentrant = silently('T70-re-entrant')
 
-export const historyBugs: readonly PlantedBug[] = [
+export const historyBugs: readonly SourceBug[] = [
   {
     id: 'G1-history',
     what: 'two tasks of one process both hold, and only the history shows it',
     ...reentrant,
-    caughtBy: 'simulation',
-    rule: 'history G1',
-    maxSeeds: 40,
+    foundBy: { simulation: { seeds: 40, rule: 'history G1' } },
   },
   {
     id: 'G2-history',
     what: 'a later holder has a lower token, and only the history shows it',
     ...silently('T37-token-apart'),
-    caughtBy: 'simulation',
-    rule: 'history G2',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60, rule: 'history G2' } },
   },
   {
     id: 'G5-history',
     what: 'the guard accepts an older token, and only the history shows it',
     ...silently('T41-older-token'),
-    caughtBy: 'simulation',
-    rule: 'history G5',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200, rule: 'history G5' } },
   },
   {
     id: 'G7-history',
-    what: 'a release deletes the name’s lock, whoever has it, and only the history shows it',
+    what: 'a release deletes the name’s lock, also that of another holder, and only the history shows it',
     ...silently('T46-no-owner-check'),
-    caughtBy: 'simulation',
-    rule: 'history G7',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100, rule: 'history G7' } },
   },
   {
     id: 'G8-history',
-    what: 'the last to come is the first to be served',
+    what: 'the last waiter is served first',
     where: noCase,
     edits: [
       {
@@ -69,18 +61,15 @@ export const historyBugs: readonly PlantedBug[] = [
         find: "this.#journal.assign(name, 'line', [...name.line, claim])",
         replaceBy: "this.#journal.assign(name, 'line', [claim, ...name.line])",
       },
+      silence,
     ],
-    caughtBy: 'simulation',
-    rule: 'history G8',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100, rule: 'history G8' } },
   },
   {
     id: 'G13-history',
     what: 'a holder is judged by a TTL shorter than its own, and only the history shows it',
     ...silently('T5-takers-ttl'),
-    caughtBy: 'simulation',
-    rule: 'history G13',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60, rule: 'history G13' } },
   },
   {
     id: 'G1-linearizability',
@@ -95,8 +84,6 @@ export const historyBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'T70-re-entrant once more, with all other checks silenced',
-    caughtBy: 'simulation',
-    rule: 'history linearizability',
-    maxSeeds: 40,
+    foundBy: { simulation: { seeds: 40, rule: 'history linearizability' } },
   },
 ]

@@ -1,7 +1,7 @@
 /** Bugs about waiting, several locks at once, and ending. */
-import { library, locker, type PlantedBug, sim } from './bug.ts'
+import { library, locker, type SourceBug, sim } from '../bug.ts'
 
-export const waitingBugs: readonly PlantedBug[] = [
+export const waitingBugs: readonly SourceBug[] = [
   {
     id: 'T18-session-of-waiter',
     what: 'a waiter does not notice that its own session is gone',
@@ -13,8 +13,7 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 300,
+    foundBy: { simulation: { seeds: 300 } },
   },
   {
     id: 'T19-lost-wake-up',
@@ -27,13 +26,13 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    focus: { mode: 'liveness', faults: ['lost-pushes', 'partition'] },
-    caughtBy: 'simulation',
-    maxSeeds: 300,
+    foundBy: {
+      simulation: { seeds: 300, focus: { mode: 'liveness', faults: ['lost-pushes', 'partition'] } },
+    },
   },
   {
     id: 'T20-dead-waiter',
-    what: 'a waiter whose session has ended keeps its place in line',
+    what: 'a waiter whose session has ended keeps its position in the queue',
     where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
@@ -43,12 +42,11 @@ export const waitingBugs: readonly PlantedBug[] = [
           '    for (const claim of [...session.claims.values()].filter(({ token }) => token !== null)) {\n',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100 } },
   },
   {
     id: 'T20-cancelled-waiter',
-    what: 'a waiter that gave up stays in line, and is granted what it does not want',
+    what: 'a waiter that gave up stays in the queue, and is granted what it does not want',
     where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
@@ -57,8 +55,7 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: '    })\n  }\n\n  release(',
       },
     ],
-    caughtBy: 'conformance',
-    maxSeeds: 0,
+    foundBy: { suite: 'T20' },
   },
   {
     id: 'T22-sessions',
@@ -71,8 +68,7 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T25-not-undone',
@@ -86,8 +82,7 @@ export const waitingBugs: readonly PlantedBug[] = [
       },
     ],
     note: 'the nearest thing to it where there is no quorum: several names instead of several nodes',
-    caughtBy: 'simulation',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100 } },
   },
   {
     id: 'T27-deaf-backoff',
@@ -100,8 +95,7 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: 'Math.min(pollMs, retryAfterMs ?? pollMs))',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T45-owner-per-object',
@@ -115,8 +109,7 @@ export const waitingBugs: readonly PlantedBug[] = [
           "    const owner = [this.#context.holder, wanted.request.name].join('-').padEnd(22, '_')\n    return { ...wanted.request, attempt: owner }\n",
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60 } },
   },
   {
     id: 'T53-body-still-runs',
@@ -129,8 +122,7 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 300,
+    foundBy: { simulation: { seeds: 300 } },
   },
   {
     id: 'T54-time-out-each',
@@ -143,12 +135,11 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: 'const leftMs = () => Math.max(waitMs, -startMs)',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100 } },
   },
   {
     id: 'T54-not-verified',
-    what: 'of several locks, the earlier ones expire while the later ones are awaited, and nobody looks again',
+    what: 'of several locks, the earlier ones expire while the later ones are awaited, and are not checked again',
     where: 'Curator, Redisson',
     edits: [
       {
@@ -157,7 +148,6 @@ export const waitingBugs: readonly PlantedBug[] = [
         replaceBy: 'if (records.length > 0) return records',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 300,
+    foundBy: { simulation: { seeds: 300 } },
   },
 ]

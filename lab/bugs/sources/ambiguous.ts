@@ -1,7 +1,7 @@
 /** Bugs about answers that never came, and about what is left behind. */
-import { type Edit, locker, noCase, type PlantedBug, sim } from './bug.ts'
+import { type Edit, locker, noCase, type SourceBug, sim } from '../bug.ts'
 
-/** The keep-alive finds and removes what the session holds and nobody knows, and so heals most of these bugs. */
+/** The keep-alive finds and removes what the session holds and no lease knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
   file: `${locker}/keep-alive.ts`,
   find: '    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)\n',
@@ -10,7 +10,7 @@ const noSecondLook: Edit = {
 const healed =
   'planted together with a keep-alive that does not look for leftovers, which alone would heal it'
 
-export const ambiguityBugs: readonly PlantedBug[] = [
+export const ambiguityBugs: readonly SourceBug[] = [
   {
     id: 'T12-false-loss',
     what: 'one renewal without an answer counts as the loss of the lease',
@@ -22,8 +22,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 60,
+    foundBy: { simulation: { seeds: 60 } },
   },
   {
     id: 'T14-cancelled-cleanup',
@@ -38,12 +37,11 @@ export const ambiguityBugs: readonly PlantedBug[] = [
       noSecondLook,
     ],
     note: healed,
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T15-late-acquire',
-    what: 'an acquire that timed out at the client lands later, and nobody releases it',
+    what: 'an acquire that timed out at the client lands later, and is never released',
     where: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
     edits: [
       {
@@ -54,8 +52,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
       noSecondLook,
     ],
     note: healed,
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T29-immortal',
@@ -70,8 +67,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
       noSecondLook,
     ],
     note: `the nearest thing to it that our renewals allow; ${healed}`,
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T73-late-original',
@@ -86,8 +82,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
       noSecondLook,
     ],
     note: healed,
-    caughtBy: 'simulation',
-    maxSeeds: 400,
+    foundBy: { simulation: { seeds: 400 } },
   },
   {
     id: 'T30-renewal-ends',
@@ -100,12 +95,11 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: '',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100 } },
   },
   {
     id: 'T31-engine',
-    what: 'a renewal brings an expired lock back, whoever has it now',
+    what: 'a renewal brings an expired lock back, also from its next holder',
     where: 'redsync SetNXOnExtend, redis-semaphore #175',
     edits: [
       {
@@ -129,8 +123,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
 `,
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T31-revived',
@@ -145,9 +138,10 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: '    this.#since = fresherOf(this.host.clock, this.#since, since)',
       },
     ],
-    caughtBy: 'simulation',
-    rule: 'G4',
-    maxSeeds: 60,
+    foundBy: {
+      simulation: { seeds: 60, rule: 'G4' },
+      units: { file: 'locker/lease-states.test.ts', name: 'G4' },
+    },
   },
   {
     id: 'T29-deadline-timer',
@@ -160,9 +154,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: '      stop.untie()',
       },
     ],
-    caughtBy: 'simulation',
-    rule: 'T29',
-    maxSeeds: 20,
+    foundBy: { simulation: { seeds: 20, rule: 'T29' } },
   },
   {
     id: 'T29-session-timer',
@@ -175,9 +167,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: '    this.#onEnd(this)',
       },
     ],
-    caughtBy: 'simulation',
-    rule: 'T29',
-    maxSeeds: 20,
+    foundBy: { simulation: { seeds: 20, rule: 'T29' } },
   },
   {
     id: 'T29-max-hold',
@@ -190,9 +180,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: 'this.engineLeftMs',
       },
     ],
-    caughtBy: 'simulation',
-    rule: 'max-hold',
-    maxSeeds: 40,
+    foundBy: { simulation: { seeds: 40, rule: 'max-hold' } },
   },
   {
     id: 'T32-hot-renewal',
@@ -205,10 +193,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: 'this.#set(soonMs * 0)',
       },
     ],
-    focus: { faults: ['crash-engine', 'pause'] },
-    caughtBy: 'simulation',
-    rule: 'T32',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100, rule: 'T32', focus: { faults: ['crash-engine', 'pause'] } } },
   },
   {
     id: 'T34-unnoticed',
@@ -221,8 +206,7 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: 'const lost = new Map<string, LostClaim>()',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 200,
+    foundBy: { simulation: { seeds: 200 } },
   },
   {
     id: 'T47-release-throws',
@@ -235,7 +219,6 @@ export const ambiguityBugs: readonly PlantedBug[] = [
         replaceBy: 'throw error\n    } finally {',
       },
     ],
-    caughtBy: 'simulation',
-    maxSeeds: 100,
+    foundBy: { simulation: { seeds: 100 }, units: { file: 'locker/keeper.test.ts', name: 'G11' } },
   },
 ]

@@ -1,0 +1,87 @@
+/** Bugs in the tables and functions in PostgreSQL. The tests that must notice one plant it themselves, by its id. */
+import { schemaSql } from '../../packages/holdfast/src/backends/postgres/schema.ts'
+import { type Edit, edited, library, type SchemaBug } from './bug.ts'
+
+const tests = `${library}/backends/postgres`
+/** Where the text comes from; it is replaced in the statements that are made of it. */
+const sql = `${tests}/sql`
+
+export const schemaBugs: readonly SchemaBug[] = [
+  {
+    id: 'T66-unjudged',
+    what: 'a taker neither waits for the row of a session nor writes to it: expired is what seems to be expired',
+    schema: 'unjudged',
+    edits: [
+      { file: `${sql}/turns.ts`, find: 'ORDER BY z.no\n    FOR UPDATE)', replaceBy: 'ORDER BY z.no)' },
+      {
+        file: `${sql}/turns.ts`,
+        find: `    UPDATE "unjudged".sessions SET ended = 'expired', ended_at = clock_timestamp()
+    WHERE no = ANY (v_locked) AND ended IS NULL AND expires_at <= clock_timestamp();`,
+        replaceBy: '    DELETE FROM "unjudged".holders h WHERE h.session = ANY (v_locked);',
+      },
+    ],
+    foundBy: { test: `${tests}/locking.test.ts` },
+  },
+  {
+    id: 'T66-unlocked',
+    what: 'an abandon locks only sessions that are over, so that a renewal runs beside it',
+    schema: 'unlocked',
+    edits: [
+      { file: `${sql}/turns.ts`, find: 'z.no = ANY (p_always || v_over)', replaceBy: 'z.no = ANY (v_over)' },
+    ],
+    foundBy: { test: `${tests}/marks.test.ts` },
+  },
+  {
+    id: 'T67-cached',
+    what: 'connections draw tokens from a sequence in blocks',
+    schema: 'cached',
+    edits: [{ file: `${sql}/tables.ts`, find: 'CACHE 1 NO CYCLE', replaceBy: 'CACHE 32 NO CYCLE' }],
+    foundBy: { test: `${tests}/locking.test.ts` },
+  },
+  {
+    id: 'T67-early',
+    what: 'a token is drawn before the lock is won',
+    schema: 'early',
+    edits: [
+      {
+        file: `${sql}/single.ts`,
+        find: '  v_token bigint;\n  v_data text;\n',
+        replaceBy: `  v_token bigint := nextval('"early".tokens');
+  v_pause text := pg_sleep(0.001)::text;
+  v_data text;
+`,
+      },
+      {
+        file: `${sql}/single.ts`,
+        find: `p_session, nextval('"early".tokens'), p_mode`,
+        replaceBy: 'p_session, v_token, p_mode',
+      },
+      { file: `${sql}/single.ts`, find: 'IF v_token IS NOT NULL THEN\n', replaceBy: 'IF FOUND THEN\n' },
+    ],
+    foundBy: { test: `${tests}/locking.test.ts` },
+  },
+  {
+    id: 'T68-client-decides',
+    what: 'a commit is on the disk only if the settings of the client say so',
+    schema: 'holdfast',
+    edits: [
+      {
+        file: `${sql}/turns.ts`,
+        find: "PERFORM set_config('synchronous_commit', 'on', true);",
+        replaceBy: 'NULL;',
+      },
+    ],
+    foundBy: { test: `${tests}/durability.test.ts` },
+  },
+]
+
+/** The name and the statements of a schema with this bug in it. */
+export function plantedSchema(id: string): { readonly schema: string; readonly schemaSql: string } {
+  const bug = schemaBugs.find((each) => each.id === id)
+  if (bug === undefined) throw new Error(`the bank has no ${id}`)
+  return { schema: bug.schema, schemaSql: changedSchema(bug.schema, bug.edits) }
+}
+
+export function changedSchema(schema: string, edits: readonly Edit[]): string {
+  return edited(schemaSql(schema), edits)
+}

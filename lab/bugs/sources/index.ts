@@ -1,0 +1,17 @@
+/** Bugs that are planted in the sources, as text that is replaced. */
+import type { SourceBug } from '../bug.ts'
+import { ambiguityBugs } from './ambiguous.ts'
+import { engineBugs } from './engines.ts'
+import { guaranteeBugs } from './guarantees.ts'
+import { historyBugs } from './histories.ts'
+import { timeBugs } from './time.ts'
+import { waitingBugs } from './waiting.ts'
+
+export const sourceBugs: readonly SourceBug[] = [
+  ...timeBugs,
+  ...ambiguityBugs,
+  ...waitingBugs,
+  ...engineBugs,
+  ...historyBugs,
+  ...guaranteeBugs,
+]

@@ -1,0 +1,70 @@
+/**
+ * The unit tests that must notice a bug, each as a project of its own in which that bug is planted, and once without any.
+ * Prints as JSON which tests were red.
+ */
+import { fileURLToPath } from 'node:url'
+import { defineConfig, type Plugin } from 'vitest/config'
+import type { Reporter } from 'vitest/node'
+import { edited, library, type SourceBug } from './bug.ts'
+import { sourceBugs } from './sources/index.ts'
+
+export interface UnitRun {
+  /** The bug's id, or `none`. */
+  readonly bug: string
+  readonly red: readonly string[]
+  readonly passed: number
+}
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const bugs = sourceBugs.flatMap((bug) =>
+  bug.foundBy.units ? [{ ...bug, file: bug.foundBy.units.file }] : [],
+)
+
+const reporter: Reporter = {
+  onTestRunEnd(modules) {
+    const runs = modules.map(({ project, children }): UnitRun => {
+      const red = [...children.allTests('failed')].map(({ fullName }) => fullName)
+      return { bug: project.name, red, passed: [...children.allTests('passed')].length }
+    })
+    process.stdout.write(JSON.stringify(runs))
+  },
+}
+
+function planting({ id, edits }: SourceBug): Plugin {
+  return {
+    name: `planted: ${id}`,
+    enforce: 'pre',
+    transform(code, path) {
+      const here = edits.filter(({ file }) => path.endsWith(`/${file}`))
+      return here.length === 0 ? undefined : edited(code, here)
+    },
+  }
+}
+
+function project(name: string, files: readonly string[], plugins: Plugin[]) {
+  return {
+    plugins,
+    test: {
+      name,
+      include: files.map((file) => `${library}/${file}`),
+      // A bug may make something hang; what is not done by then is red, which is the purpose.
+      testTimeout: 5_000,
+      // Sources with a bug in them must not be kept for later runs, in which the bug may be another.
+      fsModuleCache: false,
+      execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
+    },
+  }
+}
+
+export default defineConfig({
+  root,
+  test: {
+    pool: 'forks',
+    maxWorkers: 2,
+    reporters: [reporter],
+    projects: [
+      project('none', [...new Set(bugs.map(({ file }) => file))], []),
+      ...bugs.map((bug) => project(bug.id, [bug.file], [planting(bug)])),
+    ],
+  },
+})
