@@ -39,7 +39,7 @@ export type Admission =
 export type Queueing =
   | WaitOutcome
   | { readonly kind: 'queue-full' }
-  /** The listener will be told; `stopListening` takes it back and leaves the place in line. */
+  /** The listener will be told; `stopListening` takes it back and leaves the queue. */
   | { readonly kind: 'waiting'; readonly stopListening: () => void }
 
 /** What a keep-alive found out. */
@@ -308,8 +308,8 @@ export class MemoryEngine implements Disposable {
   }
 
   /**
-   * A fault, for tests and simulations: the holders and the data of a name vanish behind everybody's back, as they
-   * do on an engine whose operator deletes keys (T34). Nobody is told why.
+   * A fault, for tests and simulations: the holders and the data of a name vanish unnoticed, as they
+   * do on an engine whose operator deletes keys (T34). No client is told why.
    */
   deleteName(namespace: string, name: string): void {
     this.#step((nowMs) => {
@@ -322,7 +322,7 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  /** While somebody watches, expiries are noticed when they happen; call the result to stop. */
+  /** While there is a watcher, expiries are noticed when they happen; call the result to stop. */
   addWatcher(): () => void {
     this.#step(() => this.#watchers++)
     return () => void this.#watchers--

@@ -10,7 +10,7 @@ import { Operator } from '../../testing/conformance/operator.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { Deadlines } from './deadlines.ts'
 import { MemoryEngine, memory, sharedMemoryEngine } from './index.ts'
-import { Line } from './line.ts'
+import { Queue } from './queue.ts'
 
 const call = callWith()
 const nothing = { sessions: 0, names: 0, waiters: 0, deadlines: 0 }
@@ -240,11 +240,11 @@ describe('the memory engine', () => {
 /** How often somebody who waits is looked at, or leaves the line. */
 function countVisits(): { stop(): number } {
   let visits = 0
-  const iterate = Line.prototype[Symbol.iterator]
+  const iterate = Queue.prototype[Symbol.iterator]
   const spies = [
-    vi.spyOn(Line.prototype, 'first', 'get'),
-    vi.spyOn(Line.prototype, 'leave'),
-    vi.spyOn(Line.prototype, Symbol.iterator).mockImplementation(function* (this: Line<never>) {
+    vi.spyOn(Queue.prototype, 'first', 'get'),
+    vi.spyOn(Queue.prototype, 'leave'),
+    vi.spyOn(Queue.prototype, Symbol.iterator).mockImplementation(function* (this: Queue<never>) {
       for (const member of iterate.call(this)) {
         visits++
         yield member

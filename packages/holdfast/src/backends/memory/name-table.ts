@@ -1,7 +1,7 @@
 /**
- * The one rule for all modes: a request is granted when it is first in line, the name is not closed, and the
+ * The one rule for all modes: a request is granted when it is first in the queue, the name is not closed, and the
  * holders' weights leave room. A token is drawn in the same step as its grant (T37), and a name that becomes free
- * goes to the next in line in the same step (G9).
+ * goes to the next waiter in the same step (G9).
  *
  * Everything here assumes that dead sessions have been removed: the engine does so before every operation.
  */
@@ -49,7 +49,7 @@ export class NameTable {
     this.#log.append('data', claim)
   }
 
-  /** Grants what is asked for, or takes a place in line behind at most `maxWaiters - 1`; null if it may not wait. */
+  /** Grants what is asked for, or joins the queue behind at most `maxWaiters - 1`; null if it may not wait. */
   admit(session: Session, request: AcquireRequest, maxWaiters: number, nowMs: number): Claim | null {
     const { name, capacity, weight } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
@@ -58,10 +58,10 @@ export class NameTable {
       throw new CapacityMismatchError(name, capacity, found.capacity)
     const hasRoom =
       found === undefined ||
-      (found.closedUntilMs <= nowMs && found.line.length === 0 && found.heldWeight + weight <= capacity)
-    if (!hasRoom && (found?.line.length ?? 0) >= maxWaiters) return null
+      (found.closedUntilMs <= nowMs && found.queue.length === 0 && found.heldWeight + weight <= capacity)
+    if (!hasRoom && (found?.queue.length ?? 0) >= maxWaiters) return null
     const record = found ?? this.#add(session.namespace, request)
-    // A name that nobody holds or waits for is kept for its data or its closing only: its capacity is free to change.
+    // A name without holders and waiters is kept for its data or its closing only: its capacity is free to change.
     record.capacity = capacity
     const claim = newClaim(session, record, request, nowMs)
     session.claims.set(claim.attempt, claim)
@@ -75,7 +75,7 @@ export class NameTable {
     const { record, session, attempt } = claim
     session.claims.delete(attempt)
     if (claim.token === null) {
-      record.line.leave(claim)
+      record.queue.leave(claim)
       this.#waiting--
       this.#log.append('gave-up', claim)
     } else {
@@ -92,12 +92,12 @@ export class NameTable {
     this.#closings.set(record, untilMs)
   }
 
-  /** After every change that may make room: whose turn has come is granted, and a name without content goes. */
+  /** After every change that may make room: waiters that fit are granted, and a name without content goes. */
   settle(record: NameRecord, nowMs: number): void {
     if (record.closedUntilMs <= nowMs) {
-      for (let first = record.line.first; first !== undefined; first = record.line.first) {
+      for (let first = record.queue.first; first !== undefined; first = record.queue.first) {
         if (record.heldWeight + first.weight > record.capacity) break
-        record.line.leave(first)
+        record.queue.leave(first)
         this.#waiting--
         this.#grant(first, nowMs)
         notify(first, { kind: 'granted', claim: first })
@@ -114,7 +114,7 @@ export class NameTable {
   ): 'resized' | 'in-use' | 'changed' {
     if (record === undefined || !isInUse(record) || record.capacity !== from) return 'changed'
     if (record.heldWeight > to) return 'in-use'
-    for (const waiter of record.line) if (waiter.weight > to) return 'in-use'
+    for (const waiter of record.queue) if (waiter.weight > to) return 'in-use'
     record.capacity = to
     this.settle(record, nowMs)
     return 'resized'
@@ -137,7 +137,7 @@ export class NameTable {
   }
 
   #enqueue(claim: Claim): void {
-    claim.record.line.join(claim)
+    claim.record.queue.join(claim)
     this.#waiting++
     this.#log.append('waiting', claim)
   }

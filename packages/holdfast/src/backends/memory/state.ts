@@ -1,7 +1,7 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
 import { publicIdOf } from '../../base/ids.ts'
 import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
-import { Line, type Place } from './line.ts'
+import { Queue, type Queued } from './queue.ts'
 
 export type Mark =
   | { readonly kind: 'abandoned' }
@@ -22,10 +22,10 @@ export interface Session {
 }
 
 /**
- * waiting ──its turn──▶ held        [NameTable.settle]   the token is drawn here
+ * waiting ──granted──▶ held         [NameTable.settle]   the token is drawn here
  * waiting | held ──▶ (gone)         [NameTable.remove]
  */
-export interface Claim extends Place<Claim> {
+export interface Claim extends Queued<Claim> {
   readonly session: Session
   readonly record: NameRecord
   readonly attempt: string
@@ -41,7 +41,7 @@ export interface Claim extends Place<Claim> {
   /** Since when it has waited, or held. */
   sinceMs: number
   previousData: string | undefined
-  /** Calls that wait for this claim's turn. */
+  /** Calls that wait for this claim's grant. */
   readonly listeners: Set<WaitListener>
 }
 
@@ -60,9 +60,9 @@ export interface NameRecord {
   capacity: number
   readonly holders: Map<string, Claim>
   heldWeight: number
-  readonly line: Line<Claim>
+  readonly queue: Queue<Claim>
   data: string | undefined
-  /** Closed to everybody until then, by a lock-delay or a hold-at-least. */
+  /** Closed until then, by a lock-delay or a hold-at-least. */
   closedUntilMs: number
 }
 
@@ -74,14 +74,14 @@ export function newName(namespace: string, name: string, capacity: number): Name
     capacity,
     holders: new Map(),
     heldWeight: 0,
-    line: new Line(),
+    queue: new Queue(),
     data: undefined,
     closedUntilMs: Number.NEGATIVE_INFINITY,
   }
 }
 
 export function isInUse(record: NameRecord): boolean {
-  return record.holders.size > 0 || record.line.length > 0
+  return record.holders.size > 0 || record.queue.length > 0
 }
 
 export function describeName(record: NameRecord, nowMs: number, holdersOnly = false): NameState {
@@ -89,7 +89,7 @@ export function describeName(record: NameRecord, nowMs: number, holdersOnly = fa
     name: record.name,
     capacity: record.capacity,
     holders: [...record.holders.values()].map((claim) => describeHolder(claim, nowMs)),
-    waiters: holdersOnly ? [] : [...record.line].map((claim) => describeWaiter(claim, nowMs)),
+    waiters: holdersOnly ? [] : [...record.queue].map((claim) => describeWaiter(claim, nowMs)),
     ...(record.data === undefined ? {} : { data: record.data }),
     closedForMs: Math.max(0, record.closedUntilMs - nowMs),
     atMs: nowMs,

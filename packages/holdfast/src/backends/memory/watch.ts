@@ -80,7 +80,7 @@ function cursorOf(engine: MemoryEngine, position: number | 'gap'): string {
   return `${engine.id}:${position}`
 }
 
-/** Null for anything that this engine did not hand out as a place to go on from. */
+/** Null for anything that this engine did not hand out as a cursor to go on from. */
 function readCursor(engine: MemoryEngine, cursor: string): number | null {
   const [id, position] = cursor.split(':')
   return id === engine.id && position !== undefined && /^\d{1,15}$/.test(position) ? Number(position) : null

@@ -26,7 +26,7 @@ export interface SqliteOptions {
   readonly epoch?: number
   /**
    * `normal` (the default): a commit is safe from the end of any process. `full`: it is also on the disk before it is
-   * reported, which costs a wait for the disk each time; what a power failure undoes is then at most what nobody was
+   * reported, which costs a wait for the disk each time; what a power failure undoes is then at most what no caller was
    * told. Tokens are safe from a power failure in both.
    */
   readonly synchronous?: Synchronous
@@ -131,7 +131,7 @@ function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'f
     assumptions: [
       'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
         'and the same monotonic clock, and open the same file under the same path.',
-      'The file is on a local file system whose locks and shared memory mappings work, and nobody removes or replaces ' +
+      'The file is on a local file system whose locks and shared memory mappings work, and no program removes or replaces ' +
         'it, or its -wal and -shm files, while it is in use.',
       'What was written is lost only when the machine restarts, and what the disk has confirmed is not lost even then.',
       'A restart of the machine ends every lease, lock-delay and hold-at-least at once: no process has survived it.',

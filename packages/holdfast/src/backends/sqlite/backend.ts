@@ -22,9 +22,9 @@ import type {
   WatchEvent,
 } from '../../spi.ts'
 import type { Connection } from './connection.ts'
-import { catchUp } from './line.ts'
 import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
+import { catchUp } from './queue.ts'
 import { SqliteSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
 import { watch } from './watch.ts'
@@ -77,7 +77,7 @@ export class SqliteBackend implements Backend<'fenced'> {
 
   inspect(name: string, call: InspectCall): Promise<NameState | null> {
     return this.#connection.read(call, (sql, nowMs) =>
-      inspect(sql, this.#place(name), nowMs, call.holdersOnly),
+      inspect(sql, this.#named(name), nowMs, call.holdersOnly),
     )
   }
 
@@ -108,7 +108,7 @@ export class SqliteBackend implements Backend<'fenced'> {
 
   forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number> {
     return this.#connection.write(call, (tx) =>
-      forceRelease(tx, this.#place(name), ids, reason, call.notAfterMs),
+      forceRelease(tx, this.#named(name), ids, reason, call.notAfterMs),
     )
   }
 
@@ -117,11 +117,11 @@ export class SqliteBackend implements Backend<'fenced'> {
     capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
-    return this.#connection.write(call, (tx) => resize(tx, this.#place(name), capacity, call.notAfterMs))
+    return this.#connection.write(call, (tx) => resize(tx, this.#named(name), capacity, call.notAfterMs))
   }
 
   forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
-    return this.#connection.write(call, (tx) => forget(tx, this.#place(name), data, call.notAfterMs))
+    return this.#connection.write(call, (tx) => forget(tx, this.#named(name), data, call.notAfterMs))
   }
 
   watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
@@ -132,7 +132,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     this.#connection.close()
   }
 
-  #place(name: string): { readonly namespace: string; readonly name: string } {
+  #named(name: string): { readonly namespace: string; readonly name: string } {
     return { namespace: this.#connection.namespace, name }
   }
 }

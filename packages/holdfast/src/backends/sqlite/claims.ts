@@ -8,7 +8,7 @@
  *   keepAlive  send · begin · prolong · commit · answer
  *              the row's new end counts from inside the transaction, belief from before it was sent.
  *   release    delete · promote · commit · wake
- *              one transaction: there is no moment in which the name is free and the first in line does not have it.
+ *              one transaction: there is no moment in which the name is free and the first waiter does not have it.
  *              Crash before the wake-up: the successor holds the name and finds out at its next look.
  *   abandon    mark · delete · promote · commit
  *              a late request meets the mark; the mark goes only together with the session (T73).
@@ -17,7 +17,7 @@ import assert from 'node:assert/strict'
 import { CapacityMismatchError, type LossReason } from '../../base/errors.ts'
 import type { AcquireRequest, Claim, GrantedClaim, ListedClaims, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
-import { catchUp, Places, promote, removeSession } from './line.ts'
+import { catchUp, promote, removeSession, TouchedNames } from './queue.ts'
 import type { Situation } from './statements.ts'
 import type { Transaction } from './transaction.ts'
 
@@ -49,7 +49,7 @@ export function tryAcquire(tx: Transaction, owner: Owner, request: AcquireReques
   return admit(tx, owner, request, situation) ?? busy(tx, situation)
 }
 
-/** Null: it has a place in line now, and has to wait for its turn. */
+/** Null: it is queued, and has to wait for its grant. */
 export function enqueue(
   tx: Transaction,
   owner: Owner,
@@ -60,7 +60,7 @@ export function enqueue(
   if (situation === null) return { kind: 'session-gone' }
   if (situation.ended === 1) throw unavailable('the attempt was abandoned', 'not-applied')
   const granted = admit(tx, owner, request, situation)
-  if (granted !== null || situation.place !== null) return granted
+  if (granted !== null || situation.position !== null) return granted
   if (isQueueFull(tx, owner, request)) return { kind: 'queue-full' }
   const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
   const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
@@ -97,8 +97,8 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
   const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
   const { namespace, session } = owner
   if (situation.holds === 1) return grantOf(tx, owner, request)
-  // Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
-  if (situation.place !== null) return null
+  // A waiter keeps its position, whatever has become of the capacity. If it were due, it would hold by now.
+  if (situation.position !== null) return null
   if (situation.capacity !== null && situation.capacity !== capacity)
     throw new CapacityMismatchError(name, capacity, situation.capacity)
   const isClosed = situation.closed_until !== null
@@ -230,7 +230,7 @@ function turnsOf(tx: Transaction, owner: Owner, waiting: readonly Claim[]): (Cla
 }
 
 export function closeSession(tx: Transaction, { session }: Owner): void {
-  const touched = new Places()
+  const touched = new TouchedNames()
   catchUp(tx)
   removeSession(tx, session, 'released', touched)
   for (const { namespace, name } of touched) promote(tx, namespace, name)

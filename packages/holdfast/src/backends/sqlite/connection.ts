@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the open file, the way to write to it, and those who wait. */
+/** What the backend and its sessions share: the open file, the way to write to it, the waiters and the watchers. */
 
 import { type Clock, sleep } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
@@ -9,10 +9,10 @@ import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
 import { isBusy, unavailable } from './failures.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
-import { catchUp } from './line.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
 import { FilePoll } from './poll.ts'
+import { catchUp } from './queue.ts'
 import { prepareStatements, type Statements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
@@ -95,7 +95,7 @@ export class Connection {
     return this.write(call, (tx) => tx.log.open(this.#options.random.id()))
   }
 
-  /** Readers see the last commit. They wait only while somebody cleans up after a process that was killed. */
+  /** Readers see the last commit. They wait only while another process cleans up after one that was killed. */
   async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
     for (;;) {
       this.#lifetime.begin(call)
@@ -109,8 +109,8 @@ export class Connection {
   }
 
   /**
-   * Before anything is prolonged: this must still be the file that newcomers find, and still the same boot's. Whoever
-   * replaces the file, or brings it to another boot while it is open, ends the leases of those who do not see it.
+   * Before anything is prolonged: this must still be the file that newcomers find, and still the same boot's. Replacing
+   * the file, or bringing it to another boot while it is open, ends the leases of processes that do not see it.
    */
   checkFile(tx: Transaction): void {
     const problem = this.#problemOfFile(tx.sql)

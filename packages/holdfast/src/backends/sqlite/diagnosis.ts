@@ -1,4 +1,4 @@
-/** Findings about the file, its place and this process's way to it. What makes the backend refuse to start is not here. */
+/** Findings about the file, its location and this process's way to it. What makes the backend refuse to start is not here. */
 import { stat, statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { hasSharedZero } from '../../base/clock.ts'
@@ -100,7 +100,7 @@ function wakeUps({ hears, pollMs }: Diagnosed): Finding | null {
     code: 'HOLDFAST_SQLITE_NO_WAKE_UPS',
     severity: 'note',
     what: 'Other processes cannot wake the waiters of this one: it has no folder of its own for a local socket.',
-    why: `A waiter learns of its turn by polling, after up to ${2 * pollMs} ms.`,
+    why: `A waiter learns of its grant by polling, after up to ${2 * pollMs} ms.`,
     fix: 'Give the user of this process a folder for temporary files that only this user can use (TMPDIR), with a short path.',
   }
 }

@@ -11,7 +11,7 @@
  */
 import { publicIdOf } from '../../base/ids.ts'
 import type { WatchEventKind } from '../../spi.ts'
-import type { NamePlace, Statements } from './statements.ts'
+import type { NameKey, Statements } from './statements.ts'
 
 export const KEPT_EVENTS = 10_000
 
@@ -19,7 +19,7 @@ export const KEPT_EVENTS = 10_000
 export const WATCHED_FOR_MS = 60_000
 
 /** What an event tells of a claim. */
-export interface LoggedClaim extends NamePlace {
+export interface LoggedClaim extends NameKey {
   readonly attempt: string
   readonly session: number | bigint
   readonly owner: string | null

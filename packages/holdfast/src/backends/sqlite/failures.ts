@@ -31,7 +31,7 @@ export function unavailable(what: string, outcome: CallOutcome, cause?: unknown)
 export function readOnly(path: string, cause: unknown): UnsupportedError {
   return new UnsupportedError(
     `sqlite: ${quote(path)} cannot be written by this process. A lock must be able to write its file, and two ` +
-      'side files in the same folder; change the permissions, or choose another place.',
+      'side files in the same folder; change the permissions, or choose another folder.',
     { cause },
   )
 }

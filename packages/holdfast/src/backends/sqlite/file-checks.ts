@@ -59,7 +59,7 @@ export function checkFile(path: string, typeOf: FileSystemTypeOf): string {
 export function checkOnePath(file: string, mounts: () => string = readMounts): void {
   if (hasOtherNames(file) || isMountPoint(realpathSync(file), mounts()))
     throw new UnsupportedError(
-      `sqlite: ${quote(file)} has more than one path (a hard link, or the file itself is mounted), and whoever uses another ` +
+      `sqlite: ${quote(file)} has more than one path (a hard link, or the file itself is mounted), and a process that uses another ` +
         'one would not see its locks. Use one path only; into a container, mount the folder and not the file.',
     )
 }

@@ -1,5 +1,5 @@
 /**
- * What operators see, read from one snapshot. Readers wait for nobody, so nothing is cleaned up on the way: what has
+ * What operators see, read from one snapshot. Readers do not wait for writers, so nothing is cleaned up on the way: what has
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
 import { compareNames } from '../../base/names.ts'
@@ -12,14 +12,14 @@ import type {
   SessionState,
   WaiterState,
 } from '../../spi.ts'
-import type { HolderRow, NamePlace, NameRow, Statements, WaiterRow } from './statements.ts'
+import type { HolderRow, NameKey, NameRow, Statements, WaiterRow } from './statements.ts'
 
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
 export const AFTER_ALL = '\u{10FFFF}'.repeat(64)
 
 export function inspect(
   sql: Statements,
-  { namespace, name }: NamePlace,
+  { namespace, name }: NameKey,
   nowMs: number,
   holdersOnly = false,
 ): NameState | null {
@@ -81,27 +81,27 @@ function read(
   nowMs: number,
   holdersOnly = false,
 ): NameState[] {
-  const found = new Map<string, Sketch>()
-  const sketchOf = (name: string): Sketch => {
-    let sketch = found.get(name)
-    if (sketch === undefined) {
-      sketch = new Sketch(name)
-      found.set(name, sketch)
+  const found = new Map<string, NameBuilder>()
+  const builderOf = (name: string): NameBuilder => {
+    let builder = found.get(name)
+    if (builder === undefined) {
+      builder = new NameBuilder(name)
+      found.set(name, builder)
     }
-    return sketch
+    return builder
   }
-  for (const row of sql.holders.all(namespace, ...range)) sketchOf(row.name).addHolder(row, nowMs)
+  for (const row of sql.holders.all(namespace, ...range)) builderOf(row.name).addHolder(row, nowMs)
   for (const row of holdersOnly ? [] : sql.waiters.all(namespace, ...range, nowMs))
-    sketchOf(row.name).addWaiter(row, nowMs)
-  for (const row of sql.names.all(namespace, ...range)) sketchOf(row.name).addRemains(row)
+    builderOf(row.name).addWaiter(row, nowMs)
+  for (const row of sql.names.all(namespace, ...range)) builderOf(row.name).addRemains(row)
   return [...found.values()]
-    .map((sketch) => sketch.finish(nowMs))
+    .map((builder) => builder.finish(nowMs))
     .filter((state) => state !== null)
     .sort((a, b) => compareNames(a.name, b.name))
 }
 
 /** A name while its rows are being gathered. */
-class Sketch {
+class NameBuilder {
   readonly #name: string
   readonly #holders: HolderState[] = []
   readonly #waiters: WaiterState[] = []

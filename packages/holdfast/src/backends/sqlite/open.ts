@@ -5,9 +5,9 @@
  *   ours ──of an older version, or of another boot──▶ closed ──prepareAlone──▶ upgraded, without remains
  *
  * What a restart of the machine leaves in the file is over: no process survived it, and the monotonic readings of the
- * last boot mean nothing now (T71). Whoever comes first after a restart removes it. It must be certain that there
+ * last boot mean nothing now (T71). The first process after a restart removes it. It must be certain that there
  * was one: a container may be shown a boot id of its own, and its neighbours' claims must not be taken for remains.
- * After a restart nobody can have the file open, so the removal takes the file for itself alone, and when it cannot
+ * After a restart no process can have the file open, so the removal takes the file for itself alone, and when it cannot
  * get that, it refuses.
  */
 import { statSync } from 'node:fs'
@@ -37,7 +37,7 @@ export interface OpenOptions {
 export interface OpenFile {
   readonly connection: DatabaseSync
   readonly path: string
-  /** Random, made with the file: tells it from every other, also from one that takes its place. */
+  /** Random, made with the file: tells it from every other, also from one that replaces it. */
   readonly fileId: string
   /** Whether the path still leads to the file that is open. */
   isInPlace(): boolean
@@ -98,7 +98,7 @@ function connect(path: string, options: OpenOptions): DatabaseSync {
   }
 }
 
-/** 8 MiB of log. Each checkpoint waits for the disk twice, in the middle of somebody's commit. */
+/** 8 MiB of log. Each checkpoint waits for the disk twice, in the middle of a commit. */
 const PAGES_PER_CHECKPOINT = 8_192
 
 function isAdmitted(connection: DatabaseSync, path: string, machine: MachineIdentity): boolean {
@@ -155,7 +155,7 @@ function describe(connection: DatabaseSync, path: string): OpenFile {
     fileId: String(connection.prepare('SELECT file_id FROM meta').get()?.file_id),
     isInPlace() {
       const found = statSync(path, { throwIfNoEntry: false })
-      // A second name for it means a second log, in which nobody sees what is held here.
+      // A second name for it means a second log, in which other processes do not see what is held here.
       return found?.ino === ino && found.dev === dev && found.nlink === 1
     },
     async look() {

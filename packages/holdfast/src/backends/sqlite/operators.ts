@@ -1,8 +1,8 @@
 /** What an operator may do to a name, each as a step inside a transaction, on what the operator saw (T78). */
 import { operatorCallExpired } from '../../kit/backend-kit.ts'
 import type { CapacityChange } from '../../spi.ts'
-import { catchUp, promote } from './line.ts'
-import type { NamePlace } from './statements.ts'
+import { catchUp, promote } from './queue.ts'
+import type { NameKey } from './statements.ts'
 import type { Transaction } from './transaction.ts'
 
 /** Before every step. */
@@ -14,7 +14,7 @@ function begin(tx: Transaction, notAfterMs: number): void {
 /** Who got the name in between is not hit (T74). The mark tells the old holder why. */
 export function forceRelease(
   tx: Transaction,
-  { namespace, name }: NamePlace,
+  { namespace, name }: NameKey,
   ids: readonly string[],
   reason: string,
   notAfterMs: number,
@@ -32,7 +32,7 @@ export function forceRelease(
 
 export function resize(
   tx: Transaction,
-  { namespace, name }: NamePlace,
+  { namespace, name }: NameKey,
   { from, to }: CapacityChange,
   notAfterMs: number,
 ): 'resized' | 'in-use' | 'changed' {
@@ -49,13 +49,13 @@ export function resize(
 
 export function forget(
   tx: Transaction,
-  { namespace, name }: NamePlace,
+  { namespace, name }: NameKey,
   data: string,
   notAfterMs: number,
 ): 'forgotten' | 'in-use' | 'changed' {
   begin(tx, notAfterMs)
   const held = (tx.sql.heldWeight.first(namespace, name)?.held ?? 0) > 0
-  if (held || tx.sql.firstInLine.first(namespace, name) !== undefined) return 'in-use'
+  if (held || tx.sql.firstWaiter.first(namespace, name) !== undefined) return 'in-use'
   if (tx.sql.nameRow.first(namespace, name)?.data !== data) return 'changed'
   // A name that is still closed stays so; its data goes all the same.
   if (tx.sql.forgetClosed.run(namespace, name) === 0) tx.sql.forget.run(namespace, name)

@@ -8,7 +8,7 @@
  * an older release refuse it from then on.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`; who deletes a session deletes them. A row of
- * `names` exists only while the name carries data or is closed, so a name that nobody uses leaves nothing behind.
+ * `names` exists only while the name carries data or is closed, so an unused name leaves nothing behind.
  * Times are milliseconds on the machine's monotonic clock and mean something only for the boot in `boot_id`.
  * `events` has rows only while the file is watched (`event-log.ts`).
  *
@@ -149,7 +149,7 @@ export function ensureSchema(connection: DatabaseSync, file: string, origin: Ori
   })
 }
 
-/** When it throws, the connection is closed by whoever opened it, which undoes what was done. */
+/** When it throws, its opener closes the connection, which undoes what was done. */
 function within<T>(connection: DatabaseSync, begin: string, work: () => T): T {
   connection.exec(begin)
   const result = work()

@@ -12,7 +12,7 @@ export interface Situation {
   /** An operator or an abandon has ended this attempt for good. */
   readonly ended: 0 | 1
   readonly holds: 0 | 1
-  readonly place: number | null
+  readonly position: number | null
   readonly held: number
   readonly capacity: number | null
   readonly waited_for: 0 | 1
@@ -25,14 +25,14 @@ export interface Situation {
   readonly watched_until: number | null
 }
 
-/** A claim's place is its name. */
-export interface NamePlace {
+/** What identifies a name in the file. */
+export interface NameKey {
   readonly namespace: string
   readonly name: string
 }
 
-export interface FirstInLine {
-  readonly place: number
+export interface FirstWaiter {
+  readonly position: number
   readonly attempt: string
   readonly session: number
   readonly weight: number
@@ -42,7 +42,7 @@ export interface FirstInLine {
 }
 
 /** Of a session only the public half of its id. */
-interface ClaimRow extends NamePlace {
+interface ClaimRow extends NameKey {
   readonly id: string
   readonly holder: string
   readonly owner: string | null
@@ -67,7 +67,7 @@ export interface WaiterRow extends ClaimRow {
   readonly waiting_since: number
 }
 
-export interface NameRow extends NamePlace {
+export interface NameRow extends NameKey {
   readonly capacity: number
   readonly data: string | null
   readonly closed_until: number | null
@@ -165,8 +165,8 @@ export function prepareStatements(database: Database) {
     deleteHoldersOf: query('DELETE FROM holders WHERE session = ?1'),
     deleteWaitersOf: query('DELETE FROM waiters WHERE session = ?1'),
     deleteMarksOf: query('DELETE FROM marks WHERE session = ?1'),
-    /** The names on which somebody else's turn may have come when this session is gone. */
-    waitedForBeside: query<NamePlace>(`
+    /** The names on which other waiters may be granted when this session is gone. */
+    waitedForBeside: query<NameKey>(`
       SELECT namespace, name FROM holders WHERE session = ?1 AND EXISTS (
         SELECT 1 FROM waiters
         WHERE waiters.namespace = holders.namespace AND waiters.name = holders.name AND waiters.session <> ?1)
@@ -186,7 +186,7 @@ export function prepareStatements(database: Database) {
         (SELECT min(expires_at) FROM sessions) AS first_expiry,
         EXISTS (SELECT 1 FROM marks WHERE session = ?3 AND attempt = ?4) AS ended,
         EXISTS (SELECT 1 FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?4 AND session = ?3) AS holds,
-        (SELECT place FROM waiters WHERE session = ?3 AND attempt = ?4 AND namespace = ?1 AND name = ?2) AS place,
+        (SELECT place FROM waiters WHERE session = ?3 AND attempt = ?4 AND namespace = ?1 AND name = ?2) AS position,
         coalesce((SELECT sum(weight) FROM holders WHERE namespace = ?1 AND name = ?2), 0) AS held,
         coalesce(
           (SELECT capacity FROM holders WHERE namespace = ?1 AND name = ?2 LIMIT 1),
@@ -248,14 +248,14 @@ export function prepareStatements(database: Database) {
         (SELECT owner FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4) AS owner`),
 
     // --- lines ----------------------------------------------------------------------------------------------
-    firstInLine: query<FirstInLine>(`
-      SELECT place, attempt, session, weight, capacity, address, owner FROM waiters
+    firstWaiter: query<FirstWaiter>(`
+      SELECT place AS position, attempt, session, weight, capacity, address, owner FROM waiters
       WHERE namespace = ?1 AND name = ?2 ORDER BY place LIMIT 1`),
     promote: query(`
       INSERT INTO holders
       SELECT namespace, name, attempt, session, ?4, mode, weight, capacity, lock_delay_ms, ?5, note, ?6, owner
       FROM waiters WHERE namespace = ?1 AND name = ?2 AND place = ?3`),
-    leaveLine: query('DELETE FROM waiters WHERE namespace = ?1 AND name = ?2 AND place = ?3'),
+    deletePosition: query('DELETE FROM waiters WHERE namespace = ?1 AND name = ?2 AND place = ?3'),
     nameRow: query<NameRow>('SELECT * FROM names WHERE namespace = ?1 AND name = ?2'),
     heldWeight: query<{ held: number; capacity: number | null }>(
       'SELECT coalesce(sum(weight), 0) AS held, min(capacity) AS capacity FROM holders WHERE namespace = ?1 AND name = ?2',
@@ -267,10 +267,10 @@ export function prepareStatements(database: Database) {
     nextDue: query<{ expiry: number | null; opening: number | null }>(`
       SELECT (SELECT min(expires_at) FROM sessions) AS expiry,
         (SELECT min(closed_until) FROM names WHERE closed_until IS NOT NULL) AS opening`),
-    opened: query<NamePlace>('SELECT namespace, name FROM names WHERE closed_until <= ?1'),
+    opened: query<NameKey>('SELECT namespace, name FROM names WHERE closed_until <= ?1'),
     deleteOpened: query('DELETE FROM names WHERE closed_until <= ?1 AND data IS NULL'),
     openNames: query('UPDATE names SET closed_until = NULL WHERE closed_until <= ?1'),
-    /** What has become of waiters of this process: those in line are left out. */
+    /** What has become of waiters of this process. Those that are still queued are left out. */
     outcomes: bigQuery<{
       index: bigint
       alive: bigint | null

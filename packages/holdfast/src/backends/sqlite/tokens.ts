@@ -34,7 +34,7 @@ export class TokenCounter {
     this.#sql = sql
   }
 
-  /** Whoever has read the counter in this transaction for another reason saves a statement by saying so. */
+  /** Saves a statement where the counter was read in this transaction for another reason. */
   know(next: number, reserved: number): void {
     // Once something was drawn, the file is behind.
     if (this.#next !== undefined) return

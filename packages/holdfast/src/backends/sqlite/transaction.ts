@@ -3,7 +3,7 @@ import { EventLog } from './event-log.ts'
 import type { Statements } from './statements.ts'
 import { TokenCounter } from './tokens.ts'
 
-/** A waiter whose turn has come. */
+/** A waiter that was granted. */
 export interface Handover {
   readonly session: number
   readonly attempt: string
@@ -16,7 +16,7 @@ export interface Handover {
 export class Transaction {
   readonly sql: Statements
   /**
-   * Read after the write lock was won. Whoever prolonged a session has committed before that, and nobody else can
+   * Read after the write lock was won. A process that prolonged a session has committed before that, and none can
    * while this transaction is open, so what has expired by this time stays so (T66).
    */
   readonly nowMs: number

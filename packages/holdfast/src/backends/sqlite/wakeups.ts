@@ -1,9 +1,9 @@
 /**
- * Tells waiters in other processes that their turn has come, through one local socket per backend. A message is the
- * public half of an attempt's id and a line break: who receives it looks into the file, which alone decides. So a lost
+ * Tells waiters in other processes that they are granted, through one local socket per backend. A message is the
+ * public half of an attempt's id and a line break. The receiver looks into the file, which alone decides. So a lost
  * message costs a poll, and a forged one a look.
  *
- * The file stores only a random id for each listener; the folder is each user's own. So whoever can write the file
+ * The file stores only a random id for each listener; the folder is each user's own. So a user who can write the file
  * cannot make this process talk to other sockets. Users of one file who are not the same user of the system, or have
  * another folder for temporary files, do not reach each other here and poll.
  */
@@ -17,7 +17,7 @@ import type { Statistics } from './statistics.ts'
 export interface WakeUpOptions {
   readonly random: Random
   readonly statistics: Statistics
-  /** Called with the public ids that somebody says have been granted. */
+  /** Called with the public ids that another process says have been granted. */
   readonly onWakeUp: (ids: readonly string[]) => void
   /** For tests. */
   readonly folder?: string
@@ -42,7 +42,7 @@ export class WakeUps {
     this.#folder = options.folder ?? join(tmpdir(), `holdfast-${userInfo().uid}`)
   }
 
-  /** Where this process listens, from the first time that somebody asks; null if it cannot. */
+  /** Where this process listens, from the first call on; null if it cannot. */
   address(): string | null {
     this.#listening ??= this.#listen()
     return this.#listening.address
@@ -85,7 +85,7 @@ export class WakeUps {
       : join(this.#folder, `${address}.sock`)
   }
 
-  /** The folder must be this user's alone: others could otherwise listen in our place. */
+  /** The folder must be this user's alone: others could otherwise listen instead of us. */
   #prepareFolder(): boolean {
     if (process.platform === 'win32') return true
     try {
@@ -120,7 +120,7 @@ export class WakeUps {
     const socket = connect(this.#pathOf(address))
     this.#peers.set(address, socket)
     socket.unref()
-    // Nobody sends anything back; without this the end of the peer would not be noticed.
+    // Nothing is sent back. Without this the end of the peer would not be noticed.
     socket.resume()
     socket.on('error', () => {})
     socket.on('close', () => {
@@ -134,7 +134,7 @@ const STALE_AFTER_MS = 60_000
 const MOST_STALE_AT_ONCE = 32
 
 /**
- * Sockets of processes that were killed stay behind as files. Those that nobody answers are removed, unless they are
+ * Sockets of processes that were killed stay behind as files. Those without a listener are removed, unless they are
  * so young that their process may be about to listen. Ages are compared within the file system, without a clock.
  */
 function removeStale(folder: string, own: string): void {
@@ -147,7 +147,7 @@ function removeStale(folder: string, own: string): void {
       .slice(0, MOST_STALE_AT_ONCE)
       .forEach(removeIfDead)
   } catch {
-    // Somebody else was cleaning up at the same time.
+    // Another process was cleaning up at the same time.
   }
 }
 

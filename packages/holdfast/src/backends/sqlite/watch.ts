@@ -189,7 +189,7 @@ function cursorOf({ logId, last }: Position): string {
   return `${logId}:${last}`
 }
 
-/** Null for anything that was not handed out as a place to go on from. */
+/** Null for anything that was not handed out as a cursor to go on from. */
 function positionAt(cursor: string): Position | null {
   const [, logId, last] = /^([\w-]{22}):(\d{1,15})$/.exec(cursor) ?? []
   return logId === undefined || last === undefined ? null : { logId, last: BigInt(last) }

@@ -1,13 +1,13 @@
 /**
- * Those who wait, in the order of their turns. A linked list, because the head leaves at every release and anybody
- * may leave from the middle; with 10,000 waiting, both must cost the same as with 10.
+ * The waiters of a name, in the order in which they are granted. A linked list: the head leaves at every release, and any
+ * waiter may leave from the middle. Both cost the same with 10 waiters and with 10,000.
  */
-export interface Place<Self> {
+export interface Queued<Self> {
   before: Self | undefined
   behind: Self | undefined
 }
 
-export class Line<Member extends Place<Member>> {
+export class Queue<Member extends Queued<Member>> {
   #first: Member | undefined
   #last: Member | undefined
   #length = 0

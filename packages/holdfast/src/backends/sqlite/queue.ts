@@ -1,11 +1,11 @@
 /**
- * Whose turn it is. Hand-over happens inside the transaction that makes room: a release, an abandon, a close, a force
- * release, a resize, or `catchUp`, which does what time alone has brought about.
+ * Grants names to waiters. A hand-over happens inside the transaction that makes room: a release, an abandon, a close, a force
+ * release, a resize, or `catchUp`, which removes what has expired and opens what was closed.
  *
  * Every transaction that decides anything first catches up, so that all rows that it then sees are alive; no other
  * statement has to ask whether a holder or a waiter still counts.
  */
-import type { NamePlace } from './statements.ts'
+import type { NameKey } from './statements.ts'
 import type { Transaction } from './transaction.ts'
 
 /** Removes sessions whose time is up and opens names whose closing is over, if there are any. */
@@ -13,7 +13,7 @@ export function catchUp(tx: Transaction): void {
   const due = tx.sql.nextDue.first()
   const isDue = (atMs: number | null | undefined) => typeof atMs === 'number' && atMs <= tx.nowMs
   if (!isDue(due?.expiry) && !isDue(due?.opening)) return
-  const touched = new Places()
+  const touched = new TouchedNames()
   for (const { no, expires_at } of tx.sql.expired.all(tx.nowMs)) {
     tx.sql.closeByLockDelay.run(no, expires_at, tx.nowMs)
     removeSession(tx, no, 'expired', touched)
@@ -29,7 +29,7 @@ export function removeSession(
   tx: Transaction,
   session: number,
   ending: 'released' | 'expired',
-  touched: Places,
+  touched: TouchedNames,
 ): void {
   const { sql } = tx
   tx.log.appendEndOf(session, ending)
@@ -41,10 +41,10 @@ export function removeSession(
   tx.endedSessions.push(session)
 }
 
-/** Grants to the first in line for as long as they fit: one writer, or all readers that stand next to each other. */
+/** Grants the first waiters as long as they fit: one writer, or all readers up to the next writer. */
 export function promote(tx: Transaction, namespace: string, name: string): void {
   const { sql } = tx
-  let first = sql.firstInLine.first(namespace, name)
+  let first = sql.firstWaiter.first(namespace, name)
   if (first === undefined) return
   const row = sql.nameRow.first(namespace, name)
   if ((row?.closed_until ?? 0) > tx.nowMs) return
@@ -52,26 +52,26 @@ export function promote(tx: Transaction, namespace: string, name: string): void 
   let held = sql.heldWeight.first(namespace, name)?.held ?? 0
   while (first !== undefined && held + first.weight <= first.capacity) {
     const token = tx.drawToken()
-    sql.promote.run(namespace, name, first.place, token, tx.nowMs, data)
-    sql.leaveLine.run(namespace, name, first.place)
+    sql.promote.run(namespace, name, first.position, token, tx.nowMs, data)
+    sql.deletePosition.run(namespace, name, first.position)
     const { session, attempt, address, owner } = first
     tx.log.append('acquired', { namespace, name, attempt, session, owner, token })
     tx.handovers.push({ session, attempt, address, token, data })
     held += first.weight
-    first = held < first.capacity ? sql.firstInLine.first(namespace, name) : undefined
+    first = held < first.capacity ? sql.firstWaiter.first(namespace, name) : undefined
   }
 }
 
-/** A set of names. */
-export class Places {
-  readonly #places = new Map<string, NamePlace>()
+/** Names on which there may be room now. */
+export class TouchedNames {
+  readonly #names = new Map<string, NameKey>()
 
-  add(places: readonly NamePlace[]): void {
+  add(names: readonly NameKey[]): void {
     // No name contains a control character, so the key is unambiguous.
-    for (const place of places) this.#places.set(`${place.namespace}\n${place.name}`, place)
+    for (const each of names) this.#names.set(`${each.namespace}\n${each.name}`, each)
   }
 
-  [Symbol.iterator](): Iterator<NamePlace> {
-    return this.#places.values()
+  [Symbol.iterator](): Iterator<NameKey> {
+    return this.#names.values()
   }
 }
