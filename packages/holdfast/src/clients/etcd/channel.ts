@@ -26,6 +26,12 @@ export interface Stream<Request> {
   close(): void
 }
 
+/** After so long without a word, while something is expected, the member is asked whether it is there. */
+const SILENCE_MS = 500
+const PONG_LIMIT_MS = 1_000
+/** etcd closes connections that ask more often than every 5 s (`--grpc-keepalive-min-time`). */
+const PING_EVERY_MS = 6_000
+
 const writer = new Writer()
 
 function framed<T>(schema: Schema<T>, message: T): Buffer {
@@ -35,12 +41,19 @@ function framed<T>(schema: Schema<T>, message: T): Buffer {
 export class Channel {
   readonly host: string
   readonly #session: ClientHttp2Session
+  readonly #clock: Clock
   /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
   answers = 0
+  /** Requests in flight, and streams. */
+  #expected = 0
+  #heardMs = 0
+  #pingedMs = Number.NEGATIVE_INFINITY
+  #silence: Timer | undefined
 
-  private constructor(host: string, session: ClientHttp2Session) {
+  private constructor(host: string, session: ClientHttp2Session, clock: Clock) {
     this.host = host
     this.#session = session
+    this.#clock = clock
     // The callers of pending requests keep the process alive, not the connection.
     session.unref()
   }
@@ -64,7 +77,7 @@ export class Channel {
       session.once('close', () => fail('has closed the connection'))
       session.once('connect', () => {
         timer.cancel()
-        resolve(new Channel(host, session))
+        resolve(new Channel(host, session, clock))
       })
     })
   }
@@ -148,6 +161,8 @@ export class Channel {
       onEnd(new ConnectionError(`the connection to ${this.host} is closed`, 'not-applied', { cause }))
       return null
     }
+    this.#expected++
+    this.#listen()
     const frames = new Frames()
     let status: IncomingHttpHeaders | undefined
     let failure: unknown
@@ -157,13 +172,34 @@ export class Channel {
     stream.on('response', onHeaders)
     stream.on('trailers', onHeaders)
     stream.on('data', (chunk: Buffer) => {
+      this.#heardMs = this.#clock.monotonicMs()
       for (const [bytes, start, end] of frames.take(chunk)) onMessage(response.read(bytes, start, end))
     })
     stream.on('error', (error) => {
       failure = error
     })
-    stream.on('close', () => onEnd(endOf(this.host, status, stream.rstCode, failure)))
+    stream.on('close', () => {
+      this.#expected--
+      onEnd(endOf(this.host, status, stream.rstCode, failure))
+    })
     return stream
+  }
+
+  /** A stopped or unreachable member does not close its connections. Without this, every request would wait for its limit. */
+  #listen(): void {
+    this.#silence ??= this.#clock.setTimer(SILENCE_MS, () => {
+      this.#silence = undefined
+      if (this.#expected === 0 || !this.isOpen) return
+      const nowMs = this.#clock.monotonicMs()
+      if (nowMs - this.#heardMs >= SILENCE_MS && nowMs - this.#pingedMs >= PING_EVERY_MS) this.#ping(nowMs)
+      this.#listen()
+    })
+  }
+
+  #ping(nowMs: number): void {
+    this.#pingedMs = nowMs
+    const limit = this.#clock.setTimer(PONG_LIMIT_MS, () => this.destroy())
+    this.#session.ping(() => limit.cancel())
   }
 }
 

@@ -138,7 +138,8 @@ export class EtcdClient {
       connecting.then(resolve, reject).finally(untie)
     })
     if (channel.isOpen) return channel
-    if (this.#channel === connecting) this.#channel = undefined
+    // A stopped member would accept the next connection, too.
+    if (this.#channel === connecting) this.#move()
     return this.#connected(call)
   }
 
