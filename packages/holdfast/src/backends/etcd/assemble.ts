@@ -37,7 +37,7 @@ export async function openEtcd(options: EtcdOptions): Promise<EtcdBackend> {
   const connection = new Connection({ client, namespace, clock, random })
   try {
     const { clusterId, minTtlMs } = await connection.lifetime.inBackground((call) =>
-      firstContact(client, leaseOf(namespace, random.id()), call),
+      firstContact(connection, leaseOf(namespace, random.id()), call),
     )
     const described = { namespace, epoch, issuer: issuer ?? `etcd:${clusterId}/${namespace}`, minTtlMs }
     return new EtcdBackend(connection, infoOf(described), clusterId)
@@ -57,12 +57,13 @@ function checkHosts(hosts: unknown): readonly string[] {
   return hosts as string[]
 }
 
-/** Which cluster it is, and its shortest lease, which follows from its election time-out. */
+/** Whether our keys may be read, which cluster it is, and its shortest lease, which follows from its election time-out. */
 async function firstContact(
-  client: EtcdClient,
+  { client, keys }: Connection,
   ID: number,
   call: Call,
 ): Promise<{ clusterId: string; minTtlMs: number }> {
+  await client.ask(methods.range, { ...keys.all, count_only: true }, call)
   const { TTL, header } = await client.ask(methods.leaseGrant, { TTL: 1, ID }, call)
   await client.ask(methods.leaseRevoke, { ID }, call)
   return { clusterId: header?.cluster_id ?? '', minTtlMs: TTL * 1_000 }
