@@ -1,6 +1,6 @@
 /** What every `watch` does in the same way: joining and leaving, waiting for changes, and the picture after a gap. */
 import { afterThisTurn } from '../base/clock.ts'
-import type { Call, WatchEvent, WatchEventKind } from '../spi.ts'
+import type { Call, NameState, Page, PageRequest, WatchEvent, WatchEventKind } from '../spi.ts'
 
 const HOLDERS_PER_TURN = 1_000
 
@@ -12,6 +12,27 @@ export interface ToldEvent {
   readonly holder: string
   readonly owner?: string
   readonly token: bigint | null
+}
+
+/** What is told of a record with these fields. Engines have null, or nothing, for an owner that is missing. */
+export function toldEvent(
+  record: Omit<ToldEvent, 'owner'> & { readonly owner?: string | null | undefined },
+): ToldEvent {
+  const { kind, name, id, holder, owner, token } = record
+  return owner == null ? { kind, name, id, holder, token } : { kind, name, id, holder, owner, token }
+}
+
+/** The holders on all pages of a list, for `picture`. */
+export async function* currentHolders(
+  list: (page: PageRequest) => Page<NameState> | Promise<Page<NameState>>,
+): AsyncGenerator<ToldEvent> {
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page = { limit: HOLDERS_PER_TURN, ...(cursor !== undefined && { cursor }) }
+    const { items, next } = await list(page)
+    for (const { name, holders } of items)
+      for (const holder of holders) yield toldEvent({ kind: 'acquired', name, ...holder })
+    cursor = next
+  }
 }
 
 /** One watch, from `join` to `leave`, which is called once. It ends quietly when the call is cancelled. */

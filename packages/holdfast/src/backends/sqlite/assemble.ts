@@ -72,7 +72,7 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
     random,
     pollMs,
     fileSystemTypeOf: typeOf,
-    ...(socketFolder !== undefined && { socketFolder }),
+    socketFolder,
   })
   const described = { namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` }
   return new SqliteBackend(connection, infoOf(described), random)

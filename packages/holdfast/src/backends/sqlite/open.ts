@@ -17,6 +17,7 @@ import { hasSharedZero } from '../../base/clock.ts'
 import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import { openDatabase } from '../../clients/sqlite/index.ts'
+import { LOG_TRIGGERS } from './event-log.ts'
 import { codeOf, foreignFile, isBusy, readOnly, sqliteCodes, unavailable } from './failures.ts'
 import { checkFile, type FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
@@ -66,8 +67,10 @@ export function openFile(options: OpenOptions): OpenFile {
 function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
   const connection = connect(path, options)
   try {
-    if (!isOfOlderVersion(connection) && isAdmitted(connection, path, options.machine))
+    if (!isOfOlderVersion(connection) && isAdmitted(connection, path, options.machine)) {
+      connection.exec(LOG_TRIGGERS)
       return describe(connection, path)
+    }
   } catch (error) {
     connection.close()
     throw error

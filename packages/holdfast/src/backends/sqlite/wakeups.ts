@@ -20,7 +20,7 @@ export interface WakeUpOptions {
   /** Called with the public ids that another process says have been granted. */
   readonly onWakeUp: (ids: readonly string[]) => void
   /** For tests. */
-  readonly folder?: string
+  readonly folder?: string | undefined
 }
 
 const ID = /^[\w-]{22}$/
