@@ -2,6 +2,7 @@
 
 import { type Clock, sleep } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
+import { isBusy } from '../../clients/sqlite/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
@@ -9,7 +10,7 @@ import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
 import { WATCHED_FOR_MS } from './event-log.ts'
-import { isBusy, unavailable } from './failures.ts'
+import { unavailable } from './failures.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
@@ -33,7 +34,7 @@ export interface ConnectionOptions {
   readonly pollMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
   /** For tests: where the sockets are. */
-  readonly socketFolder: string | undefined
+  readonly socketFolder?: string | undefined
 }
 
 const READ_AGAIN_AFTER_MS = 5

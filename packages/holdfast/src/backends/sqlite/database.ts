@@ -1,6 +1,6 @@
 /** A thin layer over `node:sqlite`: typed rows, counted statements, and transactions that say when they are busy. */
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite'
-import { isBusy } from './failures.ts'
+import { isBusy } from '../../clients/sqlite/index.ts'
 import type { Synchronous } from './open.ts'
 import type { Statistics } from './statistics.ts'
 
