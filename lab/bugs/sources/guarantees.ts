@@ -81,7 +81,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the last waiter is served first',
     edits: [
       {
-        file: `${library}/backends/memory/line.ts`,
+        file: `${library}/backends/memory/queue.ts`,
         find: `  get first(): Member | undefined {
     return this.#first`,
         replaceBy: `  get first(): Member | undefined {
@@ -98,7 +98,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the queue does not hold back requests that come later',
     edits: [
       {
-        file: `${library}/backends/memory/line.ts`,
+        file: `${library}/backends/memory/queue.ts`,
         find: '    return this.#length\n',
         replaceBy: '    return 0\n',
       },

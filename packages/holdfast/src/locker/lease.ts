@@ -9,7 +9,7 @@
  * 1. lost and released are final (G4): no transition leaves them.
  * 2. The deadline is `since + granted TTL − drift`, and `since` only ever comes from a backend (G3).
  * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8).
- * 4. Whoever ends a lease tells its session, so that the engine's side is released too (nothing is immortal).
+ * 4. The end of a lease is told to its session, so that the engine's side is released too (nothing is immortal).
  */
 
 import { callSafely } from '../base/call-safely.ts'
@@ -188,7 +188,7 @@ export class LeaseRecord {
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost'))
       emit('lost', { ...this.about, reason, heldForMs, ...(detail !== undefined && { detail }) })
-    // Whoever finds out may be another caller, whose session it was as well.
+    // The loss may be found during another caller's call on the same session.
     const controller = this.#controller
     if (controller !== undefined) inNeutralContext(() => controller.abort(this.#loss))
   }
@@ -198,7 +198,7 @@ export class LeaseRecord {
     return this.#release(this.terms.holdAtLeastMs)
   }
 
-  /** For a lease that was never handed out: nobody has held it, so there is nothing to hold at least. */
+  /** For a lease that was never handed out: it was not held, so there is nothing to hold at least. */
   giveBack(): Promise<ReleaseOutcome> {
     return this.#release(0)
   }
