@@ -31,9 +31,9 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'belief is judged by a timer only, not at every read',
     edits: [
       {
-        file: `${library}/locker/lease.ts`,
-        find: '    if (this.#timeLeftMs() > 0) return\n',
-        replaceBy: '    if (this.#timeLeftMs() > -1_000) return\n',
+        file: `${library}/base/belief.ts`,
+        find: '    if (this.timeLeftMs() > 0) return\n',
+        replaceBy: '    if (this.timeLeftMs() > -1_000) return\n',
       },
     ],
     foundBy: { units: { file: 'locker/lease.test.ts', name: 'G3' } },
