@@ -94,7 +94,16 @@ export class Changes {
 
   changed(): void {
     this.#count++
-    for (const wakeUp of [...this.#wakeUps]) wakeUp()
+    if (this.#wakeUps.size === 0) return
+    const wakeUps = [...this.#wakeUps]
+    this.#wakeUps.clear()
+    for (const wakeUp of wakeUps) wakeUp()
+  }
+
+  /** Calls `wakeUp` once, at the next change; the returned function takes it back. */
+  onNext(wakeUp: () => void): () => void {
+    this.#wakeUps.add(wakeUp)
+    return () => void this.#wakeUps.delete(wakeUp)
   }
 
   /** Until there are more changes than `seen`, or the call is cancelled. */
@@ -102,11 +111,11 @@ export class Changes {
     if (this.#count !== seen || call.cancelled) return Promise.resolve()
     return new Promise((resolve) => {
       const wakeUp = () => {
-        this.#wakeUps.delete(wakeUp)
+        forget()
         untie()
         resolve()
       }
-      this.#wakeUps.add(wakeUp)
+      const forget = this.onNext(wakeUp)
       const untie = call.onCancel(wakeUp)
     })
   }
