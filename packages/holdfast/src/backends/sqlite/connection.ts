@@ -4,7 +4,6 @@ import { type Clock, sleep } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
 import { isBusy } from '../../clients/sqlite/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
-import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
@@ -22,7 +21,7 @@ import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { Watchers } from './watch.ts'
-import { type Done, type Work, Writer } from './writer.ts'
+import { type Work, Writer } from './writer.ts'
 
 export interface ConnectionOptions {
   readonly file: OpenFile
@@ -44,14 +43,14 @@ export class Connection {
   readonly clock: Clock
   readonly machine: MachineIdentity
   readonly statistics = noStatistics()
+  readonly lifetime: Lifetime
+  readonly writer: Writer
   readonly room: WaitingRoom
   readonly watchers: Watchers
   readonly wakeUps: WakeUps
   readonly #options: ConnectionOptions
   readonly #database: Database
   readonly #sql: Statements
-  readonly #writer: Writer
-  readonly #lifetime: Lifetime
 
   constructor(options: ConnectionOptions) {
     const { file, clock, random, namespace, pollMs, socketFolder } = options
@@ -60,14 +59,14 @@ export class Connection {
     this.namespace = namespace
     this.clock = clock
     this.machine = options.machine
-    this.#lifetime = new Lifetime('sqlite', clock)
+    this.lifetime = new Lifetime('sqlite', clock)
     const database = new Database(file.connection, options.synchronous, statistics)
     const sql = prepareStatements(database)
     this.#database = database
     this.#sql = sql
-    const onCommitted = (tx: Transaction) => this.#committed(tx)
-    this.#writer = new Writer({ database, sql, clock, random, onCommitted, giveWay: file.look })
-    const catchUpNow = () => this.#writer.write(neverCancelled, (tx) => catchUp(tx))
+    const onCommitted = this.#committed
+    this.writer = new Writer({ database, sql, clock, random, onCommitted, giveWay: file.look })
+    const catchUpNow = () => this.writer.write(neverCancelled, (tx) => catchUp(tx))
     const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
     this.room = new WaitingRoom({ sql, clock, namespace, poll })
     this.watchers = new Watchers({ clock, poll, openLog: () => this.openLog(neverCancelled) })
@@ -76,13 +75,8 @@ export class Connection {
   }
 
   async write<T>(call: Call, work: Work<T>): Promise<T> {
-    this.#lifetime.begin(call)
-    return this.#writer.write(call, work)
-  }
-
-  /** As `write`, for a caller that has a promise of its own. */
-  send<T>(call: Call, work: Work<T>, asker: Asker<Done<T>>): void {
-    this.#writer.send(call, work, asker)
+    this.lifetime.begin(call)
+    return this.writer.write(call, work)
   }
 
   /**
@@ -91,19 +85,14 @@ export class Connection {
    * open, ends the leases of processes that do not see it.
    */
   async prolong<T>(call: Call, work: Work<T>): Promise<T> {
-    this.begin(call)
-    return this.#writer.writeFirst(call, (tx) => {
+    this.lifetime.begin(call)
+    return this.writer.writeFirst(call, (tx) => {
       const state = tx.sql.fileState.first()
       const problem = this.#problemOf(state)
       if (problem !== null) throw unavailable(problem, 'not-applied')
       catchUp(tx, state?.due)
       return work(tx)
     })
-  }
-
-  /** The first line of every call. */
-  begin(call: Call): void {
-    this.#lifetime.begin(call)
   }
 
   /** Keeps the log of events open for a while. */
@@ -117,7 +106,7 @@ export class Connection {
   /** Readers see the last commit. They wait only while another process cleans up after one that was killed. */
   async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
     for (;;) {
-      this.begin(call)
+      this.lifetime.begin(call)
       try {
         return look(this.#sql, this.clock.monotonicMs())
       } catch (error) {
@@ -148,15 +137,15 @@ export class Connection {
   }
 
   close(): void {
-    if (this.#lifetime.isOver) return
-    this.room.close(this.#lifetime.end())
+    if (this.lifetime.isOver) return
+    this.room.close(this.lifetime.end())
     this.watchers.close()
-    this.#writer.close()
+    this.writer.close()
     this.wakeUps.close()
     this.#database.close()
   }
 
-  #committed({ endedSessions, handovers }: Transaction): void {
+  readonly #committed = ({ endedSessions, handovers }: Transaction): void => {
     for (const session of endedSessions) this.room.sessionEnded(session)
     for (const { session, attempt, token, data, address } of handovers) {
       if (this.room.handOver(session, attempt, { token, data }) || address === null) continue

@@ -27,7 +27,7 @@ export interface NameKey {
 }
 
 /** A claim as operators see it; of ids only the public half. */
-export interface ClaimRow {
+interface ClaimRow {
   readonly name: string
   readonly id: string
   readonly holder: string
@@ -37,7 +37,7 @@ export interface ClaimRow {
   readonly capacity: number
   readonly note: string | null
   readonly session: string
-  readonly ttl_ms: number
+  readonly ttlMs: number
   readonly expires_at: number
   readonly lock_delay_ms: number
   /** Null: it waits. */
@@ -71,7 +71,7 @@ const DUE = `min(
 
 const PUBLIC_ID = `substr(attempt, 1, ${ID_LENGTH})`
 const CLAIM_COLUMNS = `name, ${PUBLIC_ID} AS id, holder, owner, mode, weight, capacity, note,
-        substr(sessions.id, 1, ${ID_LENGTH}) AS session, ttl_ms, expires_at, lock_delay_ms`
+        substr(sessions.id, 1, ${ID_LENGTH}) AS session, ttl_ms AS ttlMs, expires_at, lock_delay_ms`
 
 export type Statements = ReturnType<typeof prepareStatements>
 

@@ -71,23 +71,21 @@ export class WakeUps {
     server.on('error', () => {})
     server.unref()
     const path = this.#pathOf(address)
-    if (!this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH) return { server, address: null }
+    if (process.platform === 'win32' || !this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH)
+      return { server, address: null }
     // A worker of `cluster` would otherwise ask its primary to listen, and share the socket with its siblings.
     server.listen({ path, exclusive: true })
     if (!server.listening) return { server, address: null }
-    if (process.platform !== 'win32') removeStale(this.#folder, path)
+    removeStale(this.#folder, path)
     return { server, address }
   }
 
   #pathOf(address: string): string {
-    return process.platform === 'win32'
-      ? `\\\\.\\pipe\\holdfast-${address}`
-      : join(this.#folder, `${address}.sock`)
+    return join(this.#folder, `${address}.sock`)
   }
 
   /** The folder must be this user's alone: others could otherwise listen instead of us. */
   #prepareFolder(): boolean {
-    if (process.platform === 'win32') return true
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
       const found = lstatSync(this.#folder)
