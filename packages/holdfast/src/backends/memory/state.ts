@@ -15,7 +15,7 @@ export interface Session {
   readonly ttlMs: number
   /** The public label of its client. */
   readonly holder: string
-  /** Dead from this moment on, whether or not anybody has noticed. */
+  /** Dead from this moment on, also before it is removed. */
   expiresAtMs: number
   readonly claims: Map<string, Claim>
   /** Attempts that can never land again, and why. */

@@ -16,7 +16,7 @@ import type { OpenFile, Synchronous } from './open.ts'
 import { FilePoll } from './poll.ts'
 import { catchUp } from './queue.ts'
 import { prepareStatements, type Statements } from './statements.ts'
-import { noStatistics } from './statistics.ts'
+import { noStatistics, type Statistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
@@ -33,7 +33,14 @@ export interface ConnectionOptions {
   readonly pollMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
   /** For tests: where the sockets are. */
-  readonly socketFolder?: string | undefined
+  readonly socketFolder?: string
+}
+
+/** What the parts of a connection share. */
+export interface Context extends ConnectionOptions {
+  readonly database: Database
+  readonly sql: Statements
+  readonly statistics: Statistics
 }
 
 const READ_AGAIN_AFTER_MS = 5
@@ -48,30 +55,23 @@ export class Connection {
   readonly room: WaitingRoom
   readonly watchers: Watchers
   readonly wakeUps: WakeUps
-  readonly #options: ConnectionOptions
-  readonly #database: Database
-  readonly #sql: Statements
+  readonly #context: Context
 
   constructor(options: ConnectionOptions) {
-    const { file, clock, random, namespace, pollMs, socketFolder } = options
+    const { file, clock, namespace, machine, synchronous } = options
     const { statistics } = this
-    this.#options = options
     this.namespace = namespace
     this.clock = clock
-    this.machine = options.machine
+    this.machine = machine
     this.lifetime = new Lifetime('sqlite', clock)
-    const database = new Database(file.connection, options.synchronous, statistics)
-    const sql = prepareStatements(database)
-    this.#database = database
-    this.#sql = sql
-    const onCommitted = this.#committed
-    this.writer = new Writer({ database, sql, clock, random, onCommitted, giveWay: file.look })
-    const catchUpNow = () => this.writer.write(neverCancelled, (tx) => catchUp(tx))
-    const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
-    this.room = new WaitingRoom({ sql, clock, namespace, poll })
-    this.watchers = new Watchers({ clock, poll, openLog: () => this.openLog(neverCancelled) })
-    const onWakeUp = (ids: readonly string[]) => this.room.wake(ids)
-    this.wakeUps = new WakeUps({ random, statistics, onWakeUp, folder: socketFolder })
+    const database = new Database(file.connection, synchronous, statistics)
+    const context = { ...options, database, sql: prepareStatements(database), statistics }
+    this.#context = context
+    this.writer = new Writer(context, this.#committed)
+    const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => catchUp(tx)))
+    this.room = new WaitingRoom(context, poll)
+    this.watchers = new Watchers(clock, poll, () => this.openLog(neverCancelled))
+    this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
   }
 
   async write<T>(call: Call, work: Work<T>): Promise<T> {
@@ -97,7 +97,7 @@ export class Connection {
 
   /** Keeps the log of events open for a while. */
   openLog(call: Call): Promise<void> {
-    const id = this.#options.random.id()
+    const id = this.#context.random.id()
     return this.write(call, ({ sql, nowMs }) => {
       sql.openLog.run(id, nowMs + WATCHED_FOR_MS)
     })
@@ -108,7 +108,7 @@ export class Connection {
     for (;;) {
       this.lifetime.begin(call)
       try {
-        return look(this.#sql, this.clock.monotonicMs())
+        return look(this.#context.sql, this.clock.monotonicMs())
       } catch (error) {
         if (!isBusy(error)) throw unavailable('the file could not be read', 'not-applied', error)
       }
@@ -119,7 +119,7 @@ export class Connection {
   #problemOf(
     found: { readonly boot_id: string; readonly time_namespace: string } | undefined,
   ): string | null {
-    const { path, isInPlace } = this.#options.file
+    const { path, isInPlace } = this.#context.file
     if (!isInPlace()) return `the file at ${path} was removed or replaced`
     const { bootId, timeNamespaceOffset } = this.machine
     if (found?.boot_id === bootId && found.time_namespace === timeNamespaceOffset) return null
@@ -127,7 +127,7 @@ export class Connection {
   }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
-    const { file, synchronous, pollMs, fileSystemTypeOf } = this.#options
+    const { file, synchronous, pollMs, fileSystemTypeOf } = this.#context
     const read = await this.read(call, (sql) => ({
       problem: this.#problemOf(sql.fileState.first()),
       sqliteVersion: sql.sqliteVersion.first()?.version ?? '',
@@ -142,7 +142,7 @@ export class Connection {
     this.watchers.close()
     this.writer.close()
     this.wakeUps.close()
-    this.#database.close()
+    this.#context.database.close()
   }
 
   readonly #committed = ({ endedSessions, handovers }: Transaction): void => {
