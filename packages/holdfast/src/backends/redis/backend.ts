@@ -4,6 +4,7 @@ import { callWith } from '../../base/aborting.ts'
 import { type Clock, instantOf } from '../../base/clock.ts'
 import { ClosedError, UnsupportedError } from '../../base/errors.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
+import { SingleFlight } from '../../base/single-flight.ts'
 import type { Subscription } from '../../clients/redis/index.ts'
 import { prolongedSince } from '../../kit/backend-kit.ts'
 import type {
@@ -34,7 +35,6 @@ import { forceReleaseScript, forgetScript, inspectScript, resizeScript } from '.
 import { findSessionScript, openSessionScript } from './scripts/sessions.ts'
 import { withoutRights } from './server-checks.ts'
 import { RedisSession, type SessionTools } from './session.ts'
-import { SharedWork } from './shared-work.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { watch } from './watch.ts'
 
@@ -67,9 +67,9 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   /** For looks that no caller waits for: they end with the backend. */
   readonly #ending = new AbortController()
   readonly #events: EventLog | ClusterEvents
-  readonly #checked: SharedWork<void>
+  readonly #checked: SingleFlight<void>
   /** One subscription for the process, from the first session on: the first who waits shall not wait for it. */
-  readonly #subscribed: SharedWork<Subscription>
+  readonly #subscribed: SingleFlight<Subscription>
   #isListening = false
   #isClosed = false
 
@@ -87,7 +87,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
       pollMs,
       look: (requests) => engine.sendAll(requests, callWith(this.#ending.signal)),
     })
-    this.#subscribed = new SharedWork((signal) =>
+    this.#subscribed = new SingleFlight('redis', (signal) =>
       engine.connection.subscribe(
         this.#channel,
         (message) => this.#room.receive(message),
@@ -98,7 +98,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     this.#events = engine.connection.isCluster
       ? new ClusterEvents({ engine, pages: this.#pages, inspect: (name, call) => this.inspect(name, call) })
       : new EventLog(engine, (call) => allPages((page) => this.#scanNames('', page, call)))
-    this.#checked = new SharedWork(async (signal) => {
+    this.#checked = new SingleFlight('redis', async (signal) => {
       await options.checkServer(callWith(signal))
       await this.#listen(callWith(signal))
     })

@@ -12,6 +12,7 @@
 import { callWith } from '../../base/aborting.ts'
 import type { Timer } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
+import { SingleFlight } from '../../base/single-flight.ts'
 import type { Presence, Subscription } from '../../clients/redis/index.ts'
 import type { ToldEvent } from '../../kit/watching.ts'
 import type { Call, NameState } from '../../spi.ts'
@@ -19,7 +20,6 @@ import type { Engine } from './engine.ts'
 import { KnownHolders } from './known-holders.ts'
 import { readEvent } from './looking.ts'
 import { RecentEvents } from './recent-events.ts'
-import { SharedWork } from './shared-work.ts'
 import type { Entry, EventSource, Head, Position } from './watch.ts'
 
 export interface ClusterEventsOptions {
@@ -86,8 +86,8 @@ export class ClusterEvents implements EventSource {
     return this.#recent.next(seen, call)
   }
 
-  #newOpening(): SharedWork<void> {
-    return new SharedWork((signal) => this.#open(signal))
+  #newOpening(): SingleFlight<void> {
+    return new SingleFlight('redis', (signal) => this.#open(signal))
   }
 
   async #open(signal: AbortSignal): Promise<void> {

@@ -15,13 +15,13 @@
 import { callWith } from '../../base/aborting.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
+import { SingleFlight } from '../../base/single-flight.ts'
 import { type DedicatedConnection, type RedisReply, redisScript } from '../../clients/redis/index.ts'
 import { Lane } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
 import type { Engine } from './engine.ts'
 import { library } from './scripts/library.ts'
 import { prelude, SLOT_IS_MOVING } from './scripts/prelude.ts'
-import { SharedWork } from './shared-work.ts'
 
 export interface WaitFor {
   readonly aof: boolean
@@ -54,7 +54,7 @@ interface Reached {
 /** One for each primary. */
 interface Desk {
   /** One that is lost, or leads to the wrong primary, is replaced. */
-  connection: SharedWork<DedicatedConnection> | undefined
+  connection: SingleFlight<DedicatedConnection> | undefined
   readonly lane: Lane<ConfirmedClaim, Reached>
 }
 
@@ -156,8 +156,8 @@ export class Confirming {
     }
   }
 
-  #connect(key: string): SharedWork<DedicatedConnection> {
-    return new SharedWork((signal) => this.#engine.connection.dedicated(key, signal))
+  #connect(key: string): SingleFlight<DedicatedConnection> {
+    return new SingleFlight('redis', (signal) => this.#engine.connection.dedicated(key, signal))
   }
 
   /** On a connection that is cut off unnoticed nobody would hear anything any more. */
