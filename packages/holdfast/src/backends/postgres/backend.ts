@@ -62,7 +62,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
     void this.#connection.sweep()
     const [no, granted] = row.map(Number) as [number, number]
-    return new PostgresSession(this.#connection, { id, no, ttlMs: granted, holder, since })
+    return new PostgresSession(this.#connection, no, { id, ttlMs: granted, holder, since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
@@ -70,15 +70,9 @@ export class PostgresBackend implements Backend<'fenced'> {
     const now = instantOf(this.clock)
     const [row] = await this.#query(call, 'findSession', [id])
     if (row === undefined) return null
-    const [no, ttlMs, holder, leftMs] = row
-    const session = { ttlMs: Number(ttlMs), leftMs: Number(leftMs) }
-    return new PostgresSession(this.#connection, {
-      id,
-      no: Number(no),
-      ttlMs: session.ttlMs,
-      holder: String(holder),
-      since: prolongedSince(now, session),
-    })
+    const [no, ttlMs, leftMs] = row.map(Number) as [number, number, number]
+    const since = prolongedSince(now, { ttlMs, leftMs })
+    return new PostgresSession(this.#connection, no, { id, ttlMs, holder: String(row[3]), since })
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
@@ -160,7 +154,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     const rows = await this.#connection.query(call, sql[statement], all)
     let result: [string, string | null] = ['too-late', null]
     for (const [kind, attempt, token, data, session] of rows as readonly OperatedRow[]) {
-      if (kind === 'handed') room.granted(Number(session), attempt, BigInt(token ?? 0), data)
+      if (kind === 'handed') room.granted(Number(session), attempt, { token: BigInt(token ?? 0), data })
       else result = [kind, token]
     }
     if (result[0] === 'too-late') throw operatorCallExpired('postgres')

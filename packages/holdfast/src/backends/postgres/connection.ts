@@ -1,8 +1,7 @@
 /** What the backend and its sessions share: the way to the database, waiters and watchers. */
 
 import type { Clock } from '../../base/clock.ts'
-import { defaults } from '../../base/defaults.ts'
-import { ClosedError, outcomeOf } from '../../base/errors.ts'
+import { outcomeOf } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import {
   type Parameter,
@@ -12,8 +11,8 @@ import {
   serverFindings,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Lane } from '../../kit/lane.ts'
+import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { type Answer, type Item, openBatches } from './batches.ts'
 import { Notifications } from './notifications.ts'
@@ -50,11 +49,9 @@ export class Connection {
   readonly #options: ConnectionOptions
   readonly #batches: Lane<Item, Answer>
   readonly #notifications: Notifications
-  /** What is in flight and nobody waits for, so nobody else ends it. */
-  readonly #background = new Set<AbortController>()
+  readonly #lifetime: Lifetime
   #sweeping: Promise<void> | undefined
   #closedNames = 0
-  #closed = false
 
   constructor(options: ConnectionOptions) {
     const { database, namespace, clock, random, pollMs } = options
@@ -62,6 +59,7 @@ export class Connection {
     this.#options = options
     this.namespace = namespace
     this.clock = clock
+    this.#lifetime = new Lifetime('postgres', clock)
     this.channel = `holdfast_${random.id()}`
     this.sql = statementsFor(options.schema)
     this.room = new WaitingRoom({
@@ -69,7 +67,7 @@ export class Connection {
       random,
       statistics,
       pollMs,
-      tend: (parameters) => this.#runInBackground(this.sql.tend, [namespace, this.channel, ...parameters]),
+      look: (parameters) => this.#runInBackground(this.sql.tend, [namespace, this.channel, ...parameters]),
       isTold: () => this.#notifications.hears,
     })
     this.#batches = openBatches({
@@ -80,7 +78,7 @@ export class Connection {
       },
       onHanded: ({ session, attempt, token, data }) => {
         if (token === null) this.room.lookAtAll()
-        else this.room.granted(session, attempt, BigInt(token), data)
+        else this.room.granted(session, attempt, { token: BigInt(token), data })
       },
     })
     this.watchers = new Watchers({
@@ -127,13 +125,13 @@ export class Connection {
   }
 
   async apply(item: Item, call: Call): Promise<Answer> {
-    this.#check(call)
+    this.#lifetime.begin(call)
     this.statistics.items++
     return this.#batches.ask(item, call)
   }
 
   async query(call: Call, text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
-    this.#check(call)
+    this.#lifetime.begin(call)
     return this.#run(text, parameters, call.signal)
   }
 
@@ -142,11 +140,11 @@ export class Connection {
     this.#notifications.start()
   }
 
-  /** Tidies up behind everybody's back, a little at a time. */
+  /** Removes what is over, a little at a time. */
   async sweep(): Promise<void> {
-    if (this.#closed) return
+    if (this.#lifetime.isOver) return
     const run = async () => {
-      for (let turn = 0; turn < MOST_SWEEPS_AT_ONCE && !this.#closed; turn++) {
+      for (let count = 0; count < MOST_SWEEPS_AT_ONCE && !this.#lifetime.isOver; count++) {
         const [row] = await this.#runInBackground(this.sql.sweep, [this.namespace])
         if (row?.[0] !== true) return
       }
@@ -166,43 +164,25 @@ export class Connection {
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
-    const closed = new ClosedError('The postgres backend')
+    if (this.#lifetime.isOver) return
+    const closed = this.#lifetime.end()
     this.room.close(closed)
     this.watchers.close(closed)
-    for (const controller of this.#background) controller.abort(closed)
     this.#batches.close()
     await this.#notifications.close()
     await this.#options.database.close()
     await this.#options.end?.()
   }
 
-  #check(call: Call): void {
-    if (this.#closed) throw new ClosedError('The postgres backend')
-    throwIfCancelled('postgres', call)
+  #runInBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    return this.#lifetime.inBackground((call) => this.#run(text, parameters, call.signal))
   }
 
-  /** With a limit of its own: on a connection that hangs it would hang too, and keep everybody from closing. */
-  async #runInBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
-    const controller = new AbortController()
-    const timer = this.clock.setTimer(defaults.callTimeoutMs, () =>
-      controller.abort(new Error(`no answer within ${defaults.callTimeoutMs} ms`)),
-    )
-    this.#background.add(controller)
-    try {
-      return await this.#run(text, parameters, controller.signal)
-    } finally {
-      timer.cancel()
-      this.#background.delete(controller)
-    }
-  }
-
-  async #run(text: string, parameters: readonly Parameter[], signal?: AbortSignal): Promise<readonly Row[]> {
+  async #run(text: string, parameters: readonly Parameter[], signal: AbortSignal): Promise<readonly Row[]> {
     this.statistics.statements++
     this.statistics.inFlight++
     try {
-      return await this.#options.database.query(text, parameters, signal === undefined ? {} : { signal })
+      return await this.#options.database.query(text, parameters, { signal })
     } catch (error) {
       // A hand-over to somebody of this process may be in the answer that got lost.
       if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
@@ -223,7 +203,7 @@ export class Connection {
     }
     const [session, id, token, data] = parseMessage(message)
     if (token === undefined) this.room.lookAtAll()
-    else this.room.granted(session, id, BigInt(token), data)
+    else this.room.granted(session, id, { token: BigInt(token), data })
   }
 }
 

@@ -24,7 +24,7 @@ export function statementsFor(schema: string) {
     openSession: `SELECT no::text, ttl_ms::text
       FROM ${s}.open_session($1::text, $2::text, $3::text, $4::text::double precision)`,
     /** namespace, id */
-    findSession: `SELECT no::text, ttl_ms::text, holder, (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::text
+    findSession: `SELECT no::text, ttl_ms::text, (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::text, holder
       FROM ${s}.sessions
       WHERE id = $2::text AND namespace = $1::text AND ended IS NULL AND expires_at > clock_timestamp()`,
     /** namespace, session, attempts, names, tokens, those of them that wait */
