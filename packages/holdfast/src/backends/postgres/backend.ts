@@ -22,6 +22,7 @@ import type {
   SessionState,
   WatchEvent,
 } from '../../spi.ts'
+import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
 import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
@@ -46,7 +47,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     return this.#connection.statistics
   }
 
-  /** Whether those who wait are told when their turn has come; otherwise they poll. */
+  /** Whether waiters are told of their grants; otherwise they poll. */
   get hears(): boolean {
     return this.#connection.hears
   }
@@ -76,7 +77,7 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    return statesOf(await this.#query(call, 'show', [name, String(call.holdersOnly !== true)]))[0] ?? null
+    return statesOf(await this.#query(call, 'state', [name, String(call.holdersOnly !== true)]))[0] ?? null
   }
 
   async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {
@@ -107,7 +108,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    const [, released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids), reason])
+    const [, , , released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids), reason])
     return Number(released)
   }
 
@@ -116,12 +117,12 @@ export class PostgresBackend implements Backend<'fenced'> {
     { from, to }: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
-    const [kind] = await this.#operate(call, 'resize', [name, from, to])
+    const [, , kind] = await this.#operate(call, 'resize', [name, from, to])
     return kind as 'resized' | 'in-use' | 'changed'
   }
 
   async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
-    const [kind] = await this.#operate(call, 'forget', [name, data])
+    const [, , kind] = await this.#operate(call, 'forget', [name, data])
     return kind as 'forgotten' | 'in-use' | 'changed'
   }
 
@@ -136,36 +137,20 @@ export class PostgresBackend implements Backend<'fenced'> {
   /** All statements begin with the namespace. */
   #query(
     call: Call,
-    statement: 'openSession' | 'findSession' | 'show' | 'list' | 'sessions' | 'check',
+    statement: 'openSession' | 'findSession' | 'state' | 'list' | 'sessions' | 'check',
     parameters: readonly Parameter[],
   ) {
     const { sql, namespace } = this.#connection
     return this.#connection.query(call, sql[statement], [namespace, ...parameters])
   }
 
-  /** How it went, and a number if it has one. Who got the name that way and waits in this process is told. */
   async #operate(
     call: OperatorCall,
     statement: 'forceRelease' | 'resize' | 'forget',
     parameters: readonly Parameter[],
-  ): Promise<[kind: string, count: string | null]> {
-    const { sql, namespace, channel, room } = this.#connection
-    const all = [namespace, channel, ...parameters, call.notAfterMs]
-    const rows = await this.#connection.query(call, sql[statement], all)
-    let result: [string, string | null] = ['too-late', null]
-    for (const [kind, attempt, token, data, session] of rows as readonly OperatedRow[]) {
-      if (kind === 'handed') room.granted(Number(session), attempt, { token: BigInt(token ?? 0), data })
-      else result = [kind, token]
-    }
-    if (result[0] === 'too-late') throw operatorCallExpired('postgres')
-    return result
+  ): Promise<AnswerRow> {
+    const [row] = await this.#connection.rows(call, statement, [...parameters, call.notAfterMs])
+    if (row === undefined || row[2] === 'too-late') throw operatorCallExpired('postgres')
+    return row
   }
 }
-
-type OperatedRow = readonly [
-  kind: string,
-  attempt: string,
-  token: string | null,
-  data: string | null,
-  session: string,
-]

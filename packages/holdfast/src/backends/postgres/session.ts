@@ -68,7 +68,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
-    const answer = await this.#ask('t', request, call)
+    const answer = await this.#ask(request, false, call)
     if (answer.kind !== 'busy') return this.#resultOf(request, answer)
     return answer.ms === null ? { kind: 'busy' } : { kind: 'busy', retryAfterMs: answer.ms }
   }
@@ -79,7 +79,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
       const granted = (news: Granted) => this.#granted(request, news)
       const waiter: Waiter = { request, call, session: this.#no, granted, resolve, reject }
       room.ask(waiter)
-      this.#ask('q', request, call)
+      this.#ask(request, true, call)
         .then((answer) => this.#queued(waiter, answer))
         .catch((error: unknown) => room.fail(waiter, error))
     })
@@ -109,15 +109,9 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
 
   /** The first query ends the session with all that it has; the others, if it has many claims, only clean up. */
   async close(call: Call): Promise<void> {
-    const { sql, namespace, channel, room } = this.#connection
     for (let isMore = true; isMore; ) {
-      const rows = await this.#connection.query(call, sql.closeSession, [namespace, channel, this.#no])
-      isMore = false
-      for (const [kind, attempt, token, data, session] of rows as readonly ClosedRow[]) {
-        if (kind === 'more') isMore = true
-        else room.granted(Number(session), attempt, { token: BigInt(token), data })
-      }
-      room.sessionEnded(this.#no)
+      isMore = (await this.#connection.rows(call, 'endSession', [this.#no])).length > 0
+      this.#connection.room.sessionEnded(this.#no)
       call.onProgress?.(0)
     }
   }
@@ -126,11 +120,12 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return { name, attempt, session: this.#no }
   }
 
-  #ask(op: 't' | 'q', request: AcquireRequest, call: Call): Promise<Answer> {
-    const { mode, weight, capacity, lockDelayMs, note, owner, maxWaiters, waitMs } = request
+  #ask(request: AcquireRequest, waits: boolean, call: Call): Promise<Answer> {
+    const { mode, weight, capacity, lockDelayMs: ms, note: text, owner, maxWaiters, waitMs } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
-    const wanted = { mode, weight, capacity, ms: lockDelayMs, text: note, owner, maxWaiters, waitMs }
-    return this.asking(request, () => this.#connection.apply({ op, ...this.#own(request), ...wanted }, call))
+    const own = { op: 'g' as const, ...this.#own(request), waits, mode, weight, capacity, ms, text, owner }
+    const asked = { ...own, max_waiters: maxWaiters, wait_ms: waitMs }
+    return this.asking(request, () => this.#connection.apply(asked, call))
   }
 
   #queued(waiter: Waiter, answer: Answer): void {
@@ -181,4 +176,3 @@ type KeptRow = readonly [
   tokenOrDetail: string | null,
   data: string | null,
 ]
-type ClosedRow = readonly [kind: string, attempt: string, token: string, data: string | null, session: string]

@@ -4,9 +4,10 @@
  */
 import type { Clock } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
-import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
+import { arrayLiteral, type Parameter } from '../../clients/postgres/index.ts'
 import { Looks } from '../../kit/looks.ts'
 import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../kit/waiting-room.ts'
+import type { AnswerRow } from './batches.ts'
 import type { Statistics } from './statistics.ts'
 
 /** What the database records of a grant. */
@@ -24,7 +25,7 @@ export interface WaitingRoomOptions {
   readonly statistics: Statistics
   readonly pollMs: number
   /** Names that are due; sessions, names and attempts of the waiters that ask. */
-  readonly look: (parameters: readonly Parameter[]) => Promise<readonly Row[]>
+  readonly look: (parameters: readonly Parameter[]) => Promise<readonly AnswerRow[]>
   /** Whether notifications arrive. */
   readonly isTold: () => boolean
 }
@@ -91,30 +92,20 @@ export class WaitingRoom extends Room<Waiter, Granted> {
       arrayLiteral(waiters.map(({ request }) => request.name)),
       arrayLiteral(waiters.map(({ request }) => request.attempt)),
     ])
-    for (const row of rows) this.#read(row as LookRow)
+    for (const row of rows) this.#read(row)
   }
 
-  #read([kind, name, attempt, token, data, ms, session]: LookRow): void {
+  /** See `sql/waiting.ts`. */
+  #read([kind, attempt, , token, data = null, ms, no]: AnswerRow): void {
+    const session = Number(no)
     if (kind === 'due') {
-      if (ms !== null) this.#due(name, Number(ms))
-    } else if (kind === 'handed' || kind === 'granted')
-      this.granted(Number(session), attempt, { token: BigInt(token), data })
-    else if (kind === 'gone') this.sessionEnded(Number(session))
-    else for (const waiter of this.find(attempt, Number(session))) this.lost(waiter, data ?? undefined)
+      if (ms != null) this.#due(attempt, ms)
+    } else if (kind === 'granted') this.granted(session, attempt, { token: BigInt(token ?? 0), data })
+    else if (kind === 'gone') this.sessionEnded(session)
+    else for (const waiter of this.find(attempt, session)) this.lost(waiter, data ?? undefined)
   }
 
   #due(name: string, inMs: number): void {
     this.#looks.due(name, Math.max(SHORTEST_PAUSE_MS, inMs) + this.#options.random.fraction() * SPREAD_MS)
   }
 }
-
-/** See `tend` in `sql/waiting.ts`. */
-type LookRow = readonly [
-  kind: string,
-  name: string,
-  attempt: string,
-  token: string,
-  data: string | null,
-  ms: string | null,
-  session: string,
-]
