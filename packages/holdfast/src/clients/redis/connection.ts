@@ -47,10 +47,12 @@ export interface RedisNode {
   send(args: readonly string[], signal?: AbortSignal): Promise<RedisReply>
 }
 
-/** A connection of our own to one primary; it does not come back when it is lost. */
+/** A connection of our own to one primary; it does not come back when it is lost, and sends nothing twice. */
 export interface DedicatedConnection extends RedisNode {
   /** False once it is lost. */
   isOpen(): boolean
+  /** As `run` of `RedisConnection`. */
+  run: RedisConnection['run']
   close(): void
 }
 
@@ -76,6 +78,21 @@ interface PromptConnection {
 }
 
 const ignore = () => {}
+
+type Evaluating = Pick<RawRedis, 'evaluate'>
+
+/** A server that does not know the script says so before it does anything, and is given the whole of it then. */
+function evaluated(
+  raw: Evaluating,
+  script: RedisScript,
+  keys: readonly string[],
+  args: readonly string[],
+): Promise<RedisReply> {
+  return raw.evaluate('EVALSHA', script.sha1, keys, args).catch((error: unknown) => {
+    if (serverCodeOf(error) !== 'NOSCRIPT') throw error
+    return raw.evaluate('EVAL', script.source, keys, args)
+  }) as Promise<RedisReply>
+}
 
 /** A subscription at every primary of a Cluster. */
 export interface Presence {
@@ -152,7 +169,9 @@ export class RedisConnection {
     args: readonly string[],
     signal?: AbortSignal,
   ): Promise<RedisReply> {
-    return this.#guarded('script', signal, () => this.#settling(() => this.#evaluate(script, keys, args)))
+    return this.#guarded('script', signal, () =>
+      this.#settling(() => evaluated(this.#raw, script, keys, args)),
+    )
   }
 
   /**
@@ -210,9 +229,8 @@ export class RedisConnection {
     const owner = this.ownerOf(first)
     const prompt = this.#promptConnection(owner, first, openWithinMs)
     const own = await unlessAborted(prompt.opening, signal, () => signal?.reason)
-    const prefixed = keys.map((key) => this.keyPrefix + key)
     try {
-      return await own.send(['EVAL', script.source, String(keys.length), ...prefixed, ...args], signal)
+      return await own.run(script, keys, args, signal)
     } catch (error) {
       // Others use it as well, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
       const hasTimedOut = isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')
@@ -248,13 +266,6 @@ export class RedisConnection {
   #dropPrompt(owner: string, prompt: PromptConnection): void {
     if (this.#prompt.get(owner) === prompt) this.#prompt.delete(owner)
     prompt.opening.then((own) => own.close(), ignore)
-  }
-
-  #evaluate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
-    return this.#raw.evaluate('EVALSHA', script.sha1, keys, args).catch((error: unknown) => {
-      if (serverCodeOf(error) !== 'NOSCRIPT') throw error
-      return this.#raw.evaluate('EVAL', script.source, keys, args)
-    }) as Promise<RedisReply>
   }
 
   /**
@@ -332,7 +343,20 @@ export class RedisConnection {
       this.#dedicated.delete(connection)
       connection.close()
     }
-    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, close }
+    const { keyPrefix } = this
+    const raw: Evaluating = {
+      evaluate: (command, script, keys, args) =>
+        connection.send([
+          command,
+          script,
+          String(keys.length),
+          ...keys.map((key) => keyPrefix + key),
+          ...args,
+        ]),
+    }
+    const run: DedicatedConnection['run'] = (script, keys, args, signal) =>
+      this.#guarded('script', signal, () => evaluated(raw, script, keys, args))
+    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, run, close }
   }
 
   /**

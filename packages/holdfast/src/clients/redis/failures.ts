@@ -13,12 +13,14 @@ import { reasonOf, withoutArguments } from './trouble.ts'
 
 /** Refusals of the server that come before a script has written anything. */
 const refusals = new Set([
+  'ASK',
   'BUSY',
   'CLUSTERDOWN',
   'CROSSSLOT',
   'LOADING',
   'MASTERDOWN',
   'MISCONF',
+  'MOVED',
   'NOAUTH',
   'NOPERM',
   'NOREPLICAS',
