@@ -7,7 +7,7 @@ import { exclusive, openSession, Stage, take, until } from '../../../test/postgr
 import { callWith } from '../../base/aborting.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import type { Call } from '../../spi.ts'
-import { LOCK_SEED, LONGEST_LOCK_WAIT_MS } from './sql/turns.ts'
+import { LOCK_SEED, LONGEST_LOCK_WAIT_MS } from './sql/locks.ts'
 
 const WAITING = "SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
@@ -23,7 +23,7 @@ const ways = [
 
 /** As it is, but for the time: that of the library would make this test wait for seconds. */
 const schemaSql = changedSchema('holdfast', [
-  { file: 'sql/turns.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'200'" },
+  { file: 'sql/locks.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'400'" },
 ])
 
 function cancelledSoon(): Call {

@@ -48,16 +48,26 @@ export interface RedisNode {
   send(args: readonly string[], signal?: AbortSignal): Promise<RedisReply>
 }
 
-/** A connection of our own to one primary; it does not come back when it is lost. */
+/** A connection of our own to one primary; it does not come back when it is lost, and sends nothing twice. */
 export interface DedicatedConnection extends RedisNode {
   /** False once it is lost. */
   isOpen(): boolean
+  /** As `run` of `RedisConnection`. */
+  run: RedisConnection['run']
   close(): void
 }
 
-/** A subscription at every primary of a Cluster. */
-export interface Presence {
-  close(): void
+/** A server that does not know the script says so before it does anything, and is given the whole of it then. */
+function evaluate(
+  raw: Pick<RawRedis, 'evaluate'>,
+  script: RedisScript,
+  keys: readonly string[],
+  args: readonly string[],
+): Promise<RedisReply> {
+  return raw.evaluate('EVALSHA', script.sha1, keys, args).catch((error: unknown) => {
+    if (serverCodeOf(error) !== 'NOSCRIPT') throw error
+    return raw.evaluate('EVAL', script.source, keys, args)
+  }) as Promise<RedisReply>
 }
 
 export class RedisConnection {
@@ -125,7 +135,7 @@ export class RedisConnection {
     args: readonly string[],
     signal?: AbortSignal,
   ): Promise<RedisReply> {
-    return this.#send('script', signal, () => this.#evaluate(script, keys, args))
+    return this.#send('script', signal, () => evaluate(this.#raw, script, keys, args))
   }
 
   /**
@@ -150,13 +160,6 @@ export class RedisConnection {
       'another connection was answered meanwhile, so a command that blocks, such as BLPOP or XREAD BLOCK, seems to hold up ' +
       'the client: give Holdfast a client of its own, as client.duplicate() makes one'
     )
-  }
-
-  #evaluate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
-    return this.#raw.evaluate('EVALSHA', script.sha1, keys, args).catch((error: unknown) => {
-      if (serverCodeOf(error) !== 'NOSCRIPT') throw error
-      return this.#raw.evaluate('EVAL', script.source, keys, args)
-    }) as Promise<RedisReply>
   }
 
   /**
@@ -220,7 +223,15 @@ export class RedisConnection {
       this.#dedicated.delete(connection)
       connection.close()
     }
-    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, close }
+    const raw: Pick<RawRedis, 'evaluate'> = {
+      evaluate: (command, script, keys, args) => {
+        const prefixed = keys.map((each) => this.keyPrefix + each)
+        return connection.send([command, script, String(keys.length), ...prefixed, ...args])
+      },
+    }
+    const run: DedicatedConnection['run'] = (script, keys, args, runSignal) =>
+      this.#send('script', runSignal, () => evaluate(raw, script, keys, args))
+    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, run, close }
   }
 
   /**
@@ -234,52 +245,6 @@ export class RedisConnection {
     signal?: AbortSignal,
   ): Promise<Subscription> {
     return this.#send('subscribing', signal, () => this.#subscriber.subscribe(channel, onMessage, onResumed))
-  }
-
-  /**
-   * Subscribes at every primary of a Cluster, over connections of our own, so that scripts there see the subscription.
-   * It does not come back by itself when one of them is lost.
-   */
-  async subscribeAtAll(
-    channels: readonly string[],
-    onLost: () => void,
-    signal: AbortSignal,
-  ): Promise<Presence> {
-    const stop = AbortSignal.any([this.#ending.signal, signal])
-    const opened = await this.#send('subscribing', stop, async () => {
-      const all = (await this.#raw.subscribers?.(stop)) ?? []
-      for (const each of all) this.#dedicated.add(each)
-      return all
-    })
-    const close = () => {
-      for (const each of opened) {
-        this.#dedicated.delete(each)
-        each.close()
-      }
-    }
-    let isOver = false
-    const lose = () => {
-      if (isOver) return
-      isOver = true
-      close()
-      onLost()
-    }
-    try {
-      const subscribing = opened.flatMap((each) =>
-        channels.map((channel) => each.subscribe(channel, () => {})),
-      )
-      await this.#send('subscribing', stop, () => Promise.all(subscribing))
-    } catch (error) {
-      close()
-      throw error
-    }
-    for (const each of opened) each.onLost(lose)
-    return {
-      close() {
-        isOver = true
-        close()
-      },
-    }
   }
 
   /** Ends what we opened; the user's client stays as it is. */

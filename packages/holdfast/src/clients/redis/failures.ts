@@ -12,12 +12,14 @@ import {
 
 /** Refusals of the server that come before a script has written anything. */
 const refusals = new Set([
+  'ASK',
   'BUSY',
   'CLUSTERDOWN',
   'CROSSSLOT',
   'LOADING',
   'MASTERDOWN',
   'MISCONF',
+  'MOVED',
   'NOAUTH',
   'NOPERM',
   'NOREPLICAS',

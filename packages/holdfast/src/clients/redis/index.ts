@@ -2,7 +2,6 @@ export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
 export { type Readiness, readinessOf } from './client-state.ts'
 export {
   type DedicatedConnection,
-  type Presence,
   RedisConnection,
   type RedisConnectionOptions,
   type RedisNode,

@@ -93,9 +93,8 @@ export class PromptConnections {
     const owner = this.#connection.ownerOf(first)
     const kept = this.#usable(owner, first, openWithinMs)
     const own = await kept.flight.join(callWith(signal))
-    const prefixed = keys.map((key) => this.#connection.keyPrefix + key)
     try {
-      return await own.send(['EVAL', script.source, String(keys.length), ...prefixed, ...args], signal)
+      return await own.run(script, keys, args, signal)
     } catch (error) {
       // Others use it as well, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
       if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE') || !own.isOpen()) {
