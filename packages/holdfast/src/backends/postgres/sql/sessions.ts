@@ -8,7 +8,7 @@
  *               further calls, or by a call that touches their names, or by a sweep.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
-import { LOCK_SEED } from './locks.ts'
+import { keyOf } from './locks.ts'
 
 export const CLOSE_AT_ONCE = 64
 
@@ -188,7 +188,7 @@ BEGIN
       SELECT o.namespace, o.name FROM ${s}.names o
       WHERE o.data IS NULL AND o.closed_until < clock_timestamp() - interval '1 minute' LIMIT ${CLOSE_AT_ONCE}),
     mine AS MATERIALIZED (
-      SELECT * FROM over WHERE pg_try_advisory_xact_lock(hashtextextended(namespace || chr(31) || name, ${LOCK_SEED})))
+      SELECT * FROM over WHERE pg_try_advisory_xact_lock(${keyOf('name', 'namespace')}))
     DELETE FROM ${s}.names n USING mine WHERE n.namespace = mine.namespace AND n.name = mine.name
       AND n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute';
     RETURN FOUND;
