@@ -9,6 +9,7 @@ import type { LossReason } from '../base/errors.ts'
 
 export interface ClaimTerms {
   readonly clock: Clock
+  /** Tells guards and errors what is claimed. */
   readonly resource: string
   /** When the claim was asked for. */
   readonly since: Instant

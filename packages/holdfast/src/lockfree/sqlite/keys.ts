@@ -10,7 +10,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
-import { Turns } from '../../base/turns.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import {
   fileOf,
   isInTransaction,
@@ -111,7 +111,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   readonly #database: SqliteDatabase & { close(): void }
   readonly #clock: Clock
   readonly #random: Random
-  readonly #turns = new Turns()
+  readonly #queue = new SerialQueue()
   #origin: string | undefined
   #closed = false
 
@@ -201,7 +201,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await this.#turns.take(async () => this.#database.close())
+    await this.#queue.run(async () => this.#database.close())
   }
 
   #settle(database: SqliteDatabase, claimed: Claimed, outcome: Outcome): Standing {
@@ -215,7 +215,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   async #step<T>(body: (database: SqliteDatabase) => T): Promise<T> {
     if (this.#closed) throw new ClosedError('The store of idempotency keys')
     const database = this.#database
-    return this.#turns.take(() =>
+    return this.#queue.run(() =>
       transact({ database, clock: this.#clock, signal: undefined, who: WHO }, async () =>
         ownStep(
           database,
