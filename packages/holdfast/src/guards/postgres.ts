@@ -87,7 +87,7 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly client: Client
   /** Where the guard keeps its tables. Default `holdfast`. */
   readonly schema?: string
-  /** Whether it may create them. Default: true. `postgresGuardSchema()` has the SQL for those who do it themselves. */
+  /** Whether it may create them. Default: true. `postgresGuardSchema()` has the SQL for users who do it themselves. */
   readonly createSchema?: boolean
   /** Of the transactions of `run`. Default: what the server or the client's settings say. */
   readonly isolation?: Isolation
@@ -147,7 +147,7 @@ export function postgresGuard<Client extends PostgresClient>(
   return guard as unknown as PostgresGuard<TransactionOf<Client>>
 }
 
-/** The SQL that creates the guard's tables, for those who apply migrations themselves. */
+/** The SQL that creates the guard's tables, for users who apply migrations themselves. */
 export function postgresGuardSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresGuardSchema options', options, ['schema'])
   return tablesSql(guardTables, checkSchema(options.schema))
@@ -264,7 +264,7 @@ class TableGuard extends GuardBase<NativeTransaction> {
     )
   }
 
-  /** All who come first wait for one look at the tables: one each, left behind by those who call off, would use up the pool. */
+  /** The first calls share one look at the tables: one for each cancelled call would use up the pool. */
   async #ready(): Promise<void> {
     if (this.#hasTables) return
     this.#preparing ??= this.#prepare().finally(() => {
@@ -273,7 +273,7 @@ class TableGuard extends GuardBase<NativeTransaction> {
     await this.#preparing
   }
 
-  /** Everybody waits for it, so it must not wait for ever: the next has another connection. */
+  /** Limited, because all calls wait for it. The next try has another connection. */
   async #prepare(): Promise<void> {
     const { database } = this.#parts
     const limitMs = defaults.callTimeoutMs

@@ -14,7 +14,7 @@
  * })
  * ```
  *
- * A connection has one transaction at a time, so runs on one connection take turns. Statements that the same
+ * A connection has one transaction at a time, so runs on one connection wait for each other. Statements that the same
  * connection is given elsewhere while an effect awaits something end up in the effect's transaction: let nothing
  * but effects use the guard's connection, or keep effects synchronous.
  */
@@ -191,7 +191,7 @@ class TableGuard<Database extends SqliteDatabase>
   }
 }
 
-/** In another file the guard would remember something else, and refuse nobody. */
+/** In another file the guard would remember something else, and refuse no stale fence. */
 function assertSameFile(given: SqliteDatabase, own: SqliteDatabase): void {
   if (given === own) return
   const file = fileOf(given)

@@ -19,10 +19,9 @@ import {
   outcomeOf,
   quote,
 } from '../base/errors.ts'
-import { makeFence } from '../base/fence.ts'
-import { publicIdOf, type Random } from '../base/ids.ts'
+import type { Random } from '../base/ids.ts'
 import type { IdempotentContext } from './idempotent.ts'
-import { KeptClaim } from './kept-claim.ts'
+import { claimFence, KeptClaim } from './kept-claim.ts'
 import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'
 import { OutOfPatience, Patience, within } from './patience.ts'
 import { fromJson, resourceName, toJson } from './payload.ts'
@@ -76,13 +75,7 @@ export class ClaimedWork<Tx> {
       },
     })
     const context: IdempotentContext<Tx> = {
-      fence: makeFence({
-        issuer,
-        name: this.#resource,
-        mode: 'exclusive',
-        token,
-        grant: publicIdOf(this.#claimed.attempt),
-      }),
+      fence: claimFence({ issuer, resource: this.#resource, token, attempt: this.#claimed.attempt }),
       get signal() {
         return signal === undefined ? kept.signal : AbortSignal.any([kept.signal, signal])
       },
@@ -201,32 +194,24 @@ export class ClaimedWork<Tx> {
     { why, mayBeStored }: { readonly why: string; readonly mayBeStored: boolean },
   ): Promise<Standing> {
     const patience = new Patience(this.#clock, defaults.callTimeoutMs)
-    try {
-      return await this.#repeat(step, patience, why, mayBeStored)
-    } finally {
-      patience.end()
-    }
-  }
-
-  async #repeat(
-    step: () => Promise<Standing>,
-    patience: Patience,
-    why: string,
-    mayBeStored: boolean,
-  ): Promise<Standing> {
     let isUnknown = mayBeStored
     let failure: unknown
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
-      try {
-        return await patience.limit(step())
-      } catch (error) {
-        const isLate = error instanceof OutOfPatience
-        if (!isLate) failure = error
-        isUnknown ||= isLate || outcomeOf(error) === 'unknown'
-        const canRepeat = isHoldfastError(error) && error.retryable
-        if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
-        if (!canRepeat || patience.isOver) throw isUnknown ? unanswered(this.#resource, why, failure) : error
+    try {
+      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
+        try {
+          return await patience.limit(step())
+        } catch (error) {
+          const isLate = error instanceof OutOfPatience
+          if (!isLate) failure = error
+          isUnknown ||= isLate || outcomeOf(error) === 'unknown'
+          const canRepeat = isHoldfastError(error) && error.retryable
+          if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+          if (!canRepeat || patience.isOver)
+            throw isUnknown ? unanswered(this.#resource, why, failure) : error
+        }
       }
+    } finally {
+      patience.end()
     }
   }
 

@@ -46,11 +46,11 @@ export interface IdempotentRequest {
 }
 
 export interface IdempotentOptions {
-  /** How long a claim outlives its last renewal: after a crash, nobody takes over before. Default 15 s. */
+  /** How long a claim outlives its last renewal: after a crash, no other caller takes over before. Default 15 s. */
   readonly ttlMs?: number
   /**
-   * For how long somebody else's work is waited for, and a database that does not answer. Default 30 s; `Infinity` is
-   * allowed, 0 looks once.
+   * How long to wait for the work of another caller, and for a database that does not answer. Default 30 s; `Infinity`
+   * is allowed, 0 looks once.
    */
   readonly waitMs?: number
   /** For how long the outcome is kept. Default a day. */
@@ -66,14 +66,14 @@ export interface IdempotentOptions {
 
 /** What the work gets. */
 export interface IdempotentContext<Tx> {
-  /** A proof for guards: whoever takes over has a higher token. */
+  /** A proof for guards: a caller that takes over has a higher token. */
   readonly fence: Fence
   /** Aborts when the claim is lost, or when the caller's own signal does. */
   readonly signal: AbortSignal
   /**
-   * Somebody may have begun this work before: it has thrown, died or was overtaken, and there is no outcome. Find out what
-   * it has done outside of this database. It stays so for everybody until there is an outcome, or nobody has asked for
-   * `keepMs`.
+   * Another caller may have begun this work before: it has thrown, died or was overtaken, and there is no outcome. Find out
+   * what it has done outside of this database. It stays so for all callers until there is an outcome, or there was no call
+   * for `keepMs`.
    */
   readonly isTakeover: boolean
   /**
@@ -89,13 +89,13 @@ export interface IdempotentContext<Tx> {
 
 export interface Idempotent<Tx> extends AsyncDisposable {
   /**
-   * Does the work unless it has been done for this key; then the stored result is returned. Everybody gets the result
+   * Does the work unless it has been done for this key; then the stored result is returned. Every caller gets the result
    * as JSON brings it back, whatever `T` says: a `Date` is a string then.
    *
    * @throws KeyReusedError        the key was used with another payload
    * @throws StoredFailureError    the work has failed before, and its failure was stored
-   * @throws AcquireTimeoutError   somebody else was still at it after `waitMs`, or the database had not answered
-   * @throws LeaseLostError        somebody has taken over: this call's outcome does not count
+   * @throws AcquireTimeoutError   another caller was still at it after `waitMs`, or the database had not answered
+   * @throws LeaseLostError        another caller has taken over: this call's outcome does not count
    * @throws NotCommittedError     the work called `store`, and no transaction with its result was committed
    */
   <T>(

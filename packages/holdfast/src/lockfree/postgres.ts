@@ -93,7 +93,7 @@ export function postgresJobs<Payload = unknown>(options: PostgresJobsOptions): J
   })
 }
 
-/** The SQL that creates the tables, for those who apply migrations themselves. */
+/** The SQL that creates the tables, for users who apply migrations themselves. */
 export function postgresLockfreeSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresLockfreeSchema options', options, ['schema'])
   const schema = checkSchema(options.schema)

@@ -51,7 +51,7 @@ export class MapResource<Value = unknown> {
   }
 }
 
-/** Works on copies, which take the place of what was committed when it succeeds. */
+/** Works on copies, which replace what was committed when it succeeds. */
 export class MemoryTransaction<Value> implements MemoryTx<Value> {
   readonly resource: MapResource<Value>
   readonly #content: Content<Value>

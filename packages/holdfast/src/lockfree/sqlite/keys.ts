@@ -2,7 +2,7 @@
  * Idempotency keys in a SQLite file, between all processes of one machine. Every step is one transaction that has the
  * file for itself (BEGIN IMMEDIATE), so it needs no locks of its own.
  *
- * Claims run by the monotonic clock, which all processes of a machine share and nobody can set. It starts again with the
+ * Claims run by the monotonic clock, which all processes of a machine share and which cannot be set. It starts again with the
  * machine: a claim that lies in the future is of before a reboot, and over. Outcomes are kept by the wall clock; a step of
  * it can only make them last longer or shorter.
  */
@@ -103,7 +103,7 @@ interface FoundRow {
   readonly fromMs: bigint | null
   readonly untilMs: bigint | null
   readonly expiresMs: bigint
-  /** Whether somebody else may have begun the work under an earlier claim. */
+  /** Whether another caller may have begun the work under an earlier claim. */
   readonly begunBefore: bigint
 }
 
@@ -115,7 +115,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   #origin: string | undefined
   #closed = false
 
-  /** The connection is this store's own, and nobody else's statements come between. */
+  /** The connection is this store's own: no statements of others come between. */
   constructor(database: SqliteDatabase & { close(): void }, clock: Clock, random: Random) {
     this.#database = database
     this.#clock = clock
