@@ -118,7 +118,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
     return this.#release(this.terms.holdAtLeastMs)
   }
 
-  /** For a lease that was never handed out: nobody has held it, so there is nothing to hold at least. */
+  /** For a lease that was never handed out: it was not held, so there is nothing to hold at least. */
   giveBack(): Promise<ReleaseOutcome> {
     return this.#release(0)
   }

@@ -21,6 +21,11 @@ export interface Session {
   readonly marks: Map<string, Mark>
 }
 
+/** Namespaces are separate worlds in one engine. No name and no id has a control character, so the key is unambiguous. */
+export function keyOf(namespace: string, id: string): string {
+  return `${namespace}\n${id}`
+}
+
 /**
  * waiting ──granted──▶ held         [NameTable.settle]   the token is drawn here
  * waiting | held ──▶ (gone)         [NameTable.remove]
@@ -28,6 +33,7 @@ export interface Session {
 export interface Claim extends Queued<Claim> {
   readonly session: Session
   readonly record: NameRecord
+  readonly name: string
   readonly attempt: string
   /** The half of the attempt that may be shown. */
   readonly publicId: string
@@ -38,6 +44,7 @@ export interface Claim extends Queued<Claim> {
   readonly lockDelayMs: number
   /** Null while it waits. */
   token: bigint | null
+  grantId: string | null
   /** Since when it has waited, or held. */
   sinceMs: number
   previousData: string | undefined

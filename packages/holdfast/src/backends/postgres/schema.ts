@@ -1,10 +1,10 @@
 /**
  * The schema in the user's database: created or upgraded by the first client that comes, refused when it is newer.
  *
- *   none ──▶ 4        tables and functions are made
- *   1 | 2 | 3 ──▶ 4   functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
- *                     of the older version that run go on with the functions that they know, on the same tables, so they and
- *                     the new clients exclude each other. They refuse to start anew.
+ *   none ──▶ 5            tables and functions are made
+ *   1 | 2 | 3 | 4 ──▶ 5   functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
+ *                         of the older version that run go on with the functions that they know, on the same tables, so they
+ *                         and the new clients exclude each other. They refuse to start anew.
  *
  * What may go wrong between its steps: look · lock · look again · create · commit.
  *   Many start at once: one creates while the others wait for the lock, and then find it. A crash before the commit leaves
@@ -21,16 +21,15 @@ import {
 } from '../../clients/postgres/index.ts'
 import { claims } from './sql/claims.ts'
 import { events } from './sql/events.ts'
+import { grants } from './sql/grants.ts'
+import { locks } from './sql/locks.ts'
 import { looking } from './sql/looking.ts'
-import { older } from './sql/older.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
-import { single } from './sql/single.ts'
 import { tables, upgradedTables } from './sql/tables.ts'
-import { turns } from './sql/turns.ts'
 import { waiting } from './sql/waiting.ts'
 
-export const SCHEMA_VERSION = 4
+export const SCHEMA_VERSION = 5
 const OLDEST_VERSION = 1
 const OLDEST_SERVER = 13
 
@@ -48,16 +47,11 @@ export function schemaSql(schema: string): string {
 /** All statements that make the present version of an older one. Running it twice does no harm. */
 export function upgradeSql(schema: string): string {
   const s = quoteIdentifier(schema)
-  return [
-    upgradedTables(s),
-    ...functions(s),
-    older(s),
-    `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`,
-  ].join('\n')
+  return [upgradedTables(s), ...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
 }
 
 function functions(s: string): readonly string[] {
-  return [events, turns, claims, single, sessions, waiting, operators, looking].map((part) => part(s))
+  return [locks, events, grants, claims, sessions, waiting, operators, looking].map((part) => part(s))
 }
 
 export interface Found {

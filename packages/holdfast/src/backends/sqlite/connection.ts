@@ -2,12 +2,15 @@
 
 import { type Clock, sleep } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
+import { isBusy } from '../../clients/sqlite/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
+import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
-import { isBusy, unavailable } from './failures.ts'
+import { WATCHED_FOR_MS } from './event-log.ts'
+import { unavailable } from './failures.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
@@ -19,7 +22,7 @@ import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { Watchers } from './watch.ts'
-import { type Work, Writer } from './writer.ts'
+import { type Done, type Work, Writer } from './writer.ts'
 
 export interface ConnectionOptions {
   readonly file: OpenFile
@@ -31,7 +34,7 @@ export interface ConnectionOptions {
   readonly pollMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
   /** For tests: where the sockets are. */
-  readonly socketFolder?: string
+  readonly socketFolder?: string | undefined
 }
 
 const READ_AGAIN_AFTER_MS = 5
@@ -45,38 +48,31 @@ export class Connection {
   readonly watchers: Watchers
   readonly wakeUps: WakeUps
   readonly #options: ConnectionOptions
-  readonly #file: OpenFile
   readonly #database: Database
   readonly #sql: Statements
   readonly #writer: Writer
   readonly #lifetime: Lifetime
 
   constructor(options: ConnectionOptions) {
-    const { file, clock, random, namespace, pollMs } = options
+    const { file, clock, random, namespace, pollMs, socketFolder } = options
     const { statistics } = this
     this.#options = options
     this.namespace = namespace
     this.clock = clock
     this.machine = options.machine
-    this.#file = file
     this.#lifetime = new Lifetime('sqlite', clock)
-    this.#database = new Database(file.connection, options.synchronous, statistics)
-    const sql = prepareStatements(this.#database)
+    const database = new Database(file.connection, options.synchronous, statistics)
+    const sql = prepareStatements(database)
+    this.#database = database
     this.#sql = sql
     const onCommitted = (tx: Transaction) => this.#committed(tx)
-    const giveWay = () => file.look()
-    this.#writer = new Writer({ database: this.#database, sql, clock, random, onCommitted, giveWay })
-    const catchUpNow = () => this.#writer.write(neverCancelled, catchUp)
+    this.#writer = new Writer({ database, sql, clock, random, onCommitted, giveWay: file.look })
+    const catchUpNow = () => this.#writer.write(neverCancelled, (tx) => catchUp(tx))
     const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
     this.room = new WaitingRoom({ sql, clock, namespace, poll })
-    const openLog = () => this.#writer.write(neverCancelled, (tx) => tx.log.open(random.id()))
-    this.watchers = new Watchers({ clock, poll, openLog })
-    this.wakeUps = new WakeUps({
-      random,
-      statistics,
-      onWakeUp: (ids) => this.room.wake(ids),
-      ...(options.socketFolder !== undefined && { folder: options.socketFolder }),
-    })
+    this.watchers = new Watchers({ clock, poll, openLog: () => this.openLog(neverCancelled) })
+    const onWakeUp = (ids: readonly string[]) => this.room.wake(ids)
+    this.wakeUps = new WakeUps({ random, statistics, onWakeUp, folder: socketFolder })
   }
 
   async write<T>(call: Call, work: Work<T>): Promise<T> {
@@ -84,21 +80,44 @@ export class Connection {
     return this.#writer.write(call, work)
   }
 
-  /** For what keeps leases alive: it overtakes what waits to be written. */
-  async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
+  /** As `write`, for a caller that has a promise of its own. */
+  send<T>(call: Call, work: Work<T>, asker: Asker<Done<T>>): void {
+    this.#writer.send(call, work, asker)
+  }
+
+  /**
+   * For what keeps sessions alive: it overtakes what waits to be written. Before anything is prolonged, this must still be
+   * the file that newcomers find, and still the same boot's. Replacing the file, or bringing it to another boot while it is
+   * open, ends the leases of processes that do not see it.
+   */
+  async prolong<T>(call: Call, work: Work<T>): Promise<T> {
+    this.begin(call)
+    return this.#writer.writeFirst(call, (tx) => {
+      const state = tx.sql.fileState.first()
+      const problem = this.#problemOf(state)
+      if (problem !== null) throw unavailable(problem, 'not-applied')
+      catchUp(tx, state?.due)
+      return work(tx)
+    })
+  }
+
+  /** The first line of every call. */
+  begin(call: Call): void {
     this.#lifetime.begin(call)
-    return this.#writer.writeFirst(call, work)
   }
 
   /** Keeps the log of events open for a while. */
   openLog(call: Call): Promise<void> {
-    return this.write(call, (tx) => tx.log.open(this.#options.random.id()))
+    const id = this.#options.random.id()
+    return this.write(call, ({ sql, nowMs }) => {
+      sql.openLog.run(id, nowMs + WATCHED_FOR_MS)
+    })
   }
 
   /** Readers see the last commit. They wait only while another process cleans up after one that was killed. */
   async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
     for (;;) {
-      this.#lifetime.begin(call)
+      this.begin(call)
       try {
         return look(this.#sql, this.clock.monotonicMs())
       } catch (error) {
@@ -108,31 +127,24 @@ export class Connection {
     }
   }
 
-  /**
-   * Before anything is prolonged: this must still be the file that newcomers find, and still the same boot's. Replacing
-   * the file, or bringing it to another boot while it is open, ends the leases of processes that do not see it.
-   */
-  checkFile(tx: Transaction): void {
-    const problem = this.#problemOfFile(tx.sql)
-    if (problem !== null) throw unavailable(problem, 'not-applied')
-  }
-
-  #problemOfFile(sql: Statements): string | null {
-    if (!this.#file.isInPlace()) return `the file at ${this.#file.path} was removed or replaced`
-    const found = sql.readMachine.first()
+  #problemOf(
+    found: { readonly boot_id: string; readonly time_namespace: string } | undefined,
+  ): string | null {
+    const { path, isInPlace } = this.#options.file
+    if (!isInPlace()) return `the file at ${path} was removed or replaced`
     const { bootId, timeNamespaceOffset } = this.machine
     if (found?.boot_id === bootId && found.time_namespace === timeNamespaceOffset) return null
     return 'the file has been taken over by processes with another boot id'
   }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
-    const { synchronous, pollMs, fileSystemTypeOf } = this.#options
+    const { file, synchronous, pollMs, fileSystemTypeOf } = this.#options
     const read = await this.read(call, (sql) => ({
-      problem: this.#problemOfFile(sql),
+      problem: this.#problemOf(sql.fileState.first()),
       sqliteVersion: sql.sqliteVersion.first()?.version ?? '',
     }))
     const hears = this.wakeUps.address() !== null
-    return diagnose({ ...read, path: this.#file.path, synchronous, pollMs, fileSystemTypeOf, hears })
+    return diagnose({ ...read, path: file.path, synchronous, pollMs, fileSystemTypeOf, hears })
   }
 
   close(): void {
@@ -144,13 +156,13 @@ export class Connection {
     this.#database.close()
   }
 
-  #committed(tx: Transaction): void {
-    for (const session of tx.endedSessions) this.room.sessionEnded(session)
-    for (const { session, attempt, token, data, address } of tx.handovers) {
+  #committed({ endedSessions, handovers }: Transaction): void {
+    for (const session of endedSessions) this.room.sessionEnded(session)
+    for (const { session, attempt, token, data, address } of handovers) {
       if (this.room.handOver(session, attempt, { token, data }) || address === null) continue
       this.wakeUps.send(address, publicIdOf(attempt))
     }
     this.room.armForNewcomers()
-    if (tx.log.hasNew) this.watchers.changed()
+    this.watchers.changed()
   }
 }

@@ -18,8 +18,7 @@
  * holders, which takes half a millisecond for 10,000.
  */
 import type { DatabaseSync } from 'node:sqlite'
-import { quote, UnsupportedError } from '../../base/errors.ts'
-import { foreignFile } from './failures.ts'
+import { foreignFile, unusable } from './failures.ts'
 import type { MachineIdentity } from './machine.ts'
 
 /** 'HFST'; it stands in the header of the file and tells it from those of other programs. */
@@ -175,10 +174,10 @@ function isOurs(connection: DatabaseSync, file: string): boolean {
   if (isEmpty && application === 0 && version === 0) return false
   if (application !== APPLICATION_ID) throw foreignFile(file, 'is the SQLite database of another program')
   if (version >= 1 && version <= SCHEMA_VERSION) return true
-  throw new UnsupportedError(
-    `sqlite: ${quote(file)} has version ${version} of the layout, and this Holdfast knows version ` +
-      `${SCHEMA_VERSION}. Two layouts would not exclude each other, so all processes must use the same: upgrade ` +
-      'this one, or choose another file.',
+  throw unusable(
+    file,
+    `has version ${version} of the layout, and this Holdfast knows version ${SCHEMA_VERSION}. Two layouts would not ` +
+      'exclude each other, so all processes must use the same: upgrade this one, or choose another file.',
   )
 }
 

@@ -7,7 +7,7 @@
  * cannot make this process talk to other sockets. Users of one file who are not the same user of the system, or have
  * another folder for temporary files, do not reach each other here and poll.
  */
-import { lstatSync, mkdirSync, readdirSync, statSync, unlinkSync } from 'node:fs'
+import { lstatSync, mkdirSync, readdir, unlink } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ export interface WakeUpOptions {
   /** Called with the public ids that another process says have been granted. */
   readonly onWakeUp: (ids: readonly string[]) => void
   /** For tests. */
-  readonly folder?: string
+  readonly folder?: string | undefined
 }
 
 const ID = /^[\w-]{22}$/
@@ -130,35 +130,19 @@ export class WakeUps {
   }
 }
 
-const STALE_AFTER_MS = 60_000
 const MOST_STALE_AT_ONCE = 32
 
-/**
- * Sockets of processes that were killed stay behind as files. Those without a listener are removed, unless they are
- * so young that their process may be about to listen. Ages are compared within the file system, without a clock.
- */
+/** Sockets of processes that were killed stay behind as files. Those that refuse a connection are removed. */
 function removeStale(folder: string, own: string): void {
-  try {
-    const youngest = statSync(own).mtimeMs
-    readdirSync(folder)
-      .filter((file) => file.endsWith('.sock'))
-      .map((file) => join(folder, file))
-      .filter((path) => youngest - statSync(path).mtimeMs > STALE_AFTER_MS)
-      .slice(0, MOST_STALE_AT_ONCE)
-      .forEach(removeIfDead)
-  } catch {
-    // Another process was cleaning up at the same time.
-  }
-}
-
-function removeIfDead(path: string): void {
-  const probe = connect(path)
-  probe.unref()
-  probe.on('connect', () => probe.destroy())
-  probe.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ECONNREFUSED') return
-    try {
-      unlinkSync(path)
-    } catch {}
+  readdir(folder, (_, files = []) => {
+    const others = files.map((file) => join(folder, file)).filter((path) => path !== own)
+    for (const path of others.slice(0, MOST_STALE_AT_ONCE)) {
+      const probe = connect(path)
+      probe.unref()
+      probe.on('connect', () => probe.destroy())
+      probe.on('error', (error: NodeJS.ErrnoException) => {
+        if (error.code === 'ECONNREFUSED') unlink(path, () => {})
+      })
+    }
   })
 }

@@ -248,7 +248,7 @@ describe('when writing fails', () => {
       }
       let told = false
       const writing = writer.write(call(), (tx) => {
-        tx.afterCommit(() => {
+        tx.afterCommit.push(() => {
           told = true
         })
         return tx.sql.close.run('default', 'x', 1, 1e9)

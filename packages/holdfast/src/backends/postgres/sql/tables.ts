@@ -1,7 +1,8 @@
 /**
  * What the schema looks like. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
  * and `detail` of a mark, and the tables of the log (see events). Version 4 adds `until` of a waiter, and `written_by`
- * of a log. A column that is added stands last, in new tables as in upgraded ones.
+ * of a log. Version 5 adds the type `request` and `incomplete_by` of a log. A column that is added stands last, in new tables
+ * as in upgraded ones.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -9,11 +10,32 @@
  *
  * - A renewal updates one row and no index: `sessions` has indexes on what never changes, and room on each page
  *   for the versions that it leaves behind, which the next access to the page removes again.
- * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see turns).
+ * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see locks).
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
 import { alterTables } from '../../../clients/postgres/index.ts'
-import { eventTables, grantEventTables, WRITTEN_BY } from './events.ts'
+import { eventTables, grantEventTables, INCOMPLETE, WRITTEN_BY } from './events.ts'
+
+/** A request of a batch (see claims). `text`: the note of an acquire, or data to store. `ms`: lock-delay or hold-at-least. */
+export const REQUEST = [
+  ['op', 'text'],
+  ['name', 'text'],
+  ['attempt', 'text'],
+  ['session', 'bigint'],
+  ['token', 'text'],
+  ['ms', 'double precision'],
+  ['text', 'text'],
+  ['waits', 'boolean'],
+  ['mode', 'text'],
+  ['weight', 'integer'],
+  ['capacity', 'integer'],
+  ['owner', 'text'],
+  ['max_waiters', 'integer'],
+  ['wait_ms', 'double precision'],
+] as const
+
+const requestType = (s: string) =>
+  `CREATE TYPE ${s}.request AS (${REQUEST.map(([field, type]) => `${field} ${type}`).join(', ')});`
 
 export const tables = (s: string) => `
 CREATE TABLE ${s}.meta (
@@ -92,6 +114,7 @@ CREATE TABLE ${s}.names (
   PRIMARY KEY (namespace, name)
 );
 ${eventTables(s)}
+${requestType(s)}
 `
 
 /** Brings the tables of an older version up to date. */
@@ -104,10 +127,15 @@ export const upgradedTables = (s: string) =>
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS until timestamptz;
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
   ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${WRITTEN_BY};
+  ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${INCOMPLETE};
   ${waitersByAttempt(s)}
   DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
   ) +
-  grantEventTables(s)
+  grantEventTables(s) +
+  `DO $$ BEGIN
+  ${requestType(s)}
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;`
 
 /** Version 1 had (session, attempt, name). */
 const waitersByAttempt = (s: string) =>

@@ -1,10 +1,11 @@
 /**
- * What every script starts with: the server's time and the tokens, both looked at only when they are needed.
+ * What every script about names starts with: the server's time and the tokens, both looked at only when they are needed.
  *
- * ARGV[1] is one digit, followed by where watchers are found (see watching.ts). The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), and on a
- * Redis Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the server's time in
- * microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as `1.79e+15`
- * (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
+ * ARGV[1], the setting, is one digit, followed by the key that exists while the namespace is watched (watching.ts); on a Redis
+ * Cluster by nothing. The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last
+ * of KEYS), and on a Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the
+ * server's time in microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as
+ * `1.79e+15` (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
  *
  * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
  * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.
@@ -19,7 +20,7 @@ import { LARGEST_ENGINE_TOKEN } from '../../../base/fence.ts'
 
 export const prelude = `
 local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
-local fencing, watch = sub(ARGV[1], 1, 1), sub(ARGV[1], 2)
+local fencing, watch = sub(ARGV[1], 1, 1), #ARGV[1] > 1 and sub(ARGV[1], 2)
 local is_fenced = fencing == '1' or fencing == '2'
 local is_cluster = fencing == '2' or fencing == '3'
 local watched, has_woken
@@ -37,20 +38,8 @@ end
 
 -- Asked at most once in a call. What is denied is not watched.
 local function is_watched()
-  if watched == nil then
-    local found
-    if is_cluster then found = redis.pcall('PUBSUB', 'NUMSUB', watch)[2] else found = redis.pcall('EXISTS', watch) end
-    watched = type(found) == 'number' and found > 0
-  end
+  if watched == nil then watched = watch and redis.pcall('EXISTS', watch) == 1 end
   return watched
-end
-
--- Whether an exclusive lock's value is of this grant; of any, if none is named.
--- Token and time are in its last 35 characters, so only they are searched: the whole value would cost as much as the commands do.
-local function is_grant(value, grant)
-  if grant == '' then return true end
-  local token, at = match(value, '|(%d*)|([^|]+)$', -40)
-  return (is_fenced and token or at) == grant
 end
 
 -- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
@@ -81,11 +70,10 @@ local function reserve(key, suffix, count, ...)
   local mark = redis.pcall('GET', key)
   if type(mark) == 'table' then return nil, 'y' .. suffix end
   if mark and not match(mark, '^%d+$') then return nil, 'z' .. suffix end
-  local last = tonumber(mark or 0)
-  local first = nowUs
+  local last, first = tonumber(mark or 0), nowUs
   if last >= first then
     first = last + 1
-    if last - nowUs > behindUs then behindUs = last - nowUs end
+    behindUs = math.max(behindUs, last - nowUs)
   end
   if first + count - 1 > ${LARGEST_ENGINE_TOKEN} then return nil, 'z' .. suffix end
   local written = redis.pcall('SET', key, string.format('%.0f', first + count - 1), ...)
@@ -96,18 +84,14 @@ end
 -- Nothing, and the answer that says so, if there can be none.
 local function draw_token(lock)
   if not is_fenced then return '' end
-  local token, last
+  local token, last = drawn + 1, reserved
   if fencing == '2' then
     token, last = reserve(lock .. ':t', ':t', 1, 'PX', 86400000)
-    if not token then return nil, last end
-  elseif drawn < reserved then
-    token = drawn + 1
-    drawn = token
-  else
+  elseif drawn >= reserved then
     token, last = reserve(KEYS[#KEYS], '', #KEYS - 1)
-    if not token then return nil, last end
-    drawn, reserved = token, last
   end
+  if not token then return nil, last end
+  drawn, reserved = token, last
   return string.format('%.0f', token)
 end
 `
