@@ -15,24 +15,22 @@ import type { EventRow, Statements } from './statements.ts'
 const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 const EVENTS_AT_ONCE = 256
 
-export interface WatchersOptions {
-  readonly clock: Clock
-  readonly poll: FilePoll
-  /** Opens the log in a transaction, or prolongs it. */
-  readonly openLog: () => Promise<void>
-}
-
 /** The watchers of this process: keeps the log open for them, and tells them when to read it. */
 export class Watchers extends Changes implements Onlooker {
-  readonly #options: WatchersOptions
+  readonly #clock: Clock
+  readonly #poll: FilePoll
+  readonly #openLog: () => Promise<void>
   #joined = 0
   #isClosed = false
   #prolonging: Timer | undefined
 
-  constructor(options: WatchersOptions) {
+  /** `openLog` opens the log in a transaction, or prolongs it. */
+  constructor(clock: Clock, poll: FilePoll, openLog: () => Promise<void>) {
     super()
-    this.#options = options
-    options.poll.add(this)
+    this.#clock = clock
+    this.#poll = poll
+    this.#openLog = openLog
+    poll.add(this)
   }
 
   get isIdle(): boolean {
@@ -41,7 +39,7 @@ export class Watchers extends Changes implements Onlooker {
 
   join(): { readonly leave: () => void } {
     this.#joined++
-    this.#options.poll.arm()
+    this.#poll.arm()
     if (this.#joined === 1) this.#prolongLater()
     return {
       leave: () => {
@@ -60,7 +58,7 @@ export class Watchers extends Changes implements Onlooker {
 
   #rest(): void {
     this.#prolonging?.cancel()
-    this.#options.poll.arm()
+    this.#poll.arm()
   }
 
   look(): void {
@@ -69,8 +67,8 @@ export class Watchers extends Changes implements Onlooker {
 
   /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
   #prolongLater(): void {
-    this.#prolonging = this.#options.clock.setTimer(PROLONGED_EVERY_MS, () => {
-      this.#options.openLog().catch(() => {})
+    this.#prolonging = this.#clock.setTimer(PROLONGED_EVERY_MS, () => {
+      this.#openLog().catch(() => {})
       this.#prolongLater()
     })
   }
