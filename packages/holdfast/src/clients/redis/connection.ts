@@ -339,7 +339,7 @@ export class RedisConnection {
     if (this.#ending.signal.aborted) return new ClosedError(`The ${this.#backend} backend`)
     if (signal?.aborted) return this.#cancelledCall(what, 'not-applied', signal)
     if (this.#raw.isUsable) return undefined
-    // Nobody but the user can connect it, so there is nothing to wait for.
+    // Only the user can connect it, so there is nothing to wait for.
     return new UnsupportedError(
       `${this.#backend}: the ${this.#raw.library} client is not connected, or has been closed. Connect it before, and ` +
         'close it after Holdfast.',

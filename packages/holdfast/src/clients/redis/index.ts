@@ -32,6 +32,8 @@ export {
   ifPermitted,
   infoField,
   isDenied,
+  isOlder,
+  OLDEST_REDIS,
   refusalOf,
   settingOf,
   textOf,
@@ -39,4 +41,3 @@ export {
 } from './server-findings.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'
-export { isOlder, OLDEST_REDIS } from './versions.ts'

@@ -87,7 +87,7 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
     dedicated: async (key, stop) => connected((await template(key)).duplicate(ownOptions), stop),
     subscriber: async (stop) => {
       const nodes = cluster === null ? [] : await clusterNodes(cluster)
-      // Any node of a Cluster passes all messages on; not everybody should ask the same one.
+      // Any node of a Cluster passes all messages on; not every process should ask the same one.
       const any = nodes[Math.trunc(nodes.length * spread(nodes.length))] ?? (await template(null))
       return subscriberOn(any.duplicate(ownOptions), stop)
     },
@@ -101,7 +101,7 @@ function spread(count: number): number {
   return turn / Math.max(1, count)
 }
 
-/** Ours ends when it is lost: whoever uses it opens another and knows that something was missed. */
+/** Ours ends when it is lost: its user opens another and knows that something was missed. */
 const ownOptions = {
   retryStrategy: null,
   lazyConnect: true,
@@ -164,7 +164,7 @@ async function subscriberOn(own: IoRedis, stop: AbortSignal): Promise<RawSubscri
 }
 
 async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
-  // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
+  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
   own.on('error', () => {})
   // No process stays alive for the sake of ours, also in its handshake: a pending call has a timer that does that.
   own.once('connect', () => own.stream?.unref?.())

@@ -207,7 +207,7 @@ function evaluation(
   return [command, script, String(keys.length), ...prefixed, ...args]
 }
 
-/** Ours ends when it is lost: whoever uses it opens another and knows that something was missed. */
+/** Ours ends when it is lost: its user opens another and knows that something was missed. */
 function copyOf(client: Single): Single {
   const socket = { ...client.options?.socket, reconnectStrategy: false }
   const own = client.duplicate({
@@ -216,7 +216,7 @@ function copyOf(client: Single): Single {
     disableOfflineQueue: false,
     commandOptions: {},
   })
-  // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
+  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
   own.on('error', () => {})
   return own
 }
