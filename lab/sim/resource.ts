@@ -17,7 +17,7 @@ export interface Versions {
 
 export type Visit =
   | { readonly kind: 'read'; readonly fence: Fence }
-  /** Writes what was computed from what was read: lost if somebody has written in between. */
+  /** Writes what was computed from what was read: lost if another client has written in between. */
   | { readonly kind: 'write'; readonly fence: Fence; readonly read: Versions }
 
 export interface ResourceObserver {

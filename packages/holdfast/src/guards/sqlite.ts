@@ -18,15 +18,14 @@
  * connection is given elsewhere while an effect awaits something end up in the effect's transaction: let nothing
  * but effects use the guard's connection, or keep effects synchronous.
  */
-import { statSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../base/clock.ts'
-import { ClosedError, InvalidArgumentError, quote } from '../base/errors.ts'
+import { ClosedError, InvalidArgumentError } from '../base/errors.ts'
 import type { Fence } from '../base/fence.ts'
 import { checkName } from '../base/names.ts'
 import { Turns } from '../base/turns.ts'
 import {
+  checkFolderOf,
   fileOf,
   isInTransaction,
   isSqliteDatabase,
@@ -92,9 +91,7 @@ export function sqliteGuard(
 function openFile(path: unknown): DatabaseSync {
   if (typeof path !== 'string' || path === '')
     throw new InvalidArgumentError('path', 'must be the path of a file.')
-  const folder = dirname(resolve(path))
-  if (path !== ':memory:' && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
-    throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
+  if (path !== ':memory:') checkFolderOf(path)
   return ownStep(path, () => openDatabase(path))
 }
 

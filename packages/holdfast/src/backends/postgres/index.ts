@@ -23,9 +23,7 @@ export {
   type PgQuery,
   type PostgresClient,
   type PostgresJs,
-  type PostgresJsConnection,
   type PostgresJsQuery,
-  type PostgresJsReserved,
   type PostgresJsRunner,
   standbyNotices,
 } from '../../clients/postgres/index.ts'

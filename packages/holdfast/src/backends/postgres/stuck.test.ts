@@ -38,7 +38,7 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
         await using server = await startPostgres()
         await using bouncer = way === 'directly' ? null : await startPgBouncer({ postgres: server })
         await using stage = new Stage(server.url)
-        const clients = { max: 3, fetchTypes: false }
+        const clients = { max: 3, fetchTypes: false, prepare: way === 'directly' }
         const backend = await stage.backend(
           { library, url: bouncer?.url ?? server.url, clients },
           { schemaSql },
@@ -58,7 +58,7 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
           expect(refused).toBeInstanceOf(BackendUnavailableError)
           most = Math.max(most, (await onlooker.query(WAITING)).rows[0].n)
         }
-        // Those of the pool, and those whose cancellation is on its way.
+        // Those whose wait for the lock is not over yet.
         expect(most).toBeLessThan(10)
         await until('nobody waits in the server any more', async () => {
           return (await onlooker.query(WAITING)).rows[0].n === 0

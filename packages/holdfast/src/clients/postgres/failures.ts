@@ -112,3 +112,8 @@ export function asUnavailable(
 export function isStandbyWarning({ routine, message }: Notice): boolean {
   return routine === 'SyncRepWaitForLSN' || /wait for synchronous replication/i.test(message ?? '')
 }
+
+/** The commit is done on the primary only: what it was may be gone after a fail-over. */
+export function standbySkipped(backend: string): BackendUnavailableError {
+  return new BackendUnavailableError(backend, 'the wait for the synchronous standby was cancelled', 'unknown')
+}

@@ -6,8 +6,7 @@ import { type Clock, systemClock } from '../../base/clock.ts'
 import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { ifInstalled, noneInstalled } from '../if-installed.ts'
 import type { RedisClient } from './client.ts'
-import { notConnected, redisFailure } from './failures.ts'
-import { reasonOf } from './trouble.ts'
+import { notConnected, reasonOf, redisFailure } from './failures.ts'
 
 export interface RedisLibraries {
   ioredis(): Promise<unknown>

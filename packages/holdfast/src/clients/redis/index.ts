@@ -1,8 +1,7 @@
 export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
+export { type Readiness, readinessOf } from './client-state.ts'
 export {
   type DedicatedConnection,
-  type Presence,
-  type Promptness,
   RedisConnection,
   type RedisConnectionOptions,
   type RedisNode,
@@ -16,8 +15,8 @@ export {
 } from './from-url.ts'
 export { escapeBraces, escapeGlob, foreignId, unescapeBraces } from './key-text.ts'
 export { UNKNOWN_GROUP } from './node-redis.ts'
+export type { Promptness } from './prompt.ts'
 export type { RedisReply, RedisTopology } from './raw.ts'
-export { type Readiness, readinessOf } from './readiness.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
 export {
   SCAN_START,

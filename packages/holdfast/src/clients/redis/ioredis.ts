@@ -1,6 +1,6 @@
 /** ioredis 5 and 6: `Redis` (one server, or through Sentinel) and `Cluster`. */
 import type { IoRedisClient } from './client.ts'
-import { allOpened, opened } from './opening.ts'
+import { opened } from './opening.ts'
 import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
 import { slotOf } from './slots.ts'
 
@@ -94,12 +94,6 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
       const any = nodes[Math.trunc(nodes.length * spread(nodes.length))] ?? (await template(null))
       return subscriberOn(any.duplicate(ownOptions), stop)
     },
-    ...(cluster !== null && {
-      subscribers: async (stop: AbortSignal) =>
-        allOpened(
-          (await clusterNodes(cluster)).map((node) => subscriberOn(node.duplicate(ownOptions), stop)),
-        ),
-    }),
   }
 }
 

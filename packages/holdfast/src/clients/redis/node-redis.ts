@@ -1,6 +1,6 @@
 /** node-redis 5 and 6: what `createClient`, `createCluster` and `createSentinel` return. */
 import type { NodeRedisClient } from './client.ts'
-import { allOpened, opened } from './opening.ts'
+import { opened } from './opening.ts'
 import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
 import { slotOf } from './slots.ts'
 
@@ -124,8 +124,6 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
         copyOf(await nodeClient(cluster.masters[turn++ % Math.max(1, cluster.masters.length)])),
         stop,
       ),
-    subscribers: (stop) =>
-      allOpened(cluster.masters.map(async (node) => subscriberOn(copyOf(await nodeClient(node)), stop))),
   }
 }
 

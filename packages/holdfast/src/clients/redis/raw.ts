@@ -63,6 +63,4 @@ export interface RawRedis {
   /** A connection to the primary that has this key (given without the prefix). If `stop` aborts before, there is none. */
   dedicated(key: string, stop: AbortSignal): Promise<RawConnection>
   subscriber(stop: AbortSignal): Promise<RawSubscriber>
-  /** Only with a Cluster: one at every primary. */
-  subscribers?(stop: AbortSignal): Promise<readonly RawSubscriber[]>
 }

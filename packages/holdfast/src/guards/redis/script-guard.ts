@@ -19,6 +19,7 @@ import type { EnterOptions, Proof, RunOptions } from '../guard.ts'
 import { assertHeld, type CheckedProof, checkEffect, checkProofs } from '../proofs.ts'
 import type { EvaluateOptions, RedisGuard } from '../redis.ts'
 import { checkEnterOptions, checkPruneOptions, checkRunOptions, type GuardSettings } from '../settings.ts'
+import type { EffectConnections } from './effect-connections.ts'
 import { FactMemory, type Facts } from './facts.ts'
 import { guardKeys, parseRemembered } from './layout.ts'
 import { framedEffect, helpers, transactionScript } from './scripts.ts'
@@ -49,11 +50,18 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
   /** What was there when a fence had passed: as long as it is, the fence passes again. */
   readonly #passed = new WeakMap<Fence, Facts>()
 
-  constructor(connection: RedisConnection, settings: GuardSettings, tag: string, callTimeoutMs: number) {
+  constructor(
+    connection: RedisConnection,
+    effects: EffectConnections,
+    settings: GuardSettings,
+    tag: string,
+    callTimeoutMs: number,
+  ) {
     this.#connection = connection
     this.#settings = settings
     this.#tag = tag
-    this.#store = new GuardStore(connection, guardKeys(tag, settings.name), settings.clock, callTimeoutMs)
+    const { name, clock } = settings
+    this.#store = new GuardStore(connection, effects, guardKeys(tag, name), clock, callTimeoutMs)
     this.#forgetting = new Forgetting(settings)
   }
 
@@ -107,7 +115,6 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
       script: this.#store.scriptOf(source, framedEffect),
       keys: keys.map((key) => this.checkKey(key)),
       args: args.map(checkArgument),
-      hasResult: true,
       blame: { argument: 'source', what: 'raised an error' },
     }
     return this.#apply(proof, effect, rest)
@@ -120,7 +127,6 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
         script: helpers.get,
         keys: [this.checkKey(key)],
         args: [],
-        hasResult: true,
         blame: { argument: 'key', what: `${quote(key)} cannot be read as text` },
       },
       options,
@@ -143,7 +149,6 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
         script: helpers.set,
         keys: [this.checkKey(key)],
         args,
-        hasResult: false,
         blame: { argument: 'key', what: `${quote(key)} cannot be set` },
       },
       rest,
@@ -161,7 +166,6 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
       script: helpers.increment,
       keys: [this.checkKey(key)],
       args,
-      hasResult: true,
       blame: { argument: 'key', what: `${quote(key)} cannot be incremented by ${by}` },
     }
     return BigInt(String(await this.#apply(proof, effect, options)))
@@ -178,7 +182,6 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
       script: helpers.delete,
       keys: all,
       args: [],
-      hasResult: true,
       blame: { argument: 'keys', what: 'cannot be deleted' },
     }
     return Number(await this.#apply(proof, effect, options))
@@ -251,7 +254,6 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
               script: transactionScript,
               keys,
               args,
-              hasResult: false,
               blame: { argument: 'tx', what: 'cannot be applied' },
             },
             signal,
@@ -286,7 +288,7 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
     known?: Facts,
   ): Promise<RedisReply> {
     const proofs = entries.flatMap((entry) => entry.proofs)
-    let facts = known ?? (await this.#recallFirst(proofs))
+    let facts = known ?? (await this.#store.recall(proofs))
     for (;;) {
       const memory = this.#decide(entries, facts)
       signal?.throwIfAborted()
@@ -295,19 +297,12 @@ export class ScriptGuard implements RedisGuard, TransactionHost {
         facts = outcome.facts
         continue
       }
-      if (outcome.kind === 'before-differs') {
-        const what = outcome.key === null ? 'What was read' : quote(outcome.key)
-        throw new ConflictError(`${what} has been changed by another while it was used.`)
-      }
+      if (outcome.kind === 'before-differs')
+        throw new ConflictError(`${quote(outcome.key)} has been changed by another while it was used.`)
       const [only, ...others] = proofs
       if (only !== undefined && others.length === 0) this.#passed.set(only.fence, facts.with(memory.changes))
       return outcome.result
     }
-  }
-
-  async #recallFirst(proofs: readonly CheckedProof[]): Promise<Facts> {
-    const [facts] = await Promise.all([this.#store.recall(proofs), this.#store.prepare()])
-    return facts
   }
 
   async #forgetIfDue(): Promise<void> {

@@ -1,22 +1,18 @@
 /** The guard's memory, and the one script that changes it together with an effect. */
 
 import type { Clock } from '../../base/clock.ts'
-import { BackendUnavailableError } from '../../base/errors.ts'
-import { type Random, systemRandom } from '../../base/ids.ts'
 import type { RedisConnection, RedisReply, RedisScript } from '../../clients/redis/index.ts'
 import type { CheckedProof } from '../proofs.ts'
-import { type Call, Calls, SERIES_KEPT_MS } from './calls.ts'
+import type { CallLimit, EffectConnections } from './effect-connections.ts'
 import { type FactMemory, Facts, type Field, fieldsOf } from './facts.ts'
 import { compileErrorOf, failureOfEffect, unreadable } from './failures.ts'
 import type { GuardKeys } from './layout.ts'
-import { forgetScript, openScript, outcomes, readScript, recallScript } from './scripts.ts'
+import { forgetScript, outcomes, readScript, recallScript } from './scripts.ts'
 
 export interface Effect {
   readonly script: RedisScript
   readonly keys: readonly string[]
   readonly args: readonly string[]
-  /** Whether its answer is needed: one that got lost cannot be had again. */
-  readonly hasResult: boolean
   /** What is to blame when it raises an error: an argument of the user's, and what was asked of it. */
   readonly blame: { readonly argument: string; readonly what: string }
 }
@@ -25,36 +21,32 @@ export type Outcome =
   | { readonly kind: 'applied'; readonly result: RedisReply }
   /** Somebody was quicker: what is there now. */
   | { readonly kind: 'facts-differ'; readonly facts: Facts }
-  /** What the effect needs is not so: the key that it is about, unless the answer with it was lost. */
-  | { readonly kind: 'before-differs'; readonly key: string | null }
+  /** What the effect needs is not so: the key that it is about. */
+  | { readonly kind: 'before-differs'; readonly key: string }
 
 const FORGOTTEN_AT_ONCE = 500
-const CLOSED_AT_ONCE = 10
 const MOST_SCRIPTS = 1_000
 
 export class GuardStore {
   readonly #connection: RedisConnection
+  readonly #effects: EffectConnections
   readonly #keys: GuardKeys
   readonly #clock: Clock
   readonly #timeoutMs: number
-  readonly #calls: Calls
   readonly #scripts = new Map<string, RedisScript>()
 
   constructor(
     connection: RedisConnection,
+    effects: EffectConnections,
     keys: GuardKeys,
     clock: Clock,
     timeoutMs: number,
-    random: Random = systemRandom,
   ) {
     this.#connection = connection
+    this.#effects = effects
     this.#keys = keys
     this.#clock = clock
     this.#timeoutMs = timeoutMs
-    this.#calls = new Calls(async () => {
-      const args = [random.id(), String(SERIES_KEPT_MS), String(CLOSED_AT_ONCE)]
-      return String(await this.#run(openScript, [keys.calls, keys.series], args))
-    }, clock)
   }
 
   recall(proofs: readonly CheckedProof[]): Promise<Facts> {
@@ -88,34 +80,13 @@ export class GuardStore {
     }
   }
 
-  /** Makes `apply` one round trip; to be sent together with a `recall`. */
-  async prepare(): Promise<void> {
-    await this.#calls.prepare()
-  }
-
-  /** Applies the decision in `memory` and the effect, if `facts` are still so. */
+  /** Applies the decision in `memory` and the effect, if `facts` are still so. Sent once, whatever becomes of it. */
   async apply(facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome> {
-    for (;;) {
-      const call = await this.#calls.begin()
-      try {
-        const outcome = await this.#applyOnce(call, facts, memory, effect)
-        if (outcome !== null) return outcome
-      } finally {
-        call.settle()
-      }
-    }
-  }
-
-  /** Null if the server has lost what it knew of this guard's calls, and with it whatever an earlier copy has done. */
-  async #applyOnce(call: Call, facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome | null> {
-    const { names, touched, issuers, calls } = this.#keys
+    const { names, touched, issuers } = this.#keys
     const numberOf = ({ hash }: Field) => (hash === 'names' ? '1' : '3')
     const compared = facts.entries
     const { changes } = memory
     const header = [
-      call.series,
-      String(call.number),
-      String(call.lowest),
       String(Math.round(this.#clock.wallMs())),
       String(compared.length),
       String(changes.length),
@@ -123,39 +94,26 @@ export class GuardStore {
       ...[...compared, ...changes].flatMap(({ field, text }) => [numberOf(field), field.field, text]),
       ...memory.touched,
     ]
-    const keys = [names, touched, issuers, calls, ...effect.keys]
-    const reply = await this.#run(effect.script, keys, [...header, ...effect.args]).catch(
-      (error: unknown) => {
-        throw compileErrorOf(error, effect.blame.argument) ?? error
-      },
+    const args = [...header, ...effect.args]
+    const sending = this.#within((limit) =>
+      this.#effects.run(effect.script, [names, touched, issuers, ...effect.keys], args, limit),
     )
+    const reply = await sending.catch((error: unknown) => {
+      throw compileErrorOf(error, effect.blame.argument) ?? error
+    })
     const [outcome, ...rest] = reply as readonly RedisReply[]
     switch (Number(outcome)) {
       case outcomes.applied:
         return { kind: 'applied', result: rest[0] ?? null }
       case outcomes.beforeDiffers:
-        return {
-          kind: 'before-differs',
-          key: rest[0] === undefined ? null : this.#withoutPrefix(String(rest[0])),
-        }
+        return { kind: 'before-differs', key: this.#withoutPrefix(String(rest[0])) }
       case outcomes.factsDiffer:
         return {
           kind: 'facts-differ',
           facts: new Facts(compared.map(({ field }, index) => ({ field, text: String(rest[index] ?? '') }))),
         }
-      case outcomes.effectFailed:
-        if (rest[0] === undefined) throw unknown('the effect has raised an error, but what it said was lost')
-        throw failureOfEffect(effect.blame, String(rest[0]))
-      case outcomes.seriesUnknown:
-        this.#calls.leave(call.series)
-        return null
-      case outcomes.appliedBefore:
-        // The client has sent it twice, and the answer to the first went lost with its connection.
-        if (!effect.hasResult) return { kind: 'applied', result: null }
-        throw unknown('the effect was applied, but its answer was lost')
       default:
-        this.#calls.leave(call.series)
-        throw unknown('the call came so late that the server cannot tell whether it had come before')
+        throw failureOfEffect(effect.blame, String(rest[0]))
     }
   }
 
@@ -175,21 +133,23 @@ export class GuardStore {
     return key.slice(this.#connection.keyPrefix.length)
   }
 
-  async #run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+  #run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    return this.#within(({ signal }) => this.#connection.run(script, keys, args, signal))
+  }
+
+  async #within<T>(call: (limit: CallLimit) => Promise<T>): Promise<T> {
+    const clock = this.#clock
     const limit = new AbortController()
-    const timer = this.#clock.setTimer(
+    const timer = clock.setTimer(
       this.#timeoutMs,
       () => limit.abort(new Error(`no answer within ${this.#timeoutMs} ms`)),
       { keepsProcessAlive: true },
     )
+    const deadlineMs = clock.monotonicMs() + this.#timeoutMs
     try {
-      return await this.#connection.run(script, keys, args, limit.signal)
+      return await call({ clock, deadlineMs, signal: limit.signal })
     } finally {
       timer.cancel()
     }
   }
-}
-
-function unknown(what: string): BackendUnavailableError {
-  return new BackendUnavailableError('redis', what, 'unknown')
 }

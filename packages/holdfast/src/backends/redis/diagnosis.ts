@@ -10,7 +10,6 @@ import {
   evictionConcern,
   ifPermitted,
   infoField,
-  isDenied,
   type RedisConnection,
   type RedisNode,
   refusalOf,
@@ -19,6 +18,7 @@ import {
   unchecked,
 } from '../../clients/redis/index.ts'
 import type { Call, Finding } from '../../spi.ts'
+import type { WaitFor } from './confirming.ts'
 import { TOKEN_KEY } from './keys.ts'
 
 /** From this share of maxmemory on, memory runs short. */
@@ -28,9 +28,8 @@ const CLOCK_TOLERANCE_MS = 1_000
 
 export interface ServerDemands {
   readonly namespace: string
-  readonly waitsForAof: boolean
-  readonly waitsForReplicas: boolean
   readonly isFenced: boolean
+  readonly waitFor: WaitFor | null
 }
 
 export async function checkServer(
@@ -42,7 +41,7 @@ export async function checkServer(
   await connection.checkDatabase(call.signal)
   for (const node of await connection.nodes(call.signal)) {
     const info = await infoOf(node, call)
-    const refusal = info === null ? null : refusalOf(info, demands)
+    const refusal = info === null ? null : refusalOf(info, { waitsForAof: demands.waitFor?.aof === true })
     if (refusal !== null) throw new UnsupportedError(`redis: ${node.label}: ${textOf(refusal)}.`)
     for (const concern of await concernsOf(node, info, demands, call))
       warn({
@@ -64,7 +63,7 @@ export async function diagnoseServer(
   for (const node of await connection.nodes(call.signal)) {
     const info = await infoOf(node, call)
     const ofNode = [
-      info === null ? null : refusalOf(info, demands),
+      info === null ? null : refusalOf(info, { waitsForAof: demands.waitFor?.aof === true }),
       ...(await concernsOf(node, info, demands, call)),
       ...(info === null ? [] : await furtherFindings(connection, node, info, demands, call)),
     ].filter((finding) => finding !== null)
@@ -102,7 +101,7 @@ async function furtherFindings(
   { signal }: Call,
 ): Promise<(Finding | null)[]> {
   const forgets = !demands.isFenced && (await forgetsAtRestart(node, info, signal))
-  const fsync = demands.waitsForAof ? '' : await settingOf(node, 'appendfsync', signal)
+  const fsync = demands.waitFor?.aof ? '' : await settingOf(node, 'appendfsync', signal)
   return [
     forgets ? persistence('note') : null,
     fsyncOf(info, fsync ?? ''),
@@ -143,9 +142,9 @@ function fsyncOf(info: string, appendfsync: string): Finding | null {
   }
 }
 
-function replicationOf(info: string, { waitsForAof, waitsForReplicas }: ServerDemands): Finding | null {
+function replicationOf(info: string, { waitFor }: ServerDemands): Finding | null {
   const replicas = Number(infoField(info, 'connected_slaves'))
-  if (!(replicas > 0) || waitsForAof || waitsForReplicas) return null
+  if (!(replicas > 0) || waitFor !== null) return null
   return {
     code: 'HOLDFAST_REDIS_REPLICATION',
     severity: 'note',
@@ -204,13 +203,4 @@ async function aheadOfClockMs(node: RedisNode, tokenKey: string, signal: AbortSi
 function noneIfOtherType(error: Error): null {
   if (/WRONGTYPE/.test(error.message)) return null
   throw error
-}
-
-/** What was denied is told as what it means for locks. */
-export function withoutRights(what: string, error: unknown): unknown {
-  if (!isDenied(error)) return error
-  return new UnsupportedError(
-    `redis: ${what} is denied to this user of the server, and locks cannot do without. ${(error as Error).message}`,
-    { cause: error },
-  )
 }

@@ -3,7 +3,6 @@ import { reach, startPooledPostgres, wanted } from 'holdfast-lab/servers'
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
 import { postgresDatabase } from './database.ts'
-import { inOneRoundTrip } from './one-round-trip.ts'
 import type { PostgresClient } from './types.ts'
 
 const values = ['text', 'quote \' " \\', '', null, true, false, 12, -1.5, '9007199254740993']
@@ -11,7 +10,7 @@ const ECHO = `SELECT ${values.map((_, at) => `$${at + 1}::text`).join(', ')}`
 
 describe.runIf(wanted('postgres'))('postgres.js', () => {
   test.each([true, false])(
-    'fetch_types %s: a statement with parameters takes one round trip, and brings them over as they are',
+    'fetch_types %s: a statement that is prepared takes one round trip, and brings its parameters over as they are',
     async (fetchTypes) => {
       await using server = await reach('postgres')
       await using proxy = await startProxy({
@@ -22,7 +21,7 @@ describe.runIf(wanted('postgres'))('postgres.js', () => {
       address.port = String(proxy.port)
       const sql = postgres(address.href, { max: 1, fetch_types: fetchTypes, onnotice: () => {} })
       const database = postgresDatabase(sql as unknown as PostgresClient)
-      await database.query('SELECT $1::text', ['it is connected'])
+      await database.query(ECHO, values)
       let sent = 0
       const recording = proxy.record()
       const add = recording.add.bind(recording)
@@ -36,61 +35,19 @@ describe.runIf(wanted('postgres'))('postgres.js', () => {
       await expect(database.query('SELECT 1 / $1::int', [0])).rejects.toMatchObject({
         outcome: 'not-applied',
       })
-      expect(sent).toBe(2)
       await sql.end({ timeout: 1 })
     },
     60_000,
   )
 
-  test('a release that does not find the parameters there is spoken to in the usual way', async () => {
-    await using server = await reach('postgres')
-    const sql = postgres(server.url, { max: 1, fetch_types: false, onnotice: () => {} })
-    let forgotten = 0
-    const forgetful = new Proxy(sql, {
-      get(target, name) {
-        if (name !== 'unsafe') return Reflect.get(target, name)
-        return (text: string, parameters: never[], options: { simple?: boolean }) => {
-          const query = target.unsafe(text, parameters, options as object)
-          if (options.simple !== false) return query
-          forgotten++
-          return Object.defineProperty(query, 'parameters', {
-            configurable: true,
-            get: () => undefined,
-            // What is set from outside is lost, and what postgres.js sets itself is not.
-            set: () => Object.defineProperty(query, 'parameters', { value: undefined, writable: true }),
-          })
-        }
-      },
+  test('T51 a connection of its own is refused: postgres.js does not tell when it ends', async () => {
+    const sql = postgres('postgres://127.0.0.1:1/none', { onnotice: () => {} })
+    await expect(postgresDatabase(sql as unknown as PostgresClient).dedicated()).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: /Use a Pool of pg/,
     })
-    const database = postgresDatabase(forgetful as unknown as PostgresClient)
-    for (let times = 0; times < 3; times++)
-      expect([...((await database.query('SELECT $1::text', ['x']))[0] ?? [])]).toEqual(['x'])
-    expect(forgotten).toBe(1)
-    await sql.end({ timeout: 1 })
-  }, 60_000)
+  })
 })
-
-test.each([
-  { severity: 'FATAL', routine: 'exec_bind_message' },
-  { severity: 'ERROR', routine: undefined },
-  { severity: 'ERROR', routine: 'exec_bind_message' },
-])(
-  '08P01 with $severity of $routine is sent again only if the server has refused to bind it',
-  async (said) => {
-    let sent = 0
-    const unsafe = () => ({
-      values: async () => {
-        if (++sent === 1) throw Object.assign(new Error('08P01'), { code: '08P01', ...said })
-        return [['again']]
-      },
-    })
-    const isRefusal = said.severity === 'ERROR' && said.routine !== undefined
-    const asked = inOneRoundTrip({}, { unsafe } as never, 'INSERT', ['x'])
-    if (isRefusal) await asked
-    else await expect(asked).rejects.toMatchObject({ code: '08P01' })
-    expect(sent).toBe(isRefusal ? 2 : 1)
-  },
-)
 
 describe.runIf(wanted('postgres') && wanted('pgbouncer'))(
   'postgres.js behind a pooler in transaction mode',

@@ -1,34 +1,34 @@
-/** Lua: those who wait for a name, and whose turn it is. Part of `library.ts`. */
-export const line = `
-  -- Who stands at a place, read at most once in a step: all parts of the step speak of the same table.
-  function lib.waiter_at(n, place)
-    local w = n.seen[place]
+/** Lua: the waiters of a name, and which of them is granted next. Part of `library.ts`. */
+export const queue = `
+  -- The waiter at a position, read at most once in a step: all parts of the step use the same table.
+  function lib.waiter_at(n, position)
+    local w = n.seen[position]
     if w ~= nil then return w end
-    local record = call('HGET', n.state, 'q' .. place)
+    local record = call('HGET', n.state, 'q' .. position)
     if record then
       local who, dead_from, looks_at, channel, since, weight, mode, body =
         match(record, '^([^|]+|[^|]+)|(%d+)|(%d+)|([^|]*)|(%d+)|(%d+)|([^|]*)|(.*)$')
-      w = { place = place, who = who, dead_from = tonumber(dead_from), looks_at = tonumber(looks_at), channel = channel,
+      w = { position = position, who = who, dead_from = tonumber(dead_from), looks_at = tonumber(looks_at), channel = channel,
         since = since, weight = tonumber(weight), mode = mode, body = body }
     end
-    n.seen[place] = w or false
+    n.seen[position] = w or false
     return w
   end
 
   function lib.waiter(n, who)
-    local place = n.tail > n.first and call('HGET', n.state, 'w:' .. who)
-    local w = place and lib.waiter_at(n, tonumber(place))
+    local position = n.tail > n.first and call('HGET', n.state, 'w:' .. who)
+    local w = position and lib.waiter_at(n, tonumber(position))
     return w and w.who == who and w or nil
   end
 
   function lib.store(n, w, ...)
-    call('HSET', n.state, 'q' .. w.place, w.who .. '|' .. w.dead_from .. '|' .. w.looks_at .. '|' .. w.channel .. '|' ..
+    call('HSET', n.state, 'q' .. w.position, w.who .. '|' .. w.dead_from .. '|' .. w.looks_at .. '|' .. w.channel .. '|' ..
       w.since .. '|' .. w.weight .. '|' .. w.mode .. '|' .. w.body, ...)
   end
 
-  function lib.leave_line(n, w)
-    call('HDEL', n.state, 'q' .. w.place, 'w:' .. w.who)
-    n.seen[w.place] = false
+  function lib.leave_queue(n, w)
+    call('HDEL', n.state, 'q' .. w.position, 'w:' .. w.who)
+    n.seen[w.position] = false
     w.has_left = true
   end
 
@@ -36,19 +36,19 @@ export const line = `
   -- so a gap of any length is passed in one step, and stores two fields. Answers with the position after the gap.
   function lib.give_up(n, w)
     lib.log(n.lock, 'gave-up', w.who, '', w.body)
-    lib.leave_line(n, w)
-    if not n.gaps or w.place <= n.first then return w.place + 1 end
-    local before, behind = n.gaps .. w.place - 1, n.gaps .. w.place + 1
+    lib.leave_queue(n, w)
+    if not n.gaps or w.position <= n.first then return w.position + 1 end
+    local before, behind = n.gaps .. w.position - 1, n.gaps .. w.position + 1
     local ends = call('HMGET', n.state, before, behind)
-    local from, to = tonumber(ends[1] or w.place), tonumber(ends[2] or w.place)
+    local from, to = tonumber(ends[1] or w.position), tonumber(ends[2] or w.position)
     local removed = call('HDEL', n.state, before, behind)
     lib.count_gap_fields(n, call('HSET', n.state, n.gaps .. from, to, n.gaps .. to, from) - removed)
     return to + 1
   end
 
   -- The last position of the gap that begins here.
-  function lib.gap_end(n, place)
-    return tonumber(n.gaps and call('HGET', n.state, n.gaps .. place) or place)
+  function lib.gap_end(n, position)
+    return tonumber(n.gaps and call('HGET', n.state, n.gaps .. position) or position)
   end
 
   function lib.count_gap_fields(n, change)
@@ -77,13 +77,13 @@ export const line = `
     return lib.queued(n) >= most
   end
 
-  function lib.stay_in_line(n, w)
-    lib.store(n, w, 'w:' .. w.who, w.place)
-    n.seen[w.place] = w
+  function lib.stay_in_queue(n, w)
+    lib.store(n, w, 'w:' .. w.who, w.position)
+    n.seen[w.position] = w
     w.has_left = nil
   end
 
-  -- The first in line who is alive; the dead before it leave. Each dead waiter is passed once, and each gap.
+  -- The first living waiter; the dead before it leave. Each dead waiter is passed once, and each gap.
   function lib.head(n)
     while n.first < n.tail do
       local w = lib.waiter_at(n, n.first)
@@ -91,7 +91,7 @@ export const line = `
       local last = n.first
       if w then
         lib.log(n.lock, 'gave-up', w.who, '', w.body)
-        lib.leave_line(n, w)
+        lib.leave_queue(n, w)
       else
         last = lib.gap_end(n, n.first)
         if n.gaps then lib.count_gap_fields(n, -call('HDEL', n.state, n.gaps .. n.first, n.gaps .. last)) end
@@ -103,16 +103,16 @@ export const line = `
 
   -- The living waiters, in order. The dead among them leave.
   function lib.living(n)
-    local living, place = {}, n.first
-    while place < n.tail do
-      local w = lib.waiter_at(n, place)
+    local living, position = {}, n.first
+    while position < n.tail do
+      local w = lib.waiter_at(n, position)
       if not w then
-        place = lib.gap_end(n, place) + 1
+        position = lib.gap_end(n, position) + 1
       elseif w.dead_from > nowMs then
         living[#living + 1] = w
-        place = place + 1
+        position = position + 1
       else
-        place = lib.give_up(n, w)
+        position = lib.give_up(n, w)
       end
     end
     return living
@@ -120,29 +120,34 @@ export const line = `
 
   -- The dead right behind a living waiter leave, a limited number at a time: they would all be passed by one grant.
   function lib.remove_dead_behind(n, w)
-    local place = w.place + 1
+    local position = w.position + 1
     for _ = 1, n.gaps and MOST_DEAD or 0 do
-      local other = place < n.tail and lib.waiter_at(n, place)
-      if other and other.dead_from > nowMs or place >= n.tail then return end
-      place = other and lib.give_up(n, other) or lib.gap_end(n, place) + 1
+      local other = position < n.tail and lib.waiter_at(n, position)
+      if other and other.dead_from > nowMs or position >= n.tail then return end
+      position = other and lib.give_up(n, other) or lib.gap_end(n, position) + 1
     end
   end
 
-  -- A line of nobody but the dead agrees on no capacity.
-  function lib.forget_dead_line(n)
+  -- A queue of dead waiters only has no capacity.
+  function lib.forget_dead_queue(n)
     if n.capacity and n.kind ~= 'exclusive' and n.kind ~= 'several' and not lib.head(n) then n.capacity = nil end
   end
 
-  -- Whose turn has come is granted, and told through the channel of its process.
+  -- Whether a request that fits would be granted.
+  function lib.is_open(n)
+    return n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs)
+  end
+
+  -- Grants to the first waiters, and tells each through the channel of its process.
   function lib.settle(n)
-    while n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs) do
+    while lib.is_open(n) do
       local w = lib.head(n)
       if not w or n.held + w.weight > n.capacity then return end
       -- First, because it is never refused, and then a server whose memory is full refuses nothing else.
-      lib.leave_line(n, w)
-      local token, unusable = draw_token(n.lock)
+      lib.leave_queue(n, w)
+      local token, unusable = draw_token(n.lock, nowUs)
       if not token then
-        lib.stay_in_line(n, w)
+        lib.stay_in_queue(n, w)
         n.unusable = unusable
         return
       end
@@ -163,13 +168,13 @@ export const line = `
     return lib.left(n)
   end
 
-  -- The end of every step: the new first in line learns when to look, if that is earlier than it knows.
+  -- The end of every step: the new first waiter learns when to look, if that is earlier than it knows.
   function lib.finish(n)
     if n.is_stale then call('DEL', n.lock) end
     if n.is_unusable then return end
     local w = lib.head(n)
     if not w then
-      if n.had_line or n.moved then call('HDEL', n.state, 'f', 't', 'l') end
+      if n.had_queue or n.moved then call('HDEL', n.state, 'f', 't', 'l') end
       n.first, n.tail = 0, 0
       if n.kind ~= 'several' then
         if n.data then call('HDEL', n.state, 'cap') else call('DEL', n.state) end
@@ -189,11 +194,30 @@ export const line = `
   -- What a waiter is told: whether it is the first, when something can happen, and whether a foreign client holds.
   function lib.tell(n, w, ...)
     if n.unusable then return n.unusable end
-    local is_head = w.place == n.first
+    local is_head = w.position == n.first
     local due = lib.due(n)
     local foreign = n.kind == 'foreign'
     w.looks_at = nowMs + (foreign and is_head and POLL_MS or math.max(due, 0))
     lib.store(n, w, ...)
     return 'w|' .. (is_head and 1 or 0) .. '|' .. floor(due) .. '|' .. (foreign and 1 or 0)
+  end
+
+  -- A new waiter at the end of the queue, which it may begin.
+  function lib.join(n, is_first, w, capacity)
+    if is_first then
+      n.first, n.tail = 0, 0
+      -- With the time: one attempt can begin two queues (T84).
+      local queue = sub(w.who, 1, 22) .. string.format('.%.0f', nowUs)
+      n.gaps = 's' .. queue .. ':'
+      call('HSET', n.state, 'f', 0, 'l', queue, 'cap', capacity)
+    elseif n.moved then
+      call('HSET', n.state, 'f', n.first)
+    end
+    w.position = n.tail
+    n.tail = n.tail + 1
+    local told = lib.tell(n, w, 't', n.gaps and n.tail .. '.00' or n.tail, 'w:' .. w.who, w.position)
+    lib.keep(n, w.dead_from - nowMs)
+    lib.log(n.lock, 'waiting', w.who, '', w.body)
+    return told
   end
 `

@@ -13,62 +13,62 @@ const SENDING = new Set<PropertyKey>(['unsafe', 'file', 'notify', 'savepoint', '
 
 type AnyFunction = (...args: unknown[]) => unknown
 
-/** `assertAlive` throws when the connection has ended. */
-export function mortalTransaction(sql: PostgresJsRunner, assertAlive: () => void): PostgresJsRunner {
+/** `assertOpen` throws when the connection has ended. */
+export function refusingAfterEnd(sql: PostgresJsRunner, assertOpen: () => void): PostgresJsRunner {
   return new Proxy(sql, {
     apply(target, _this, args: unknown[]) {
       const made = (target as unknown as AnyFunction)(...args)
       // Only a template is a statement; everything else is a helper for one.
       if (!Array.isArray((args[0] as { raw?: unknown } | undefined)?.raw)) return made
-      assertAlive()
-      return mortalQuery(made as object, assertAlive)
+      assertOpen()
+      return refusingQuery(made as object, assertOpen)
     },
     get(target, name) {
       const member: unknown = Reflect.get(target, name)
       if (typeof member !== 'function' || !SENDING.has(name)) return member
       return (...args: unknown[]) => {
-        assertAlive()
-        const passed = name === 'savepoint' ? args.map((each) => insideSavepoint(each, assertAlive)) : args
+        assertOpen()
+        const passed = name === 'savepoint' ? args.map((each) => insideSavepoint(each, assertOpen)) : args
         const made: unknown = Reflect.apply(member, target, passed)
-        return name === 'unsafe' || name === 'file' ? mortalQuery(made as object, assertAlive) : made
+        return name === 'unsafe' || name === 'file' ? refusingQuery(made as object, assertOpen) : made
       }
     },
   })
 }
 
-function insideSavepoint(argument: unknown, assertAlive: () => void): unknown {
+function insideSavepoint(argument: unknown, assertOpen: () => void): unknown {
   if (typeof argument !== 'function') return argument
-  return (inner: PostgresJsRunner) => (argument as AnyFunction)(mortalTransaction(inner, assertAlive))
+  return (inner: PostgresJsRunner) => (argument as AnyFunction)(refusingAfterEnd(inner, assertOpen))
 }
 
 /** Methods of a query that send it. The first ones return a promise, the others return at once. */
 const AWAITING = new Set<PropertyKey>(['then', 'catch', 'finally', 'readable', 'writable'])
 const STARTING = new Set<PropertyKey>(['execute', 'forEach'])
 
-function mortalQuery(query: object, assertAlive: () => void): object {
-  const mortal: object = new Proxy(query, {
+function refusingQuery(query: object, assertOpen: () => void): object {
+  const refusing: object = new Proxy(query, {
     get(target, name) {
       const member: unknown = Reflect.get(target, name)
       if (typeof member !== 'function') return member
       return (...args: unknown[]) => {
-        if (STARTING.has(name)) assertAlive()
-        const refused = AWAITING.has(name) ? refusal(assertAlive) : undefined
+        if (STARTING.has(name)) assertOpen()
+        const refused = AWAITING.has(name) ? refusal(assertOpen) : undefined
         if (refused !== undefined) {
           const instead: unknown = Reflect.get(refused, name)
           return typeof instead === 'function' ? Reflect.apply(instead, refused, args) : refused
         }
         const result: unknown = Reflect.apply(member, target, args)
-        if (result === target) return mortal
-        return name === 'cursor' ? mortalCursor(result as AsyncIterable<unknown>, assertAlive) : result
+        if (result === target) return refusing
+        return name === 'cursor' ? refusingCursor(result as AsyncIterable<unknown>, assertOpen) : result
       }
     },
   })
-  return mortal
+  return refusing
 }
 
-function refusal(assertAlive: () => void): Promise<never> | undefined {
+function refusal(assertOpen: () => void): Promise<never> | undefined {
   try {
-    assertAlive()
+    assertOpen()
     return undefined
   } catch (error) {
     return Promise.reject(error)
@@ -76,14 +76,14 @@ function refusal(assertAlive: () => void): Promise<never> | undefined {
 }
 
 /** Its first step sends the query. */
-function mortalCursor(cursor: AsyncIterable<unknown>, assertAlive: () => void): AsyncIterable<unknown> {
+function refusingCursor(cursor: AsyncIterable<unknown>, assertOpen: () => void): AsyncIterable<unknown> {
   return {
     [Symbol.asyncIterator]: () => {
       const steps = cursor[Symbol.asyncIterator]()
       return {
         ...steps,
         next: async () => {
-          assertAlive()
+          assertOpen()
           return steps.next()
         },
       }
