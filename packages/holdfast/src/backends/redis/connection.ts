@@ -52,6 +52,8 @@ export interface SendAllOptions {
 
 /** Renewals in one call: half a millisecond of the server's time. */
 const MOST_RENEWALS = 500
+/** So many requests are worth a call of their own while another is in flight. */
+const MANY = 16
 /** A clock that is behind is behind at every grant; once in a while is enough to say so. */
 const WARNING_INTERVAL_MS = 60_000
 
@@ -69,11 +71,13 @@ export class Connection {
   readonly channel: string
   /** The first argument of every script about a name: see `scripts/prelude.ts`. */
   readonly setting: string
+  /** The server has been looked at, and pushes arrive. */
+  isReady = false
   readonly #hasOneMark: boolean
+  readonly #isCluster: boolean
   /** One, or in a Cluster one for each slot that was used. */
   readonly #lanes = new Map<number, Lane<Request, Answer>>()
   #preparing: Promise<void> | undefined
-  #isReady = false
   #nextWarningMs = Number.NEGATIVE_INFINITY
 
   constructor({ client, keys, demands, waitFor, pollMs, clock, random }: ConnectionOptions) {
@@ -84,18 +88,15 @@ export class Connection {
     this.random = random
     this.lifetime = new Lifetime('redis', clock)
     this.channel = keys.channel(random.id())
-    this.#hasOneMark = demands.isFenced && !client.isCluster
-    const tokens = client.isCluster ? (demands.isFenced ? '2' : '3') : demands.isFenced ? '1' : '0'
-    this.setting = client.isCluster ? tokens : tokens + client.keyPrefix + keys.watch
+    const { isCluster, keyPrefix } = client
+    this.#isCluster = isCluster
+    this.#hasOneMark = demands.isFenced && !isCluster
+    const tokens = isCluster ? (demands.isFenced ? '2' : '3') : demands.isFenced ? '1' : '0'
+    this.setting = isCluster ? tokens : tokens + keyPrefix + keys.watch
     this.confirming = waitFor === null ? null : new Confirming(this, waitFor)
     const look = (requests: readonly Request[]) =>
       this.lifetime.inBackground((call) => this.sendAll(requests, call))
     this.room = new WaitingRoom({ clock, random, pollMs, look })
-  }
-
-  /** The server has been looked at, and pushes arrive. */
-  get isReady(): boolean {
-    return this.#isReady
   }
 
   /** Once for all sessions: the first waiter shall not wait for the subscription. */
@@ -120,12 +121,12 @@ export class Connection {
       () => room.lookForAll(),
       call.signal,
     )
-    this.#isReady = true
+    this.isReady = true
   }
 
   /** One request, together with those that come at the same time. */
   ask(request: Request, call: Call, asker: Asker<Answer>): void {
-    const slot = this.#slotOf(request)
+    const slot = this.#isCluster ? this.#slotOf(request) : 0
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
       lane = this.#openLane()
@@ -159,7 +160,7 @@ export class Connection {
     }
     const bySlot = new Map<number, number[]>()
     for (const [index, request] of requests.entries()) {
-      const slot = this.#slotOf(request)
+      const slot = this.#isCluster ? this.#slotOf(request) : 0
       const indexes = bySlot.get(slot) ?? []
       indexes.push(index)
       bySlot.set(slot, indexes)
@@ -210,21 +211,26 @@ export class Connection {
   }
 
   #slotOf({ key }: Request): number {
-    return this.client.isCluster ? slotOf(this.client.keyPrefix + key) : 0
+    return slotOf(this.client.keyPrefix + key)
   }
 
   #openLane(): Lane<Request, Answer> {
     const { client, clock } = this
+    let lastBatch = 0
     return new Lane({
       backend: 'redis',
       clock,
       maxBatch: 256,
       maxInFlight: 2,
       minSplit: 32,
-      minFurther: 16,
-      oneBatchPerTurn: client.writesOncePerTurn,
+      minFurther: MANY,
+      // The callers of a batch come back in several groups, and groups of one turn would be written, and answered, together.
+      ...(client.writesOncePerTurn && { oneBatchPerTurn: true, isPatient: () => lastBatch >= MANY }),
       isConnected: () => client.isConnected,
-      send: (requests) => this.#run(requests),
+      send: (requests) => {
+        lastBatch = requests.length
+        return this.#run(requests)
+      },
     })
   }
 
@@ -244,7 +250,11 @@ export class Connection {
     }
     if (this.#hasOneMark) keys.push(TOKEN_KEY)
     const losses = this.client.lossCount()
-    const read = (reply: RedisReply) => this.#read(reply, requests.length, losses)
+    const read = (reply: RedisReply) => {
+      const { answers, note } = readReply(reply, requests.length)
+      if (note !== undefined) this.#clockIsBehind(note)
+      return losses === this.client.lossCount() ? answers : answers.map(unknownIfNotHeld)
+    }
     if (promptly === undefined) return this.client.run(requestScript, keys, args, signal).then(read)
     let isPrompt = false
     const confirms = (reply: RedisReply) => {
@@ -257,13 +267,6 @@ export class Connection {
         ? read(reply).map((answer) => (isConfirmation(answer) ? answer : notConfirmed()))
         : read(reply),
     )
-  }
-
-  /** `losses`: those of the client before the call. */
-  #read(reply: RedisReply, count: number, losses: number): (Answer | Error)[] {
-    const { answers, note } = readReply(reply, count)
-    if (note !== undefined) this.#clockIsBehind(note)
-    return losses === this.client.lossCount() ? answers : answers.map(unknownIfNotHeld)
   }
 
   #clockIsBehind(note: string): void {

@@ -28,7 +28,7 @@ export interface Known {
 export interface EnqueueHost<F extends Fencing> {
   readonly room: WaitingRoom
   handOut(request: AcquireRequest, granted: Granted, call: Call): Result<F>
-  sinceOf(sent: Instant, leftMs: number | undefined): Instant
+  sinceOf(sent: Instant, leftMs: number): Instant
   forget(attempt: string): void
 }
 
@@ -74,7 +74,8 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
     this.#known.isAsked = false
     if (answer.kind === 'granted') {
       const { grantId, leftMs, data } = answer
-      room.grant(this, { grantId, since: session.sinceOf(this.heartbeat, leftMs), data })
+      const since = leftMs === undefined ? this.heartbeat : session.sinceOf(this.heartbeat, leftMs)
+      room.grant(this, { grantId, since, data })
     } else if (answer.kind === 'waiting') {
       if (!room.enter(this)) return
       call.onQueued?.()

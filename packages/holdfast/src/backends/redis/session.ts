@@ -83,31 +83,44 @@ export class RedisSession<F extends Fencing>
     const sent = instantOf(clock)
     // First what may be refused: nothing is known of an attempt that was never asked for.
     const asking = this.#requests.acquire(request, OpCode.tryAcquire)
-    const isNew = !this.#known.has(attempt)
-    const known = this.#noted(request, false)
+    const known = this.#known.get(attempt)
+    if (known === undefined)
+      this.#known.set(attempt, { name: request.name, isWaiting: false, isAsked: false })
     let answer: Answer
     try {
       answer = await this.#connection.send(asking, call)
     } catch (error) {
-      if (isNew && outcomeOf(error) === 'not-applied') this.forget(attempt)
+      if (known === undefined && outcomeOf(error) === 'not-applied') this.forget(attempt)
       throw error
     }
     if (answer.kind === 'granted') {
-      known.isWaiting = false
-      return this.handOut(request, { ...answer, since: this.sinceOf(sent, answer.leftMs) }, call)
+      if (known !== undefined) known.isWaiting = false
+      const { leftMs } = answer
+      const since = leftMs === undefined ? sent : this.sinceOf(sent, leftMs)
+      return this.handOut(request, { ...answer, since }, call)
     }
     // A position that the same attempt has in the queue stays known.
-    if (isNew) this.forget(attempt)
+    if (known === undefined) this.forget(attempt)
     if (answer.kind === 'busy') return answer
     if (answer.kind === 'abandoned') return { kind: 'busy' }
     throw refusedAcquire(request, answer)
   }
 
   enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
-    const now = instantOf(this.#connection.clock)
-    return this.#isProvenAlive(now) && this.#connection.isReady
-      ? this.#enqueue(request, now, call)
-      : this.#enqueueWhenReady(request, call)
+    const { clock, isReady } = this.#connection
+    const sent = instantOf(clock)
+    if (!isReady || !this.#isProvenAlive(sent)) return this.#enqueueWhenReady(request, call)
+    return new Promise((resolve, reject) => {
+      const claim = this.#requests.acquire(request, OpCode.enqueue)
+      const before = this.#known.get(request.attempt)
+      const known = before ?? { name: request.name, isWaiting: true, isAsked: true }
+      known.isWaiting = known.isAsked = true
+      if (before === undefined) this.#known.set(request.attempt, known)
+      const asked = { claim, known, isNew: before === undefined, sent }
+      const enqueueing = new Enqueueing<F>(this, request, asked, call, resolve, reject)
+      this.room.ask(enqueueing)
+      this.#connection.ask(claim, call, enqueueing)
+    })
   }
 
   async #enqueueWhenReady(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
@@ -116,26 +129,7 @@ export class RedisSession<F extends Fencing>
     if (!this.#isProvenAlive(instantOf(clock)) && !(await this.#provenAlive(call)))
       return { kind: 'session-gone' }
     await this.#connection.prepare(call)
-    return this.#enqueue(request, instantOf(clock), call)
-  }
-
-  #enqueue(request: AcquireRequest, sent: Instant, call: Call): Promise<EnqueueResult<F>> {
-    return new Promise((resolve, reject) => {
-      const claim = this.#requests.acquire(request, OpCode.enqueue)
-      const isNew = !this.#known.has(request.attempt)
-      const known = this.#noted(request, true)
-      known.isWaiting = known.isAsked = true
-      const enqueueing = new Enqueueing<F>(
-        this,
-        request,
-        { claim, known, isNew, sent },
-        call,
-        resolve,
-        reject,
-      )
-      this.room.ask(enqueueing)
-      this.#connection.ask(claim, call, enqueueing)
-    })
+    return this.enqueue(request, call)
   }
 
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
@@ -184,7 +178,7 @@ export class RedisSession<F extends Fencing>
       if (this.#known.get(attempt)?.isWaiting !== true) this.forget(attempt)
     } else if (answer?.kind === 'replaced') {
       lost.push({ attempt, reason: 'deleted' })
-      this.#noted({ name, attempt }, false)
+      if (!this.#known.has(attempt)) this.#known.set(attempt, { name, isWaiting: false, isAsked: false })
     }
   }
 
@@ -311,23 +305,13 @@ export class RedisSession<F extends Fencing>
     return found !== null
   }
 
-  /** Known from here on; what is known already stays as it is. */
-  #noted({ name, attempt }: Claim, isWaiting: boolean): Known {
-    let known = this.#known.get(attempt)
-    if (known === undefined) {
-      known = { name, isWaiting, isAsked: false }
-      this.#known.set(attempt, known)
-    }
-    return known
-  }
-
   forget(attempt: string): void {
     this.#known.delete(attempt)
   }
 
   /** What was granted before counts from when it was prolonged: so long ago as its time has run since. */
-  sinceOf(sent: Instant, leftMs: number | undefined): Instant {
-    return leftMs === undefined ? sent : prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
+  sinceOf(sent: Instant, leftMs: number): Instant {
+    return prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
 
   handOut(

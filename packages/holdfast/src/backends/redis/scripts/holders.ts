@@ -7,7 +7,6 @@ export const holders = `
   end
 
   function lib.open(lock)
-    look_at_clock()
     local state = lock .. ':s'
     -- A key of another type answers with an error, which comes as a table: it is not ours.
     local value = redis.pcall('GET', lock)

@@ -48,8 +48,12 @@ import { steps } from './steps.ts'
  *   the longest of them.
  */
 export const library = `
-local function library()
+local function library(fencing, watch, now, nowUs, draw_token, refusal, is_held)
   local lib = {}
+  local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
+  local is_fenced = fencing == '1' or fencing == '2'
+  local is_cluster = fencing == '2' or fencing == '3'
+  local nowMs = floor(nowUs / 1000)
   local LOCK = ${LOCK_CAPACITY}
   local HINT_MARGIN_MS = 100
   local POLL_MS = 400
@@ -58,5 +62,4 @@ local function library()
 ${log}${holders}${queue}${steps}
   return lib
 end
-local lib
 `

@@ -3,6 +3,14 @@ export const WATCHED_FOR_MS = 60_000
 
 /** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `watching.ts`. */
 export const log = `
+  local watched, has_woken
+
+  -- Asked at most once in a call. What is denied is not watched.
+  local function is_watched()
+    if watched == nil then watched = watch and redis.pcall('EXISTS', watch) == 1 end
+    return watched
+  end
+
   function lib.log(lock, kind, who, token, body)
     if not is_watched() then return end
     local event = cjson.encode({ kind, sub(who, 1, 22), token or '', lock, body or '' })

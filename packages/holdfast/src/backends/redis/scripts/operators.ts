@@ -2,12 +2,12 @@
 import { redisScript } from '../../../clients/redis/index.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { library } from './library.ts'
-import { prelude, SLOT_IS_MOVING } from './prelude.ts'
+import { prelude, SLOT_IS_MOVING, useLibrary } from './prelude.ts'
 
-const start = `${prelude}${library}
-lib = library()
-local lock = KEYS[1]
-if is_moving(lock) then return redis.error_reply('${SLOT_IS_MOVING}') end
+const start = `${prelude}${library}${useLibrary}
+local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
+local lock, nowMs = KEYS[1], floor(nowUs / 1000)
+if lib.is_moving(lock) then return redis.error_reply('${SLOT_IS_MOVING}') end
 `
 
 /** KEYS lock; ARGV setting, who, grant, data. */
@@ -62,7 +62,6 @@ return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, 
 
 /** Refuses a call that arrives after its expiry (T78). */
 const operatorStart = `${start}
-look_at_clock()
 if nowMs >= tonumber(ARGV[2]) then return 'late' end
 `
 

@@ -145,7 +145,7 @@ export const queue = `
       if not w or n.held + w.weight > n.capacity then return end
       -- First, because it is never refused, and then a server whose memory is full refuses nothing else.
       lib.leave_queue(n, w)
-      local token, unusable = draw_token(n.lock)
+      local token, unusable = draw_token(n.lock, nowUs)
       if not token then
         lib.stay_in_queue(n, w)
         n.unusable = unusable

@@ -35,7 +35,7 @@ export const steps = `
     local head = lib.head(n)
     local answer
     if not head and lib.is_open(n) and n.held + weight <= capacity then
-      local token, refused = draw_token(lock)
+      local token, refused = draw_token(lock, nowUs)
       if token then
         n.capacity = capacity
         answer = lib.granted(n, lib.grant(n, token, who, body, weight, mode, ttl_ms), -1)
@@ -110,7 +110,20 @@ export const steps = `
     return lib.outcome(n, who, lib.waiter(n, who)) or lib.why_lost(n, who)
   end
 
-  lib.steps = {
+  -- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
+  -- command about several keys then, unless it has all of them.
+  local function are_apart(...)
+    if not is_cluster then return false end
+    local found = redis.pcall('EXISTS', ...)
+    return type(found) == 'table' and match(found.err, 'non local key') ~= nil
+  end
+
+  -- The second key never exists, so a slot that is being moved always refuses this.
+  function lib.is_moving(lock)
+    return are_apart(lock, lock .. ':x:')
+  end
+
+  local steps = {
     ['${OpCode.enqueue}'] = lib.acquire,
     ['${OpCode.tryAcquire}'] = lib.acquire,
     ['${OpCode.release}'] = lib.release,
@@ -119,4 +132,21 @@ export const steps = `
     ['${OpCode.heartbeat}'] = lib.heartbeat,
     ['${OpCode.look}'] = lib.look,
   }
+
+  -- An error, say of a key that has another type, is the answer to this request, and to no other.
+  function lib.step(operation, lock, who, ...)
+    -- A renewal needs only existing keys. Every other step may need a key that is missing, or already on the other node. But an
+    -- exclusive lock can be released: waiters that are on the other side find the name free when they look.
+    if operation == '${OpCode.renew}' then
+      if are_apart(lock, lock .. ':s', lock .. ':h') then return 'v' end
+    elseif lib.is_moving(lock) then
+      local grant, keep_ms = ...
+      if operation ~= '${OpCode.release}' or keep_ms > 0 or not is_held(lock, who, grant) then return 'v' end
+      call('DEL', lock)
+      return 'r'
+    end
+    local is_done, answer = pcall(steps[operation], lock, who, ...)
+    if is_done then return answer end
+    return refusal(lock, type(answer) == 'table' and answer.err or tostring(answer))
+  end
 `

@@ -15,7 +15,7 @@
  */
 import { redisScript } from '../../../clients/redis/index.ts'
 import { library } from './library.ts'
-import { prelude } from './prelude.ts'
+import { prelude, useLibrary } from './prelude.ts'
 
 /**
  * KEYS watch; ARGV an id for a new log, for how long. Opens the log or prolongs it. Answers with its id, the position of its
@@ -50,10 +50,9 @@ return events[1] and events[1][1] == ARGV[2] and events
  * KEYS watch; ARGV setting, how many at most, then further lock keys, or "all" when there are no more of them. Looks at the
  * names that are due. Answers with the milliseconds until the next is, 0 if there is more to look at now; −1 if none is.
  */
-export const lookAtDueScript = redisScript(`${prelude}${library}
-lib = library()
-look_at_clock()
-if not is_watched() then return -1 end
+export const lookAtDueScript = redisScript(`${prelude}${library}${useLibrary}
+local call, match, nowMs = redis.call, string.match, math.floor(nowUs / 1000)
+if redis.pcall('EXISTS', watch) ~= 1 then return -1 end
 local due = watch .. ':due'
 local locks = call('ZRANGEBYSCORE', due, '-inf', nowMs, 'LIMIT', 0, ARGV[2])
 for i = 3, #ARGV do locks[#locks + 1] = ARGV[i] end
