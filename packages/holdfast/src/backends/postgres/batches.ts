@@ -65,7 +65,8 @@ export function openBatches({ clock, send }: BatchesOptions): Lane<Request, Answ
     isPatient: ({ op }) => op === 'a',
     send: async (requests, call) => {
       const rows = await send(arrayLiteral(requests.map(recordLiteral)), call)
-      const byKey = new Map(rows.map((row) => [row[0] + row[1], row]))
+      const byKey = new Map<string, AnswerRow>()
+      for (const row of rows) byKey.set(row[0] + row[1], row)
       return requests.map(({ op, attempt }) => byKey.get(op + attempt) ?? missing)
     },
   })
@@ -79,9 +80,10 @@ const missing = new BackendUnavailableError(
 
 /** As PostgreSQL reads a value of the type `request`. */
 function recordLiteral(request: Request): string {
-  const fields = REQUEST.map(([field]) => {
+  const fields: unknown[] = []
+  for (const [field] of REQUEST) {
     const value = request[field]
-    return typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : (value ?? '')
-  })
+    fields.push(typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : (value ?? ''))
+  }
   return `(${fields.join(',')})`
 }

@@ -156,12 +156,13 @@ export class Connection {
   ): Promise<readonly AnswerRow[]> {
     const all = [this.namespace, this.#channel, ...parameters]
     const [answer] = await this.query(call, this.sql[statement], all)
-    const rows = JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]
-    return rows.filter(([op, attempt, , token, data = null, , session]) => {
-      if (op !== 'handed') return true
-      this.#granted(Number(session), attempt, token, data)
-      return false
-    })
+    const rows: AnswerRow[] = []
+    for (const row of JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]) {
+      const [op, attempt, , token, data = null, , session] = row
+      if (op === 'handed') this.#granted(Number(session), attempt, token, data)
+      else rows.push(row)
+    }
+    return rows
   }
 
   /** From now on there is a waiter or a watcher. */
