@@ -141,8 +141,7 @@ export const attacks: TrapSection = {
         test: 'T85 with pg, renewals and other calls go on while guarded transactions have the whole pool',
       },
       'postgres-advisory': {
-        reason:
-          'with pg, each lock has a connection beside the pool; with postgres.js it needs a client of its own, as its page says',
+        reason: 'each lock has a connection beside the pool, and its statements go over that',
       },
       etcd: { reason: 'the backend has a connection of its own, which no caller can block' },
     },

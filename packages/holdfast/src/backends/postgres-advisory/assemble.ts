@@ -11,7 +11,7 @@ import {
   checkSchema,
   ensureTables,
   isPostgresJs,
-  type PostgresClient,
+  type PgPool,
   type PostgresDatabase,
   postgresDatabase,
   remedyOf,
@@ -28,10 +28,9 @@ import { advisoryPart } from './schema.ts'
 
 export interface PostgresAdvisoryOptions {
   /**
-   * A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours: close it after the locker. With `pg`, the
-   * connections for locks are opened beside the pool; with postgres.js they are taken from it, so give it one of its own.
+   * A `Pool` of `pg`. It stays yours: close it after the locker. The connections for locks are opened beside the pool.
    */
-  readonly client: PostgresClient
+  readonly client: PgPool
   /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
   readonly schema?: string
   /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL for those who do it themselves. */
@@ -41,7 +40,7 @@ export interface PostgresAdvisoryOptions {
    * `hashtext('name')`. Default: 64 bits of a hash of namespace and name.
    */
   readonly key?: KeyChoice
-  /** How many connections it may have open for locks: one for each session and each wait. Default: 50; postgres.js: max − 1. */
+  /** How many connections it may have open for locks: one for each session and each wait. Default: 50. */
   readonly maxConnections?: number
   readonly clock?: Clock
   readonly random?: Random
@@ -74,7 +73,7 @@ export const USUAL_MAX_CONNECTIONS = 50
 const OLDEST_SERVER = 14
 
 /** Clients that were found to reach the server without a transaction pooler in between. */
-const direct = new WeakSet<PostgresClient>()
+const direct = new WeakSet<PgPool>()
 
 /** As `postgresAdvisory`, for tests and measurements: with a view of what it does. */
 export async function openPostgresAdvisory(
@@ -89,11 +88,15 @@ export async function openPostgresAdvisory(
   const key = checkKeyChoice(options.key)
   if (typeof createSchema !== 'boolean')
     throw new InvalidArgumentError('createSchema', 'must be true or false.')
-  const database = postgresDatabase(client, { backend: NAME })
+  if (isPostgresJs(client))
+    throw new UnsupportedError(
+      `${NAME}: needs a Pool of pg. A lock lasts as long as its connection, and postgres.js does not tell when one ends. ` +
+        'holdfast/postgres and withTransactionLock() take a client of postgres.js.',
+    )
+  const database = postgresDatabase(client, { backend: NAME, clock })
   try {
-    const maxConnections = checkInteger('maxConnections', options.maxConnections ?? usualMax(client), {
-      min: 1,
-    })
+    const { maxConnections: most = USUAL_MAX_CONNECTIONS } = options
+    const maxConnections = checkInteger('maxConnections', most, { min: 1 })
     await checkServer(database)
     if (!direct.has(client)) await refuseTransactionPooler(database)
     direct.add(client)
@@ -118,19 +121,6 @@ export async function openPostgresAdvisory(
     await database.close()
     throw error
   }
-}
-
-/** One connection is left for everything else. */
-function usualMax(client: PostgresClient): number {
-  if (!isPostgresJs(client)) return USUAL_MAX_CONNECTIONS
-  const { max } = client.options as { max?: unknown }
-  const most = typeof max === 'number' ? max - 1 : USUAL_MAX_CONNECTIONS
-  if (most < 2)
-    throw new InvalidArgumentError(
-      'client',
-      'must be allowed at least 3 connections (max): one for a session, one for a wait, one for the rest.',
-    )
-  return most
 }
 
 async function checkServer(database: PostgresDatabase): Promise<void> {

@@ -1,8 +1,8 @@
 /** `postgres+advisory://host:port/database`. */
-import { connectionParameters, postgresClientFromUrl } from '../../clients/postgres/index.ts'
+import { connectionParameters, poolFromUrl } from '../../clients/postgres/index.ts'
 import { asCount, asOneOf, asText, type LockerUrl, onOwnClient } from '../../kit/url.ts'
 import type { Backend } from '../../spi.ts'
-import { openPostgresAdvisory, USUAL_MAX_CONNECTIONS } from './assemble.ts'
+import { openPostgresAdvisory } from './assemble.ts'
 
 interface Parameters {
   readonly schema: string
@@ -15,9 +15,6 @@ export async function openFromUrl(url: LockerUrl): Promise<Backend<'fenced'>> {
     { schema: asText, key: asOneOf('hashtext'), maxConnections: asCount },
     connectionParameters,
   )
-  const libraries = { pg: () => url.loadPeer('pg'), postgres: () => url.loadPeer('postgres') }
-  // With postgres.js the connections for locks come out of the client's own, so it needs more of them.
-  const connections = (options.maxConnections ?? USUAL_MAX_CONNECTIONS) + 1
-  const { client, end } = await postgresClientFromUrl(url.location, url.parameters, libraries, connections)
+  const { client, end } = await poolFromUrl(url.location, url.parameters, () => url.loadPeer('pg'))
   return onOwnClient(end, () => openPostgresAdvisory({ ...options, client }, { end }))
 }

@@ -21,6 +21,7 @@ export {
   connectionParameters,
   type OpenedPostgresClient,
   type PostgresLibraries,
+  poolFromUrl,
   postgresClientFromUrl,
 } from './from-url.ts'
 export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
@@ -54,9 +55,7 @@ export type {
   PgQuery,
   PostgresClient,
   PostgresJs,
-  PostgresJsConnection,
   PostgresJsQuery,
-  PostgresJsReserved,
   PostgresJsRunner,
   Row,
 } from './types.ts'
