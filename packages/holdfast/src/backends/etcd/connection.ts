@@ -2,18 +2,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
-import {
-  always,
-  type EtcdClient,
-  getAll,
-  kvsOf,
-  methods,
-  nested,
-  type Operation,
-  type TxnRequest,
-  type TxnResponse,
-  Watches,
-} from '../../clients/etcd/index.ts'
+import * as etcd from '../../clients/etcd/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import { Lane } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
@@ -27,7 +16,7 @@ export const BACKEND = 'etcd'
 /** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
 interface Statement {
   readonly name: string
-  readonly build: (index: number) => TxnRequest
+  readonly build: (index: number) => etcd.TxnRequest
 }
 
 /** `branch`: the condition was met; that of the transaction in its place was; or neither. */
@@ -39,34 +28,27 @@ export interface Committed {
   readonly index: number
 }
 
-export interface ConnectionOptions {
-  readonly client: EtcdClient
-  readonly namespace: string
-  readonly clock: Clock
-  readonly random: Random
-}
-
 export class Connection {
-  readonly client: EtcdClient
+  readonly client: etcd.EtcdClient
   readonly namespace: string
   readonly clock: Clock
   readonly random: Random
   readonly keys: Keys
   readonly lifetime: Lifetime
-  readonly watches: Watches
+  readonly watches: etcd.Watches
   /** Of the sessions of this process. */
   readonly queues = new Set<PredecessorQueue>()
   readonly #lane: Lane<Statement, Committed>
   readonly #looks: Lane<string, Found>
 
-  constructor({ client, namespace, clock, random }: ConnectionOptions) {
+  constructor(client: etcd.EtcdClient, namespace: string, clock: Clock, random: Random) {
     this.client = client
     this.namespace = namespace
     this.clock = clock
     this.random = random
     this.keys = new Keys(namespace)
     this.lifetime = new Lifetime(BACKEND, clock)
-    this.watches = new Watches(client, neverCancelled)
+    this.watches = new etcd.Watches(client, neverCancelled)
     this.#lane = new Lane({
       backend: BACKEND,
       clock,
@@ -98,17 +80,17 @@ export class Connection {
   }
 
   /** A linearizable read at one revision. */
-  async read(operations: readonly Operation[], call: Call): Promise<Found> {
-    return this.found(await this.transact(always(nested(operations)), call))
+  async read(operations: readonly etcd.Operation[], call: Call): Promise<Found> {
+    return this.found(await this.transact(etcd.always(etcd.nested(operations)), call))
   }
 
-  transact(request: TxnRequest, call: Call): Promise<TxnResponse> {
+  transact(request: etcd.TxnRequest, call: Call): Promise<etcd.TxnResponse> {
     this.lifetime.begin(call)
-    return this.client.ask(methods.txn, request, call)
+    return this.client.ask(etcd.methods.txn, request, call)
   }
 
-  found(response: TxnResponse, revision = response.header?.revision ?? 0): Found {
-    return new Found(this.keys, kvsOf(response), revision)
+  found(response: etcd.TxnResponse, revision = response.header?.revision ?? 0): Found {
+    return new Found(this.keys, etcd.kvsOf(response), revision)
   }
 
   close(): void {
@@ -124,32 +106,28 @@ export class Connection {
   async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
     const requests = statements.map(({ build }, index) => build(index))
     const [first] = requests
-    // Each is a transaction of its own in the batch: a flat one would fail as a whole when one name is busy.
     const isSingle = first !== undefined && requests.length === 1
-    const request = isSingle ? first : always(requests.map((txn) => ({ txn })))
-    const answer = await this.client.ask(methods.txn, request, call)
+    // Each is a transaction of its own in the batch: a flat one would fail as a whole when one name is busy.
+    const request = isSingle ? first : etcd.always(requests.map((txn) => ({ txn })))
+    const answer = await this.client.ask(etcd.methods.txn, request, call)
     const revision = answer.header?.revision ?? 0
-    const answers = isSingle ? [answer] : answer.responses.map(({ txn }) => txn as TxnResponse)
+    const answers = isSingle ? [answer] : answer.responses.map(({ txn }) => txn as etcd.TxnResponse)
     return answers.map((response, index) => {
-      const found = this.found(response, revision)
-      return { branch: branchOf(response), found, revision, index }
+      const isSecond = response.responses[0]?.txn?.succeeded === true
+      const branch = response.succeeded ? 'first' : isSecond ? 'second' : 'none'
+      return { branch, found: this.found(response, revision), revision, index }
     })
   }
 
   async #lookAt(names: readonly string[], call: Call): Promise<Found[]> {
-    const ranges = [...new Set(names)].map((name) => getAll(this.keys.name(name)))
-    const answer = await this.client.ask(methods.txn, always(nested(ranges)), call)
-    const byName = Map.groupBy(kvsOf(answer), ({ key }) => this.keys.parse(key)?.name)
-    const revision = answer.header?.revision ?? 0
+    const ranges = [...new Set(names)].map((name) => etcd.getAll(this.keys.name(name)))
+    const answer = await this.client.ask(etcd.methods.txn, etcd.always(etcd.nested(ranges)), call)
+    const byName = Map.groupBy(etcd.kvsOf(answer), ({ key }) => this.keys.parse(key)?.name ?? '')
     const found = new Map<string, Found>()
-    for (const name of new Set(names)) found.set(name, new Found(this.keys, byName.get(name) ?? [], revision))
+    for (const name of new Set(names))
+      found.set(name, new Found(this.keys, byName.get(name) ?? [], answer.header?.revision ?? 0))
     return names.map((name) => found.get(name) as Found)
   }
-}
-
-function branchOf({ succeeded, responses }: TxnResponse): Committed['branch'] {
-  if (succeeded) return 'first'
-  return responses[0]?.txn?.succeeded === true ? 'second' : 'none'
 }
 
 export function unavailable(what: string, outcome: CallOutcome): BackendUnavailableError {
