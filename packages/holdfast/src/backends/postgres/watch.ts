@@ -10,7 +10,7 @@ import type { Random } from '../../base/ids.ts'
 import { arrayLiteral, type Parameter, type Row } from '../../clients/postgres/index.ts'
 import { cancelledCall } from '../../kit/backend-kit.ts'
 import { Looks } from '../../kit/looks.ts'
-import { Changes, picture, type ToldEvent, watching } from '../../kit/watching.ts'
+import { Changes, picture, type ToldEvent, toldEvent, watching } from '../../kit/watching.ts'
 import type { Call, WatchEvent, WatchEventKind } from '../../spi.ts'
 import { WATCHED_FOR_MS } from './sql/events.ts'
 
@@ -287,8 +287,7 @@ type EventRow = readonly [
 ]
 
 function toldOf([kind, , , name, id, holder, owner, token]: EventRow): ToldEvent {
-  const told = { kind, name, id, holder, token: token === null ? null : BigInt(token) }
-  return owner === null ? told : { ...told, owner }
+  return toldEvent({ kind, name, id, holder, owner, token: token === null ? null : BigInt(token) })
 }
 
 const NUMBER = '\\d{1,18}'
