@@ -56,7 +56,7 @@ export class PostgresStage {
     const { server, bouncer, library, moveServer } = parts
     this.#server = server
     this.#bouncer = bouncer
-    this.#opened = library.open((bouncer ?? server).url, { max: 12 })
+    this.#opened = library.open((bouncer ?? server).url, { max: 12, prepare: bouncer === undefined })
     this.#operator = new pg.Pool({ connectionString: server.url, max: 2 })
     this.#operator.on('error', () => {})
     if (moveServer === undefined) {
