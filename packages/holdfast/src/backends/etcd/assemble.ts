@@ -29,11 +29,15 @@ const knownOptions = [
 ]
 
 /** As `etcd`, for tests and measurements: with a view of what it does. */
-export async function openEtcd(options: EtcdOptions): Promise<EtcdBackend> {
+export async function openEtcd(
+  options: EtcdOptions,
+  surroundings: { readonly client?: EtcdClient } = {},
+): Promise<EtcdBackend> {
   checkKnownOptions('etcd options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const client = new EtcdClient(BACKEND, { ...options, hosts: checkHosts(options.hosts) }, clock)
+  const hosts = checkHosts(options.hosts)
+  const client = surroundings.client ?? new EtcdClient(BACKEND, { ...options, hosts }, clock)
   const connection = new Connection({ client, namespace, clock, random })
   try {
     const { clusterId, minTtlMs } = await connection.lifetime.inBackground((call) =>

@@ -72,6 +72,8 @@ export class Connection {
       clock,
       maxBatch: MAX_BATCH,
       maxInFlight: 2,
+      // Two small transactions cost the members more than one.
+      minSplit: MAX_BATCH,
       keyOf: ({ name }) => name,
       send: (statements, call) => this.#send(statements, call),
     })
