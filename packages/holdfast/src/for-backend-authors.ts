@@ -13,6 +13,7 @@ export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base
 export {
   cancelledCall,
   checkIdentity,
+  claimState,
   type IdentityOptions,
   listAll,
   neverCancelled,

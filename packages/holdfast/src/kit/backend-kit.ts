@@ -6,7 +6,7 @@ import { defaults, limits } from '../base/defaults.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
 import { checkNamespace, checkText, compareNames } from '../base/names.ts'
 import { checkInteger } from '../base/options.ts'
-import type { Backend, Call, Claim, Grant, NameState, Page, PageRequest } from '../spi.ts'
+import type { Backend, Call, Claim, ClaimState, Grant, NameState, Page, PageRequest } from '../spi.ts'
 
 export { cancelledCall }
 
@@ -53,6 +53,15 @@ export function tokenGrant(
   const { since, ttlMs } = terms
   const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
   return previousData == null ? grant : { ...grant, previousData }
+}
+
+type OrNull<T> = { readonly [K in keyof T]: undefined extends T[K] ? T[K] | null | undefined : T[K] }
+
+/** What is shown of a record with these fields, and others. Engines have null, or nothing, for what is missing. */
+export function claimState(record: OrNull<ClaimState>): ClaimState {
+  const { id, holder, owner, mode, weight, note, session, ttlMs } = record
+  const state = { id, holder, mode, weight, session, ttlMs }
+  return { ...state, ...(owner != null && { owner }), ...(note != null && { note }) }
 }
 
 /**

@@ -1,5 +1,6 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
 import { publicIdOf } from '../../base/ids.ts'
+import { claimState } from '../../kit/backend-kit.ts'
 import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
 import { Queue, type Queued } from './queue.ts'
 
@@ -14,7 +15,7 @@ export interface Session {
   readonly ttlMs: number
   /** The public label of its client. */
   readonly holder: string
-  /** Dead from this moment on, whether or not anybody has noticed. */
+  /** Dead from this moment on, also before it is removed. */
   expiresAtMs: number
   readonly claims: Map<string, Claim>
   /** Attempts that can never land again, and why. */
@@ -116,17 +117,9 @@ function describeWaiter(claim: Claim, nowMs: number): WaiterState {
   return { ...describeClaim(claim), waitingForMs: nowMs - claim.sinceMs }
 }
 
-function describeClaim({ publicId, session, mode, weight, note, owner }: Claim): ClaimState {
-  return {
-    id: publicId,
-    holder: session.holder,
-    ...(owner === undefined ? {} : { owner }),
-    mode,
-    weight,
-    ...(note === undefined ? {} : { note }),
-    session: publicIdOf(session.id),
-    ttlMs: session.ttlMs,
-  }
+function describeClaim({ publicId, session, ...claim }: Claim): ClaimState {
+  const { id, holder, ttlMs } = session
+  return claimState({ ...claim, id: publicId, holder, session: publicIdOf(id), ttlMs })
 }
 
 export function describeSession({ id, holder, ttlMs, expiresAtMs }: Session, nowMs: number): SessionState {

@@ -8,6 +8,7 @@ import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import { arrayLiteral } from '../../clients/postgres/index.ts'
 import { Lane } from '../../kit/lane.ts'
+import type { Call } from '../../spi.ts'
 import { REQUEST } from './sql/tables.ts'
 
 /** See `sql/claims.ts` for what the operations are and which of the fields they use. */
@@ -40,21 +41,14 @@ export type AnswerRow = readonly [
   session?: number,
 ]
 
-export interface Answer {
-  readonly kind: string
-  readonly token: string | null
-  readonly data: string | null
-  readonly ms: number | null
-}
-
 export interface BatchesOptions {
   readonly clock: Clock
   /** Rows for waiters are not among those that it answers. */
-  readonly send: (requests: string, signal: AbortSignal) => Promise<readonly AnswerRow[]>
+  readonly send: (requests: string, call: Call) => Promise<readonly AnswerRow[]>
 }
 
-export function openBatches({ clock, send }: BatchesOptions): Lane<Request, Answer> {
-  return new Lane<Request, Answer>({
+export function openBatches({ clock, send }: BatchesOptions): Lane<Request, AnswerRow> {
+  return new Lane<Request, AnswerRow>({
     backend: 'postgres',
     clock,
     // Each name of a batch needs an entry in the server's lock table, which has some thousands for all connections.
@@ -69,11 +63,10 @@ export function openBatches({ clock, send }: BatchesOptions): Lane<Request, Answ
     overtakes: ({ op }) => op === 'r',
     // A caller that gave up often tries again at once: then both leave together.
     isPatient: ({ op }) => op === 'a',
-    send: async (requests, { signal }) => {
-      const rows = await send(arrayLiteral(requests.map(recordLiteral)), signal)
-      const byKey = new Map<string, Answer>()
-      for (const [op, attempt, kind, token = null, data = null, ms = null] of rows)
-        byKey.set(op + attempt, { kind, token, data, ms })
+    send: async (requests, call) => {
+      const rows = await send(arrayLiteral(requests.map(recordLiteral)), call)
+      const byKey = new Map<string, AnswerRow>()
+      for (const row of rows) byKey.set(row[0] + row[1], row)
       return requests.map(({ op, attempt }) => byKey.get(op + attempt) ?? missing)
     },
   })
@@ -87,9 +80,10 @@ const missing = new BackendUnavailableError(
 
 /** As PostgreSQL reads a value of the type `request`. */
 function recordLiteral(request: Request): string {
-  const fields = REQUEST.map(([field]) => {
+  const fields: unknown[] = []
+  for (const [field] of REQUEST) {
     const value = request[field]
-    return typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : (value ?? '')
-  })
+    fields.push(typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : (value ?? ''))
+  }
   return `(${fields.join(',')})`
 }

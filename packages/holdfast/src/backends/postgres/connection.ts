@@ -14,7 +14,7 @@ import {
 import type { Lane } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
-import { type Answer, type AnswerRow, openBatches, type Request } from './batches.ts'
+import { type AnswerRow, openBatches, type Request } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
@@ -50,7 +50,7 @@ export class Connection {
   /** Where this process listens. */
   readonly #channel: string
   readonly #options: ConnectionOptions
-  readonly #batches: Lane<Request, Answer>
+  readonly #batches: Lane<Request, AnswerRow>
   readonly #notifications: Notifications
   readonly #lifetime: Lifetime
   #sweeping: Promise<void> | undefined
@@ -73,14 +73,13 @@ export class Connection {
       statistics,
       pollMs,
       isTold,
-      look: (parameters) =>
-        this.#lifetime.inBackground((call) => this.#rows('look', parameters, call.signal)),
+      look: (parameters) => this.#lifetime.inBackground((call) => this.rows(call, 'look', parameters)),
     })
     this.#batches = openBatches({
       clock,
-      send: (requests, signal) => {
+      send: (requests, call) => {
         statistics.batches++
-        return this.#rows('apply', [requests], signal)
+        return this.rows(call, 'apply', [requests])
       },
     })
     this.watchers = new Watchers({
@@ -90,7 +89,7 @@ export class Connection {
       channel,
       pollMs,
       isTold,
-      query: (statement, parameters) => this.#runInBackground(this.sql[statement], parameters),
+      query: (statement, parameters) => this.#inBackground(this.sql[statement], parameters),
       sweep: () => this.sweep(),
       expectNews: () => this.expectNews(),
     })
@@ -98,7 +97,7 @@ export class Connection {
       database,
       channel,
       clock,
-      send: (message) => this.#runInBackground(this.sql.notify, [channel, message]),
+      send: (message) => this.#inBackground(this.sql.notify, [channel, message]),
       isNeeded: () => this.room.size + this.watchers.size > 0,
       onMessage: (message) => this.#told(message),
       onChange: () => {
@@ -126,7 +125,7 @@ export class Connection {
     return this.#notifications.isDeaf ? [...findings, polling] : findings
   }
 
-  async apply(request: Request, call: Call): Promise<Answer> {
+  async apply(request: Request, call: Call): Promise<AnswerRow> {
     this.#lifetime.begin(call)
     this.statistics.items++
     return this.#batches.ask(request, call)
@@ -134,7 +133,19 @@ export class Connection {
 
   async query(call: Call, text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
     this.#lifetime.begin(call)
-    return this.#run(text, parameters, call.signal)
+    this.statistics.statements++
+    this.statistics.inFlight++
+    try {
+      return await this.#options.database.query(text, parameters, { signal: call.signal })
+    } catch (error) {
+      // A grant to a waiter of this process may be in the answer that got lost.
+      if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
+      const cause = error instanceof Error ? error.cause : undefined
+      if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
+      throw error
+    } finally {
+      this.statistics.inFlight--
+    }
   }
 
   /** The rows of an answer, but for those for waiters of this process: these are told. */
@@ -143,8 +154,15 @@ export class Connection {
     statement: RowStatement,
     parameters: readonly Parameter[],
   ): Promise<readonly AnswerRow[]> {
-    this.#lifetime.begin(call)
-    return this.#rows(statement, parameters, call.signal)
+    const all = [this.namespace, this.#channel, ...parameters]
+    const [answer] = await this.query(call, this.sql[statement], all)
+    const rows: AnswerRow[] = []
+    for (const row of JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]) {
+      const [op, attempt, , token, data = null, , session] = row
+      if (op === 'handed') this.#granted(Number(session), attempt, token, data)
+      else rows.push(row)
+    }
+    return rows
   }
 
   /** From now on there is a waiter or a watcher. */
@@ -157,7 +175,7 @@ export class Connection {
     if (this.#lifetime.isOver) return
     const run = async () => {
       for (let count = 0; count < MOST_SWEEPS_AT_ONCE && !this.#lifetime.isOver; count++) {
-        const [row] = await this.#runInBackground(this.sql.sweep, [this.namespace])
+        const [row] = await this.#inBackground(this.sql.sweep, [this.namespace])
         if (row?.[0] !== true) return
       }
     }
@@ -186,39 +204,8 @@ export class Connection {
     await this.#options.end?.()
   }
 
-  async #rows(
-    statement: RowStatement,
-    parameters: readonly Parameter[],
-    signal: AbortSignal,
-  ): Promise<readonly AnswerRow[]> {
-    const all = [this.namespace, this.#channel, ...parameters]
-    const [answer] = await this.#run(this.sql[statement], all, signal)
-    const rows = JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]
-    return rows.filter(([op, attempt, , token, data = null, , session]) => {
-      if (op !== 'handed') return true
-      this.#granted(Number(session), attempt, token, data)
-      return false
-    })
-  }
-
-  #runInBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
-    return this.#lifetime.inBackground((call) => this.#run(text, parameters, call.signal))
-  }
-
-  async #run(text: string, parameters: readonly Parameter[], signal: AbortSignal): Promise<readonly Row[]> {
-    this.statistics.statements++
-    this.statistics.inFlight++
-    try {
-      return await this.#options.database.query(text, parameters, { signal })
-    } catch (error) {
-      // A grant to a waiter of this process may be in the answer that got lost.
-      if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
-      const cause = error instanceof Error ? error.cause : undefined
-      if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
-      throw error
-    } finally {
-      this.statistics.inFlight--
-    }
+  #inBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    return this.#lifetime.inBackground((call) => this.query(call, text, parameters))
   }
 
   /** Without a token the waiter should look. */

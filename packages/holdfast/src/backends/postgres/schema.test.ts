@@ -86,7 +86,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
       await old.take(attempt, no)
 
       await expect(stage.backend({ schema: 'upgraded', createSchema: false })).rejects.toThrow(
-        /upgrade: true/,
+        /postgresSchema/,
       )
       const starts = Array.from({ length: 4 }, () => stage.backend({ schema: 'upgraded' }))
       const [backend] = await Promise.all(starts)
@@ -147,7 +147,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
       GRANT USAGE ON SCHEMA granted TO "a modest ""one";
       GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA granted TO "a modest ""one";
       GRANT USAGE ON ALL SEQUENCES IN SCHEMA granted TO "a modest ""one"`)
-    await operator.query(postgresSchema({ schema: 'granted', upgrade: true }))
+    await operator.query(postgresSchema({ schema: 'granted' }))
     const url = new URL(server.url)
     url.username = encodeURIComponent('a modest "one')
     const backend = await stage.backend({ schema: 'granted', createSchema: false, url: url.href })

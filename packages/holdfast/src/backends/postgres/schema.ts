@@ -26,32 +26,26 @@ import { locks } from './sql/locks.ts'
 import { looking } from './sql/looking.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
-import { tables, upgradedTables } from './sql/tables.ts'
+import { tables } from './sql/tables.ts'
 import { waiting } from './sql/waiting.ts'
 
 export const SCHEMA_VERSION = 5
 const OLDEST_VERSION = 1
 const OLDEST_SERVER = 13
 
-/** All statements that make the schema, in the order in which they must run. */
+/** All statements that make the schema, or the present version of an older one. Running them twice does no harm. */
 export function schemaSql(schema: string): string {
   const s = quoteIdentifier(schema)
   return [
-    `CREATE SCHEMA IF NOT EXISTS ${s};`,
-    tables(s),
-    ...functions(s),
-    `INSERT INTO ${s}.meta (version, origin) VALUES (${SCHEMA_VERSION}, gen_random_uuid()::text);`,
+    `DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = ${quoteText(schema)}) THEN
+    CREATE SCHEMA ${s};
+  END IF;
+END $$;`,
+    ...[tables, locks, events, grants, claims, sessions, waiting, operators, looking].map((part) => part(s)),
+    `INSERT INTO ${s}.meta AS m (version, origin) VALUES (${SCHEMA_VERSION}, gen_random_uuid()::text)
+ON CONFLICT (single) DO UPDATE SET version = excluded.version WHERE m.version < excluded.version;`,
   ].join('\n')
-}
-
-/** All statements that make the present version of an older one. Running it twice does no harm. */
-export function upgradeSql(schema: string): string {
-  const s = quoteIdentifier(schema)
-  return [upgradedTables(s), ...functions(s), `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`].join('\n')
-}
-
-function functions(s: string): readonly string[] {
-  return [locks, events, grants, claims, sessions, waiting, operators, looking].map((part) => part(s))
 }
 
 export interface Found {
@@ -67,70 +61,60 @@ export async function ensureSchema(
   options: { readonly create: boolean; readonly sql?: string },
 ): Promise<Found> {
   const hasStandby = await checkServer(database)
-  let found = await look(database, schema)
-  if (found === null) {
-    if (!options.create)
-      throw new UnsupportedError(
-        `postgres: there is no schema ${quote(schema)} with Holdfast's tables, and createSchema is off. ` +
-          'Apply what postgresSchema() returns first.',
-      )
-    await createOnce(database, schema, options.sql ?? schemaSql(schema))
-    found = await look(database, schema)
-  } else if (found.version < SCHEMA_VERSION) {
-    if (!options.create)
-      throw new UnsupportedError(
-        `postgres: the schema ${quote(schema)} has version ${found.version} of the layout, this Holdfast needs version ` +
-          `${SCHEMA_VERSION}, and createSchema is off. Apply what postgresSchema({ upgrade: true }) returns first.`,
-      )
-    await upgradeOnce(database, schema)
-    found = await look(database, schema)
-  }
+  const before = await look(database, schema)
+  if (before?.version === SCHEMA_VERSION) return { origin: before.origin, hasStandby }
+  if (!options.create)
+    throw new UnsupportedError(
+      `postgres: ${lackOf(schema, before?.version)}, and createSchema is off. ${remedy}`,
+    )
+  await makeOnce(database, schema, options.sql ?? schemaSql(schema), lackOf(schema, before?.version))
+  const found = await look(database, schema)
   if (found === null)
     throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
   return { origin: found.origin, hasStandby }
 }
 
-/** The name of the schema has been checked, and has no dollar that could end a quotation. */
-function createOnce(database: PostgresDatabase, schema: string, sql: string): Promise<void> {
-  return runOnce(database, schema, {
-    unless: `EXISTS (
-      SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = ${quoteText(schema)} AND c.relname = 'meta')`,
-    sql,
-    refused:
-      `the schema ${quote(schema)} does not exist, and this user may not create it. Let somebody who may apply what ` +
-      'postgresSchema() returns, and grant this user its tables, sequences and functions',
-  })
+const remedy = 'Apply what postgresSchema() returns first.'
+
+function lackOf(schema: string, version: number | undefined): string {
+  return version === undefined
+    ? `there is no schema ${quote(schema)} with Holdfast's tables`
+    : `the schema ${quote(schema)} has version ${version} of the layout, and this Holdfast needs version ${SCHEMA_VERSION}`
 }
 
-function upgradeOnce(database: PostgresDatabase, schema: string): Promise<void> {
-  const version = `(SELECT version FROM ${quoteIdentifier(schema)}.meta)`
-  return runOnce(database, schema, {
-    unless: `${version} >= ${SCHEMA_VERSION}`,
-    sql: upgradeSql(schema),
-    refused:
-      `the schema ${quote(schema)} has an older layout, and this user may not upgrade it. Let its owner apply what ` +
-      'postgresSchema({ upgrade: true }) returns',
-  })
-}
-
-/** One statement without parameters, as a DO block takes none: what is half made is undone with it. */
-async function runOnce(
+/**
+ * One statement without parameters, as a DO block takes none: what is half made is undone with it. The name of the schema has
+ * been checked, and has no dollar that could end a quotation.
+ */
+async function makeOnce(
   database: PostgresDatabase,
   schema: string,
-  { unless, sql, refused }: { readonly unless: string; readonly sql: string; readonly refused: string },
+  sql: string,
+  lack: string,
 ): Promise<void> {
   try {
     await database.query(`DO $holdfast_once$ BEGIN
       PERFORM pg_advisory_xact_lock(hashtextextended('holdfast schema ' || ${quoteText(schema)}, 0));
-      IF NOT ${unless} THEN
-        EXECUTE $holdfast_schema$ ${sql} $holdfast_schema$;
+      IF EXISTS (
+        SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = ${quoteText(schema)} AND c.relname = 'meta')
+      THEN
+        IF (SELECT version FROM ${quoteIdentifier(schema)}.meta) >= ${SCHEMA_VERSION} THEN
+          RETURN;
+        END IF;
       END IF;
+      -- What exists already is worth a notice to the server.
+      PERFORM set_config('client_min_messages', 'warning', true);
+      EXECUTE $holdfast_schema$ ${sql} $holdfast_schema$;
     END $holdfast_once$`)
   } catch (error) {
     const cause = error instanceof Error ? error.cause : undefined
     if (sqlStateOf(cause) !== '42501') throw error
-    throw new UnsupportedError(`postgres: ${refused}.`, { cause })
+    throw new UnsupportedError(
+      `postgres: ${lack}, and this user may not change that. Let the owner of the database or of the schema apply what ` +
+        'postgresSchema() returns, and grant this user its tables and sequences.',
+      { cause },
+    )
   }
 }
 

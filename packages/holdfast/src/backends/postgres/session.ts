@@ -18,7 +18,7 @@ import type {
   ListedClaims,
   LostClaim,
 } from '../../spi.ts'
-import type { Answer } from './batches.ts'
+import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
 import type { Granted, Waiter } from './waiting-room.ts'
 
@@ -69,8 +69,9 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
     const answer = await this.#ask(request, false, call)
-    if (answer.kind !== 'busy') return this.#resultOf(request, answer)
-    return answer.ms === null ? { kind: 'busy' } : { kind: 'busy', retryAfterMs: answer.ms }
+    const [, , kind, , , ms] = answer
+    if (kind !== 'busy') return this.#resultOf(request, answer)
+    return ms == null ? { kind } : { kind, retryAfterMs: ms }
   }
 
   enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
@@ -92,7 +93,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
 
   async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     const item = { op: 'd' as const, ...this.#own(claim), token: claim.grantId, text: data }
-    const { kind } = await this.#connection.apply(item, call)
+    const [, , kind] = await this.#connection.apply(item, call)
     return kind === 'stored' ? 'stored' : 'not-held'
   }
 
@@ -102,7 +103,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     call: Call,
   ): Promise<'released' | 'not-held'> {
     const item = { op: 'r' as const, ...this.#own(claim), token: claim.grantId, ms: keepForMs }
-    const { kind } = await this.#connection.apply(item, call)
+    const [, , kind] = await this.#connection.apply(item, call)
     if (keepForMs > 0) this.#connection.noteClosedName()
     return kind === 'released' ? 'released' : 'not-held'
   }
@@ -120,7 +121,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return { name, attempt, session: this.#no }
   }
 
-  #ask(request: AcquireRequest, waits: boolean, call: Call): Promise<Answer> {
+  #ask(request: AcquireRequest, waits: boolean, call: Call): Promise<AnswerRow> {
     const { mode, weight, capacity, lockDelayMs: ms, note: text, owner, maxWaiters, waitMs } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     const own = { op: 'g' as const, ...this.#own(request), waits, mode, weight, capacity, ms, text, owner }
@@ -128,15 +129,16 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return this.asking(request, () => this.#connection.apply(asked, call))
   }
 
-  #queued(waiter: Waiter, answer: Answer): void {
+  #queued(waiter: Waiter, answer: AnswerRow): void {
     const { request, call } = waiter
     const { room } = this.#connection
-    if (answer.kind === 'queue-full') room.settle(waiter, { kind: 'queue-full' })
-    else if (answer.kind === 'queued') {
-      if (!room.queued(waiter, answer.ms)) return
+    const [, , kind, , , ms = null] = answer
+    if (kind === 'queue-full') room.settle(waiter, { kind })
+    else if (kind === 'queued') {
+      if (!room.queued(waiter, ms)) return
       call.onQueued?.()
       this.#connection.expectNews()
-    } else if (answer.kind !== 'late') room.settle(waiter, this.#resultOf(request, answer))
+    } else if (kind !== 'late') room.settle(waiter, this.#resultOf(request, answer))
     else if (room.leave(waiter)) {
       // Its caller's time is over, or will be in a moment; the caller cancels the call then. If only the server's clock was set
       // forward, the next keep-alive says that the position is lost, and core asks again.
@@ -147,9 +149,9 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
 
   #resultOf(
     request: AcquireRequest,
-    { kind, token, data }: Answer,
+    [, , kind, token, data = null]: AnswerRow,
   ): Exclude<AcquireResult<'fenced'>, { kind: 'busy' }> {
-    if (kind === 'granted' && token !== null) return this.#granted(request, { token: BigInt(token), data })
+    if (kind === 'granted' && token != null) return this.#granted(request, { token: BigInt(token), data })
     if (kind === 'session-gone') {
       this.#connection.room.sessionEnded(this.#no)
       return { kind: 'session-gone' }

@@ -13,7 +13,7 @@ export function statementsFor(schema: string) {
   const alive = 'ended IS NULL AND expires_at > clock_timestamp()'
   return {
     /** namespace, channel, requests */
-    apply: `SELECT ${s}.apply($1::text, $2::text, $3::text::${s}.request[])`,
+    apply: `SELECT ${s}.apply($1, $2, $3)`,
     /** namespace, id, holder, ttl */
     openSession: `SELECT no::text, ttl_ms::text
       FROM ${s}.open_session($1::text, $2::text, $3::text, $4::text::double precision)`,

@@ -40,7 +40,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
   readonly #looks: Looks
 
   constructor(options: WaitingRoomOptions) {
-    super({ backend: 'postgres' })
+    super({ backend: 'postgres', onEmpty: () => this.#looks.stop() })
     this.#options = options
     const { clock, random, pollMs, isTold } = options
     this.#looks = new Looks({
@@ -59,12 +59,6 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     if (dueInMs === null) this.#looks.expectNews()
     else this.#due(waiter.request.name, dueInMs)
     return true
-  }
-
-  override leave(waiter: Waiter): boolean {
-    const hasLeft = super.leave(waiter)
-    if (hasLeft && this.size === 0) this.#looks.stop()
-    return hasLeft
   }
 
   /** `id`: the attempt, or its public half. */

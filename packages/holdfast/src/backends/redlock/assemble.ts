@@ -105,7 +105,7 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
   const layout = new Layout(namespace, checkKeyFunction(options.key))
-  const deadlines = new Deadlines(clock)
+  const deadlines = new Deadlines(clock, nodeTimeoutMs)
   const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
     const connection = connectionOf(client, index, { clock, random })

@@ -10,23 +10,34 @@ import { afterThisTurn, type Clock } from '../../base/clock.ts'
 export interface Pending {
   /** By the monotonic clock. */
   readonly dueMs: number
-  isOver: boolean
   expire(): void
 }
 
 export class Deadlines {
   readonly #clock: Clock
-  #pending: Pending[] = []
+  readonly #afterMs: number
+  /** In the order in which they are due. An array, because a Set would keep requests alive that came and went. */
+  readonly #pending: Pending[] = []
   #isArmed = false
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, afterMs: number) {
     this.#clock = clock
+    this.#afterMs = afterMs
   }
 
-  /** Calls `expire` when the request is due, unless it is over before. Each is due later than the one before. */
-  add(request: Pending, afterMs: number): void {
+  /** Calls `expire` when the time is up, unless the request is removed before. */
+  add(expire: () => void): Pending {
+    const request = { dueMs: this.#clock.monotonicMs() + this.#afterMs, expire }
     this.#pending.push(request)
-    if (!this.#isArmed) this.#arm(afterMs)
+    if (!this.#isArmed) this.#arm(this.#afterMs)
+    return request
+  }
+
+  /** False if its time was up before. */
+  remove(request: Pending): boolean {
+    const index = this.#pending.indexOf(request)
+    if (index >= 0) this.#pending.splice(index, 1)
+    return index >= 0
   }
 
   #arm(delayMs: number): void {
@@ -35,16 +46,14 @@ export class Deadlines {
   }
 
   #look(): void {
-    this.#isArmed = false
     const nowMs = this.#clock.monotonicMs()
-    const pending = this.#pending.filter(({ isOver }) => !isOver)
-    const late = pending.filter(({ dueMs }) => dueMs <= nowMs)
-    this.#pending = pending.filter(({ dueMs }) => dueMs > nowMs)
-    const [next] = this.#pending
+    const next = this.#pending.find(({ dueMs }) => dueMs > nowMs)
+    this.#isArmed = false
     if (next !== undefined) this.#arm(next.dueMs - nowMs)
+    const late = this.#pending.filter(({ dueMs }) => dueMs <= nowMs)
     if (late.length === 0) return
     afterThisTurn(() => {
-      for (const request of late) if (!request.isOver) request.expire()
+      for (const request of late) if (this.remove(request)) request.expire()
     })
   }
 }

@@ -24,7 +24,7 @@ import {
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
-import type { Deadlines, Pending } from './deadlines.ts'
+import type { Deadlines } from './deadlines.ts'
 import { bootKey } from './layout.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
@@ -277,28 +277,23 @@ export class RedlockNode {
   #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
     const { clock, deadlines, nodeTimeoutMs } = this.#options
     return new Promise((resolve, reject) => {
-      let isLate = false
-      const dueMs = clock.monotonicMs() + nodeTimeoutMs
-      const expire = () => {
-        isLate = true
+      const request = deadlines.add(() => {
         this.#owed++
         const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
         reject(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
-      }
-      const request: Pending = { dueMs, isOver: false, expire }
-      deadlines.add(request, nodeTimeoutMs)
-      const settle = () => {
-        request.isOver = true
+      })
+      const settled = () => {
+        const isLate = !deadlines.remove(request)
         if (isLate) this.#owed--
-        this.#lateMs = isLate ? Math.ceil(clock.monotonicMs() - dueMs + nodeTimeoutMs) : undefined
+        this.#lateMs = isLate ? Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs) : undefined
       }
       sent.then(
         (reply) => {
-          settle()
+          settled()
           resolve(reply)
         },
         (error: unknown) => {
-          settle()
+          settled()
           reject(error)
         },
       )

@@ -45,8 +45,10 @@ export class Poll<V> {
   readonly answers: readonly Answer<V>[]
   readonly onFailed: (node: RedlockNode, error: unknown) => void
   #pending: number
-  #isDecided: () => boolean = () => false
-  #decided: (() => void) | undefined
+  /** Callbacks are dropped when they have been called: a late answer must not keep alive what they refer to. */
+  #isDecided: (() => boolean) | undefined
+  #resolve: (() => void) | undefined
+  #untie: (() => void) | undefined
   #whenAllIn: (() => void) | undefined
 
   constructor(
@@ -63,13 +65,9 @@ export class Poll<V> {
   /** Resolves as soon as `isDecided` says so, at the latest when all answers are in; rejects when the call is cancelled. */
   until(isDecided: () => boolean, call: Call): Promise<void> {
     return new Promise((resolve, reject) => {
-      const untie = call.onCancel(() => reject(cancelledCall('redlock', call.signal, 'unknown')))
+      this.#untie = call.onCancel(() => reject(cancelledCall('redlock', call.signal, 'unknown')))
       this.#isDecided = isDecided
-      this.#decided = () => {
-        this.#decided = undefined
-        untie()
-        resolve()
-      }
+      this.#resolve = resolve
       this.#look()
     })
   }
@@ -113,11 +111,16 @@ export class Poll<V> {
   heard(): void {
     this.#pending--
     this.#look()
-    if (this.#pending === 0) this.#whenAllIn?.()
+    if (this.#pending > 0) return
+    this.#whenAllIn?.()
+    this.#whenAllIn = undefined
   }
 
   #look(): void {
-    if (this.#decided !== undefined && (this.#pending === 0 || this.#isDecided())) this.#decided()
+    if (this.#pending > 0 && this.#isDecided?.() !== true) return
+    this.#untie?.()
+    this.#resolve?.()
+    this.#isDecided = this.#untie = this.#resolve = undefined
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { laterOf } from '../../base/clock.ts'
 import { quote, UnsupportedError } from '../../base/errors.ts'
+import { TransientMap } from '../../base/transient-map.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
 import { SessionBase, type SessionFacts } from '../../kit/session.ts'
 import type {
@@ -38,7 +39,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   readonly #ensemble: Ensemble
   readonly #holder: string
   readonly #key: string
-  readonly #held = new Map<string, HeldClaim>()
+  readonly #held = new TransientMap<string, HeldClaim>()
 
   constructor(ensemble: Ensemble, facts: SessionFacts) {
     super(facts)

@@ -40,7 +40,7 @@ export interface SqliteOptions {
 export interface Surroundings {
   readonly fileSystemTypeOf?: FileSystemTypeOf
   readonly socketFolder?: string
-  /** How long opening waits for others who have the file; it blocks the process. */
+  /** How long opening waits for other processes that have the file; it blocks this one. */
   readonly patienceMs?: number
 }
 
@@ -108,7 +108,7 @@ function infoOf(described: Described): BackendInfo<'fenced'> {
     fencing: 'fenced',
     prolongation: 'committed',
     assumptions: [
-      'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
+      'All clients that must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
         'and the same monotonic clock, and open the same file under the same path.',
       'The file is on a local file system whose locks and shared memory mappings work, and no program removes or replaces ' +
         'it, or its -wal and -shm files, while it is in use.',

@@ -99,7 +99,8 @@ function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation
     throw new CapacityMismatchError(name, capacity, situation.capacity)
   const isClosed = situation.closed_until !== null
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
-  const token = drawToken(tx.sql)
+  tx.tokens ??= { next: situation.next_token, reserved: situation.reserved_token }
+  const token = drawToken(tx)
   tx.sql.insertHolder.run(...columnsOf(tx, owner, request), token, data, request.owner ?? null)
   return { kind: 'granted', token, data }
 }

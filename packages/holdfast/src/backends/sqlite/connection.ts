@@ -4,7 +4,6 @@ import { type Clock, sleep } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
 import { isBusy } from '../../clients/sqlite/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
-import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
 import { Database } from './database.ts'
@@ -17,12 +16,12 @@ import type { OpenFile, Synchronous } from './open.ts'
 import { FilePoll } from './poll.ts'
 import { catchUp } from './queue.ts'
 import { prepareStatements, type Statements } from './statements.ts'
-import { noStatistics } from './statistics.ts'
+import { noStatistics, type Statistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { Watchers } from './watch.ts'
-import { type Done, type Work, Writer } from './writer.ts'
+import { type Work, Writer } from './writer.ts'
 
 export interface ConnectionOptions {
   readonly file: OpenFile
@@ -34,7 +33,14 @@ export interface ConnectionOptions {
   readonly pollMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
   /** For tests: where the sockets are. */
-  readonly socketFolder?: string | undefined
+  readonly socketFolder?: string
+}
+
+/** What the parts of a connection share. */
+export interface Context extends ConnectionOptions {
+  readonly database: Database
+  readonly sql: Statements
+  readonly statistics: Statistics
 }
 
 const READ_AGAIN_AFTER_MS = 5
@@ -44,45 +50,33 @@ export class Connection {
   readonly clock: Clock
   readonly machine: MachineIdentity
   readonly statistics = noStatistics()
+  readonly lifetime: Lifetime
+  readonly writer: Writer
   readonly room: WaitingRoom
   readonly watchers: Watchers
   readonly wakeUps: WakeUps
-  readonly #options: ConnectionOptions
-  readonly #database: Database
-  readonly #sql: Statements
-  readonly #writer: Writer
-  readonly #lifetime: Lifetime
+  readonly #context: Context
 
   constructor(options: ConnectionOptions) {
-    const { file, clock, random, namespace, pollMs, socketFolder } = options
+    const { file, clock, namespace, machine, synchronous } = options
     const { statistics } = this
-    this.#options = options
     this.namespace = namespace
     this.clock = clock
-    this.machine = options.machine
-    this.#lifetime = new Lifetime('sqlite', clock)
-    const database = new Database(file.connection, options.synchronous, statistics)
-    const sql = prepareStatements(database)
-    this.#database = database
-    this.#sql = sql
-    const onCommitted = (tx: Transaction) => this.#committed(tx)
-    this.#writer = new Writer({ database, sql, clock, random, onCommitted, giveWay: file.look })
-    const catchUpNow = () => this.#writer.write(neverCancelled, (tx) => catchUp(tx))
-    const poll = new FilePoll({ sql, clock, random, statistics, pollMs, catchUp: catchUpNow })
-    this.room = new WaitingRoom({ sql, clock, namespace, poll })
-    this.watchers = new Watchers({ clock, poll, openLog: () => this.openLog(neverCancelled) })
-    const onWakeUp = (ids: readonly string[]) => this.room.wake(ids)
-    this.wakeUps = new WakeUps({ random, statistics, onWakeUp, folder: socketFolder })
+    this.machine = machine
+    this.lifetime = new Lifetime('sqlite', clock)
+    const database = new Database(file.connection, synchronous, statistics)
+    const context = { ...options, database, sql: prepareStatements(database), statistics }
+    this.#context = context
+    this.writer = new Writer(context, this.#committed)
+    const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => catchUp(tx)))
+    this.room = new WaitingRoom(context, poll)
+    this.watchers = new Watchers(clock, poll, () => this.openLog(neverCancelled))
+    this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
   }
 
   async write<T>(call: Call, work: Work<T>): Promise<T> {
-    this.#lifetime.begin(call)
-    return this.#writer.write(call, work)
-  }
-
-  /** As `write`, for a caller that has a promise of its own. */
-  send<T>(call: Call, work: Work<T>, asker: Asker<Done<T>>): void {
-    this.#writer.send(call, work, asker)
+    this.lifetime.begin(call)
+    return this.writer.write(call, work)
   }
 
   /**
@@ -91,8 +85,8 @@ export class Connection {
    * open, ends the leases of processes that do not see it.
    */
   async prolong<T>(call: Call, work: Work<T>): Promise<T> {
-    this.begin(call)
-    return this.#writer.writeFirst(call, (tx) => {
+    this.lifetime.begin(call)
+    return this.writer.writeFirst(call, (tx) => {
       const state = tx.sql.fileState.first()
       const problem = this.#problemOf(state)
       if (problem !== null) throw unavailable(problem, 'not-applied')
@@ -101,14 +95,9 @@ export class Connection {
     })
   }
 
-  /** The first line of every call. */
-  begin(call: Call): void {
-    this.#lifetime.begin(call)
-  }
-
   /** Keeps the log of events open for a while. */
   openLog(call: Call): Promise<void> {
-    const id = this.#options.random.id()
+    const id = this.#context.random.id()
     return this.write(call, ({ sql, nowMs }) => {
       sql.openLog.run(id, nowMs + WATCHED_FOR_MS)
     })
@@ -117,9 +106,9 @@ export class Connection {
   /** Readers see the last commit. They wait only while another process cleans up after one that was killed. */
   async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
     for (;;) {
-      this.begin(call)
+      this.lifetime.begin(call)
       try {
-        return look(this.#sql, this.clock.monotonicMs())
+        return look(this.#context.sql, this.clock.monotonicMs())
       } catch (error) {
         if (!isBusy(error)) throw unavailable('the file could not be read', 'not-applied', error)
       }
@@ -130,7 +119,7 @@ export class Connection {
   #problemOf(
     found: { readonly boot_id: string; readonly time_namespace: string } | undefined,
   ): string | null {
-    const { path, isInPlace } = this.#options.file
+    const { path, isInPlace } = this.#context.file
     if (!isInPlace()) return `the file at ${path} was removed or replaced`
     const { bootId, timeNamespaceOffset } = this.machine
     if (found?.boot_id === bootId && found.time_namespace === timeNamespaceOffset) return null
@@ -138,7 +127,7 @@ export class Connection {
   }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
-    const { file, synchronous, pollMs, fileSystemTypeOf } = this.#options
+    const { file, synchronous, pollMs, fileSystemTypeOf } = this.#context
     const read = await this.read(call, (sql) => ({
       problem: this.#problemOf(sql.fileState.first()),
       sqliteVersion: sql.sqliteVersion.first()?.version ?? '',
@@ -148,15 +137,15 @@ export class Connection {
   }
 
   close(): void {
-    if (this.#lifetime.isOver) return
-    this.room.close(this.#lifetime.end())
+    if (this.lifetime.isOver) return
+    this.room.close(this.lifetime.end())
     this.watchers.close()
-    this.#writer.close()
+    this.writer.close()
     this.wakeUps.close()
-    this.#database.close()
+    this.#context.database.close()
   }
 
-  #committed({ endedSessions, handovers }: Transaction): void {
+  readonly #committed = ({ endedSessions, handovers }: Transaction): void => {
     for (const session of endedSessions) this.room.sessionEnded(session)
     for (const { session, attempt, token, data, address } of handovers) {
       if (this.room.handOver(session, attempt, { token, data }) || address === null) continue

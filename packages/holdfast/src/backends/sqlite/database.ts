@@ -7,17 +7,12 @@ import type { Statistics } from './statistics.ts'
 /** A prepared statement. Integers are numbers: tokens stay below 2^53. */
 export class Query<Row> {
   readonly #statement: StatementSync
-  readonly #order: readonly number[]
+  /** Which value goes where; null if that is the same order. */
+  readonly #order: readonly number[] | null
   readonly #statistics: Statistics
 
-  /** Parameters are numbered, so that one value can stand in several places. Not every release of Node binds those. */
-  constructor(connection: DatabaseSync, sql: string, statistics: Statistics) {
-    const order: number[] = []
-    const plain = sql.replace(/\?(\d+)/g, (_, number: string) => {
-      order.push(Number(number) - 1)
-      return '?'
-    })
-    this.#statement = connection.prepare(plain)
+  constructor(statement: StatementSync, order: readonly number[] | null, statistics: Statistics) {
+    this.#statement = statement
     this.#order = order
     this.#statistics = statistics
   }
@@ -35,11 +30,18 @@ export class Query<Row> {
     return Number(this.#statement.run(...this.#inOrder(values)).changes)
   }
 
-  #inOrder(values: readonly SQLInputValue[]): SQLInputValue[] {
+  #inOrder(values: SQLInputValue[]): SQLInputValue[] {
     this.#statistics.statements++
-    const ordered: SQLInputValue[] = []
-    for (const index of this.#order) ordered.push(values[index] as SQLInputValue)
-    return ordered
+    return this.#order === null ? values : this.#order.map((index) => values[index] as SQLInputValue)
+  }
+}
+
+/** Not every release of Node binds numbered parameters. To some it gives no value. */
+function bindsNumberedParameters(connection: DatabaseSync): boolean {
+  try {
+    return connection.prepare('SELECT ?1 AS value').get('given')?.value === 'given'
+  } catch {
+    return false
   }
 }
 
@@ -47,6 +49,7 @@ export class Database {
   readonly statistics: Statistics
   readonly #connection: DatabaseSync
   readonly #synchronous: Synchronous
+  readonly #bindsNumbered: boolean
   readonly #begin: StatementSync
   readonly #commit: StatementSync
 
@@ -54,12 +57,20 @@ export class Database {
     this.#connection = connection
     this.#synchronous = synchronous
     this.statistics = statistics
+    this.#bindsNumbered = bindsNumberedParameters(connection)
     this.#begin = connection.prepare('BEGIN IMMEDIATE')
     this.#commit = connection.prepare('COMMIT')
   }
 
+  /** Parameters are numbered, so that one value can stand in several places. */
   query<Row = never>(sql: string): Query<Row> {
-    return new Query(this.#connection, sql, this.statistics)
+    if (this.#bindsNumbered) return new Query(this.#connection.prepare(sql), null, this.statistics)
+    const order: number[] = []
+    const plain = sql.replace(/\?(\d+)/g, (_, number: string) => {
+      order.push(Number(number) - 1)
+      return '?'
+    })
+    return new Query(this.#connection.prepare(plain), order, this.statistics)
   }
 
   /** False: another connection has the write lock, and nothing has begun. */

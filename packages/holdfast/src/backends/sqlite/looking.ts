@@ -3,16 +3,9 @@
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
 import { compareNames } from '../../base/names.ts'
-import type {
-  ClaimState,
-  HolderState,
-  NameState,
-  Page,
-  PageRequest,
-  SessionState,
-  WaiterState,
-} from '../../spi.ts'
-import type { ClaimRow, NameKey, Statements } from './statements.ts'
+import { claimState } from '../../kit/backend-kit.ts'
+import type { HolderState, NameState, Page, PageRequest, SessionState, WaiterState } from '../../spi.ts'
+import type { NameKey, Statements } from './statements.ts'
 
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
 const AFTER_ALL = '\u{10FFFF}'.repeat(64)
@@ -126,18 +119,4 @@ function read(
 /** Not if nothing is left of it but what has expired. */
 function isInUse({ holders, waiters, data, closedForMs }: Gathered): boolean {
   return holders.length + waiters.length > 0 || data !== undefined || closedForMs > 0
-}
-
-function claimState(row: ClaimRow): ClaimState {
-  const { id, holder, owner, mode, weight, note, session, ttl_ms: ttlMs } = row
-  return {
-    id,
-    holder,
-    ...(owner !== null && { owner }),
-    mode,
-    weight,
-    ...(note !== null && { note }),
-    session,
-    ttlMs,
-  }
 }

@@ -28,7 +28,7 @@ export interface OpenOptions {
   readonly machine: MachineIdentity
   readonly synchronous: Synchronous
   readonly random: Random
-  /** How long to wait for others who have the file. */
+  /** How long to wait for other processes that have the file. */
   readonly patienceMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
 }
@@ -157,7 +157,7 @@ function describe(connection: DatabaseSync, path: string): OpenFile {
 
 const sleepCell = new Int32Array(new SharedArrayBuffer(4))
 
-/** Returns how long it slept; not the same for all who wait for the same file. */
+/** Returns how long it slept; not the same in all processes that wait for the file. */
 function pause(random: Random): number {
   const ms = PAUSE_MS * (0.5 + random.fraction())
   Atomics.wait(sleepCell, 0, 0, ms)

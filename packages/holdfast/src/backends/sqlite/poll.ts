@@ -3,22 +3,11 @@
  * waiters and watchers of this process. A look that finds that no other process has written to the file since the last one
  * asks nothing else, so 1,000 waiters cost as little as one (T28).
  */
-import type { Clock } from '../../base/clock.ts'
-import type { Random } from '../../base/ids.ts'
 import { Looks } from '../../kit/looks.ts'
+import type { Context } from './connection.ts'
 import { nextDueMs } from './queue.ts'
-import type { Statements } from './statements.ts'
-import type { Statistics } from './statistics.ts'
 
-export interface PollOptions {
-  readonly sql: Statements
-  readonly clock: Clock
-  readonly random: Random
-  readonly statistics: Statistics
-  readonly pollMs: number
-  /** Does in a transaction what time has brought about. */
-  readonly catchUp: () => Promise<void>
-}
+type PollContext = Pick<Context, 'sql' | 'clock' | 'random' | 'statistics' | 'pollMs'>
 
 /** A reason to poll. */
 export interface Onlooker {
@@ -32,15 +21,18 @@ const SPREAD_MS = 2
 const FILE = 'the file'
 
 export class FilePoll {
-  readonly #options: PollOptions
+  readonly #context: PollContext
+  readonly #catchUp: () => Promise<void>
   readonly #looks: Looks
   readonly #onlookers: Onlooker[] = []
   /** The state of the file that has been seen in full. */
   #seenVersion: number | undefined
 
-  constructor(options: PollOptions) {
-    const { clock, random, pollMs } = options
-    this.#options = options
+  /** `catchUp` does in a transaction what time has brought about. */
+  constructor(context: PollContext, catchUp: () => Promise<void>) {
+    const { clock, random, pollMs } = context
+    this.#context = context
+    this.#catchUp = catchUp
     this.#looks = new Looks({
       clock,
       random,
@@ -66,7 +58,7 @@ export class FilePoll {
   }
 
   #lookWhenDue(): void {
-    const { sql, clock, random } = this.#options
+    const { sql, clock, random } = this.#context
     try {
       const inMs = nextDueMs(sql) - clock.monotonicMs()
       if (inMs < Infinity) this.#looks.due(FILE, Math.max(0, inMs) + random.fraction() * SPREAD_MS)
@@ -77,18 +69,18 @@ export class FilePoll {
   }
 
   async #look(): Promise<void> {
-    const { sql, clock, statistics, catchUp } = this.#options
+    const { sql, clock, statistics } = this.#context
     statistics.polls++
     const version = sql.dataVersion.first()?.data_version
     if (version === undefined || version !== this.#seenVersion)
       for (const onlooker of this.#onlookers) onlooker.look()
     this.#seenVersion = version
-    let isDone = true
-    const failed = () => {
-      isDone = false
+    try {
+      if (nextDueMs(sql) <= clock.monotonicMs()) await this.#catchUp()
+    } catch {
+      // What could not be done is tried again at the next poll.
+      return
     }
-    if (nextDueMs(sql) <= clock.monotonicMs()) await catchUp().catch(failed)
-    // What could not be done is tried again at the next poll.
-    if (isDone && !this.#isIdle) this.#lookWhenDue()
+    if (!this.#isIdle) this.#lookWhenDue()
   }
 }

@@ -57,7 +57,7 @@ export function promote(tx: Transaction, namespace: string, name: string): void 
   let held = sql.heldWeight.first(namespace, name)?.held ?? 0
   while (first !== undefined && held + first.weight <= first.capacity) {
     const { session, attempt, address } = first
-    const token = drawToken(sql)
+    const token = drawToken(tx)
     sql.promote.run(namespace, name, first.position, token, tx.nowMs, data)
     sql.deleteWaiter.run(namespace, name, attempt, session)
     tx.handovers.push({ session, attempt, address, token, data })

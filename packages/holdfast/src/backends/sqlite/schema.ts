@@ -7,7 +7,7 @@
  * A file of an older version is upgraded by the first process that finds it and has it alone (`open.ts`). Processes of
  * an older release refuse it from then on.
  *
- * `holders`, `waiters` and `marks` belong to a row of `sessions`; who deletes a session deletes them. A row of
+ * `holders`, `waiters` and `marks` belong to a row of `sessions`, and are deleted with it (`removeSession`). A row of
  * `names` exists only while the name carries data or is closed, so an unused name leaves nothing behind.
  * Times are milliseconds on the machine's monotonic clock and mean something only for the boot in `boot_id`.
  * `events` has rows only while the file is watched (`event-log.ts`).

@@ -57,10 +57,10 @@ export class SqliteSession extends SessionBase<'fenced'> implements BackendSessi
   }
 
   enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    const { room, wakeUps } = this.#connection
+    const { room, wakeUps, writer, lifetime } = this.#connection
     return new Promise((resolve, reject) => {
       checkWeight(request)
-      this.#connection.begin(call)
+      lifetime.begin(call)
       const { session } = this.#owner
       const granted = (news: Granted) => this.#granted(request, news)
       const waiter = { request, call, session, granted, resolve, reject }
@@ -71,7 +71,7 @@ export class SqliteSession extends SessionBase<'fenced'> implements BackendSessi
         if (queueing.kind === 'waiting') tx.afterCommit.push(() => room.enter(waiter))
         return queueing
       }
-      this.#connection.send(call, work, {
+      writer.send(call, work, {
         answered: ({ value }) => {
           this.inFlight.delete(request.attempt)
           if (value.kind === 'waiting') call.onQueued?.()

@@ -18,6 +18,8 @@ export interface Situation {
   readonly waited_for: 0 | 1
   readonly closed_until: number | null
   readonly data: string | null
+  readonly next_token: number
+  readonly reserved_token: number
 }
 
 /** What identifies a name in the file. */
@@ -27,7 +29,7 @@ export interface NameKey {
 }
 
 /** A claim as operators see it; of ids only the public half. */
-export interface ClaimRow {
+interface ClaimRow {
   readonly name: string
   readonly id: string
   readonly holder: string
@@ -37,7 +39,7 @@ export interface ClaimRow {
   readonly capacity: number
   readonly note: string | null
   readonly session: string
-  readonly ttl_ms: number
+  readonly ttlMs: number
   readonly expires_at: number
   readonly lock_delay_ms: number
   /** Null: it waits. */
@@ -71,7 +73,7 @@ const DUE = `min(
 
 const PUBLIC_ID = `substr(attempt, 1, ${ID_LENGTH})`
 const CLAIM_COLUMNS = `name, ${PUBLIC_ID} AS id, holder, owner, mode, weight, capacity, note,
-        substr(sessions.id, 1, ${ID_LENGTH}) AS session, ttl_ms, expires_at, lock_delay_ms`
+        substr(sessions.id, 1, ${ID_LENGTH}) AS session, ttl_ms AS ttlMs, expires_at, lock_delay_ms`
 
 export type Statements = ReturnType<typeof prepareStatements>
 
@@ -82,8 +84,10 @@ export function prepareStatements(database: Database) {
     fileState: query<{ boot_id: string; time_namespace: string; due: number }>(
       `SELECT boot_id, time_namespace, ${DUE} AS due FROM meta`,
     ),
-    drawToken: query<{ token: number }>(`
-      UPDATE meta SET next_token = next_token + 1 WHERE next_token < reserved_token RETURNING next_token - 1 AS token`),
+    readTokens: query<{ next: number; reserved: number }>(
+      'SELECT next_token AS next, reserved_token AS reserved FROM meta',
+    ),
+    writeNextToken: query('UPDATE meta SET next_token = ?1'),
     /** Whatever is left stays: a transaction that needs more than that must find more after every reservation. */
     reserveTokens: query('UPDATE meta SET reserved_token = reserved_token + ?1'),
     sqliteVersion: query<{ version: string }>('SELECT sqlite_version() AS version'),
@@ -144,7 +148,9 @@ export function prepareStatements(database: Database) {
           (SELECT capacity FROM waiters WHERE namespace = ?1 AND name = ?2 LIMIT 1)) AS capacity,
         EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for,
         names.closed_until,
-        names.data
+        names.data,
+        next_token,
+        reserved_token
       FROM meta LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
     insertHolder: query(
       'INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?11, ?5, ?6, ?7, ?8, ?9, ?10, ?12, ?13)',

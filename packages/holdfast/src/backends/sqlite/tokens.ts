@@ -13,6 +13,7 @@
  */
 import type { Database } from './database.ts'
 import type { Statements } from './statements.ts'
+import type { Transaction } from './transaction.ts'
 
 /**
  * How many tokens one wait for the disk is good for. At 20,000 grants a second that is one wait in three seconds;
@@ -23,10 +24,16 @@ export const TOKENS_PER_RESERVATION = 65_536
 /** Thrown inside a transaction, which is then undone and repeated after a reservation. */
 export class TokensUsedUp extends Error {}
 
-export function drawToken(sql: Statements): bigint {
-  const drawn = sql.drawToken.first()
-  if (drawn === undefined) throw new TokensUsedUp()
-  return BigInt(drawn.token)
+/** The counter, read once in a transaction and written back once. */
+export interface TokenCounter {
+  next: number
+  readonly reserved: number
+}
+
+export function drawToken(tx: Pick<Transaction, 'sql' | 'tokens'>): bigint {
+  tx.tokens ??= tx.sql.readTokens.first()
+  if (tx.tokens === undefined || tx.tokens.next >= tx.tokens.reserved) throw new TokensUsedUp()
+  return BigInt(tx.tokens.next++)
 }
 
 /** False: busy. Afterwards there are tokens, unless other processes were very quick. */

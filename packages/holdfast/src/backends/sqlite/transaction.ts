@@ -1,5 +1,6 @@
 /** One write transaction while it is open: the time by which it judges, and what must happen once it has committed. */
 import type { Statements } from './statements.ts'
+import type { TokenCounter } from './tokens.ts'
 
 /** A waiter that was granted. */
 export interface Handover {
@@ -18,6 +19,8 @@ export interface Transaction {
    * while this transaction is open, so what has expired by this time stays so (T66).
    */
   readonly nowMs: number
+  /** Undefined until a token is drawn. */
+  tokens: TokenCounter | undefined
   readonly handovers: Handover[]
   /** Sessions that this transaction has removed. */
   readonly endedSessions: number[]

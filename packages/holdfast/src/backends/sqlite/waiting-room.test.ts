@@ -245,8 +245,8 @@ describe('those who wait', () => {
       statistics: noStatistics(),
       pollMs: 100,
     }
-    const poll = new FilePoll({ ...common, sql, catchUp })
-    const room = new WaitingRoom({ sql, clock, namespace: 'default', poll })
+    const poll = new FilePoll({ ...common, sql }, catchUp)
+    const room = new WaitingRoom({ sql, clock, namespace: 'default' }, poll)
     let granted: bigint | undefined
     const granting = (news: { readonly token: bigint }) => {
       granted = news.token

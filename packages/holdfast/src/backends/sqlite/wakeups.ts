@@ -11,17 +11,9 @@ import { lstatSync, mkdirSync, readdir, unlink } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
-import type { Random } from '../../base/ids.ts'
-import type { Statistics } from './statistics.ts'
+import type { Context } from './connection.ts'
 
-export interface WakeUpOptions {
-  readonly random: Random
-  readonly statistics: Statistics
-  /** Called with the public ids that another process says have been granted. */
-  readonly onWakeUp: (ids: readonly string[]) => void
-  /** For tests. */
-  readonly folder?: string | undefined
-}
+type WakeUpContext = Pick<Context, 'random' | 'statistics' | 'socketFolder'>
 
 const ID = /^[\w-]{22}$/
 const LONGEST_MESSAGE = 64
@@ -31,15 +23,18 @@ const MOST_UNSENT_BYTES = 64 * 1_024
 const LONGEST_SOCKET_PATH = 103
 
 export class WakeUps {
-  readonly #options: WakeUpOptions
+  readonly #context: WakeUpContext
+  readonly #onWakeUp: (ids: readonly string[]) => void
   readonly #folder: string
   readonly #peers = new Map<string, Socket>()
   readonly #incoming = new Set<Socket>()
   #listening: { readonly server: Server; readonly address: string | null } | undefined
 
-  constructor(options: WakeUpOptions) {
-    this.#options = options
-    this.#folder = options.folder ?? join(tmpdir(), `holdfast-${userInfo().uid}`)
+  /** `onWakeUp` is called with the public ids that another process says have been granted. */
+  constructor(context: WakeUpContext, onWakeUp: (ids: readonly string[]) => void) {
+    this.#context = context
+    this.#onWakeUp = onWakeUp
+    this.#folder = context.socketFolder ?? join(tmpdir(), `holdfast-${userInfo().uid}`)
   }
 
   /** Where this process listens, from the first call on; null if it cannot. */
@@ -52,42 +47,40 @@ export class WakeUps {
     if (!ID.test(address)) return
     const socket = this.#peers.get(address) ?? this.#connect(address)
     if (socket.writableLength > MOST_UNSENT_BYTES) return
-    this.#options.statistics.wakeUpsSent++
+    this.#context.statistics.wakeUpsSent++
     // The process may end when the message has left, but not before.
     socket.ref()
     socket.write(`${id}\n`, () => socket.unref())
   }
 
   close(): void {
-    // Sends what is on its way, without waiting for anybody to read it.
+    // Sends what is on its way, without waiting until it is read.
     for (const socket of this.#peers.values()) socket.destroySoon()
     for (const socket of this.#incoming) socket.destroy()
     this.#listening?.server.close()
   }
 
   #listen(): { server: Server; address: string | null } {
-    const address = this.#options.random.id()
+    const address = this.#context.random.id()
     const server = createServer((socket) => this.#receive(socket))
     server.on('error', () => {})
     server.unref()
     const path = this.#pathOf(address)
-    if (!this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH) return { server, address: null }
+    if (process.platform === 'win32' || !this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH)
+      return { server, address: null }
     // A worker of `cluster` would otherwise ask its primary to listen, and share the socket with its siblings.
     server.listen({ path, exclusive: true })
     if (!server.listening) return { server, address: null }
-    if (process.platform !== 'win32') removeStale(this.#folder, path)
+    removeStale(this.#folder, path)
     return { server, address }
   }
 
   #pathOf(address: string): string {
-    return process.platform === 'win32'
-      ? `\\\\.\\pipe\\holdfast-${address}`
-      : join(this.#folder, `${address}.sock`)
+    return join(this.#folder, `${address}.sock`)
   }
 
   /** The folder must be this user's alone: others could otherwise listen instead of us. */
   #prepareFolder(): boolean {
-    if (process.platform === 'win32') return true
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
       const found = lstatSync(this.#folder)
@@ -109,8 +102,8 @@ export class WakeUps {
       rest = lines.pop() ?? ''
       const ids = lines.filter((line) => ID.test(line))
       if (ids.length > 0) {
-        this.#options.statistics.wakeUpsReceived += ids.length
-        this.#options.onWakeUp(ids)
+        this.#context.statistics.wakeUpsReceived += ids.length
+        this.#onWakeUp(ids)
       }
       if (rest.length > LONGEST_MESSAGE || ids.length < lines.length) socket.destroy()
     })

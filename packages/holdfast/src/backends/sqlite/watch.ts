@@ -15,24 +15,22 @@ import type { EventRow, Statements } from './statements.ts'
 const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 const EVENTS_AT_ONCE = 256
 
-export interface WatchersOptions {
-  readonly clock: Clock
-  readonly poll: FilePoll
-  /** Opens the log in a transaction, or prolongs it. */
-  readonly openLog: () => Promise<void>
-}
-
 /** The watchers of this process: keeps the log open for them, and tells them when to read it. */
 export class Watchers extends Changes implements Onlooker {
-  readonly #options: WatchersOptions
+  readonly #clock: Clock
+  readonly #poll: FilePoll
+  readonly #openLog: () => Promise<void>
   #joined = 0
   #isClosed = false
   #prolonging: Timer | undefined
 
-  constructor(options: WatchersOptions) {
+  /** `openLog` opens the log in a transaction, or prolongs it. */
+  constructor(clock: Clock, poll: FilePoll, openLog: () => Promise<void>) {
     super()
-    this.#options = options
-    options.poll.add(this)
+    this.#clock = clock
+    this.#poll = poll
+    this.#openLog = openLog
+    poll.add(this)
   }
 
   get isIdle(): boolean {
@@ -41,7 +39,7 @@ export class Watchers extends Changes implements Onlooker {
 
   join(): { readonly leave: () => void } {
     this.#joined++
-    this.#options.poll.arm()
+    this.#poll.arm()
     if (this.#joined === 1) this.#prolongLater()
     return {
       leave: () => {
@@ -60,7 +58,7 @@ export class Watchers extends Changes implements Onlooker {
 
   #rest(): void {
     this.#prolonging?.cancel()
-    this.#options.poll.arm()
+    this.#poll.arm()
   }
 
   look(): void {
@@ -69,8 +67,8 @@ export class Watchers extends Changes implements Onlooker {
 
   /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
   #prolongLater(): void {
-    this.#prolonging = this.#options.clock.setTimer(PROLONGED_EVERY_MS, () => {
-      this.#options.openLog().catch(() => {})
+    this.#prolonging = this.#clock.setTimer(PROLONGED_EVERY_MS, () => {
+      this.#openLog().catch(() => {})
       this.#prolongLater()
     })
   }
@@ -83,39 +81,34 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  const join = () => connection.watchers.join()
-  return watching(call, join, () => eventsFrom(connection, prefix, cursor, call))
-}
-
-async function* eventsFrom(
-  connection: Connection,
-  prefix: string,
-  cursor: string | undefined,
-  call: Call,
-): AsyncGenerator<WatchEvent> {
   const { watchers, namespace } = connection
-  let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
-  // A watcher that comes back keeps the log open before it reads, so that it reads on.
-  if (cursor !== undefined) await connection.openLog(call)
-  while (!call.cancelled) {
-    const seen = watchers.changes
-    const events = at === null ? null : await connection.read(call, readFrom(at))
-    if (events === null) {
-      const head = await headOf(connection, call)
-      const holders = holdersBefore(head.nextToken, connection, prefix, call)
-      yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
-      at = head
-      continue
+
+  async function* events(): AsyncGenerator<WatchEvent> {
+    let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
+    // A watcher that comes back keeps the log open before it reads, so that it reads on.
+    if (cursor !== undefined) await connection.openLog(call)
+    while (!call.cancelled) {
+      const seen = watchers.changes
+      const events = at === null ? null : await connection.read(call, readFrom(at))
+      if (events === null) {
+        const head = await headOf(connection, call)
+        const holders = holdersBefore(head.nextToken, connection, prefix, call)
+        yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
+        at = head
+        continue
+      }
+      for (const event of events) {
+        at = { logId: String(event.log_id), last: Number(event.no) }
+        const token = event.token === null ? null : BigInt(event.token)
+        if (event.namespace === namespace && event.name.startsWith(prefix))
+          yield { ...toldEvent({ ...event, token }), cursor: cursorOf(at) }
+        if (call.cancelled) return
+      }
+      if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
     }
-    for (const event of events) {
-      at = { logId: String(event.log_id), last: Number(event.no) }
-      const token = event.token === null ? null : BigInt(event.token)
-      if (event.namespace === namespace && event.name.startsWith(prefix))
-        yield { ...toldEvent({ ...event, token }), cursor: cursorOf(at) }
-      if (call.cancelled) return
-    }
-    if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
   }
+
+  return watching(call, () => watchers.join(), events)
 }
 
 interface Position {

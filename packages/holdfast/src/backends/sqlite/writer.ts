@@ -9,34 +9,19 @@
  *   work: anything else fails                   undone: not applied, for all of them
  *   commit fails                                unknown, for all of them
  */
-import type { Clock } from '../../base/clock.ts'
 import { ClosedError, isHoldfastError } from '../../base/errors.ts'
-import type { Random } from '../../base/ids.ts'
 import { isBusy } from '../../clients/sqlite/index.ts'
 import { type Asker, Lane, type Sent } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
-import type { Database } from './database.ts'
+import type { Context } from './connection.ts'
 import { unavailable } from './failures.ts'
-import type { Statements } from './statements.ts'
 import { reserveTokens, TokensUsedUp } from './tokens.ts'
 import type { Transaction } from './transaction.ts'
 
 /** A step of a transaction. It may refuse with a HoldfastError, for itself alone, as long as it has written nothing. */
 export type Work<T> = (tx: Transaction) => T
 
-export interface WriterOptions {
-  readonly database: Database
-  readonly sql: Statements
-  readonly clock: Clock
-  readonly random: Random
-  /** Told of every transaction once it has committed, before any request is answered. */
-  readonly onCommitted: (tx: Transaction) => void
-  /**
-   * Lets the event loop turn. The file answers without that, so a caller in a loop would keep all timers and sockets of
-   * the process from their turn, renewals among them.
-   */
-  readonly giveWay: () => Promise<void>
-}
+type WriterContext = Pick<Context, 'database' | 'sql' | 'clock' | 'random' | 'file'>
 
 /** What one transaction takes on at most: it holds the write lock and the event loop for a few milliseconds then. */
 const MAX_BATCH = 256
@@ -55,7 +40,8 @@ export interface Done<T = unknown> {
 type WorkLane = Lane<Work<unknown>, Done>
 
 export class Writer {
-  readonly #options: WriterOptions
+  readonly #context: WriterContext
+  readonly #onCommitted: (tx: Transaction) => void
   readonly #lane: WorkLane
   readonly #fastLane: WorkLane
   #tokensUsedUp = false
@@ -64,8 +50,10 @@ export class Writer {
   #workedMs = 0
   #pauses = 0
 
-  constructor(options: WriterOptions) {
-    this.#options = options
+  /** `onCommitted` is told of every transaction once it has committed, before any request is answered. */
+  constructor(context: WriterContext, onCommitted: (tx: Transaction) => void) {
+    this.#context = context
+    this.#onCommitted = onCommitted
     this.#lane = this.#openLane()
     this.#fastLane = this.#openLane()
   }
@@ -92,21 +80,22 @@ export class Writer {
   }
 
   #openLane(): WorkLane {
-    const { clock, giveWay } = this.#options
+    const { clock, file } = this.#context
     return new Lane({
       backend: 'sqlite',
       clock,
       maxBatch: MAX_BATCH,
       send: (steps) => {
         if (this.#workedMs <= LONGEST_TURN_MS) return this.#tryToRun(steps)
+        // A caller in a loop would otherwise keep all timers and sockets of the process waiting, renewals among them.
         this.#workedMs = 0
-        return giveWay().then(() => this.#tryToRun(steps))
+        return file.look().then(() => this.#tryToRun(steps))
       },
     })
   }
 
   #tryToRun(steps: readonly Work<unknown>[]): Sent<Done> {
-    const { clock, random } = this.#options
+    const { clock, random } = this.#context
     const beganMs = clock.monotonicMs()
     let answers: readonly (Done | Error)[] | null = null
     for (let tries = 0; tries < TRIES_AT_ONCE && answers === null; tries++) answers = this.#run(steps)
@@ -120,7 +109,7 @@ export class Writer {
   /** Null: another process has the write lock, and nothing was done. */
   #run(steps: readonly Work<unknown>[]): readonly (Done | Error)[] | null {
     if (this.#closed) return steps.map(() => new ClosedError('The sqlite backend'))
-    const { database, sql, clock, onCommitted } = this.#options
+    const { database, sql, clock } = this.#context
     let tx: Transaction
     const answers: (Done | Error)[] = []
     let committing = false
@@ -128,8 +117,10 @@ export class Writer {
       if (this.#tokensUsedUp && !reserveTokens(database, sql)) return null
       this.#tokensUsedUp = false
       if (!database.begin()) return null
-      tx = { sql, nowMs: clock.monotonicMs(), handovers: [], endedSessions: [], afterCommit: [] }
+      const nowMs = clock.monotonicMs()
+      tx = { sql, nowMs, tokens: undefined, handovers: [], endedSessions: [], afterCommit: [] }
       for (const step of steps) answers.push(perform(step, tx))
+      if (tx.tokens !== undefined) sql.writeNextToken.run(tx.tokens.next)
       committing = true
       database.commit()
     } catch (error) {
@@ -144,7 +135,7 @@ export class Writer {
       return steps.map(() => failure)
     }
     for (const hook of tx.afterCommit) hook()
-    onCommitted(tx)
+    this.#onCommitted(tx)
     return answers
   }
 }

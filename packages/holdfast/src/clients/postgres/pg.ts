@@ -4,7 +4,7 @@
  *   connect · send · commit · answer
  *     no connection, or cancelled before sending: certainly nothing happened.
  *     cancelled, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
- *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody.
+ *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves no call.
  *     the server says ERROR: it has undone the statement.
  *
  * A locker's statements go over a connection beside the pool while the pool has none free: the user's own transactions may
@@ -313,7 +313,7 @@ class Borrowed implements SqlRunner {
       return await runStatement(this.native, this.#backend, text, parameters, signal)
     } catch (error) {
       // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
-      // nobody may get it while it is still at work.
+      // no other call may get it while it is still at work.
       if (error instanceof BackendUnavailableError && error.outcome === 'unknown') this.giveUp(error)
       throw error
     }

@@ -23,6 +23,7 @@
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
 import { isWatched } from './events.ts'
+import { keyOf } from './locks.ts'
 
 export const claims = (s: string) => `
 -- Nearly all requests are done by one of two statements: the holder releases, or the name is free. The others are settled.
@@ -36,11 +37,13 @@ DECLARE
   v_rows text := '';
   v_lasts boolean := false;
 BEGIN
-  -- As begin_work does it, without the cost of a call.
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
     PERFORM ${s}.begin_work();
   END IF;
-  PERFORM ${s}.lock_names(p_namespace, ARRAY(SELECT r.name FROM unnest(p_requests) AS r));
+  -- For one name that is free, without the cost of a statement.
+  IF cardinality(p_requests) > 1 OR NOT pg_try_advisory_xact_lock(${keyOf('p_requests[1].name')}) THEN
+    PERFORM ${s}.lock_names(p_namespace, ARRAY(SELECT r.name FROM unnest(p_requests) AS r));
+  END IF;
 
   IF cardinality(p_requests) > 1 OR p_requests[1].op = 'r' THEN
     FOR v_row IN

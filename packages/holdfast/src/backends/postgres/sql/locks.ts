@@ -24,6 +24,10 @@
 /** Keeps our keys apart from those that others make of the same text. */
 export const LOCK_SEED = '7305804402384072037'
 
+/** The key of a name's lock. */
+export const keyOf = (name: string, namespace = 'p_namespace') =>
+  `hashtextextended(${namespace} || chr(31) || ${name}, ${LOCK_SEED})`
+
 /** No call waits for as long in a server that works, and core has cancelled its calls by then, unless told otherwise. */
 export const LONGEST_LOCK_WAIT_MS = 5_000
 
@@ -69,7 +73,7 @@ DECLARE
   v_key bigint;
 BEGIN
   FOR v_key IN
-    SELECT DISTINCT hashtextextended(p_namespace || chr(31) || name, ${LOCK_SEED}) FROM unnest(p_names) AS name ORDER BY 1
+    SELECT DISTINCT ${keyOf('name')} FROM unnest(p_names) AS name ORDER BY 1
   LOOP
     IF NOT pg_try_advisory_xact_lock(v_key) THEN
       PERFORM ${s}.limit_waits();

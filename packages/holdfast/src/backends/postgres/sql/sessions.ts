@@ -8,7 +8,7 @@
  *               further calls, or by a call that touches their names, or by a sweep.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
-import { LOCK_SEED } from './locks.ts'
+import { keyOf } from './locks.ts'
 
 export const CLOSE_AT_ONCE = 64
 
@@ -57,7 +57,6 @@ ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_found ${s}.sessions;
-  v_claim record;
 BEGIN
   PERFORM ${s}.begin_work();
   PERFORM ${s}.limit_waits();
@@ -76,7 +75,8 @@ BEGIN
 
   -- One statement, so that a waiter that becomes a holder is seen in one of the two. A waiter is listed without a token,
   -- and may hold by now. A claim that is held under another token is lost, and unlisted as well (T84).
-  FOR v_claim IN
+  RETURN QUERY
+  WITH wrong AS (
     SELECT coalesce(l.name, c.name) AS name, coalesce(l.attempt, c.attempt) AS attempt,
       l.attempt IS NOT NULL AS is_lost, c.attempt IS NOT NULL AS is_unlisted
     FROM unnest(p_attempts, p_names, p_tokens) AS l (attempt, name, token)
@@ -84,30 +84,19 @@ BEGIN
       SELECT h.name, h.attempt, h.token::text FROM ${s}.holders h WHERE h.session = p_session
       UNION ALL SELECT w.name, w.attempt, NULL FROM ${s}.waiters w WHERE w.session = p_session
     ) c ON c.attempt = l.attempt AND c.name = l.name
-    WHERE l.attempt IS NULL OR c.attempt IS NULL OR l.token <> coalesce(c.token, '')
-  LOOP
-    name := v_claim.name;
-    attempt := v_claim.attempt;
-    IF v_claim.is_lost THEN
-      kind := 'lost';
-      SELECT m.detail INTO token FROM ${s}.marks m
-      WHERE m.session = p_session AND m.attempt = v_claim.attempt AND m.kind = 'force-released';
-      data := CASE
-        WHEN FOUND THEN 'force-released'
-        WHEN v_claim.is_unlisted THEN 'deleted'
-        -- What the claim weighed is gone with it; no claim weighs less than 1.
-        WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
-          WHERE h.namespace = p_namespace AND h.name = v_claim.name) THEN 'taken-over'
-        ELSE 'deleted' END;
-      RETURN NEXT;
-    END IF;
-    IF v_claim.is_unlisted THEN
-      kind := 'unlisted';
-      token := NULL;
-      data := NULL;
-      RETURN NEXT;
-    END IF;
-  END LOOP;
+    WHERE l.attempt IS NULL OR c.attempt IS NULL OR l.token <> coalesce(c.token, ''))
+  SELECT 'lost', d.name, d.attempt, m.detail, CASE
+    WHEN m.attempt IS NOT NULL THEN 'force-released'
+    WHEN d.is_unlisted THEN 'deleted'
+    -- What the claim weighed is gone with it; no claim weighs less than 1.
+    WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
+      WHERE h.namespace = p_namespace AND h.name = d.name) THEN 'taken-over'
+    ELSE 'deleted' END
+  FROM wrong d LEFT JOIN LATERAL (
+    SELECT * FROM ${s}.marks m
+    WHERE m.session = p_session AND m.attempt = d.attempt AND m.kind = 'force-released' OFFSET 0) m ON true
+  WHERE d.is_lost
+  UNION ALL SELECT 'unlisted', d.name, d.attempt, NULL, NULL FROM wrong d WHERE d.is_unlisted;
 
   IF cardinality(p_waiting) > 0 THEN
     RETURN QUERY SELECT 'granted', h.name, h.attempt, h.token::text, h.previous_data FROM ${s}.holders h
@@ -188,7 +177,7 @@ BEGIN
       SELECT o.namespace, o.name FROM ${s}.names o
       WHERE o.data IS NULL AND o.closed_until < clock_timestamp() - interval '1 minute' LIMIT ${CLOSE_AT_ONCE}),
     mine AS MATERIALIZED (
-      SELECT * FROM over WHERE pg_try_advisory_xact_lock(hashtextextended(namespace || chr(31) || name, ${LOCK_SEED})))
+      SELECT * FROM over WHERE pg_try_advisory_xact_lock(${keyOf('name', 'namespace')}))
     DELETE FROM ${s}.names n USING mine WHERE n.namespace = mine.namespace AND n.name = mine.name
       AND n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute';
     RETURN FOUND;

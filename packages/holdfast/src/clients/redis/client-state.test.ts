@@ -16,7 +16,7 @@ import { redisGuard } from '../../guards/redis.ts'
 import { createLocker } from '../../locker/locker.ts'
 import type { Backend, Fencing } from '../../spi.ts'
 import type { RedisClient } from './client.ts'
-import { isConnected } from './trouble.ts'
+import { ClientState } from './client-state.ts'
 
 interface Made {
   readonly client: RedisClient
@@ -138,7 +138,7 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       const lease = await locker.acquire('x')
       await lease.release()
       close()
-      await until('it has ended', () => !isConnected(client))
+      await until('it has ended', () => !ClientState.of(client).isReady)
       const startMs = performance.now()
       await assert.rejects(
         locker.acquire('y', { waitMs: 60_000 }),
@@ -172,7 +172,7 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       const error = await failureOfAcquire(openRedis({ client }))
       assert(isTold(error), `${name}: ${error}`)
       if (name.startsWith('ioredis')) {
-        await until('it is connected, to another database', () => isConnected(client))
+        await until('it is connected, to another database', () => ClientState.of(client).isReady)
         const again = await failureOfAcquire(openRedis({ client }))
         assert(isTold(again) && /and is in database 0/.test(again.message), `${name}: ${again}`)
       }
@@ -218,7 +218,7 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       const locker = createLocker(openRedlock({ clients, persistence: 'every-write' }))
       await (await locker.acquire('x')).release()
       for (const { close } of made.slice(1)) close()
-      await until('they have ended', () => !clients.slice(1).some(isConnected))
+      await until('they have ended', () => !clients.slice(1).some((each) => ClientState.of(each).isReady))
       const startMs = performance.now()
       await assert.rejects(locker.acquire('y', { waitMs: 60_000 }), isFinal(/close it after Holdfast/))
       assert(performance.now() - startMs < 30_000)
