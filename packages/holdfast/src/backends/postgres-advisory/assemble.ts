@@ -1,10 +1,10 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs } from '../../base/defaults.ts'
+import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
-import { checkInteger, checkKnownOptions } from '../../base/options.ts'
+import { checkKnownOptions } from '../../base/options.ts'
 import {
   arrayLiteral,
   checkClientOptions,
@@ -18,11 +18,11 @@ import {
   unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { PostgresAdvisoryBackend } from './backend.ts'
-import { Ears } from './ears.ts'
+import { Connection, NAME } from './connection.ts'
 import { checkKeyChoice, type KeyChoice } from './keys.ts'
-import { Links, NAME } from './links.ts'
 import { refuseTransactionPooler } from './pooler.ts'
 import { advisoryPart } from './schema.ts'
 
@@ -41,8 +41,6 @@ export interface PostgresAdvisoryOptions {
    * `hashtext('name')`. Default: 64 bits of a hash of namespace and name.
    */
   readonly key?: KeyChoice
-  /** How many connections it may have open for locks: one for each session and each wait. Default: 50; postgres.js: max − 1. */
-  readonly maxConnections?: number
   readonly clock?: Clock
   readonly random?: Random
   readonly namespace?: string
@@ -62,7 +60,6 @@ const knownOptions = [
   'schema',
   'createSchema',
   'key',
-  'maxConnections',
   'clock',
   'random',
   'namespace',
@@ -70,7 +67,6 @@ const knownOptions = [
   'epoch',
 ]
 
-export const USUAL_MAX_CONNECTIONS = 50
 const OLDEST_SERVER = 14
 
 /** Clients that were found to reach the server without a transaction pooler in between. */
@@ -91,9 +87,7 @@ export async function openPostgresAdvisory(
     throw new InvalidArgumentError('createSchema', 'must be true or false.')
   const database = postgresDatabase(client, { backend: NAME })
   try {
-    const maxConnections = checkInteger('maxConnections', options.maxConnections ?? usualMax(client), {
-      min: 1,
-    })
+    checkPoolSize(client)
     await checkServer(database)
     if (!direct.has(client)) await refuseTransactionPooler(database)
     direct.add(client)
@@ -101,36 +95,32 @@ export async function openPostgresAdvisory(
       ensureTables(tx, advisoryPart, schema, { create: createSchema }),
     )
     await checkRights(database, schema)
-    const links = new Links({
+    const connection = new Connection({
       database,
       schema,
       namespace,
       clock,
       random,
       key,
-      maxConnections,
-      ears: new Ears(client, database, random),
       ...(end !== undefined && { end }),
     })
     const described = { namespace, epoch, issuer: issuer ?? `${NAME}:${origin}/${namespace}` }
-    return new PostgresAdvisoryBackend(links, infoOf(described))
+    return new PostgresAdvisoryBackend(connection, infoOf(described))
   } catch (error) {
     await database.close()
     throw error
   }
 }
 
-/** One connection is left for everything else. */
-function usualMax(client: PostgresClient): number {
-  if (!isPostgresJs(client)) return USUAL_MAX_CONNECTIONS
+/** A connection of postgres.js that has locks is taken out of its pool. */
+function checkPoolSize(client: PostgresClient): void {
+  if (!isPostgresJs(client)) return
   const { max } = client.options as { max?: unknown }
-  const most = typeof max === 'number' ? max - 1 : USUAL_MAX_CONNECTIONS
-  if (most < 2)
+  if (max === 1)
     throw new InvalidArgumentError(
       'client',
-      'must be allowed at least 3 connections (max): one for a session, one for a wait, one for the rest.',
+      'must be allowed at least 2 connections (max): one for a session, one for the rest.',
     )
-  return most
 }
 
 async function checkServer(database: PostgresDatabase): Promise<void> {
@@ -155,7 +145,7 @@ async function checkServer(database: PostgresDatabase): Promise<void> {
 
 /** What is missing would otherwise show when a lock is taken, or not before somebody waits. */
 async function checkRights(database: PostgresDatabase, schema: string): Promise<void> {
-  const tables = ['sessions', 'claims', 'forced'].map((name) => `advisory_${name}`)
+  const tables = ['connections', 'holders'].map((name) => `advisory_${name}`)
   const rows = await database.query(
     `SELECT wanted || ' on ' || name FROM (
       SELECT t AS name, wanted, has_table_privilege(format('%I.%I', $1::text, t), wanted) AS has
@@ -175,7 +165,7 @@ async function checkRights(database: PostgresDatabase, schema: string): Promise<
 }
 
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */
-const EXPIRY_SLACK_MS = 250
+const SERVER_SLACK_MS = 250
 
 interface Described {
   readonly namespace: string
@@ -183,22 +173,19 @@ interface Described {
   readonly epoch: number
 }
 
-function infoOf({ namespace, issuer, epoch }: Described): BackendInfo<'fenced'> {
-  return {
+function infoOf(described: Described): BackendInfo<'fenced'> {
+  return describeInfo({
+    ...described,
     name: NAME,
     scope: 'cluster',
     fencing: 'fenced',
-    namespace,
-    issuer,
-    epoch,
     modes: ['exclusive', 'shared'],
-    waiting: 'queue',
+    waiting: 'poll',
     lockDelay: 'none',
     holdAtLeast: 'none',
     data: false,
     ttlMs: { min: 100, max: 86_400_000, step: 1 },
-    driftMs: defaultDriftMs,
-    expirySlackMs: () => EXPIRY_SLACK_MS,
+    expirySlackMs: () => SERVER_SLACK_MS + defaults.pollMs + defaults.pollJitterMs,
     prolongation: 'committed',
     assumptions: [
       'The connection is the lease: when it is cut or ended, the server gives its locks away at once, and the holder learns ' +
@@ -216,5 +203,5 @@ function infoOf({ namespace, issuer, epoch }: Described): BackendInfo<'fenced'> 
     confirmed:
       'A statement that was answered on the connection that has the lock, counted from before it was sent: the server ends ' +
       'the connection when it has heard nothing for a TTL.',
-  }
+  })
 }

@@ -10,7 +10,7 @@
 
 import { UnsupportedError } from '../../base/errors.ts'
 import type { DedicatedConnection, PostgresDatabase } from '../../clients/postgres/index.ts'
-import { NAME } from './links.ts'
+import { NAME } from './connection.ts'
 
 const LOOKS = 2
 
