@@ -18,13 +18,17 @@ cpSync(join(root, 'docs'), join(library, 'docs'), {
 writeFileSync(join(library, 'README.md'), forRegistry(readFileSync(join(root, 'README.md'), 'utf8')))
 for (const path of globSync(join(library, 'docs/**/*.md'))) forPackage(path)
 
-/** Leaves out what is about the repository. A link to a file that only the repository has becomes plain text. */
+/** Leaves out what is about the repository. */
 function forPackage(path: string): void {
   const [text = ''] = readFileSync(path, 'utf8').split('\n## For builders\n')
-  const linked = text.replaceAll(/\[([^\]]*)\]\((?!#|https?:)([^)#]+)(#[^)]*)?\)/g, (link, words, target) =>
-    existsSync(join(dirname(path), target)) ? link : words,
+  writeFileSync(path, withoutForeignLinks(text, dirname(path)))
+}
+
+/** A link to a file that only the repository has becomes plain text. */
+function withoutForeignLinks(text: string, folder: string): string {
+  return text.replaceAll(/\[([^\]]*)\]\((?!#|https?:)([^)#]+)(#[^)]*)?\)/g, (link, words, target) =>
+    existsSync(join(folder, target)) ? link : words,
   )
-  writeFileSync(path, linked)
 }
 
 /**
@@ -36,7 +40,7 @@ function forRegistry(readme: string): string {
   const [text = ''] = readme.split('\n## This repository\n')
   const note =
     'The documents are also in `node_modules/holdfast/docs`. Commands that start with `npm run` are for the repository.'
-  return text
+  return withoutForeignLinks(text, library)
     .replace('\n\n', `\n\n${note}\n\n`)
     .replaceAll(/\]\((?!#|https?:)([^)]+)\)/g, `](https://unpkg.com/${name}@${version}/$1)`)
 }

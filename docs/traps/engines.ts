@@ -126,7 +126,7 @@ export const engines: TrapSection = {
       id: 'T72',
       title: "A semaphore's waiter that watches only its predecessor sleeps while another holder releases",
       core: engineDecides,
-      backends: { test: 'C116 T72 the release of any holder lets the first in line through' },
+      backends: { test: 'C116 T72 the release of any holder lets the first waiter through' },
       redlock: { reason: 'it has no semaphores, and refuses them' },
       'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
       later: { later: ['etcd', 'zookeeper'] },

@@ -61,7 +61,7 @@ export const renewing: TrapSection = {
       },
       redis: { test: 'T34 FLUSHALL is noticed at the next keep-alive, and told as lost' },
       redlock: {
-        test: 'C149 T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
+        test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
       later: { later: ['etcd', 'zookeeper', 'consul'] },
     },

@@ -17,7 +17,7 @@ export const waiting: TrapSection = {
       seenIn: 'etcd #19597',
       core: { test: 'T17 T18 a waiter whose session died while it was queued starts again in a new one' },
       backends: {
-        test: 'C82 T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+        test: 'C82 T18 a waiter whose own session expires in the queue is not granted, and learns that it is gone',
       },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
       later: { later: ['etcd', 'zookeeper', 'consul'] },
@@ -96,7 +96,9 @@ export const waiting: TrapSection = {
         '`retryCount: 0` or "no wait" still retries; a wait budget that ends early when the lock becomes free',
       seenIn: 'redlock 4; node-redisson',
       core: { test: 'T26 waitMs where nothing waits' },
-      backends: { test: 'C67 T26 a free name is granted to an enqueue at once, and nobody is told to wait' },
+      backends: {
+        test: 'C67 T26 a free name is granted to an enqueue at once, and no caller is told to wait',
+      },
       redlock: {
         test: 'T26 a try that finds the name taken asks every node once, and so does an acquire that may not wait',
       },

@@ -13,7 +13,7 @@ const slow = [
   '200 read-modify-writes',
   'timers that share one come in order',
   'although the timer was another’s',
-  'whoever sleeps wakes up in their own',
+  'a sleeper wakes up in its own',
   'a timer comes although another of its length',
   '1009 ms: it sees neither',
 ]

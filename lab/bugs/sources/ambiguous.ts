@@ -1,5 +1,5 @@
 /** Bugs about answers that never came, and about what is left behind. */
-import { type Edit, locker, noCase, type SourceBug, sim } from '../bug.ts'
+import { base, type Edit, locker, noCase, type SourceBug, sim } from '../bug.ts'
 
 /** The keep-alive finds and removes what the session holds and no lease knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
@@ -131,9 +131,9 @@ export const ambiguityBugs: readonly SourceBug[] = [
     where: 'redsync SetNXOnExtend, redis-semaphore #175',
     edits: [
       {
-        file: `${locker}/lease.ts`,
+        file: `${base}/belief.ts`,
         find: `    this.judge()
-    if (this.#isOver()) return
+    if (this.isOver()) return false
     this.#since = fresherOf(this.host.clock, this.#since, since)`,
         replaceBy: '    this.#since = fresherOf(this.host.clock, this.#since, since)',
       },

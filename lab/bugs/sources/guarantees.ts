@@ -31,9 +31,9 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'belief is judged by a timer only, not at every read',
     edits: [
       {
-        file: `${library}/locker/lease.ts`,
-        find: '    if (this.#timeLeftMs() > 0) return\n',
-        replaceBy: '    if (this.#timeLeftMs() > -1_000) return\n',
+        file: `${library}/base/belief.ts`,
+        find: '    if (this.timeLeftMs() > 0) return\n',
+        replaceBy: '    if (this.timeLeftMs() > -1_000) return\n',
       },
     ],
     foundBy: { units: { file: 'locker/lease.test.ts', name: 'G3' } },
@@ -81,7 +81,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the last waiter is served first',
     edits: [
       {
-        file: `${library}/backends/memory/line.ts`,
+        file: `${library}/backends/memory/queue.ts`,
         find: `  get first(): Member | undefined {
     return this.#first`,
         replaceBy: `  get first(): Member | undefined {
@@ -98,7 +98,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the queue does not hold back requests that come later',
     edits: [
       {
-        file: `${library}/backends/memory/line.ts`,
+        file: `${library}/backends/memory/queue.ts`,
         find: '    return this.#length\n',
         replaceBy: '    return 0\n',
       },

@@ -25,9 +25,9 @@ export const timeBugs: readonly SourceBug[] = [
     where: 'etcd; npm etcd3: two leaders for 5 s at TTL 5 s',
     edits: [
       {
-        file: `${locker}/lease.ts`,
-        find: '    if (this.#timeLeftMs() > 0) return\n',
-        replaceBy: '    if (this.#timeLeftMs() > -this.#ttlMs) return\n',
+        file: `${base}/belief.ts`,
+        find: '    if (this.timeLeftMs() > 0) return\n',
+        replaceBy: '    if (this.timeLeftMs() > -this.#ttlMs) return\n',
       },
       {
         file: `${locker}/keeper.ts`,
@@ -97,11 +97,8 @@ export const timeBugs: readonly SourceBug[] = [
       },
       {
         file: `${locker}/waiting.ts`,
-        find:
-          '    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)\n' +
-          '      await session.renew(lease, { signal: stop.signal }).catch(() => {})\n' +
-          "    return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }\n",
-        replaceBy: "    return { kind: 'won', lease }\n",
+        find: '  return lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl\n',
+        replaceBy: '  return lease === undefined\n',
       },
     ],
     note: 'T17 as well: neither the session nor the validity is checked again after the wait',
@@ -113,14 +110,14 @@ export const timeBugs: readonly SourceBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${locker}/lease.ts`,
+        file: `${base}/belief.ts`,
         find: '  get state(): LeaseState {\n    this.judge()\n',
         replaceBy: '  get state(): LeaseState {\n',
       },
       {
-        file: `${locker}/lease.ts`,
-        find: '    this.judge()\n    return this.#isOver() ? 0 : this.#timeLeftMs()\n',
-        replaceBy: '    return this.#isOver() ? 0 : Math.max(1, this.#timeLeftMs())\n',
+        file: `${base}/belief.ts`,
+        find: '    this.judge()\n    return this.isOver() ? 0 : this.timeLeftMs()\n',
+        replaceBy: '    return this.isOver() ? 0 : Math.max(1, this.timeLeftMs())\n',
       },
     ],
     foundBy: { simulation: { seeds: 200 } },

@@ -9,7 +9,7 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keeper.ts`,
-        find: '    for (const place of places) place.onLost(reason)\n',
+        find: '    for (const waiter of waiters) waiter.onLost(reason)\n',
         replaceBy: '',
       },
     ],
@@ -22,7 +22,7 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keep-alive.ts`,
-        find: '      terms.places.get(grant.attempt)?.onGranted(grant)\n',
+        find: '      terms.waiters.get(grant.attempt)?.onGranted(grant)\n',
         replaceBy: '',
       },
     ],
@@ -104,9 +104,9 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/waiting.ts`,
-        find: '    return { ...wanted.request, attempt: newAttempt(this.#context.random) }\n',
+        find: '    const request = { ...wanted.request, attempt: newAttempt(this.#context.random) }\n',
         replaceBy:
-          "    const owner = [this.#context.holder, wanted.request.name].join('-').padEnd(22, '_')\n    return { ...wanted.request, attempt: owner }\n",
+          "    const owner = [this.#context.holder, wanted.request.name].join('-').padEnd(22, '_')\n    const request = { ...wanted.request, attempt: owner }\n",
       },
     ],
     foundBy: { simulation: { seeds: 60 } },

@@ -49,7 +49,7 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   /** The top 11 bits of every token (0–2047); core adds them, backends return the engine's own number. */
   readonly epoch: number
   readonly modes: readonly Mode[]
-  /** `queue`: waiters are served in order, and learn of their turn. `poll`: core tries again at intervals. */
+  /** `queue`: waiters are granted in order, and are told. `poll`: core tries again at intervals. */
   readonly waiting: 'queue' | 'poll'
   /**
    * Who enforces a lock-delay. `session`: the engine does, with one lock-delay for all claims of a session; core opens a
@@ -87,7 +87,7 @@ export interface Call {
   onCancel(callback: () => void): () => void
   /** The same as a signal, for client libraries that take one. It is made at the first read; `onCancel` is cheaper. */
   readonly signal: AbortSignal
-  /** `enqueue` calls it once it knows that it has to wait for its turn. */
+  /** `enqueue` calls it once it knows that it has to wait. */
   readonly onQueued?: () => void
   /**
    * `close` calls it after each part that the engine confirms, with the number of claims that remain. The call limit
@@ -173,7 +173,7 @@ export interface Grant<F extends Fencing = Fencing> extends GrantedClaim {
 
 export type AcquireResult<F extends Fencing = Fencing> =
   | { readonly kind: 'granted'; readonly grant: Grant<F> }
-  /** Somebody else has it, or is first in line. */
+  /** Another claim holds it, or is first in the queue. */
   | { readonly kind: 'busy'; readonly retryAfterMs?: number }
   /** The engine no longer knows this session; nothing was granted. */
   | { readonly kind: 'session-gone' }
@@ -196,7 +196,7 @@ export type KeepAliveResult<F extends Fencing = Fencing> =
       readonly since: Instant
       readonly ttlMs: number
       readonly lost: readonly LostClaim[]
-      /** Listed as waiting, but their turn has come: so that a push that got lost costs one interval, not the lock. */
+      /** Listed as waiting, but granted by now: so a push that got lost costs one interval, not the lock. */
       readonly granted: readonly Grant<F>[]
       /**
        * What the session holds or waits for besides, also under another grant than the listed one. Core abandons what
@@ -218,7 +218,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
   /**
    * Prolongs the session and everything that is listed. Says which of the listed claims it no longer has; never
    * removes one that was not listed. A claim that is held under another grant is lost. A session whose time is up is
-   * gone, even if nobody has noticed yet.
+   * gone, even if the engine has not removed it yet.
    */
   keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>>
 
@@ -418,7 +418,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
     capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'>
-  /** Removes the data of a name that nobody holds or waits for; `changed` if it is not `data`. */
+  /** Removes the data of a name without holders and waiters; `changed` if it is not `data`. */
   forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'>
   /**
    * Events of names that start with `prefix`; without it, core compares lists at intervals.

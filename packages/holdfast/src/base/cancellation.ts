@@ -2,8 +2,8 @@ import { callSafely } from './call-safely.ts'
 import { TransientMap } from './transient-map.ts'
 
 /**
- * A reason to stop, raised at most once: what a deadline, a caller's signal, a closing locker and a lost place in
- * line have in common. Lighter than an AbortSignal, which is made only when a backend asks for it.
+ * A reason to stop, raised at most once: what a deadline, a caller's signal, a closing locker and a lost position in
+ * the queue have in common. Lighter than an AbortSignal, which is made only when a backend asks for it.
  */
 export class Cancellation {
   #cancelled = false

@@ -27,8 +27,8 @@ export interface Clock {
   wallMs(): number
   /**
    * Calls `fire` once after `delayMs` (any length; at least one turn of the event loop later).
-   * Timers do not keep a process alive unless asked to: renewals must not, a caller who waits for a lock must.
-   * The system's clock calls it in a neutral context: of those who share a timer, none sees what another has in an
+   * Timers do not keep a process alive unless asked to: renewals must not, a caller that waits for a lock must.
+   * The system's clock calls it in a neutral context: of callers that share a timer, none sees what another has in an
    * `AsyncLocalStorage`.
    */
   setTimer(delayMs: number, fire: () => void, options?: { readonly keepsProcessAlive?: boolean }): Timer
@@ -46,7 +46,7 @@ export function elapsedMs(clock: Clock, since: Instant): number {
   return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)
 }
 
-/** The same for who has looked at the clock already. */
+/** The same for a caller that has read the clock already. */
 export function elapsedUntil(now: Instant, since: Instant): number {
   return Math.max(now.monotonicMs - since.monotonicMs, now.wallMs - since.wallMs)
 }
@@ -110,7 +110,7 @@ const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
 /**
  * `performance.now()` leaves no garbage, but counts from the start of the process; `process.hrtime()` counts from a zero
  * that all processes of the machine share. The difference is constant. It is taken between two readings of the second,
- * and from the pair that was closest together: who was preempted in between would be wrong for ever.
+ * and from the pair that was closest together: a preemption in between would make it wrong for ever.
  */
 function sharedZeroMs(): number {
   let zeroMs = 0
@@ -220,7 +220,7 @@ class TimerList {
     const nowMs = performance.now() + 1
     for (let timer = this.#head.after; timer !== this.#head && timer.dueMs <= nowMs; timer = timer.after)
       due.push(timer)
-    // From here on the list is in order, whatever those who are called do.
+    // From here on the list is in order, whatever the callbacks do.
     const next = due.at(-1)?.after ?? this.#head.after
     if (next !== this.#head) this.#arm(Math.max(1, next.dueMs - nowMs))
     else if (timerLists.get(this.#delayMs) === this) timerLists.delete(this.#delayMs)
@@ -250,13 +250,13 @@ class ListedTimer implements Timer {
 }
 
 const timerLists = new Map<number, TimerList>()
-/** Shorter ones do come to their end, and those of odd lengths have nobody to share with. */
+/** Shorter timers do fire, and timers of odd lengths have none to share with. */
 const SHORTEST_LISTED_MS = 1_000
 const MOST_LISTS = 16
 
 function timerListFor(delayMs: number): TimerList | undefined {
   const list = timerLists.get(delayMs)
-  // Tests put other timers in place of the system's for a while; what those have armed may never come.
+  // Tests replace the system's timers for a while. A timer that was armed then may never fire.
   if (list?.madeWith === setTimeout) return list
   const isSuited = delayMs >= SHORTEST_LISTED_MS && delayMs <= LONGEST_TIMEOUT_MS && Number.isInteger(delayMs)
   if (!isSuited || timerLists.size >= MOST_LISTS) return undefined

@@ -30,7 +30,7 @@ export const defaults = {
   /** How long `close` waits for the bodies of `withLease`. */
   closeGraceMs: 10_000,
   namespace: 'default',
-  /** A guard forgets names that nobody has touched for this long, and keeps one floor per issuer instead. */
+  /** A guard forgets names that were not used for this long, and keeps one floor per issuer instead. */
   guardForgetAfterMs: 30 * 86_400_000,
   /** How long a node of Redlock may take to answer. */
   nodeTimeoutMs: 50,

@@ -124,7 +124,7 @@ describe('what they say', () => {
     for (const message of messages) assert.match(message, /^The lease on "n" is lost: \S.*Stop the work/)
   })
 
-  test('a lease whose time ran out says how much it had, and nobody else does', () => {
+  test('a lease whose time ran out says how much it had, and no other loss does', () => {
     const reasons = Object.keys(lossReasons) as LossReason[]
     const telling = reasons.filter((reason) =>
       /Its TTL was 9000 ms\./.test(new LeaseLostError('n', reason, { ttlMs: 9_000 }).message),

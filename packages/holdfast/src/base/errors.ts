@@ -399,6 +399,6 @@ export function outcomeOf(error: unknown): CallOutcome {
 /** Names come from users: shown quoted, with control characters escaped and huge ones cut. */
 export function quote(text: string): string {
   const quoted = JSON.stringify(text)
-  // The cut may go through a character of two halves; half of one would break whoever logs the message.
+  // The cut may go through a character of two halves; half of one would break a reader of the log.
   return quoted.length > 120 ? `${quoted.slice(0, 117).toWellFormed()}…"` : quoted
 }

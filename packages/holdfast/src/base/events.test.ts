@@ -149,7 +149,7 @@ describe('events of holding', () => {
     assert.equal(lease.state, 'lost')
   })
 
-  test('dropped, when nobody can release it any more', async () => {
+  test('dropped, when it cannot be released any more', async () => {
     const { ours, clock, one, eventsOf, about } = setStage()
     let handle: { id: string } | undefined = await ours.acquire('n')
     const { id } = handle
@@ -302,7 +302,7 @@ describe('channels', () => {
     }
   })
 
-  test('whoever stops listening hears nothing more, and others go on', () => {
+  test('a listener that stops hears nothing more, and others go on', () => {
     const heard: string[] = []
     const stopOne = onEvent('busy', () => heard.push('one'))
     const stopTwo = onEvent('busy', () => heard.push('two'))
@@ -317,7 +317,7 @@ describe('channels', () => {
     assert.equal(hasListeners('busy'), false)
   })
 
-  test('the tests above have made somebody emit every kind', () => {
+  test('the tests above have made every kind be emitted', () => {
     // Warnings are about engines that are servers; the tests of such backends are beside them.
     assert.deepEqual([...setStage.emitted, 'warning'].sort(), [...kinds].sort())
   })

@@ -1,6 +1,6 @@
 /**
  * One vocabulary for logs, metrics, traces and the dashboard, published on `node:diagnostics_channel` under
- * `holdfast:<kind>`. Nothing is computed for an event that nobody listens to.
+ * `holdfast:<kind>`. Nothing is computed for an event without listeners.
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { LossReason } from './errors.ts'
@@ -29,7 +29,7 @@ export interface AboutAttempt extends AboutName {
 }
 
 export interface HoldfastEvents {
-  /** An acquire has started to wait for its turn. */
+  /** An acquire has started to wait. */
   waiting: AboutAttempt & { readonly waitMs: number }
   acquired: AboutLease & AboutAttempt & { readonly waitedMs: number }
   /** A `tryAcquire` found it taken. */
@@ -132,24 +132,17 @@ const kinds: Readonly<Record<EventKind, 'caller' | 'neutral'>> = {
 /** Every kind there is. */
 export const eventKinds = Object.keys(kinds) as readonly EventKind[]
 
-const channels = new Map<EventKind, Channel<unknown>>()
-
-function channelOf(kind: EventKind): Channel<unknown> {
-  let found = channels.get(kind)
-  if (found === undefined) {
-    found = channel(`holdfast:${kind}`)
-    channels.set(kind, found)
-  }
-  return found
-}
+const channels = Object.fromEntries(
+  eventKinds.map((kind) => [kind, channel(`holdfast:${kind}`)]),
+) as Readonly<Record<EventKind, Channel<unknown>>>
 
 /** Ask first where making the event costs something. */
 export function hasListeners(kind: EventKind): boolean {
-  return channelOf(kind).hasSubscribers
+  return channels[kind].hasSubscribers
 }
 
 export function emit<K extends EventKind>(kind: K, event: HoldfastEvents[K]): void {
-  const to = channelOf(kind)
+  const to = channels[kind]
   tokensAsText(event)
   if (kinds[kind] === 'caller') to.publish(event)
   else inNeutralContext(() => to.publish(event))
@@ -183,6 +176,6 @@ export function onEvent<K extends EventKind>(
 ): () => void {
   checkOneOf('kind', kind, eventKinds)
   const subscription = (event: unknown) => listener(event as HoldfastEvents[K])
-  channelOf(kind).subscribe(subscription)
-  return () => void channelOf(kind).unsubscribe(subscription)
+  channels[kind].subscribe(subscription)
+  return () => void channels[kind].unsubscribe(subscription)
 }

@@ -33,7 +33,7 @@ export function formatFence(fence: Fence, options: { readonly signWith?: FenceKe
 
 /**
  * Reads a fence from its text. With `keys`, only a fence that one of them signed is accepted; without, a signature
- * that happens to be there is an error, because nobody has verified it.
+ * that happens to be there is an error, because it was not verified.
  */
 export function parseFence(text: string, options: { readonly keys?: readonly FenceKey[] } = {}): Fence {
   checkKnownOptions('options', options, ['keys'])

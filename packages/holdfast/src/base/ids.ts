@@ -3,7 +3,7 @@
  *
  * An attempt's id has two halves of 128 random bits each. The first half is public: it is the lease's id and the
  * `grant` of its fence, and it is shown to operators and resources. The second half never leaves the engine and
- * the process that made the attempt: who knows both may release.
+ * the process that made the attempt: a client that knows both may release.
  */
 import { randomFillSync } from 'node:crypto'
 

@@ -23,7 +23,7 @@ describe('what comes from a timer of the system clock', () => {
     assert.deepEqual(seen, [undefined, undefined])
   })
 
-  test('whoever sleeps wakes up in their own', async () => {
+  test('a sleeper wakes up in its own', async () => {
     const wake = (name: string) =>
       request.run(name, async () => {
         await sleep(systemClock, 1_013, { keepsProcessAlive: true })

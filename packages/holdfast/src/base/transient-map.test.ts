@@ -27,7 +27,7 @@ describe('a map for what comes and goes', () => {
     assert.deepEqual(visited, [...model])
   })
 
-  test('whoever deletes while iterating sees each entry that is there, once', () => {
+  test('deleting while iterating shows each entry that is there, once', () => {
     const map = new TransientMap<number, number>()
     for (let key = 0; key < 500; key++) map.set(key, key)
     const seen: number[] = []

@@ -4,7 +4,7 @@
  * V8 keeps a forward reference from every outgrown table of a Map to the one that replaced it. Once one of them has become
  * old, it keeps all later ones alive, with everything that was in them, until the next full collection: in a busy process
  * that made the collector the largest cost of an acquire. So after enough deletions the entries move to a new Map, to
- * which nothing refers. That happens only when something is added: whoever deletes while iterating is not disturbed.
+ * which nothing refers. That happens only when something is added: deleting while iterating is safe.
  */
 export class TransientMap<K, V> implements ReadonlyMap<K, V> {
   #map = new Map<K, V>()

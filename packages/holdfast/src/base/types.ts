@@ -174,7 +174,7 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   /** The public label of this client. */
   readonly holder: string
 
-  /** `null`: somebody else has it; an answer, not an error. Does not wait. */
+  /** `null`: another client has it; an answer, not an error. Does not wait. */
   tryAcquire(name: string, options?: TryAcquireOptions): Promise<Lease<F> | null>
   acquire(name: string, options?: AcquireOptions): Promise<Lease<F>>
   /** All or nothing, in canonical order, with one deadline. */
@@ -211,7 +211,7 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
    * guard until a successor touches it.
    */
   forceRelease(name: string, options: ForceReleaseOptions & CallOptions): Promise<number>
-  /** Removes the data that the last holder left, if nobody holds or waits. */
+  /** Removes the data that the last holder left, if it has no holders and no waiters. */
   forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'>
 
   /** Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. */

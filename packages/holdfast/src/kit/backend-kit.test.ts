@@ -57,7 +57,7 @@ describe('a call that is cancelled', () => {
     )
   })
 
-  test('on its way: nobody knows', () => {
+  test('on its way: unknown', () => {
     const error = cancelledCall('acme', AbortSignal.abort(reason), 'unknown')
     assert.equal(error.outcome, 'unknown')
     assert.equal(error.cause, reason)

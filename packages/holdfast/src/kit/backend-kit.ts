@@ -99,7 +99,7 @@ export const neverCancelled: Call = {
   signal: new AbortController().signal,
 }
 
-/** Every call starts with it: what nobody waits for any more is not sent. */
+/** Every call starts with it: a cancelled call is not sent. */
 export function throwIfCancelled(backend: string, call: Call): void {
   if (call.cancelled) throw cancelledCall(backend, call.signal, 'not-applied')
 }

@@ -125,7 +125,7 @@ describe('what is refused', () => {
   test.each([
     ['lockDelayMs', 'lockDelay', 'holdAtLeastMs'],
     ['holdAtLeastMs', 'holdAtLeast', 'lockDelayMs'],
-  ] as const)('G12 %s where nobody can enforce it', (option, declared, other) => {
+  ] as const)('G12 %s where it cannot be enforced', (option, declared, other) => {
     const nobody = infoWith({ [declared]: 'none', name: 'some-engine' })
     refused(
       () => lock({ [option]: 1 }, nobody),

@@ -112,7 +112,6 @@ function wanted(
       : checkNumber('maxHoldMs', options.maxHoldMs, { min: 1, infinityAllowed: true })
   if (holdAtLeastMs > maxHoldMs)
     throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
-  const { warnHoldMs = defaults.warnHoldMs } = options
   return {
     ttlMs: options.ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, options.ttlMs),
     request: {
@@ -134,10 +133,15 @@ function wanted(
       maxHoldMs,
       holdAtLeastMs,
       lockDelayMs,
-      warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
+      warnHoldMs:
+        options.warnHoldMs === undefined ? defaults.warnHoldMs : checkWarnHoldMs(options.warnHoldMs),
       onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
     },
   }
+}
+
+function checkWarnHoldMs(warnHoldMs: unknown): number {
+  return checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true })
 }
 
 function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number {
@@ -146,13 +150,14 @@ function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number
   return checkInteger('maxWaiters', maxWaiters, { min: 0, max: limits.maxWaiters })
 }
 
-/** A delay that somebody has to enforce: refused, not ignored, where nobody can (G12). */
+/** A delay that the engine or the waiters enforce. Where none of them can, it is refused and not ignored (G12). */
 function checkServerDuty(
   info: BackendInfo<Fencing>,
   argument: 'lockDelayMs' | 'holdAtLeastMs',
   by: BackendInfo['lockDelay'],
-  value: number | undefined = 0,
+  value: number | undefined,
 ): number {
+  if (value === undefined) return 0
   const ms = checkNumber(argument, value, { min: 0, max: 86_400_000 })
   if (ms > 0 && by === 'none') throw new UnsupportedError(`${info.name} cannot enforce ${argument}.`)
   return ms

@@ -13,7 +13,7 @@ import type { LockerContext } from './context.ts'
 import { HolderLookup, type TimedOut } from './holders.ts'
 import type { LeaseRecord } from './lease.ts'
 import type { Sessions } from './sessions.ts'
-import { traceAcquire } from './tracing.ts'
+import { acquireChannel, traced } from './tracing.ts'
 import { Waiting, type Wanted } from './waiting.ts'
 
 export class Acquiring<F extends Fencing> {
@@ -30,12 +30,11 @@ export class Acquiring<F extends Fencing> {
     this.#waiting = new Waiting(sessions, context)
   }
 
-  /** `null`: somebody else has it. */
+  /** `null`: another client has it. */
   async tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
-    const record = await traceAcquire(
-      () => this.#about(wanted),
-      () => this.#tryOnce(wanted, signal),
-    )
+    const record = await (acquireChannel.hasSubscribers
+      ? traced(acquireChannel, this.#about(wanted), () => this.#tryOnce(wanted, signal))
+      : this.#tryOnce(wanted, signal))
     if (record === null && hasListeners('busy')) emit('busy', this.#about(wanted))
     return record
   }
@@ -47,10 +46,9 @@ export class Acquiring<F extends Fencing> {
     signal: AbortSignal | undefined,
     askedMs = waitMs,
   ): Promise<LeaseRecord> {
-    return traceAcquire(
-      () => this.#about(wanted),
-      () => this.#obtain(wanted, waitMs, signal, askedMs),
-    )
+    return acquireChannel.hasSubscribers
+      ? traced(acquireChannel, this.#about(wanted), () => this.#obtain(wanted, waitMs, signal, askedMs))
+      : this.#obtain(wanted, waitMs, signal, askedMs)
   }
 
   async #tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
@@ -199,21 +197,21 @@ export class Acquiring<F extends Fencing> {
   }
 }
 
-/** Raised by the caller's signal or by closing; deadlines are added by those who have one. */
+/** Cancelled by the caller's signal, or when the locker closes. A caller with a deadline adds it. */
 export function stopWith(
   closing: Cancellation,
   signal: AbortSignal | undefined,
 ): { readonly cancellation: Cancellation; readonly untie: () => void } {
   const cancellation = new Cancellation()
   if (closing.cancelled) throw new ClosedError()
-  const untieSignal = cancellation.follow(signal)
-  if (cancellation.cancelled) throw cancellation.reason
+  if (signal?.aborted) throw signal.reason
+  const untieSignal = signal === undefined ? doNothing : cancellation.follow(signal)
   const untieClosing = closing.onCancel(() => cancellation.cancel(closing.reason))
-  return {
-    cancellation,
-    untie: () => {
-      untieSignal()
-      untieClosing()
-    },
+  const untieBoth = () => {
+    untieSignal()
+    untieClosing()
   }
+  return { cancellation, untie: signal === undefined ? untieClosing : untieBoth }
 }
+
+function doNothing(): void {}

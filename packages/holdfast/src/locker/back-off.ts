@@ -6,7 +6,7 @@ import type { LockerContext } from './context.ts'
 const FIRST_PAUSE_MS = 10
 const LONGEST_PAUSE_MS = 2_000
 
-/** For a caller who waits: rejects with the reason of `stop` as soon as that is raised. */
+/** For a caller that waits: rejects with the reason of `stop` as soon as that is cancelled. */
 export async function backOff(
   { clock, random }: Pick<LockerContext, 'clock' | 'random'>,
   rounds: number,

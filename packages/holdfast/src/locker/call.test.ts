@@ -170,7 +170,7 @@ describe('stop', () => {
   })
 })
 
-describe('a backend that throws when it is told that nobody waits', () => {
+describe('a backend that throws when it is told that its call is cancelled', () => {
   const tellBadly = (call: Call) => {
     assert.ok(call instanceof Cancellation)
     call.onCancel(() => {
@@ -241,7 +241,7 @@ describe('a call that fails', () => {
     assert.equal(clock.pendingTimers, 0)
   })
 
-  test('T30 after its limit or its stop: nobody hears of it, and it is no unhandled rejection', async () => {
+  test('T30 after its limit or its stop: no caller hears of it, and it is no unhandled rejection', async () => {
     const stop = new Cancellation()
     const timedOut = setUp()
     const stopped = setUp({ stop })

@@ -1,8 +1,7 @@
 /**
- * One call to an engine, bounded in time. Whoever waits for it is answered at the limit, or as soon as `stop` is
- * raised, whether or not the engine ever answers (T16); what the engine does later is resolved elsewhere.
+ * One call to an engine, bounded in time. Its caller is answered at the limit, or as soon as `stop` is cancelled, whether
+ * or not the engine ever answers (T16). What the engine does later is resolved elsewhere.
  */
-
 import { Cancellation } from '../base/cancellation.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import { asNotApplied, BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
@@ -25,15 +24,7 @@ export interface Engine {
   readonly whyUnanswered?: (() => string | undefined) | undefined
 }
 
-export function callEngine<T>(
-  engine: Engine,
-  limits: CallLimits,
-  run: (call: Call) => Promise<T>,
-): Promise<T> {
-  return callAnswerable<T>(engine, limits, run)
-}
-
-/** The same for a call that may also be answered, or cancelled, by others than the engine. */
+/** For a call that may also be answered, or given up, before the engine answers. */
 export function callAnswerable<T>(
   engine: Engine,
   limits: CallLimits,
@@ -41,6 +32,12 @@ export function callAnswerable<T>(
 ): Promise<T> {
   return new Promise<T>((resolve, reject) => new EngineCall(engine, limits, resolve, reject).start(run))
 }
+
+export const callEngine: <T>(
+  engine: Engine,
+  limits: CallLimits,
+  run: (call: Call) => Promise<T>,
+) => Promise<T> = callAnswerable
 
 /** For calls that only read: however one fails, nothing was changed. */
 export async function changingNothing<T>(answer: Promise<T>): Promise<T> {
@@ -111,7 +108,7 @@ export class EngineCall<T> extends Cancellation implements Call {
 
   giveUp(reason: unknown): void {
     if (!this.#settle()) return
-    // The caller first: whatever the backend does when it is told must not keep them waiting.
+    // The caller first: what the backend does on cancellation must not make the caller wait.
     this.#reject(reason)
     this.cancel(reason)
   }

@@ -12,7 +12,7 @@ export interface LockerContext extends Engine {
   readonly holder: string
   readonly callTimeoutMs: number
   readonly maxSessions: number
-  /** How many marks of abandoned attempts a session may carry before another takes its place. */
+  /** How many marks of abandoned attempts a session may carry before another session replaces it. */
   readonly maxAbandonedPerSession: number
   readonly background: Background
 }

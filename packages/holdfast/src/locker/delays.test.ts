@@ -95,7 +95,7 @@ describe('hold-at-least', () => {
     expect(await locker().tryAcquire('cron')).toBeNull()
   })
 
-  test('G6 closes nothing that nobody was ever given: a set that could not be had', async () => {
+  test('G6 closes nothing that was never handed out: a set that could not be had', async () => {
     const { clock, locker } = createRig()
     await locker().acquire('b')
     const all = peek(locker().acquireAll(['a', 'b'], { waitMs: 100, holdAtLeastMs: 3_600_000 }))
@@ -104,7 +104,7 @@ describe('hold-at-least', () => {
     expect(await locker().tryAcquire('a')).not.toBeNull()
   })
 
-  test('G6 closes nothing that nobody was ever given: an abort in the moment of the grant', async () => {
+  test('G6 closes nothing that was never handed out: an abort in the moment of the grant', async () => {
     for (let turns = 0; turns < 40; turns++) {
       const { clock, engine, locker } = createRig()
       const blocker = await locker().acquire('a')

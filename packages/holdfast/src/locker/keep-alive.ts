@@ -1,7 +1,7 @@
 /**
  * The keep-alives of one session, at most one in flight at a time. Each lists everything that rides on the session.
  *
- *   idle ──due, or somebody renews──▶ in flight                       [#send]
+ *   idle ──due, or a caller renews──▶ in flight                       [#send]
  *   in flight ──answered──▶ idle, next in a third of the TTL          [#apply]
  *   in flight ──failed, or not answered in time──▶ idle, next soon    [#failed]
  *
@@ -23,11 +23,11 @@ import type { LockerContext } from './context.ts'
 import type { LeaseRecord } from './lease.ts'
 import { RenewalSchedule } from './renewal-schedule.ts'
 
-/** A waiter's place in the engine's line, which ends with the session. */
-export interface PlaceInLine<F extends Fencing = Fencing> {
+/** A call that waits in the engine's queue. Its position ends with the session. */
+export interface QueuedWaiter<F extends Fencing = Fencing> {
   readonly claim: Claim
   readonly onLost: (reason: LossReason) => void
-  /** The engine says that the turn has come, although its push has not (or not yet) arrived. */
+  /** The engine says that it is granted, although its push has not (or not yet) arrived. */
   readonly onGranted: (grant: Grant<F>) => void
 }
 
@@ -36,18 +36,18 @@ export interface KeepAliveTerms<F extends Fencing> {
   /** What rides on the session, by attempt. */
   readonly leases: ReadonlyMap<string, LeaseRecord>
   readonly lingering: ReadonlyMap<string, LeaseRecord>
-  readonly places: ReadonlyMap<string, PlaceInLine<F>>
+  readonly waiters: ReadonlyMap<string, QueuedWaiter<F>>
   isKnown(attempt: string): boolean
   isOpen(): boolean
   ttlMs(): number
   /** The end of the session. */
   readonly stop: Cancellation
   judgeAll(): void
-  /** Before a keep-alive that nobody asked for: true if the session ends instead, because nothing rides on it. */
+  /** Before a keep-alive without a caller: true if the session ends instead, because nothing rides on it. */
   closeIfIdle(): boolean
   onProlonged(since: Instant, ttlMs: number): void
   onGone(): void
-  /** The engine has this claim on the session, and nobody here knows it. */
+  /** The engine has this claim on the session, and this locker does not know it. */
   onUnknown(claim: Claim): void
 }
 
@@ -85,7 +85,7 @@ export class KeepAlives<F extends Fencing> {
     const needed = isListed ? this.#flights : this.#flights + 1
     const stop = new Cancellation()
     const untie = stop.follow(options.signal)
-    // Renewals that nobody asked for do not keep the process alive; this one has a caller who waits.
+    // Renewals without a caller do not keep the process alive. This one has a caller.
     const alive = keepProcessAlive(this.#context.clock)
     try {
       while (lease.confirmedInFlight < needed) {
@@ -121,7 +121,7 @@ export class KeepAlives<F extends Fencing> {
     this.#schedule.cancel()
     const number = ++this.#flights
     const held = [...this.#terms.leases.values()].filter((lease) => lease.isLive)
-    const places = [...this.#terms.places.values()]
+    const waiters = [...this.#terms.waiters.values()]
     for (const lease of held) lease.listedInFlight = number
     const sentMs = this.#context.clock.monotonicMs()
     const done = callEngine(
@@ -131,19 +131,19 @@ export class KeepAlives<F extends Fencing> {
         const lingering = [...this.#terms.lingering.values()]
         const listed = {
           held: [...held, ...lingering].map((lease) => lease.claim),
-          waiting: places.map((place) => place.claim),
+          waiting: waiters.map((waiter) => waiter.claim),
         }
         const answer = this.#terms.keepAlive(listed, call)
         // Attached to the answer itself and not to the bounded call: a late confirmation is a confirmation.
         return answer.then((result) => {
           this.#landed(number)
           for (const lease of held) lease.confirmedInFlight = Math.max(lease.confirmedInFlight, number)
-          this.#apply(result, held, places, sentMs)
+          this.#apply(result, held, waiters, sentMs)
         })
       },
     )
     this.#flight = { number, done }
-    // Handled here; whoever called `renew` gets it as well (T30).
+    // Handled here; a caller of `renew` gets it as well (T30).
     done.catch((error: unknown) => {
       this.#landed(number)
       this.#failed(error, held)
@@ -158,7 +158,7 @@ export class KeepAlives<F extends Fencing> {
   #apply(
     result: KeepAliveResult<F>,
     held: readonly LeaseRecord[],
-    places: readonly PlaceInLine<F>[],
+    waiters: readonly QueuedWaiter<F>[],
     sentMs: number,
   ): void {
     const terms = this.#terms
@@ -174,13 +174,13 @@ export class KeepAlives<F extends Fencing> {
       if (loss === undefined) lease.confirm(result.since, result.ttlMs)
       else loseByEnginesWord(lease, loss)
     }
-    for (const place of places) {
-      const loss = lost.get(place.claim.attempt)
-      if (loss !== undefined && terms.places.has(place.claim.attempt)) place.onLost(loss.reason)
+    for (const waiter of waiters) {
+      const loss = lost.get(waiter.claim.attempt)
+      if (loss !== undefined && terms.waiters.has(waiter.claim.attempt)) waiter.onLost(loss.reason)
     }
     for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)
     for (const grant of result.granted) {
-      terms.places.get(grant.attempt)?.onGranted(grant)
+      terms.waiters.get(grant.attempt)?.onGranted(grant)
       const lease = terms.leases.get(grant.attempt)
       if (lease === undefined) continue
       // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.

@@ -1,5 +1,5 @@
 /**
- * One session of the engine, and everything that rides on it: leases, and places in line. Keep-alives prolong all of it
+ * One session of the engine, and everything that rides on it: leases, and waiters in the queue. Keep-alives prolong all of it
  * together (`keep-alive.ts`); here is what they prolong, until when it may be believed, and how it ends.
  *
  *   open ──unresolved claim──▶ open, but takes no new leases                [isSound]
@@ -32,7 +32,7 @@ import type { BackendSession, Call, Claim, Fencing, Grant, GrantedClaim } from '
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { watchForDrop } from './dropped.ts'
-import { KeepAlives, type PlaceInLine } from './keep-alive.ts'
+import { KeepAlives, type QueuedWaiter } from './keep-alive.ts'
 import { type AtEngine, type LeaseHost, LeaseRecord, type LeaseTerms } from './lease.ts'
 import { SessionLeases } from './session-leases.ts'
 import { Unresolved } from './unresolved.ts'
@@ -49,7 +49,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly #leases = new SessionLeases()
   /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
   readonly #lingering = new Map<string, LeaseRecord>()
-  readonly #places = new TransientMap<string, PlaceInLine<F>>()
+  readonly #waiters = new TransientMap<string, QueuedWaiter<F>>()
   readonly #unresolved: Unresolved
   /** Attempts that are being asked for or released right now: the engine may know more of them than we do. */
   readonly #inFlight = new TransientMap<string, true>()
@@ -90,7 +90,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       keepAlive: (listed, call) => engineSession.keepAlive(listed, call),
       leases: this.#leases,
       lingering: this.#lingering,
-      places: this.#places,
+      waiters: this.#waiters,
       isKnown: (attempt) => this.#isKnown(attempt),
       isOpen: () => this.isOpen,
       ttlMs: () => this.#ttlMs,
@@ -115,14 +115,12 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   get takesNewLeases(): boolean {
-    return this.isSound && !this.#isWornOut
+    return this.isOpen && this.#unresolved.size === 0 && !this.#isWornOut
   }
 
   get isIdle(): boolean {
-    const { size: inFlight } = this.#inFlight
-    return (
-      this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size + inFlight === 0
-    )
+    if (this.#leases.size > 0 || this.#waiters.size > 0 || this.#inFlight.size > 0) return false
+    return this.#lingering.size === 0 && this.#unresolved.size === 0
   }
 
   get leases(): Iterable<LeaseRecord> {
@@ -169,12 +167,12 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     }
   }
 
-  takePlace(place: PlaceInLine<F>): void {
-    this.#places.set(place.claim.attempt, place)
+  addWaiter(waiter: QueuedWaiter<F>): void {
+    this.#waiters.set(waiter.claim.attempt, waiter)
   }
 
-  leavePlace(claim: Claim): void {
-    this.#places.delete(claim.attempt)
+  removeWaiter(claim: Claim): void {
+    this.#waiters.delete(claim.attempt)
     this.#noteIdle()
   }
 
@@ -226,7 +224,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   #isKnown(attempt: string): boolean {
-    return [this.#leases, this.#lingering, this.#places, this.#unresolved, this.#inFlight].some((known) =>
+    return [this.#leases, this.#lingering, this.#waiters, this.#unresolved, this.#inFlight].some((known) =>
       known.has(attempt),
     )
   }
@@ -278,7 +276,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
 
   async close(): Promise<void> {
     if (this.#ended.cancelled) return
-    const claims = this.#leases.size + this.#lingering.size + this.#places.size + this.#unresolved.size
+    const claims = this.#leases.size + this.#lingering.size + this.#waiters.size + this.#unresolved.size
     this.#finish('closed')
     const endedAtMs = this.clock.monotonicMs()
     const expireWithin = () => this.#mostMsAtEngine - (this.clock.monotonicMs() - endedAtMs)
@@ -306,9 +304,9 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       else lease.lose(reason)
     }
     this.#leases.clear()
-    const places = [...this.#places.values()]
-    this.#places.clear()
-    for (const place of places) place.onLost(reason)
+    const waiters = [...this.#waiters.values()]
+    this.#waiters.clear()
+    for (const waiter of waiters) waiter.onLost(reason)
   }
 
   /** Releases in batches, so that no lease's call times out while thousands of others are sent first. */

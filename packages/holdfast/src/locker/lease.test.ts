@@ -239,7 +239,7 @@ async function collect(isDone: () => boolean, mostTurns = 50): Promise<void> {
 }
 
 describe('dropped leases', () => {
-  test('a lease that nobody refers to any more is lost, then released, with an event', async () => {
+  test('a lease without references is lost, then released, with an event', async () => {
     const { clock, locker } = createRig()
     const client = locker({ dropsLeases: true })
     const takeAndDrop = async () => (await client.acquire('dropped-one', { ttlMs })).signal

@@ -1,24 +1,17 @@
 /**
- * A lease, as its holder sees it.
- *
- *   held ──────────── keep-alive failed ───────▶ jeopardy   [jeopardize]
- *   jeopardy ──────── keep-alive confirmed ────▶ held       [confirm]
- *   held | jeopardy ─ deadline, engine's word ─▶ lost       [lose]      the signal aborts here, exactly once
- *   held | jeopardy ─ release ─────────────────▶ released   [release]   does not abort the signal
- *
- * 1. lost and released are final (G4): no transition leaves them.
- * 2. The deadline is `since + granted TTL − drift`, and `since` only ever comes from a backend (G3).
- * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8).
- * 4. Whoever ends a lease tells its session, so that the engine's side is released too (nothing is immortal).
+ * A lease, as its holder sees it. Its states and its deadline are those of `base/belief.ts`; `since` only ever comes from a
+ * backend (G3). The end of a lease is reported to its session, so that the engine's side is released too (nothing is
+ * immortal).
  */
 
+import { Belief } from '../base/belief.ts'
 import { callSafely } from '../base/call-safely.ts'
-import { type Clock, elapsedMs, fresherOf, type Instant, instantOf } from '../base/clock.ts'
+import { type Clock, elapsedMs, type Instant, instantOf } from '../base/clock.ts'
 import { LeaseLostError, type LossReason } from '../base/errors.ts'
 import { type AboutLease, emit, hasListeners } from '../base/events.ts'
 import { publicIdOf } from '../base/ids.ts'
 import { inNeutralContext } from '../base/neutral-context.ts'
-import type { LeaseState, ReleaseOutcome } from '../base/types.ts'
+import type { ReleaseOutcome } from '../base/types.ts'
 import type { Fencing, Grant, GrantedClaim, Mode } from '../spi.ts'
 
 /** What was agreed when the lease was acquired. */
@@ -49,12 +42,11 @@ export interface LeaseHost {
   releaseAtEngine(lease: LeaseRecord, keepForMs: number): Promise<ReleaseOutcome>
 }
 
-export class LeaseRecord {
+export class LeaseRecord extends Belief<LeaseHost> {
   readonly claim: GrantedClaim
   readonly terms: LeaseTerms
   readonly token: bigint | null
   readonly previousData: string | undefined
-  readonly host: LeaseHost
   readonly acquiredAt: Instant
   /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeepAlives.renew`. */
   listedInFlight = 0
@@ -62,14 +54,8 @@ export class LeaseRecord {
   /** What the caller holds in their hands, until it is watched for being dropped (`dropped.ts`). */
   handle: object | undefined
   #warnedOfLongHold = false
-  #state: LeaseState = 'held'
-  #since: Instant
-  #ttlMs: number
-  #controller: AbortController | undefined
-  #loss: LeaseLostError | undefined
   #releasing: Promise<ReleaseOutcome> | undefined
   #releaseIsUnknown = false
-  #renewalFailure: unknown
 
   constructor(
     host: LeaseHost,
@@ -78,119 +64,53 @@ export class LeaseRecord {
     terms: LeaseTerms,
     now: Instant = instantOf(host.clock),
   ) {
-    this.host = host
+    super(host, grant.since, grant.ttlMs)
     this.claim = grant
     this.terms = terms
     this.token = token
     this.previousData = grant.previousData
     this.acquiredAt = now
-    this.#since = grant.since
-    this.#ttlMs = grant.ttlMs
   }
 
   get id(): string {
     return publicIdOf(this.claim.attempt)
   }
 
-  get state(): LeaseState {
-    this.judge()
-    return this.#state
-  }
-
-  get isLive(): boolean {
-    this.judge()
-    return this.#state === 'held' || this.#state === 'jeopardy'
-  }
-
-  get remainingMs(): number {
-    this.judge()
-    return this.#isOver() ? 0 : this.#timeLeftMs()
-  }
-
   get heldForMs(): number {
     return elapsedMs(this.host.clock, this.acquiredAt)
-  }
-
-  /** What the last confirmed prolongation leaves, whatever the terms say. */
-  get engineLeftMs(): number {
-    return this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
   }
 
   get maxHoldLeftMs(): number {
     return this.terms.maxHoldMs - this.heldForMs
   }
 
-  get signal(): AbortSignal {
-    this.judge()
-    if (this.#controller === undefined) {
-      this.#controller = new AbortController()
-      if (this.#loss !== undefined) this.#controller.abort(this.#loss)
-    }
-    return this.#controller.signal
-  }
-
-  get ttlMs(): number {
-    return this.#ttlMs
-  }
-
   /** The error to throw if the lease is no longer held, else undefined. */
   get ended(): LeaseLostError | undefined {
-    this.judge()
-    if (this.#state === 'released') return new LeaseLostError(this.claim.name, 'released')
-    return this.#loss
+    if (this.state === 'released') return new LeaseLostError(this.claim.name, 'released')
+    return this.loss
   }
 
-  /** Ends the lease if its time is up. Called at every read, and by the session's timer. */
-  judge(): void {
-    if (this.#isOver()) return
-    if (this.#timeLeftMs() > 0) return
-    if (this.heldForMs >= this.terms.maxHoldMs) this.lose('max-hold')
-    else this.expire()
-  }
-
-  /** Its time is up, or that of its session. If renewals have failed before, that is why. */
-  expire(): void {
-    this.lose(this.#state === 'jeopardy' ? 'unreachable' : 'expired')
-  }
-
-  confirm(since: Instant, ttlMs: number): void {
-    this.judge()
-    if (this.#isOver()) return
-    this.#since = fresherOf(this.host.clock, this.#since, since)
-    this.#ttlMs = ttlMs
-    this.#renewalFailure = undefined
-    this.#state = 'held'
-    this.judge()
-  }
-
-  jeopardize(failure?: unknown): void {
-    this.judge()
-    this.#renewalFailure = failure
-    if (this.#state !== 'held') return
-    this.#state = 'jeopardy'
-    const remainingMs = this.#timeLeftMs()
+  protected override onJeopardy(): void {
+    const remainingMs = this.timeLeftMs()
     if (hasListeners('jeopardy')) emit('jeopardy', { ...this.about, remainingMs })
     const { onJeopardy } = this.terms
     // The callback is the caller's: its failure must not end the renewal loop (T30).
     if (onJeopardy !== undefined) inNeutralContext(() => callSafely(() => onJeopardy(remainingMs)))
   }
 
-  lose(reason: LossReason, atEngine: AtEngine = 'abandoned', detail?: string): void {
-    if (this.#isOver()) return
+  protected override timeIsUp(): void {
+    if (this.heldForMs >= this.terms.maxHoldMs) this.lose('max-hold')
+    else this.expire()
+  }
+
+  override lose(reason: LossReason, atEngine: AtEngine = 'abandoned', detail?: string): void {
+    if (this.isOver()) return
     const heldForMs = this.heldForMs
-    this.#state = 'lost'
-    this.#loss = new LeaseLostError(this.claim.name, reason, {
-      ttlMs: this.#ttlMs,
-      detail,
-      // Otherwise the error would blame the engine for what may be the client's fault (T85).
-      ...(reason === 'unreachable' && { cause: this.#renewalFailure }),
-    })
+    this.markLost(this.claim.name, reason, { detail })
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost'))
       emit('lost', { ...this.about, reason, heldForMs, ...(detail !== undefined && { detail }) })
-    // Whoever finds out may be another caller, whose session it was as well.
-    const controller = this.#controller
-    if (controller !== undefined) inNeutralContext(() => controller.abort(this.#loss))
+    this.abortSignal()
   }
 
   /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13). */
@@ -198,17 +118,17 @@ export class LeaseRecord {
     return this.#release(this.terms.holdAtLeastMs)
   }
 
-  /** For a lease that was never handed out: nobody has held it, so there is nothing to hold at least. */
+  /** For a lease that was never handed out: it was not held, so there is nothing to hold at least. */
   giveBack(): Promise<ReleaseOutcome> {
     return this.#release(0)
   }
 
   #release(holdAtLeastMs: number): Promise<ReleaseOutcome> {
-    this.judge()
+    const { state } = this
     if (this.#releasing !== undefined) return this.#releasing
-    if (this.#state === 'lost') return Promise.resolve('not-held')
+    if (state === 'lost') return Promise.resolve('not-held')
     const heldForMs = hasListeners('released') ? this.heldForMs : 0
-    this.#state = 'released'
+    this.markReleased()
     const keepForMs = this.#leftOf(holdAtLeastMs)
     this.#releasing = this.host.releaseAtEngine(this, keepForMs).then((answer) => {
       // After a release with an unknown outcome, "not held" does not say whether that one had ended the hold.
@@ -247,11 +167,7 @@ export class LeaseRecord {
     return { ...this.host.about, name: this.claim.name, id: this.id, token: this.token }
   }
 
-  #isOver(): boolean {
-    return this.#state === 'lost' || this.#state === 'released'
-  }
-
-  #timeLeftMs(): number {
+  protected override timeLeftMs(): number {
     if (this.terms.maxHoldMs === Number.POSITIVE_INFINITY) return this.engineLeftMs
     return Math.min(this.engineLeftMs, this.maxHoldLeftMs)
   }

@@ -62,7 +62,7 @@ describe('waiting for a turn', () => {
     expect((await locker().inspect('a')) ?? 'nothing').toBe('nothing')
   })
 
-  test('G11 T27 an abort is noticed at once, throws the caller’s own reason, and leaves no place in line', async () => {
+  test('G11 T27 an abort is noticed at once, throws the caller’s own reason, and leaves no position in the queue', async () => {
     const { clock, locker } = createRig()
     await locker().acquire('a', { ttlMs })
     const caller = new AbortController()

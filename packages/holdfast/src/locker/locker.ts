@@ -180,7 +180,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
       throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
     const lease = await this.acquire(name, options)
-    // Closing, or a blocked event loop, may have come in between: nobody keeps the name for a body that starts now.
+    // Closing, or a blocked event loop, may have come in between: then the name is no longer kept for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason
     const running = runWithLease(lease, body, this.info)
     const alive = keepProcessAlive(this.#context.clock)
@@ -299,7 +299,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
         else yield event
       }
     } catch (error) {
-      // Whoever aborts a watch has had enough of it: the iteration ends, it does not fail.
+      // The caller has aborted the watch: the iteration ends, it does not fail.
       if (!signal.aborted) throw error
     } finally {
       stop.untie()

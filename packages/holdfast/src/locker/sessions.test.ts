@@ -157,7 +157,7 @@ describe('more TTLs than sessions', () => {
     for (const lease of leases) assert.equal(await lease.release(), 'released')
   })
 
-  test('all at once, with an engine that is slow or fails: everybody is answered', async () => {
+  test('all at once, with an engine that is slow or fails: every call is answered', async () => {
     let opened = 0
     const { locker, clock, engine } = setUp({
       plan: ({ kind }) => {

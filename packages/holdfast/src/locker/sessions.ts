@@ -29,12 +29,15 @@ export class Sessions<F extends Fencing> {
   /** Sessions that the engine is being asked for. */
   readonly #requested = new Set<Promise<KeptSession<F>>>()
   readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
+  /** The engine has one lock-delay for all claims of a session. */
+  readonly #tiesLockDelay: boolean
   #closed = false
   #hasReached = false
 
   constructor(backend: Backend<F>, context: LockerContext) {
     this.#backend = backend
     this.#context = context
+    this.#tiesLockDelay = context.info.lockDelay === 'session'
   }
 
   /** A session that is ready now, without a round trip. */
@@ -80,10 +83,6 @@ export class Sessions<F extends Fencing> {
     await Promise.all(this.all.map((session) => session.close()))
   }
 
-  get #tiesLockDelay(): boolean {
-    return this.#context.info.lockDelay === 'session'
-  }
-
   #kindOf({ ttlMs, request }: SessionTerms): Kind {
     return this.#tiesLockDelay ? `${ttlMs}/${request.lockDelayMs}` : ttlMs
   }
@@ -115,7 +114,7 @@ export class Sessions<F extends Fencing> {
             'or they have another lock-delay; try again later',
           'not-applied',
         )
-      // Those that it could ride on are only just being opened.
+      // The sessions that it could use are being opened.
       await Promise.race(this.#requested).catch(() => {})
     }
   }
@@ -163,7 +162,7 @@ export class Sessions<F extends Fencing> {
     return session
   }
 
-  /** Whoever was given it may be about to use it, or have a first call in flight: closing it would rob them. */
+  /** A caller that was given it may be about to use it, or have a first call in flight. */
   #isWanted(session: KeptSession<F>): boolean {
     const handedOutAtMs = this.#handedOutAtMs.get(session) ?? Number.NEGATIVE_INFINITY
     return this.#context.clock.monotonicMs() - handedOutAtMs < this.#context.callTimeoutMs

@@ -1,5 +1,5 @@
 /**
- * Claims of which nobody knows whether the engine has them: an acquire or a release whose answer was lost. Each is
+ * Claims that the engine may or may not have: an acquire or a release whose answer was lost. Each is
  * abandoned again and again until the engine has answered; only then is it certain that it can never land. After one
  * TTL without an answer the whole session is given up, because a claim that is neither known nor resolved would be
  * held for as long as the session lives.

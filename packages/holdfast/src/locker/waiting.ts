@@ -1,14 +1,13 @@
 /**
  * How an acquire gets its grant: from the engine's own queue where there is one, else by polling. The wait ends at once when
- * `stop` is raised (a deadline, the caller's signal, a closing locker). What may be left at the engine is then abandoned (G6).
+ * `stop` is cancelled (a deadline, the caller's signal, a closing locker). What may be left at the engine is then abandoned (G6).
  *
  *   queue    enqueue ─────────────────────────────────────────▶ granted
  *   poll     try ─busy─▶ wait for the next poll ─▶ try …
  *
- * A lost session or place means starting again in a new session. An engine that fails is tried again with backoff
- * until `stop`, once this locker has had a session of it; before that the failure is reported at once.
+ * When the session or the position in the queue is lost, the wait starts again in a new session. An engine that fails is
+ * tried again with backoff until `stop`, if this locker has ever had a session there; else the failure is reported at once.
  */
-
 import { type Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { sleep } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
@@ -22,7 +21,7 @@ import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord, LeaseTerms } from './lease.ts'
 import type { Sessions } from './sessions.ts'
 
-/** What is wanted, as the engine is told; the attempt is added with every fresh try. */
+/** What is wanted, as the engine is told. Every try adds a fresh attempt. */
 export interface Wanted {
   readonly ttlMs: number
   readonly request: Omit<AcquireRequest, 'attempt'>
@@ -30,7 +29,7 @@ export interface Wanted {
 }
 
 export interface WaitObserver {
-  /** When `stop` is raised, by the monotonic clock. Engines are told, and need not grant to a caller that has gone. */
+  /** When `stop` is cancelled, by the monotonic clock. Engines are told, and need not grant to a caller that has gone. */
   readonly untilMs: number
   /** It is not free, and the wait has begun. */
   onWaiting(): void
@@ -52,7 +51,7 @@ export class Waiting<F extends Fencing> {
     this.#context = context
   }
 
-  /** One try. `null`: somebody else has it. */
+  /** One try. `null`: another client has it. */
   async tryOnce(wanted: Wanted, stop: Cancellation): Promise<LeaseRecord | null> {
     for (let tries = 0; tries < MAX_SESSIONS_PER_TRY; tries++) {
       const session = this.#sessions.ready(wanted) ?? (await this.#sessionFor(wanted, stop))
@@ -69,11 +68,12 @@ export class Waiting<F extends Fencing> {
 
   /** Waits until granted; rejects with the reason of `stop` when that comes first. */
   async wait(wanted: Wanted, stop: Cancellation, observer: WaitObserver): Promise<LeaseRecord> {
-    const takeTurn = this.#context.info.waiting === 'queue' ? this.#waitInLine : this.#waitByTrying
     for (let rounds = 0; ; rounds++) {
       try {
         const session = this.#sessions.ready(wanted) ?? (await this.#sessionFor(wanted, stop))
-        const lease = await takeTurn.call(this, session, wanted, stop, observer)
+        const lease = await (this.#context.info.waiting === 'queue'
+          ? this.#waitInQueue(session, wanted, stop, observer)
+          : this.#waitByPolling(session, wanted, stop, observer))
         if (lease !== null) return lease
       } catch (error) {
         const isFirstContact = !this.#sessions.hasReached
@@ -88,16 +88,16 @@ export class Waiting<F extends Fencing> {
     return unlessCancelled(this.#sessions.take(wanted), stop)
   }
 
-  /** `null`: the session or the place was lost, or the grant came too late to be of use: start again. */
-  async #waitInLine(
+  /** `null`: the session or the position was lost, or the grant came too late to be of use: start again. */
+  async #waitInQueue(
     session: KeptSession<F>,
     wanted: Wanted,
     stop: Cancellation,
     observer: WaitObserver,
   ): Promise<LeaseRecord | null> {
     const waitMs = Math.max(0, observer.untilMs - this.#context.clock.monotonicMs())
-    const request = { ...this.#freshRequest(wanted), ...(waitMs < Number.POSITIVE_INFINITY && { waitMs }) }
-    let placeLost = false
+    const request = this.#freshRequest(wanted, waitMs)
+    let isPositionLost = false
     const limits = {
       what: `acquire of "${request.name}"`,
       timeoutMs: Number.POSITIVE_INFINITY,
@@ -107,32 +107,32 @@ export class Waiting<F extends Fencing> {
     }
     try {
       const result = await callAnswerable<EnqueueResult<F>>(this.#context, limits, (call) => {
-        session.takePlace({
+        session.addWaiter({
           claim: request,
           onLost: () => {
-            placeLost = true
+            isPositionLost = true
             call.giveUp(undefined)
           },
-          // The push and the keep-alive may both bring the grant; whichever comes first will do.
+          // The push and the keep-alive may both bring the grant. The first one counts.
           onGranted: (grant) => call.answer({ kind: 'granted', grant }),
         })
-        // That it has the method was made sure of when it was opened.
+        // `Sessions` has checked that it has the method.
         return (session.engineSession as Required<BackendSession<F>>).enqueue(request, call)
       })
       if (result.kind === 'queue-full') throw new QueueFullError(request.name, request.maxWaiters ?? 0)
-      const tried = await this.#accept(session, wanted, result, stop)
-      return tried.kind === 'won' ? tried.lease : null
+      const lease = this.#adopt(session, wanted, result)
+      return lease !== null && isShort(lease) ? await this.#confirmed(session, lease, stop) : lease
     } catch (error) {
       this.#settleUnknown(session, request, stop, error)
       if (stop.cancelled) throw stop.reason
-      if (placeLost) return null
+      if (isPositionLost) return null
       throw error
     } finally {
-      session.leavePlace(request)
+      session.removeWaiter(request)
     }
   }
 
-  async #waitByTrying(
+  async #waitByPolling(
     session: KeptSession<F>,
     wanted: Wanted,
     stop: Cancellation,
@@ -156,7 +156,7 @@ export class Waiting<F extends Fencing> {
   }
 
   #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
-    const request = this.#freshRequest(wanted)
+    const request = this.#freshRequest(wanted, Number.POSITIVE_INFINITY)
     const limits = {
       what: `acquire of "${request.name}"`,
       timeoutMs: this.#context.callTimeoutMs,
@@ -173,7 +173,10 @@ export class Waiting<F extends Fencing> {
         this.#settleUnknown(session, request, stop, error)
         throw error
       }
-      return this.#accept(session, wanted, result, stop)
+      if (result.kind === 'busy') return result
+      let lease = this.#adopt(session, wanted, result)
+      if (lease !== null && isShort(lease)) lease = await this.#confirmed(session, lease, stop)
+      return lease === null ? { kind: 'again' } : { kind: 'won', lease }
     })
   }
 
@@ -182,28 +185,34 @@ export class Waiting<F extends Fencing> {
     if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)
   }
 
-  async #accept(
+  /** `null`: the session has gone, or the grant's time is over (T6, T17). */
+  #adopt(
     session: KeptSession<F>,
     wanted: Wanted,
-    result: AcquireResult<F>,
-    stop: Cancellation,
-  ): Promise<Tried> {
-    if (result.kind === 'busy') return result
-    if (result.kind === 'session-gone') {
-      session.end('session-gone')
-      return { kind: 'again' }
-    }
-    // The wait may have outlived the session or the grant's own time: check before believing (T6, T17).
-    const lease = session.adopt(result.grant, wanted.terms)
-    if (lease === null) return { kind: 'again' }
-    // After trouble the session's last heartbeat may be so old that the lease would be lost before its first renewal.
-    // If the confirming call fails, the lease is worth what it was worth before.
-    if (lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl)
-      await session.renew(lease, { signal: stop.signal }).catch(() => {})
-    return lease.isLive ? { kind: 'won', lease } : { kind: 'again' }
+    result: Exclude<AcquireResult<F>, { kind: 'busy' }>,
+  ): LeaseRecord | null {
+    if (result.kind === 'granted') return session.adopt(result.grant, wanted.terms)
+    session.end('session-gone')
+    return null
   }
 
-  #freshRequest(wanted: Wanted): AcquireRequest {
-    return { ...wanted.request, attempt: newAttempt(this.#context.random) }
+  /** If the keep-alive fails, the lease is worth what it was worth before. `null`: it is over by now. */
+  async #confirmed(
+    session: KeptSession<F>,
+    lease: LeaseRecord,
+    stop: Cancellation,
+  ): Promise<LeaseRecord | null> {
+    await session.renew(lease, { signal: stop.signal }).catch(() => {})
+    return lease.isLive ? lease : null
   }
+
+  #freshRequest(wanted: Wanted, waitMs: number): AcquireRequest {
+    const request = { ...wanted.request, attempt: newAttempt(this.#context.random) }
+    return waitMs < Number.POSITIVE_INFINITY ? { ...request, waitMs } : request
+  }
+}
+
+/** After a failure the session's last keep-alive may be so old that the lease would be lost before its first renewal. */
+function isShort(lease: LeaseRecord): boolean {
+  return lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl
 }

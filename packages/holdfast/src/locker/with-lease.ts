@@ -3,7 +3,7 @@ import { type BodyOutcome, isHoldfastError, LeaseLostError } from '../base/error
 import type { AboutLease } from '../base/events.ts'
 import type { Fence } from '../base/fence.ts'
 import type { BackendInfo, LeaseBase } from '../base/types.ts'
-import { traceBody } from './tracing.ts'
+import { bodyChannel, traced } from './tracing.ts'
 
 type Engine = Pick<BackendInfo, 'name' | 'namespace'>
 
@@ -19,10 +19,9 @@ export function runWithLease<L extends LeaseBase, T>(
   engine: Engine,
 ): RunningBody<T> {
   const running = settle(() =>
-    traceBody(
-      () => aboutLease(lease, engine),
-      async () => body(lease),
-    ),
+    bodyChannel.hasSubscribers
+      ? traced(bodyChannel, aboutLease(lease, engine), async () => body(lease))
+      : body(lease),
   )
   return { finished: running.then(() => {}), outcome: running.then((ended) => conclude<T>(lease, ended)) }
 }
@@ -35,7 +34,7 @@ function aboutLease(
   return { backend, namespace, name, holder, id, token: fence?.token ?? null }
 }
 
-async function settle(body: () => Promise<unknown>): Promise<BodyOutcome> {
+async function settle(body: () => unknown): Promise<BodyOutcome> {
   try {
     return { status: 'fulfilled', value: await body() }
   } catch (reason) {
@@ -52,7 +51,7 @@ async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
   return ended.value as T
 }
 
-/** A new error for every body: the signal's own is shared by all who listen to it. */
+/** A new error for every body: the signal's own error is shared by all of its listeners. */
 function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
   const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
   const error = new LeaseLostError(loss.resource, loss.reason, {

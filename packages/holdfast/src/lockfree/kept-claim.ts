@@ -1,18 +1,11 @@
 /**
- * A claim that ends by itself, as whoever works under it sees it: until when it may be believed, and that it is renewed
- * meanwhile.
- *
- *   held ──renewal confirmed──▶ held                                          [#renew]
- *   held ──deadline, seen by the timer or by a read──▶ lost                   [#judge]
- *   held ──the store says that it is another's──▶ lost                        [#renew]
- *   held ──stop──▶ (over)
- *
- * The claim counts from the sending of the last request that was confirmed, by the larger of both clocks. Nothing revives
- * a claim that is lost, and a lost claim is not renewed. What its holder may still do at the store is the store's to say.
+ * A claim on a key or a job, as its holder sees it: the belief of `base/belief.ts`, and a timer that renews the claim and
+ * ends it at its deadline. A lost claim is not renewed. The store decides what its holder may still do there.
  */
-import { type Clock, elapsedMs, type Instant, instantOf, type Timer } from '../base/clock.ts'
+import { Belief, type BeliefHost } from '../base/belief.ts'
+import { type Clock, type Instant, instantOf, type Timer } from '../base/clock.ts'
 import { defaultDriftMs, defaults } from '../base/defaults.ts'
-import { LeaseLostError, type LossReason } from '../base/errors.ts'
+import type { LossReason } from '../base/errors.ts'
 
 export interface ClaimTerms {
   readonly clock: Clock
@@ -20,98 +13,68 @@ export interface ClaimTerms {
   /** When the claim was asked for. */
   readonly since: Instant
   readonly ttlMs: number
-  /** Prolongs it by `ttlMs` from now; false: it is not ours any more. Without it the claim is not renewed. */
+  /** Prolongs it by `ttlMs` from now; false: another has it. Without `renew` the claim is not renewed. */
   readonly renew?: () => Promise<boolean>
   /** What to do when it is lost, for the message. */
   readonly advice?: string
 }
 
-export class KeptClaim {
+export class KeptClaim extends Belief<BeliefHost> {
   readonly #terms: ClaimTerms
-  readonly #controller = new AbortController()
-  #since: Instant
-  #ttlMs: number
   #timer: Timer | undefined
-  #stopped = false
-  #unanswered = false
 
   constructor(terms: ClaimTerms) {
+    super({ clock: terms.clock, driftMs: defaultDriftMs }, terms.since, terms.ttlMs)
     this.#terms = terms
-    this.#since = terms.since
-    this.#ttlMs = terms.ttlMs
     this.#arm()
   }
 
-  /** Aborts when the claim is lost, with LeaseLostError. */
-  get signal(): AbortSignal {
-    this.#judge()
-    return this.#controller.signal
+  override confirm(since: Instant, ttlMs: number): boolean {
+    const isLive = super.confirm(since, ttlMs)
+    if (isLive) this.#arm()
+    return isLive
   }
 
-  get remainingMs(): number {
-    if (this.#stopped || this.#controller.signal.aborted) return 0
-    const leftMs = this.#ttlMs - defaultDriftMs(this.#ttlMs) - elapsedMs(this.#terms.clock, this.#since)
-    return Math.max(0, leftMs)
-  }
-
-  /** Counts from `since`, when a request that prolonged it was sent. False: it was lost before, and stays so. */
-  confirm(since: Instant, ttlMs: number): boolean {
-    this.#judge()
-    if (this.#stopped || this.#controller.signal.aborted) return false
-    this.#since = since
-    this.#ttlMs = ttlMs
-    this.#arm()
-    return true
-  }
-
-  lose(reason: LossReason, options?: ErrorOptions): void {
-    if (this.#stopped || this.#controller.signal.aborted) return
+  override lose(reason: LossReason): void {
+    if (this.isOver()) return
     this.#timer?.cancel()
     const { resource, advice } = this.#terms
-    this.#controller.abort(
-      new LeaseLostError(resource, reason, { ...options, ...(advice !== undefined && { advice }) }),
-    )
+    this.markLost(resource, reason, advice === undefined ? {} : { advice })
+    this.abortSignal()
   }
 
   /** From now on nothing is renewed, and nothing is lost. */
   stop(): void {
-    this.#stopped = true
     this.#timer?.cancel()
-  }
-
-  #judge(): void {
-    if (this.#stopped || this.#controller.signal.aborted || this.remainingMs > 0) return
-    this.lose(this.#unanswered ? 'unreachable' : 'expired')
+    if (!this.isOver()) this.markReleased()
   }
 
   #arm(delayMs?: number): void {
     this.#timer?.cancel()
-    const { clock, renew } = this.#terms
-    // Also of a claim whose answer took most of its time there is something left when it is renewed.
-    const usual =
-      renew === undefined
-        ? this.remainingMs
-        : Math.min(this.#ttlMs / defaults.renewalsPerTtl, this.remainingMs / 2)
-    this.#timer = clock.setTimer(Math.min(delayMs ?? usual, this.remainingMs), () => {
-      this.#judge()
-      if (renew !== undefined && !this.#controller.signal.aborted) void this.#renew(renew)
+    const { renew } = this.#terms
+    const { remainingMs } = this
+    // If the answer took most of the TTL, half of what is left.
+    const usualMs =
+      renew === undefined ? remainingMs : Math.min(this.ttlMs / defaults.renewalsPerTtl, remainingMs / 2)
+    this.#timer = this.host.clock.setTimer(Math.min(delayMs ?? usualMs, remainingMs), () => {
+      if (this.isLive && renew !== undefined) void this.#renew(renew)
     })
   }
 
   async #renew(renew: () => Promise<boolean>): Promise<void> {
-    const since = instantOf(this.#terms.clock)
+    const { clock } = this.host
+    const since = instantOf(clock)
     // The deadline must come even if the answer does not.
-    this.#unanswered = true
-    this.#timer = this.#terms.clock.setTimer(this.remainingMs, () => this.#judge())
+    this.jeopardize()
+    this.#timer = clock.setTimer(this.remainingMs, () => this.judge())
     try {
       const isOurs = await renew()
-      if (this.#stopped) return
-      this.#unanswered = false
       if (isOurs) this.confirm(since, this.#terms.ttlMs)
       else this.lose('taken-over')
-    } catch {
-      // Not confirmed is not refused: it is tried again until the deadline, which ends the claim all the same.
-      if (!this.#stopped && !this.#controller.signal.aborted) this.#arm(this.#terms.ttlMs / 10)
+    } catch (error) {
+      // Not confirmed is not refused: it is tried again until the deadline.
+      this.jeopardize(error)
+      if (this.isLive) this.#arm(this.#terms.ttlMs / 10)
     }
   }
 }

@@ -34,7 +34,7 @@ export type Fault =
   | { readonly kind: 'lost-reply' }
   /** It happens now, and the answer comes `ms` later. */
   | { readonly kind: 'late-reply'; readonly ms: number }
-  /** The caller is told now that nobody knows; it happens `ms` later (T15, T73). */
+  /** The caller is told now that the outcome is unknown; it happens `ms` later (T15, T73). */
   | { readonly kind: 'late-landing'; readonly ms: number }
   /** Nothing happens until `unfreeze()`, whether or not the caller still waits (T16). */
   | { readonly kind: 'frozen' }
@@ -59,7 +59,7 @@ export interface RandomFaultOptions {
   readonly seed: number
   /** The share of calls that go wrong, from 0 to 1. */
   readonly rate: number
-  /** Default: all but `frozen`, which needs somebody who unfreezes. */
+  /** Default: all but `frozen`, which needs a call of `unfreeze`. */
   readonly kinds?: readonly FaultKind[]
   /** Default: all. */
   readonly calls?: readonly CallKind[]

@@ -111,7 +111,7 @@ describe('a faulty backend', () => {
     })
   })
 
-  test('error-after: it happens, and the caller is told that nobody knows', async () => {
+  test('error-after: it happens, and the caller is told that the outcome is unknown', async () => {
     const { faults, session, holders, waiters } = await setUp()
     faults.next('tryAcquire', { kind: 'error-after' })
     await assert.rejects(session.tryAcquire(exclusive('n'), call()), unavailable('unknown'))
@@ -159,7 +159,7 @@ describe('a faulty backend', () => {
     assert.equal(answer.value.since.monotonicMs, sentMs)
   })
 
-  test('T15 late-landing: the caller is told now that nobody knows, and it happens later', async () => {
+  test('T15 late-landing: the caller is told now that the outcome is unknown, and it happens later', async () => {
     const { faults, session, holders, clock } = await setUp()
     faults.next('tryAcquire', { kind: 'late-landing', ms: 300 })
     await assert.rejects(session.tryAcquire(exclusive('n'), call()), unavailable('unknown'))
@@ -201,7 +201,7 @@ describe('a faulty backend', () => {
     assert.equal(holders('n'), 1)
   })
 
-  test('frozen: answers are held too, also the grant of somebody who waits', async () => {
+  test('frozen: answers are held too, also the grant of a waiter', async () => {
     const { faults, session, clock, engine } = await setUp()
     const other = await open(memory({ engine }))
     const request = exclusive('n')

@@ -60,7 +60,7 @@ describe('a locker over a faulty backend', () => {
     assert.equal(lease.state, 'lost')
   })
 
-  test('whoever renews a lease waits for a keep-alive that lists it', async () => {
+  test('a renewal waits for a keep-alive that lists its lease', async () => {
     const { faults, locker, clock } = setUp()
     const first = await locker.acquire('first')
     faults.next('keepAlive', { kind: 'late-reply', ms: 50 })
@@ -83,7 +83,7 @@ describe('a locker over a faulty backend', () => {
     const waiting = locker.acquire('n', { signal: caller.signal })
     await clock.settle()
     clock.block(2_000)
-    // The locker notices here that its session has ended, and with it the place in line.
+    // The locker notices here that its session has ended, and with it the position in the queue.
     const other = locker.tryAcquire('other')
     const reason = new Error('enough')
     caller.abort(reason)

@@ -3,7 +3,7 @@
  *
  *   sent ──▶ (held while frozen) ──▶ landed at the engine ──▶ (held while frozen) ──▶ answered
  *
- * A request that was sent may land although its caller has gone; an answer that nobody waits for is dropped.
+ * A request that was sent may land although its caller has gone; an answer without a caller is dropped.
  */
 import { callWith } from '../base/aborting.ts'
 import type { Clock, Timer } from '../base/clock.ts'
@@ -219,7 +219,7 @@ class Transmission<T> {
     }
   }
 
-  /** Whatever comes of it, nobody is told. */
+  /** Its outcome is not reported. */
   #landUnheard(): void {
     this.#land().catch(() => {})
   }
@@ -235,7 +235,7 @@ class Transmission<T> {
     )
   }
 
-  /** Having waited in line is an effect too: a place that was taken is not reported. */
+  /** Joining the queue is an effect too: a position that was taken is not reported. */
   #failAfterwards(error: unknown): void {
     const failed = () => this.fail(error ?? this.#wire.error(this.kind, 'injected failure', 'unknown'))
     this.#land(() => void Promise.resolve().then(failed)).then(failed, failed)

@@ -78,7 +78,7 @@ describe('testLocker', () => {
     await renewal.catch(() => {})
   })
 
-  test('lose and steal need somebody who holds the name', async () => {
+  test('lose and steal need a holder of the name', async () => {
     await using world = testLocker()
     await assert.rejects(world.lose('n'), isInvalid)
     await assert.rejects(world.steal('n'), isInvalid)
@@ -116,7 +116,7 @@ describe('testLocker', () => {
     assert.equal((await world.locker.acquire('n', { waitMs: 0 })).state, 'held')
   })
 
-  test('steal: somebody who waits in line comes first, so it is refused', async () => {
+  test('steal: a waiter in the queue comes first, so it is refused', async () => {
     await using world = testLocker()
     const lease = await world.locker.acquire('n')
     const next = world.locker.acquire('n')

@@ -57,7 +57,7 @@ export interface TestLocker<C extends Clock = FakeClock> extends AsyncDisposable
    * When the promise resolves, they know.
    */
   lose(name: string, how?: 'deleted' | 'force-released'): Promise<void>
-  /** Somebody else takes the name over, with a higher token; its holder believes until its next renewal. */
+  /** Another client takes the name over, with a higher token; its holder believes until its next renewal. */
   steal(name: string): Promise<FencedLease>
   /** The engine stops answering the locker. It goes on by itself: what is not renewed expires. */
   freeze(): void
@@ -108,12 +108,11 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
     },
     async steal(name) {
       const { holders = [], waiters = [] } = engine.inspect(namespace, name) ?? {}
-      if (holders.length === 0)
-        throw new InvalidArgumentError('name', `${quote(name)} is not held by anybody.`)
+      if (holders.length === 0) throw new InvalidArgumentError('name', `${quote(name)} is not held.`)
       if (holders.some(({ mode }) => mode === 'permits'))
         throw new InvalidArgumentError(
           'name',
-          `${quote(name)} is a semaphore, whose permits nobody can take over; use lose(name).`,
+          `${quote(name)} is a semaphore, whose permits cannot be taken over; use lose(name).`,
         )
       if (waiters.length > 0)
         throw new InvalidArgumentError(

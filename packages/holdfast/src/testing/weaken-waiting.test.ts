@@ -103,7 +103,7 @@ describe('weakened waiting', () => {
   test('T26 poll: a wait lasts as long as it was asked for, also past names that come and go', async () => {
     const { clock, locker, rival } = setUp()
     const held = await rival.acquire('n')
-    // The next in line at the engine gets it inside the release: the name is never free.
+    // The next waiter at the engine gets it inside the release: the name is never free.
     const next = rival.acquire('n')
     const wait = timed(clock, locker.acquire('n', { waitMs: 1_000 }))
     await clock.advance(300)

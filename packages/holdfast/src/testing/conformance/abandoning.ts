@@ -16,7 +16,7 @@ export const abandoningCases = topic('abandoning', [
   },
   {
     rule: 'C92',
-    title: 'T15 G10 abandoning a holder hands its name to the first in line',
+    title: 'T15 G10 abandoning a holder hands its name to the first waiter',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()

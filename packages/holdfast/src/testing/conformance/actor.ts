@@ -65,10 +65,10 @@ export class Actor {
     return expectBusy(await this.try(wanted))
   }
 
-  /** Takes a place in line, and returns when it is taken (or already granted). */
+  /** Joins the queue, and returns when it has joined (or is already granted). */
   async line(wanted: Wanted): Promise<Place> {
     const place = new Place(this, asRequest(wanted))
-    await this.stage.eventually('the waiter stands in line', async () => {
+    await this.stage.eventually('the waiter is in the queue', async () => {
       if (place.state !== 'waiting') return true
       const found = await this.backend.inspect(place.request.name, call())
       return found?.waiters.some((waiter) => waiter.id === place.id) ?? false

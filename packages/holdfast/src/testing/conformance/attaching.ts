@@ -44,7 +44,7 @@ export const attachingCases = topic('attaching', [
   },
   {
     rule: 'C22',
-    title: 'nobody can attach to a session that has expired or was closed',
+    title: 'a session that has expired or was closed cannot be attached to',
     needs: ['attach'],
     async play(stage) {
       const [bob, ada] = await stage.mortalAndOne()
@@ -56,7 +56,7 @@ export const attachingCases = topic('attaching', [
   },
   {
     rule: 'C23',
-    title: 'nobody can attach to a session of another namespace',
+    title: 'a session of another namespace cannot be attached to',
     needs: ['attach'],
     async play(stage) {
       const ada = await stage.actor()

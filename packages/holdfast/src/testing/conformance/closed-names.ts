@@ -73,8 +73,7 @@ export const closedNameCases = topic('closed names', [
   },
   {
     rule: 'C126',
-    title:
-      'T23 G10 the first in line is served when the lock-delay ends, without anybody calling, and not before',
+    title: 'T23 G10 the first waiter is granted when the lock-delay ends, without a call, and not before',
     needs: ['lock-delay', 'queue'],
     async play(stage) {
       const delayMs = stage.ttlMs * 2
@@ -103,7 +102,7 @@ export const closedNameCases = topic('closed names', [
   },
   {
     rule: 'C128',
-    title: 'a release that keeps the name closed keeps it closed to everybody, and then it opens',
+    title: 'a release that keeps the name closed keeps it closed to all, and then it opens',
     needs: ['hold-at-least'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -119,7 +118,7 @@ export const closedNameCases = topic('closed names', [
   },
   {
     rule: 'C129',
-    title: 'G10 the first in line is served when a kept name opens, without anybody calling',
+    title: 'G10 the first waiter is granted when a kept name opens, without a call',
     needs: ['hold-at-least', 'queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()

@@ -46,7 +46,7 @@ export const exclusiveCases = topic('exclusive locks', [
   },
   {
     rule: 'C29',
-    title: 'a released name is granted to whoever asks next',
+    title: 'a released name is granted to the next request',
     async play(stage) {
       const [ada, bob] = await stage.two()
       for (const each of [ada, bob, ada, ada, bob]) {
@@ -100,7 +100,7 @@ export const exclusiveCases = topic('exclusive locks', [
   },
   {
     rule: 'C33',
-    title: 'G1 of many clients who try at once exactly one is granted',
+    title: 'G1 of many clients that try at once exactly one is granted',
     async play(stage) {
       const actors = await stage.actors(5)
       for (let round = 0; round < 5; round++) {

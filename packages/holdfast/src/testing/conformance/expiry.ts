@@ -88,7 +88,7 @@ export const expiryCases = topic('expiry', [
   },
   {
     rule: 'C63',
-    title: 'G10 the first in line is served when the holder expires, without anybody calling',
+    title: 'G10 the first waiter is granted when the holder expires, without a call',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
@@ -100,7 +100,7 @@ export const expiryCases = topic('expiry', [
   },
   {
     rule: 'C64',
-    title: 'G13 the first in line is not served before',
+    title: 'G13 the first waiter is not granted before',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()

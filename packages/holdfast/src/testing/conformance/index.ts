@@ -8,7 +8,6 @@ import { exclusiveCases } from './exclusive.ts'
 import { expiryCases } from './expiry.ts'
 import { infoCases } from './info.ts'
 import { leavingCases } from './leaving.ts'
-import { lineCases } from './line.ts'
 import { lockerCases } from './locker.ts'
 import { lockerEndCases } from './locker-ends.ts'
 import { lookingCases } from './looking.ts'
@@ -16,6 +15,7 @@ import { losingCases } from './losing.ts'
 import { manyWaitersCases } from './many-waiters.ts'
 import { nameCases } from './names.ts'
 import { pagingCases } from './paging.ts'
+import { queueCases } from './queue.ts'
 import { releasingCases } from './releasing.ts'
 import { semaphoreCases } from './semaphores.ts'
 import { sessionCases } from './sessions.ts'
@@ -35,7 +35,7 @@ export function backendCases(): readonly BackendCase[] {
     releasingCases,
     tokenCases,
     expiryCases,
-    lineCases,
+    queueCases,
     waiterCases,
     manyWaitersCases,
     abandoningCases,

@@ -1,4 +1,4 @@
-/** Nothing is left behind: not by those who finish, not by those who are cancelled, not by those who disappear. */
+/** Nothing is left behind by clients that finish, are cancelled, or disappear. */
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'

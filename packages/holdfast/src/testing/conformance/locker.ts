@@ -57,7 +57,10 @@ export const lockerCases = topic('through the locker', [
       const held = await stage.drive(one.acquire('x'))
       const waiting = stage.start(other.acquire('x', { waitMs: stage.ttlMs / 2 }))
       await assert.rejects(stage.drive(waiting), (error) => isHoldfastError(error, 'ACQUIRE_TIMEOUT'))
-      await stage.eventually('nobody waits', async () => (await stage.inspect('x'))?.waiters.length === 0)
+      await stage.eventually(
+        'the queue is empty',
+        async () => (await stage.inspect('x'))?.waiters.length === 0,
+      )
       await stage.drive(held.release())
       await stage.quiet()
       assert.deepEqual(await stage.list(), [])
@@ -78,7 +81,10 @@ export const lockerCases = topic('through the locker', [
       const reason = new Error('no longer needed')
       controller.abort(reason)
       await assert.rejects(waiting, (error) => error === reason)
-      await stage.eventually('nobody waits', async () => (await stage.inspect('x'))?.waiters.length === 0)
+      await stage.eventually(
+        'the queue is empty',
+        async () => (await stage.inspect('x'))?.waiters.length === 0,
+      )
       await stage.drive(held.release())
       await stage.quiet()
       assert.deepEqual(await stage.list(), [])

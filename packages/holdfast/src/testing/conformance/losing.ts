@@ -81,7 +81,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C144',
-    title: 'a force release of a name that nobody holds releases nothing and leaves nothing',
+    title: 'a force release of a name without holders releases nothing and leaves nothing',
     async play(stage) {
       const backend = await stage.client()
       assert.equal(await new Operator(backend).force('never'), 0)
@@ -119,7 +119,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C147',
-    title: 'G10 a force release hands the name to the first in line, and leaves the line alone',
+    title: 'G10 a force release hands the name to the first waiter, and leaves the queue alone',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -144,7 +144,8 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C149',
-    title: 'T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
+    title:
+      'T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
     async play(stage) {
       const deleteName = hookOf(stage.world, 'deleteName')
       const [ada, bob] = await stage.two()
@@ -374,7 +375,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C222',
-    title: 'T84 the same for a copy that waits: whoever held under the old grant has lost it',
+    title: 'T84 the same for a copy that waits: the holder under the old grant has lost it',
     needs: ['queue', 'shared'],
     async play(stage) {
       const [ada, bob] = await stage.two()

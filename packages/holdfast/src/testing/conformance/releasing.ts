@@ -75,7 +75,7 @@ export const releasingCases = topic('releasing', [
   },
   {
     rule: 'C42',
-    title: 'T13 a release of what has expired says so, also when nobody has taken the name since',
+    title: 'T13 a release of what has expired says so, also when the name was not taken since',
     async play(stage) {
       const ada = await stage.mortal()
       const held = await ada.take('x')

@@ -1,4 +1,4 @@
-/** Permits: weights against a capacity on which everybody agrees. */
+/** Permits: weights against a capacity on which all requests agree. */
 import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
 import { operatorCall, permits, topic } from './toolbox.ts'
@@ -64,7 +64,7 @@ export const semaphoreCases = topic('permits', [
   },
   {
     rule: 'C114',
-    title: 'who disagrees takes no place in line either',
+    title: 'a request that disagrees is not queued either',
     needs: ['permits', 'queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -77,7 +77,7 @@ export const semaphoreCases = topic('permits', [
   },
   {
     rule: 'C115',
-    title: 'a name that nobody uses any more may get another capacity, or become a lock',
+    title: 'a name that is not used any more may get another capacity, or become a lock',
     needs: ['permits'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -89,7 +89,7 @@ export const semaphoreCases = topic('permits', [
   },
   {
     rule: 'C116',
-    title: 'T72 the release of any holder lets the first in line through',
+    title: 'T72 the release of any holder lets the first waiter through',
     needs: ['permits', 'queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -165,7 +165,7 @@ export const semaphoreCases = topic('permits', [
   },
   {
     rule: 'C120',
-    title: 'a semaphore that grows lets waiters in, and everybody must know its new capacity',
+    title: 'a semaphore that grows lets waiters in, and all requests must name its new capacity',
     needs: ['permits', 'queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()

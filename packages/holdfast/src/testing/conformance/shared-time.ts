@@ -71,7 +71,7 @@ export class SharedTime {
     while (this.#allWait()) {
       await this.#untilQuiet()
       if (!this.#allWait()) break
-      // To the next thing that happens: a client's timer, or the end of somebody's wait.
+      // To the next thing that happens: a client's timer, or the end of a wait.
       const sleepers = [...this.#players].flatMap((each) => [...each].map(({ atMs }) => atMs))
       const timers = [...this.#timers].map(([dueMs = Infinity]) => dueMs)
       const stepMs = Math.max(0, Math.min(...sleepers, ...timers) - this.#fake.monotonicMs())

@@ -1,4 +1,4 @@
-/** Readers share, writers do not, and nobody overtakes. */
+/** Readers share, writers do not, and no request overtakes another. */
 import assert from 'node:assert/strict'
 import { request, shared, topic } from './toolbox.ts'
 
@@ -45,7 +45,7 @@ export const sharedCases = topic('shared and exclusive', [
   },
   {
     rule: 'C105',
-    title: 'G8 readers who come after a waiting writer do not overtake it',
+    title: 'G8 readers that come after a waiting writer do not overtake it',
     needs: ['shared', 'queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -64,7 +64,7 @@ export const sharedCases = topic('shared and exclusive', [
   },
   {
     rule: 'C106',
-    title: 'G9 readers next to each other in line are served together, up to the next writer',
+    title: 'G9 readers next to each other in the queue are granted together, up to the next writer',
     needs: ['shared', 'queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -81,7 +81,7 @@ export const sharedCases = topic('shared and exclusive', [
   },
   {
     rule: 'C107',
-    title: 'G10 when readers expire, the writer in line is served after the last',
+    title: 'G10 when readers expire, the writer in the queue is granted after the last',
     needs: ['shared', 'queue'],
     async play(stage) {
       const [dying, ada, bob] = await stage.mortalAndTwo()
@@ -125,7 +125,7 @@ export const sharedCases = topic('shared and exclusive', [
   {
     rule: 'C214',
     title:
-      'G1 G7 T31 a reader whose time is up touches nobody when it comes back: the readers after it keep the writers out',
+      'G1 G7 T31 a reader whose time is up touches no other claim when it comes back: the readers after it keep the writers out',
     needs: ['shared'],
     async play(stage) {
       const [ada, bob, eve] = await stage.mortalAndTwo()

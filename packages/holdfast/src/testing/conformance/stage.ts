@@ -175,7 +175,7 @@ export class Stage {
     }
   }
 
-  /** Lets time pass while somebody works. What comes of it is kept: a dropped lease would be released. */
+  /** Lets time pass while `work` runs. Its result is kept: a dropped lease would be released. */
   async drive<T>(work: Promise<T>, withinMs = this.ttlMs * LONG_LIFE): Promise<T> {
     let done = false
     const finish = () => {

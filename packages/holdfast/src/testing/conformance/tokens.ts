@@ -107,7 +107,7 @@ export const tokenCases = topic('tokens', [
   },
   {
     rule: 'C51',
-    title: 'G2 T38 T36 a token increases over a deletion of the record by somebody else',
+    title: 'G2 T38 T36 a token increases over a deletion of the record by another client',
     needs: ['fencing'],
     async play(stage) {
       const deleteName = hookOf(stage.world, 'deleteName')
@@ -150,7 +150,7 @@ export const tokenCases = topic('tokens', [
       const places = [await bob.line('x'), await eve.line('x'), await ada.line('x')]
       const owners = [ada, bob, eve]
       for (const [index, place] of places.entries()) {
-        // Somebody draws a token for another name meanwhile: a place in line does not reserve one.
+        // Another client draws a token for another name meanwhile: a position in the queue does not reserve one.
         rising.see(await takeAndRelease(ada, `other ${index}`))
         await actorAt(owners, index).release(held)
         held = await place.granted()

@@ -67,7 +67,7 @@ export const waiterCases = topic('waiters come and go', [
   },
   {
     rule: 'C82',
-    title: 'T18 a waiter whose own session expires in line is not granted, and learns that it is gone',
+    title: 'T18 a waiter whose own session expires in the queue is not granted, and learns that it is gone',
     needs: ['queue'],
     async play(stage) {
       const [dead, ada, eve] = await stage.mortalAndTwo()

@@ -27,7 +27,7 @@ export const watchingCases = topic('watching', [
   },
   {
     rule: 'C181',
-    title: 'a line is seen: who waits, who gives up, and who is served after the release',
+    title: 'a queue is seen: waiters, those that give up, and the one that is granted after the release',
     needs: ['watch', 'queue'],
     async play(stage) {
       const watcher = await Watcher.start(stage)

@@ -52,18 +52,18 @@ async function worker(actor: Actor, ask: Ask, referee: Referee, random: () => nu
     if (grant !== null) {
       referee.granted(asked, grant)
       for (let pauses = random() * 3; pauses > 0; pauses--) await breathe()
-      // A stray release of something old must not hit whoever holds the name now (G7).
+      // A stray release of something old must not touch the present holder (G7).
       if (old !== undefined && random() < 0.3) assert.equal(await actor.release(old), 'not-held')
       referee.releasing(asked)
       if (random() < 0.2) await actor.abandon(asked)
-      else assert.equal(await actor.release(grant), 'released', 'G7: nobody else released it')
+      else assert.equal(await actor.release(grant), 'released', 'G7: no other client released it')
       old = grant
     }
     await breathe()
   }
 }
 
-/** By a try or in line; every now and then it loses interest. */
+/** By a try or in the queue; now and then it gives up. */
 async function obtain(actor: Actor, asked: AcquireRequest, random: () => number): Promise<Grant | null> {
   if (actor.session.enqueue === undefined || random() < 0.4) {
     const result = await actor.try(asked)
@@ -95,7 +95,7 @@ async function contend(stage: Stage, ask: Ask): Promise<void> {
 export const workloadCases = topic('many at once', [
   {
     rule: 'C188',
-    title: 'G1 G2 G7 clients who try, wait, give up and release at random never overlap',
+    title: 'G1 G2 G7 clients that try, wait, give up and release at random never overlap',
     play: (stage) => contend(stage, (name) => request(name)),
   },
   {

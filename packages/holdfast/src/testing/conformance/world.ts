@@ -8,7 +8,7 @@ export interface ClientOptions {
   readonly epoch?: number
 }
 
-/** One engine, fresh for one case: a new one, or a part of a running server that nobody else uses. */
+/** One engine, fresh for one case: a new one, or a part of a running server that no other case uses. */
 export interface World<F extends Fencing = Fencing> {
   /**
    * Another client, as if in another process. The world disposes of it at its end. On a server that many worlds share, a
@@ -29,7 +29,7 @@ export interface World<F extends Fencing = Fencing> {
 
   /** The engine stops and starts again with what it keeps durably. Clients from before need not work any more. */
   restart?(): Promise<void>
-  /** Somebody removes the record of a name from the engine, behind everybody's back. */
+  /** Removes the record of a name from the engine, as an operator might. No client is told. */
   deleteName?(name: string): Promise<void>
   /** From now on the answers to new calls take that much longer to arrive. */
   delayAnswers?(ms: number): Promise<void>

@@ -1,4 +1,4 @@
-/** Names that nobody touches are forgotten; a floor for each issuer stays. */
+/** Names that are not used are forgotten; a floor for each issuer stays. */
 import assert from 'node:assert/strict'
 import type { Guard } from '../../guards/guard.ts'
 import { guardTopic } from './case.ts'

@@ -79,7 +79,7 @@ export const sharingCases = guardTopic('shared fences', [
   },
   {
     rule: 'D27',
-    title: 'T68 a shared and an exclusive holder with the same token do not both pass, whoever comes first',
+    title: 'T68 a shared and an exclusive holder with the same token do not both pass, in either order',
     async play(stage) {
       const guard = await stage.guard()
       await stage.accepts(guard, stage.fence(5n, { grant: 'writer' }))

@@ -97,7 +97,7 @@ export async function failureOf(promise: Promise<unknown>): Promise<unknown> {
   return assert.fail('expected a rejection')
 }
 
-/** A guard that makes somebody wait for ever must fail its case, and not hang the run. */
+/** A guard that makes a caller wait for ever must fail its case, and not hang the run. */
 export async function soon<T>(promise: Promise<T>): Promise<T> {
   const late = Promise.withResolvers<never>()
   const giveUp = () => late.reject(new Error('it should have been over by now'))

@@ -1,4 +1,4 @@
-/** What guards tell those who listen. */
+/** The events of guards. */
 import assert from 'node:assert/strict'
 import { type EventKind, type HoldfastEvents, onEvent } from '../../base/events.ts'
 import { guardTopic } from './case.ts'

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { call, hookOf, type Place, request, type Stage, topic } from './toolbox.ts'
 
-export const lineCases = topic('waiting in line', [
+export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C67',
-    title: 'T26 a free name is granted to an enqueue at once, and nobody is told to wait',
+    title: 'T26 a free name is granted to an enqueue at once, and no caller is told to wait',
     needs: ['queue'],
     async play(stage) {
       const place = await (await stage.actor()).line('x')
@@ -15,7 +15,7 @@ export const lineCases = topic('waiting in line', [
   },
   {
     rule: 'C68',
-    title: 'a waiter is told once that it has to wait, and shown in line',
+    title: 'a waiter is told once that it has to wait, and shown in the queue',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -32,7 +32,7 @@ export const lineCases = topic('waiting in line', [
   },
   {
     rule: 'C69',
-    title: 'G8 waiters of several clients are served in the order of their arrival',
+    title: 'G8 waiters of several clients are granted in the order of their arrival',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -75,7 +75,7 @@ export const lineCases = topic('waiting in line', [
   },
   {
     rule: 'C72',
-    title: 'G8 a place in line is idempotent in the attempt: asked again, it is the same place',
+    title: 'G8 a position in the queue is idempotent in the attempt: asked again, it is the same position',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -191,7 +191,7 @@ export const lineCases = topic('waiting in line', [
   },
   {
     rule: 'C207',
-    title: 'T19 whoever waits by the means that the engine declares learns of a release',
+    title: 'T19 a waiter learns of a release by the means that the engine declares',
     play: learnsOfRelease,
   },
 ])
@@ -199,7 +199,7 @@ export const lineCases = topic('waiting in line', [
 /**
  * By a real clock clients also send commands of their own accord: they poll, and more often if the machine is slow. So
  * the cheapest of several rounds counts, and what is left of such commands may differ by less than a quarter of what it
- * would cost to ask or to wake everybody who waits.
+ * would cost to ask or to wake all waiters.
  */
 async function releaseCostsTheSame(stage: Stage): Promise<void> {
   const [few, many, rounds] = [2, 40, 10]
