@@ -2,11 +2,10 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import {
-  arrayLiteral,
   checkClientOptions,
   checkSchema,
   ensureTables,
@@ -14,7 +13,6 @@ import {
   type PostgresClient,
   type PostgresDatabase,
   postgresDatabase,
-  remedyOf,
   unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
@@ -94,7 +92,6 @@ export async function openPostgresAdvisory(
     const { origin } = await database.transaction((tx) =>
       ensureTables(tx, advisoryPart, schema, { create: createSchema }),
     )
-    await checkRights(database, schema)
     const connection = new Connection({
       database,
       schema,
@@ -141,27 +138,6 @@ async function checkServer(database: PostgresDatabase): Promise<void> {
     )
   if (standbys !== '' && !database.seesWarnings)
     throw new UnsupportedError(`${NAME}: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`)
-}
-
-/** What is missing would otherwise show when a lock is taken, or not before somebody waits. */
-async function checkRights(database: PostgresDatabase, schema: string): Promise<void> {
-  const tables = ['connections', 'holders'].map((name) => `advisory_${name}`)
-  const rows = await database.query(
-    `SELECT wanted || ' on ' || name FROM (
-      SELECT t AS name, wanted, has_table_privilege(format('%I.%I', $1::text, t), wanted) AS has
-      FROM unnest($2::text::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) wanted
-      UNION ALL SELECT 'advisory_tokens', wanted,
-        has_sequence_privilege(format('%I.%I', $1::text, 'advisory_tokens'), wanted)
-      FROM unnest('{USAGE,SELECT}'::text[]) wanted
-      UNION ALL SELECT 'advisory_locks', 'SELECT',
-        has_table_privilege(format('%I.%I', $1::text, 'advisory_locks'), 'SELECT')
-    ) rights WHERE NOT has`,
-    [schema, arrayLiteral(tables)],
-  )
-  if (rows.length === 0) return
-  throw new UnsupportedError(
-    `${NAME}: in the schema ${quote(schema)} this user lacks ${rows.map(([right]) => right).join(', ')}. ${remedyOf('42501')}`,
-  )
 }
 
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */

@@ -19,12 +19,18 @@
  * Layout 3 has tables of its own. Clients of layouts 1 and 2 that run keep theirs. Locks and tokens are the same, so old and new
  * clients exclude each other.
  */
-import { quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { quoteText, READ_AND_WRITE, type TablePart } from '../../clients/postgres/index.ts'
 
 export const advisoryPart: TablePart = {
   part: 'advisory',
   version: 3,
   upgradesFrom: 1,
+  relations: {
+    advisory_connections: READ_AND_WRITE,
+    advisory_holders: READ_AND_WRITE,
+    advisory_locks: ['SELECT'],
+    advisory_tokens: ['USAGE', 'SELECT'],
+  },
   printedBy: 'postgresAdvisorySchema()',
   sql: (s) => `
 CREATE SEQUENCE IF NOT EXISTS ${s}.advisory_tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1;

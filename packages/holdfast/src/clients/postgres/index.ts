@@ -40,6 +40,7 @@ export {
   BY_INDEX,
   checkSchema,
   ensureTables,
+  READ_AND_WRITE,
   type TablePart,
   tablesSql,
 } from './tables.ts'
