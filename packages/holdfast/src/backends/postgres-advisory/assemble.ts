@@ -2,18 +2,17 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import {
   checkClientOptions,
   checkSchema,
+  checkServer,
   ensureTables,
   isPostgresJs,
   type PostgresClient,
-  type PostgresDatabase,
   postgresDatabase,
-  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
@@ -65,7 +64,13 @@ const knownOptions = [
   'epoch',
 ]
 
-const OLDEST_SERVER = 14
+const SERVER = {
+  backend: NAME,
+  version: 14,
+  ifOlder:
+    'It has no idle_session_timeout, so a holder that went silent would keep its locks. Upgrade it, or use holdfast/postgres ' +
+    'or withTransactionLock().',
+}
 
 /** Clients that were found to reach the server without a transaction pooler in between. */
 const direct = new WeakSet<PostgresClient>()
@@ -86,7 +91,7 @@ export async function openPostgresAdvisory(
   const database = postgresDatabase(client, { backend: NAME })
   try {
     checkPoolSize(client)
-    await checkServer(database)
+    await checkServer(database, SERVER)
     if (!direct.has(client)) await refuseTransactionPooler(database)
     direct.add(client)
     const { origin } = await database.transaction((tx) =>
@@ -118,26 +123,6 @@ function checkPoolSize(client: PostgresClient): void {
       'client',
       'must be allowed at least 2 connections (max): one for a session, one for the rest.',
     )
-}
-
-async function checkServer(database: PostgresDatabase): Promise<void> {
-  const [row = []] = await database.query(
-    `SELECT current_setting('server_version_num'), pg_is_in_recovery()::text, current_setting('synchronous_standby_names')`,
-  )
-  const [version, inRecovery, standbys] = row.map(String)
-  if (Number(version) < OLDEST_SERVER * 10_000)
-    throw new UnsupportedError(
-      `${NAME}: the server is older than PostgreSQL ${OLDEST_SERVER} and has no idle_session_timeout, so a holder that went ` +
-        'silent would keep its locks. Upgrade it, or use holdfast/postgres or withTransactionLock().',
-    )
-  if (inRecovery === 'true')
-    throw new BackendUnavailableError(
-      NAME,
-      'the server is a standby, which only reads; connect to the primary',
-      'not-applied',
-    )
-  if (standbys !== '' && !database.seesWarnings)
-    throw new UnsupportedError(`${NAME}: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`)
 }
 
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */

@@ -2,7 +2,7 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../base/options.ts'
 import {
@@ -10,7 +10,6 @@ import {
   checkSchema,
   type PostgresClient,
   postgresDatabase,
-  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
@@ -74,14 +73,10 @@ export async function openPostgres(
   // In a client of our own there are no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
-    const found = await ensureSchema(database, schema, {
+    const origin = await ensureSchema(database, schema, {
       create: createSchema,
       ...(sql !== undefined && { sql }),
     })
-    if (found.hasStandby && !database.seesWarnings)
-      throw new UnsupportedError(
-        `postgres: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`,
-      )
     const connection = new Connection({
       database,
       schema,
@@ -91,7 +86,7 @@ export async function openPostgres(
       pollMs,
       ...(end !== undefined && { end }),
     })
-    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${found.origin}/${namespace}` }
+    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${origin}/${namespace}` }
     return new PostgresBackend(connection, infoOf(described), random)
   } catch (error) {
     await database.close()

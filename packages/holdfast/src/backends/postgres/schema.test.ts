@@ -45,7 +45,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     await operator.query('UPDATE newer.meta SET version = 5')
     await expect(stage.backend({ schema: 'newer' })).rejects.toMatchObject({
       code: 'UNSUPPORTED',
-      message: expect.stringContaining('version 5'),
+      message: expect.stringContaining('layout 5'),
     })
   })
 

@@ -95,9 +95,10 @@ describe.runIf(wanted('postgres'))('what Holdfast keeps in PostgreSQL', () => {
     await stranger.connect()
     await stranger.query('CREATE TABLE planted.things (id integer PRIMARY KEY)')
     await stranger.end()
-    await expect(ensure(first, 'planted')).rejects.toMatchObject({
+    const planted = ensure(first, 'planted')
+    await expect(planted).rejects.toMatchObject({
       code: 'UNSUPPORTED',
-      message: expect.stringMatching(/several users: .*stranger/),
+      message: expect.stringMatching(/several owners, and things belongs to stranger\./),
     })
   })
 

@@ -68,7 +68,7 @@ export interface TablePart {
   readonly version: number
   /** The oldest layout that can be upgraded. Default: none. */
   readonly upgradesFrom?: number
-  /** Its tables, views and sequences, with the rights on each that every user needs. All of them have one owner (T80). */
+  /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80). */
   readonly relations: Readonly<Record<string, readonly Right[]>>
   /** Creates it, and upgrades it: every statement can be run again. `schema` is quoted. */
   readonly sql: (schema: string) => string
@@ -122,6 +122,8 @@ export async function ensureTables(
 
 interface Relation {
   readonly name: string
+  /** Null: this user, a superuser, or the owner of the schema. */
+  readonly stranger: string | null
   readonly owner: string
   /** The rights that this user lacks on it. */
   readonly lacking: string | null
@@ -134,19 +136,26 @@ interface Found {
 }
 
 const RELATIONS = `
-  SELECT wanted.key, pg_get_userbyid(c.relowner)::text, (
+  SELECT wanted.key, o.rolname::text,
+    CASE WHEN c.relowner <> n.nspowner AND o.rolname <> current_user AND NOT o.rolsuper THEN o.rolname::text END, (
     SELECT string_agg(needed, ' and ') FROM json_array_elements_text(wanted.value) needed
     WHERE NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed) ELSE has_table_privilege(c.oid, needed) END)
   FROM json_each($2::text::json) wanted
   JOIN pg_catalog.pg_class c ON c.relname = wanted.key
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1::text
+  JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
   ORDER BY wanted.key`
 
 /** Null: the part is not there. */
 async function look(runner: SqlRunner, part: TablePart, schema: string): Promise<Found | null> {
   const table = part.own?.table ?? 'parts'
   const wanted = JSON.stringify({ ...part.relations, [table]: [] })
-  const rows = (await runner.query(RELATIONS, [schema, wanted])) as [string, string, string | null][]
+  const rows = (await runner.query(RELATIONS, [schema, wanted])) as [
+    string,
+    string,
+    string | null,
+    string | null,
+  ][]
   if (!rows.some(([name]) => name === table)) return null
   const [row] = await runner.query(
     `SELECT version::text, origin FROM ${quoteIdentifier(schema)}.${table} WHERE ${isPart(part)} AND $1::text IS NOT NULL`,
@@ -156,7 +165,7 @@ async function look(runner: SqlRunner, part: TablePart, schema: string): Promise
   const version = Number(row[0])
   const { upgradesFrom = part.version } = part
   if (version >= upgradesFrom && version <= part.version) {
-    const relations = rows.map(([name, owner, lacking]) => ({ name, owner, lacking }))
+    const relations = rows.map(([name, owner, stranger, lacking]) => ({ name, owner, stranger, lacking }))
     return { version, origin: String(row[1]), relations: relations.filter(({ name }) => name !== table) }
   }
   throw new UnsupportedError(
@@ -209,10 +218,11 @@ function checkRelations({ part, relations }: TablePart, schema: string, found: r
       `postgres: of ${where}, ${missing.join(', ')} is not there any more. Restore it, or drop all of them.`,
     )
   const owners = new Set(found.map(({ owner }) => owner))
-  if (owners.size > 1)
+  const strange = owners.size > 1 ? found.filter(({ stranger }) => stranger !== null) : []
+  if (strange.length > 0)
     throw new UnsupportedError(
-      `postgres: ${where} belong to several users: ${[...owners].join(', ')}. One of them may have put a table of its own in ` +
-        'the place of another: drop what is foreign, or give all of it one owner.',
+      `postgres: ${where} have several owners, and ${strange.map(({ name, owner }) => `${name} belongs to ${owner}`).join(', ')}. ` +
+        'It may be a table of a stranger in the place of ours: drop it, or give all of them one owner.',
     )
   const lacking = found.flatMap(({ name, lacking }) => (lacking === null ? [] : [`${lacking} on ${name}`]))
   if (lacking.length > 0)
