@@ -7,7 +7,7 @@ import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import {
   checkClientOptions,
-  checkSchema,
+  checkSchemaOptions,
   checkServer,
   ensureTables,
   isPostgresJs,
@@ -46,12 +46,6 @@ export interface PostgresAdvisoryOptions {
   readonly epoch?: number
 }
 
-/** What `openLocker` needs besides. */
-export interface Surroundings {
-  /** Ends the client with the backend. */
-  readonly end?: () => Promise<void>
-}
-
 const knownOptions = [
   'client',
   'schema',
@@ -75,28 +69,24 @@ const SERVER = {
 /** Clients that were found to reach the server without a transaction pooler in between. */
 const direct = new WeakSet<PostgresClient>()
 
-/** As `postgresAdvisory`, for tests and measurements: with a view of what it does. */
+/** As `postgresAdvisory`, with a view of what it does. `end`: ends the client with the backend. */
 export async function openPostgresAdvisory(
   options: PostgresAdvisoryOptions,
-  { end }: Surroundings = {},
+  { end }: { readonly end?: () => Promise<void> } = {},
 ): Promise<PostgresAdvisoryBackend> {
   checkClientOptions('postgresAdvisory options', options)
   checkKnownOptions('postgresAdvisory options', options, knownOptions)
-  const { client, clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { client, clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const schema = checkSchema(options.schema)
+  const { schema, create } = checkSchemaOptions(options)
   const key = checkKeyChoice(options.key)
-  if (typeof createSchema !== 'boolean')
-    throw new InvalidArgumentError('createSchema', 'must be true or false.')
   const database = postgresDatabase(client, { backend: NAME })
   try {
     checkPoolSize(client)
     await checkServer(database, SERVER)
     if (!direct.has(client)) await refuseTransactionPooler(database)
     direct.add(client)
-    const { origin } = await database.transaction((tx) =>
-      ensureTables(tx, advisoryPart, schema, { create: createSchema }),
-    )
+    const { origin } = await ensureTables(database, advisoryPart, schema, { create })
     const connection = new Connection({
       database,
       schema,
@@ -128,13 +118,7 @@ function checkPoolSize(client: PostgresClient): void {
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */
 const SERVER_SLACK_MS = 250
 
-interface Described {
-  readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
-}
-
-function infoOf(described: Described): BackendInfo<'fenced'> {
+function infoOf(described: Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'>): BackendInfo<'fenced'> {
   return describeInfo({
     ...described,
     name: NAME,

@@ -17,10 +17,10 @@ import type {
   SessionRequest,
   SessionState,
 } from '../../spi.ts'
-import { type Connection, NAME, type Statistics } from './connection.ts'
+import { type Connection, NAME } from './connection.ts'
 import { forceRelease } from './force-release.ts'
 import { LockConnection } from './lock-connection.ts'
-import { shownHolders, statesOf } from './looking.ts'
+import { seenHolders, statesOf } from './looking.ts'
 import { AdvisorySession } from './session.ts'
 
 export class PostgresAdvisoryBackend implements Backend<'fenced'> {
@@ -38,8 +38,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     this.#connection = connection
   }
 
-  /** What it has done so far, for tests and measurements. */
-  get statistics(): Readonly<Statistics> {
+  get statistics(): { readonly statements: number } {
     return this.#connection.statistics
   }
 
@@ -50,7 +49,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     this.#connection.lifetime.begin(call)
     const known = this.#sessions.get(request.id)
-    if (known !== undefined) return this.#connection.untilCut(known, call)
+    if (known !== undefined) return this.#connection.lifetime.untilCut(known, call)
     const opening = this.#open(request, call)
     this.#sessions.set(request.id, opening)
     opening.catch(() => this.#sessions.delete(request.id))
@@ -65,13 +64,11 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async inspect(name: string, call: Call): Promise<NameState | null> {
-    this.#connection.lifetime.begin(call)
     const { sql, namespace } = this.#connection
     return statesOf(await this.#connection.query(sql.show, [namespace, name], call))[0] ?? null
   }
 
   async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {
-    this.#connection.lifetime.begin(call)
     const { sql, namespace } = this.#connection
     const states = statesOf(
       await this.#connection.query(sql.list, [namespace, prefix, cursor, limit + 1], call),
@@ -81,14 +78,12 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async sessions({ cursor = '', limit }: PageRequest, call: Call): Promise<Page<SessionState>> {
-    this.#connection.lifetime.begin(call)
     const { sql, namespace } = this.#connection
     const rows = await this.#connection.query(sql.sessions, [namespace, cursor, limit + 1], call)
     return pageOfSessions(rows, limit)
   }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
-    this.#connection.lifetime.begin(call)
     const facts = await readServerFacts((text, parameters) =>
       this.#connection.query({ text }, parameters, call),
     )
@@ -99,8 +94,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     { name, id, token }: { readonly name: string; readonly id: string; readonly token: bigint },
     call: Call,
   ): Promise<boolean> {
-    this.#connection.lifetime.begin(call)
-    const holders = await shownHolders(this.#connection, name, call)
+    const holders = await seenHolders(this.#connection, name, call)
     return holders.some((holder) => holder.id === id && holder.token === String(token))
   }
 
@@ -110,7 +104,6 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    this.#connection.lifetime.begin(call)
     return forceRelease(this.#connection, name, ids, reason, call)
   }
 
@@ -145,7 +138,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     const listening = this.#connection.listener.ready()
     const since = instantOf(this.clock)
     const locks = await LockConnection.open(this.#connection, { id, ttlMs, holder }, call)
-    await this.#connection.untilCut(listening, call).catch(async (error: unknown) => {
+    await this.#connection.lifetime.untilCut(listening, call).catch(async (error: unknown) => {
       await locks.close()
       throw error
     })

@@ -2,6 +2,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
 import type { Parameter, PostgresDatabase, Row } from '../../clients/postgres/index.ts'
+import { neverCancelled } from '../../kit/backend-kit.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call } from '../../spi.ts'
 import { ForceReleaseListener } from './force-release.ts'
@@ -21,12 +22,6 @@ export interface ConnectionOptions {
   readonly end?: () => Promise<void>
 }
 
-/** What it has done so far, for tests and measurements. */
-export interface Statistics {
-  /** Statements that were sent, of any kind: each is a round trip. */
-  statements: number
-}
-
 export class Connection {
   readonly database: PostgresDatabase
   readonly namespace: string
@@ -36,7 +31,8 @@ export class Connection {
   readonly sql: Statements
   readonly lifetime: Lifetime
   readonly listener: ForceReleaseListener
-  readonly statistics: Statistics = { statements: 0 }
+  /** For tests and measurements: how many statements were sent, each a round trip. */
+  readonly statistics = { statements: 0 }
   /** Up to which token the server's log is known to be on its disk. */
   loggedUpTo = 0n
   readonly #end: (() => Promise<void>) | undefined
@@ -50,24 +46,17 @@ export class Connection {
     this.lifetime = new Lifetime(NAME, clock)
     this.listener = new ForceReleaseListener(database)
     this.keys = new Keys(namespace, key, async (name) => {
-      const [row] = await this.query(this.sql.hashtext, [name])
+      const [row] = await this.query(this.sql.hashtext, [name], neverCancelled)
       return String(row?.[0])
     })
     this.#end = end
   }
 
   /** On any connection: for what depends on no session. */
-  query(statement: Statement, parameters: readonly Parameter[], call?: Call): Promise<readonly Row[]> {
+  async query(statement: Statement, parameters: readonly Parameter[], call: Call): Promise<readonly Row[]> {
+    this.lifetime.begin(call)
     this.statistics.statements++
-    return this.database.query(statement.text, parameters, call === undefined ? {} : { signal: call.signal })
-  }
-
-  /** Settles as `work` does, or when the call is cancelled or the backend ends. `work` goes on. */
-  untilCut<T>(work: Promise<T>, call: Call): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const untie = this.lifetime.onCut(call, reject)
-      work.then(resolve, reject).finally(untie)
-    })
+    return this.database.query(statement.text, parameters, { signal: call.signal })
   }
 
   async close(): Promise<void> {

@@ -12,7 +12,7 @@ import { arrayLiteral, type Listener, type PostgresDatabase } from '../../client
 import { cancelledCall, operatorCallExpired } from '../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../spi.ts'
 import { type Connection, NAME } from './connection.ts'
-import { type ShownHolder, shownHolders } from './looking.ts'
+import { seenHolders } from './looking.ts'
 import { FORCE_RELEASE_CHANNEL } from './statements.ts'
 
 const PATIENCE_MS = 2_000
@@ -29,7 +29,7 @@ export async function forceRelease(
   call: OperatorCall,
 ): Promise<number> {
   const { sql, clock } = connection
-  const seen = (await shownHolders(connection, name, call)).filter(({ id }) => ids.includes(id))
+  const seen = (await seenHolders(connection, name, call)).filter(({ id }) => ids.includes(id))
   if (seen.length === 0) return 0
   const conns = arrayLiteral(seen.map(({ conn }) => conn))
   const tokens = arrayLiteral(seen.map(({ token }) => token))
@@ -38,13 +38,16 @@ export async function forceRelease(
   const marked = Number(row?.[1])
   const startedMs = clock.monotonicMs()
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
-    const left = (await shownHolders(connection, name, call)).filter(({ token }) =>
+    const left = (await seenHolders(connection, name, call)).filter(({ token }) =>
       seen.some((holder) => holder.token === token),
     )
     if (left.length === 0) return marked
     if (clock.monotonicMs() - startedMs >= PATIENCE_MS) {
-      await endConnections(connection, name, left, call)
-      return marked
+      const holding = arrayLiteral(left.map(({ conn }) => conn))
+      const [ended] = await connection.query(sql.end, [holding, END_WITHIN_MS], call)
+      if (ended?.[0] === true) return marked
+      const what = `force release of ${quote(name)}: the holder does not react, and its connection could not be ended`
+      throw new BackendUnavailableError(NAME, what, 'unknown')
     }
     await sleep(clock, pauseMs, { signal: call.signal, keepsProcessAlive: true }).catch(() => {
       throw cancelledCall(NAME, call.signal, 'unknown')
@@ -52,39 +55,15 @@ export async function forceRelease(
   }
 }
 
-async function endConnections(
-  connection: Connection,
-  name: string,
-  holders: readonly ShownHolder[],
-  call: OperatorCall,
-): Promise<void> {
-  const conns = arrayLiteral(holders.map(({ conn }) => conn))
-  const [row] = await connection.query(connection.sql.end, [conns, END_WITHIN_MS], call)
-  if (row?.[0] !== true)
-    throw new BackendUnavailableError(
-      NAME,
-      `force release of ${quote(name)}: the holder does not react, and its connection could not be ended`,
-      'unknown',
-    )
-}
-
 /** A notification tells which connection has a marked record. One connection listens for all sessions of a backend. */
 export class ForceReleaseListener {
+  /** How each connection that has locks looks for marks, by its key. */
+  readonly looks = new Map<string, () => void>()
   readonly #database: PostgresDatabase
-  /** What to do for each connection that has locks, by its key. */
-  readonly #looks = new Map<string, () => void>()
   #listening: Promise<Listener | undefined> | undefined
 
   constructor(database: PostgresDatabase) {
     this.#database = database
-  }
-
-  add(conn: string, look: () => void): void {
-    this.#looks.set(conn, look)
-  }
-
-  remove(conn: string): void {
-    this.#looks.delete(conn)
   }
 
   /** Resolves when it listens, or when that has failed. Then a later call tries again, and operators wait for it. */
@@ -108,9 +87,9 @@ export class ForceReleaseListener {
         onListening: () => {
           ready.resolve()
           // Notifications may have been missed.
-          for (const look of [...this.#looks.values()]) look()
+          for (const look of [...this.looks.values()]) look()
         },
-        onNotification: (conn) => this.#looks.get(conn)?.(),
+        onNotification: (conn) => this.looks.get(conn)?.(),
         onEnd: hasEnded,
       })
       await ready.promise

@@ -1,23 +1,15 @@
 /**
- * What is kept in the database beside the locks. PostgreSQL's advisory locks are the truth; a record says what a lock means:
- * which name, which attempt, which token. The tables are UNLOGGED, because a crash of the server ends all connections, and so
- * it must empty the records too.
- *
- * Every connection that has locks also has an advisory lock with a random key (`conn`), by which others see that it lives, and
- * the setting `holdfast.connection`, by which its own statements see that they run in the right session of the server (T50).
- * A record counts while its connection has the lock of its key. It is overwritten in place, and no index has the key, so that
- * records leave no garbage.
+ * What is kept in the database beside the locks. PostgreSQL's advisory locks are the truth. A record says what a lock means
+ * (name, attempt, token), and counts while its connection has the lock of its key. A connection that has locks also has one with
+ * a random key (`conn`), by which others see that it lives. The tables are UNLOGGED: a crash ends all connections and all records.
  *
  * The steps of a grant: lock · draw the token · record · commit · answer.
  *   Advisory locks do not roll back: what fails after the lock is unlocked here (T11, T50).
  *   A crash, or a lost answer, ends the connection, and with it lock and record.
- *   A session never asks for an exclusive lock that it has: PostgreSQL would grant it once more (T70).
  *   A commit of unlogged rows does not wait for the disk. So a token above `known`, up to which the log is known to be on
- *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68). Sequences log ahead, so that is
- *   one grant of 32.
+ *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68).
  *
- * Layout 3 has tables of its own. Clients of layouts 1 and 2 that run keep theirs. Locks and tokens are the same, so old and new
- * clients exclude each other.
+ * Layout 3 has tables of its own. Clients of layouts 1 and 2 that run keep theirs. Locks and tokens are the same for all.
  */
 import { quoteText, READ_AND_WRITE, type TablePart } from '../../clients/postgres/index.ts'
 
@@ -58,6 +50,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_holders (
   forced text,
   PRIMARY KEY (conn, slot)
 ) WITH (fillfactor = 30);
+-- No index has the key, so that records are overwritten in place and leave no garbage.
 CREATE INDEX IF NOT EXISTS advisory_holders_forced ON ${s}.advisory_holders (conn) WHERE forced IS NOT NULL;
 
 -- Not replaced if it is there: older clients use it.
@@ -88,6 +81,7 @@ DECLARE
   item record;
   drawn bigint;
   other text;
+  hint text;
   exclusive_keys bigint[] := '{}';
   shared_keys bigint[] := '{}';
   answers text[] := '{}';
@@ -137,7 +131,8 @@ BEGIN
     -- The records are undone, and the locks are not.
     PERFORM pg_advisory_unlock(key) FROM unnest(exclusive_keys) AS key;
     PERFORM pg_advisory_unlock_shared(key) FROM unnest(shared_keys) AS key;
-    answers := array_fill('failed ' || SQLSTATE || ' ' || SQLERRM, ARRAY[json_array_length(acquires)]);
+    GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+    answers := array_fill(format('failed %s %s. %s', SQLSTATE, SQLERRM, hint), ARRAY[json_array_length(acquires)]);
   END;
   RETURN QUERY SELECT unnest(answers);
 END

@@ -4,14 +4,8 @@
  *   open ──its connection ends | close──▶ ended        [#finish]
  */
 import { instantOf } from '../../base/clock.ts'
-import {
-  BackendUnavailableError,
-  type HoldfastError,
-  type LossReason,
-  quote,
-  UnsupportedError,
-} from '../../base/errors.ts'
-import { remedyOf } from '../../clients/postgres/index.ts'
+import { quote } from '../../base/errors.ts'
+import { asUnavailable } from '../../clients/postgres/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import { Lane } from '../../kit/lane.ts'
 import { SessionBase, type SessionFacts } from '../../kit/session.ts'
@@ -21,7 +15,6 @@ import type {
   BackendSession,
   Call,
   Claim,
-  Grant,
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
@@ -30,11 +23,10 @@ import type {
 import { Claims, collision, type SessionClaim } from './claims.ts'
 import { type Connection, NAME } from './connection.ts'
 import type { LockConnection } from './lock-connection.ts'
-import { shownHolders } from './looking.ts'
+import { seenHolders } from './looking.ts'
 
 /** Each request costs a few microseconds of the server's time, and one behind it waits for all of them. */
 const MAX_BATCH = 256
-const LOCK_TABLE_IS_FULL = '53200'
 
 /** An acquire or a release, as the function in the database reads it. */
 interface Request extends Pick<SessionClaim, 'mode' | 'key' | 'slot' | 'name' | 'id'> {
@@ -67,7 +59,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       maxBatch: MAX_BATCH,
       send: (requests) => this.#send(requests),
     })
-    connection.listener.add(locks.key, () => void this.#keep().catch(ignore))
+    connection.listener.looks.set(locks.key, () => void this.#keep().catch(ignore))
     locks.onEnd(() => this.#finish())
   }
 
@@ -76,7 +68,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
     lifetime.begin(call)
     const since = instantOf(clock)
     if (!this.#hasEnded)
-      await this.#connection.untilCut(this.#keep(), call).catch((error: unknown) => {
+      await this.#connection.lifetime.untilCut(this.#keep(), call).catch((error: unknown) => {
         if (!this.#hasEnded) throw error
       })
     if (this.#hasEnded) return { kind: 'gone' }
@@ -103,20 +95,20 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
     const { name, attempt } = request
     lifetime.begin(call)
     const made = keys.of(name)
-    const key = typeof made === 'string' ? made : await this.#connection.untilCut(made, call)
+    const key = typeof made === 'string' ? made : await this.#connection.lifetime.untilCut(made, call)
     for (;;) {
       if (this.#hasEnded) return { kind: 'session-gone' }
       if (this.#abandoned.has(attempt)) return { kind: 'busy' }
       const known = this.#claims.get(attempt)
       if (known === undefined) break
-      if (known.state === 'held') return { kind: 'granted', grant: this.#grant(known) }
-      await this.#connection.untilCut(known.settled.then(ignore, ignore), call)
+      if (known.state === 'held') return { kind: 'granted', grant: this.grantOf(known, known) }
+      await this.#connection.lifetime.untilCut(known.settled.then(ignore, ignore), call)
     }
     if (this.#claims.isBusy(request, key)) return { kind: 'busy' }
     const claim = this.#claims.add(request, key)
     const asked = this.#ask(claim, request)
     claim.settled = asked
-    return this.#connection.untilCut(asked, call)
+    return this.#connection.lifetime.untilCut(asked, call)
   }
 
   async abandon({ attempt }: Claim, call: Call): Promise<void> {
@@ -126,7 +118,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       const claim = this.#claims.get(attempt)
       if (claim === undefined) return
       const settled = claim.state === 'held' ? this.#free(claim) : claim.settled
-      await this.#connection.untilCut(settled.then(ignore, ignore), call)
+      await this.#connection.lifetime.untilCut(settled.then(ignore, ignore), call)
     }
   }
 
@@ -138,13 +130,13 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
     this.#connection.lifetime.begin(call)
     const claim = this.#claims.get(attempt)
     if (claim?.state !== 'held' || claim.name !== name || String(claim.token) !== grantId) return 'not-held'
-    await this.#connection.untilCut(this.#free(claim), call)
+    await this.#connection.lifetime.untilCut(this.#free(claim), call)
     return 'released'
   }
 
   async close(call: Call): Promise<void> {
     this.#connection.lifetime.begin(call)
-    await this.#connection.untilCut(this.end(), call).catch((error: unknown) => {
+    await this.#connection.lifetime.untilCut(this.end(), call).catch((error: unknown) => {
       this.#locks.drop()
       throw error
     })
@@ -167,12 +159,16 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       if (kind === 'granted') {
         claim.state = 'held'
         claim.token = BigInt(words[0] ?? 0)
-        return { kind: 'granted', grant: this.#grant(claim) }
+        const logged = BigInt(words[1] ?? 0)
+        if (logged > this.#connection.loggedUpTo) this.#connection.loggedUpTo = logged
+        return { kind: 'granted', grant: this.grantOf(claim, claim) }
       }
       this.#claims.remove(claim)
       if (kind === 'busy') return { kind: 'busy' }
-      const detail = words.join(' ')
-      throw kind === 'collision' ? collision(name, detail, key) : failed(name, detail)
+      if (kind === 'collision') throw collision(name, words.join(' '), key)
+      const [code, ...message] = words
+      const error = Object.assign(new Error(message.join(' ')), { code, severity: 'ERROR' })
+      throw asUnavailable(NAME, `acquire of ${quote(name)}`, error)
     } catch (error) {
       this.#claims.remove(claim)
       if (this.#hasEnded) return { kind: 'session-gone' }
@@ -202,17 +198,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       acquires.length === 0 ? null : JSON.stringify(acquires),
     ])
     let answered = 0
-    return requests.map(({ isRelease }) => {
-      if (isRelease) return 'released'
-      const answer = String(rows[answered++]?.[0])
-      if (answer.startsWith('granted')) this.#noteLogged(answer)
-      return answer
-    })
-  }
-
-  #noteLogged(answer: string): void {
-    const logged = BigInt(answer.slice(answer.lastIndexOf(' ') + 1))
-    if (logged > this.#connection.loggedUpTo) this.#connection.loggedUpTo = logged
+    return requests.map(({ isRelease }) => (isRelease ? 'released' : String(rows[answered++]?.[0])))
   }
 
   /** From its sending on, the server waits for a whole TTL again. It also finds what an operator wants back. */
@@ -231,33 +217,17 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
     // An attempt that was granted once more, under another token: the listed grant was deleted before (T84).
     if (this.#claims.get(attempt) !== undefined) return { attempt, reason: 'deleted' }
     if (detail !== undefined) return { attempt, reason: 'force-released', detail }
-    const holders = await shownHolders(this.#connection, name, call)
-    const reason: LossReason = holders.length > 0 ? 'taken-over' : 'deleted'
-    return { attempt, reason }
-  }
-
-  #grant(claim: SessionClaim): Grant<'fenced'> {
-    return this.grantOf(claim, { token: claim.token })
+    const holders = await seenHolders(this.#connection, name, call)
+    return { attempt, reason: holders.length > 0 ? 'taken-over' : 'deleted' }
   }
 
   /** The connection has ended or is about to, and with it everything that stood on it. */
   #finish(): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
-    this.#connection.listener.remove(this.#locks.key)
+    this.#connection.listener.looks.delete(this.#locks.key)
     this.#claims.clear()
     this.#lane.close()
     this.#onEnd()
   }
-}
-
-/** `problem` starts with the server's own code. */
-function failed(name: string, problem: string): HoldfastError {
-  const what = `acquire of ${quote(name)}: SQLSTATE ${problem}`
-  const remedy = remedyOf(problem.split(' ', 1)[0] ?? '')
-  if (remedy !== null) return new UnsupportedError(`${NAME}: ${what}. ${remedy}`)
-  const advice = problem.startsWith(LOCK_TABLE_IS_FULL)
-    ? "; the server's lock table is full: raise max_locks_per_transaction"
-    : ''
-  return new BackendUnavailableError(NAME, `${what}${advice}`, 'not-applied')
 }

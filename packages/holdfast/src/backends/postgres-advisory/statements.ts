@@ -34,14 +34,16 @@ export function statementsFor(schema: string) {
   const isMine = `current_setting('holdfast.connection', true) IS NOT DISTINCT FROM $1::text`
   const settings = Object.entries(SETTINGS).map(([name, value]) => `('${name}', '${value}')`)
   const leftMs = `(c.ttl_ms - CASE WHEN a.state = 'idle'
-    THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)::text`
+    THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)`
   const nowMs = 'extract(epoch FROM clock_timestamp()) * 1000'
   const locks = `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks WHERE granted)`
   const holders = `${s}.advisory_holders h JOIN ${s}.advisory_connections c ON c.conn = h.conn
     JOIN locks me ON me.key = h.conn JOIN locks l ON l.key = h.key AND l.pid = me.pid`
   const shown = (isWanted: string) => `
-      SELECT h.name, h.id, h.token::text, h.conn::text, h.mode, h.note, h.owner, c.holder, c.session, c.ttl_ms::text,
-        (extract(epoch FROM clock_timestamp() - h.since) * 1000)::text, ${leftMs}, (${nowMs})::text
+      SELECT h.name, h.conn::text, h.token::text, (${nowMs})::text, json_strip_nulls(json_build_object(
+        'id', h.id, 'holder', c.holder, 'owner', h.owner, 'mode', h.mode, 'note', h.note, 'session', c.session,
+        'ttlMs', c.ttl_ms, 'heldForMs', extract(epoch FROM clock_timestamp() - h.since) * 1000,
+        'expiresInMs', greatest(0, ${leftMs})))::text
       FROM ${holders} LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true
       WHERE h.namespace = $1::text AND ${isWanted}
       ORDER BY h.name COLLATE "C", h.token`
@@ -95,7 +97,7 @@ export function statementsFor(schema: string) {
     },
     /** namespace, the id after which the page begins, the most sessions */
     sessions: {
-      text: `SELECT c.session, c.holder, c.ttl_ms::text, ${leftMs}
+      text: `SELECT c.session, c.holder, c.ttl_ms::text, ${leftMs}::text
       FROM ${s}.advisory_connections c
       JOIN ${s}.advisory_locks me ON me.key = c.conn AND me.granted
       LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true

@@ -2,12 +2,11 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../base/options.ts'
 import {
   checkClientOptions,
-  checkSchema,
+  checkSchemaOptions,
   type PostgresClient,
   postgresDatabase,
 } from '../../clients/postgres/index.ts'
@@ -62,19 +61,17 @@ export async function openPostgres(
 ): Promise<PostgresBackend> {
   checkClientOptions('postgres options', options)
   checkKnownOptions('postgres options', options, knownOptions)
-  const { clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const schema = checkSchema(options.schema)
+  const { schema, create } = checkSchemaOptions(options)
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
-  if (typeof createSchema !== 'boolean')
-    throw new InvalidArgumentError('createSchema', 'must be true or false.')
 
   const { schemaSql: sql, end } = surroundings
   // In a client of our own there are no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
     const origin = await ensureSchema(database, schema, {
-      create: createSchema,
+      create,
       ...(sql !== undefined && { sql }),
     })
     const connection = new Connection({

@@ -25,7 +25,9 @@ export {
   postgresClientFromUrl,
 } from './from-url.ts'
 export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
+export { insistOnTransaction, TRANSACTION_ID } from './in-transaction.ts'
 export { type NoticeHandler, standbyNotices } from './notices.ts'
+export { prepareTables } from './prepared-tables.ts'
 export { pageOfSessions } from './session-pages.ts'
 export { sharedDatabase } from './shared.ts'
 export {
@@ -40,6 +42,7 @@ export {
   alterTables,
   BY_INDEX,
   checkSchema,
+  checkSchemaOptions,
   ensureTables,
   READ_AND_WRITE,
   type TablePart,

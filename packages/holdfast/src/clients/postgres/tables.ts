@@ -31,6 +31,16 @@ export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
   return name
 }
 
+/** The options by which every user of the registry says where its tables are, and whether they may be created. */
+export function checkSchemaOptions(options: { readonly schema?: unknown; readonly createSchema?: unknown }): {
+  readonly schema: string
+  readonly create: boolean
+} {
+  const { createSchema: create = true } = options
+  if (typeof create !== 'boolean') throw new InvalidArgumentError('createSchema', 'must be true or false.')
+  return { schema: checkSchema(options.schema), create }
+}
+
 /**
  * Set for the functions that clients call, and so for the plans of all that those call. A disabled scan that is still
  * needed gets a huge cost, which would trigger JIT (0.2 s).
@@ -116,58 +126,28 @@ export async function ensureTables(
   const now = found ? before : await look(runner, part, schema)
   if (now === null)
     throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
-  checkRelations(part, schema, now.relations)
+  await checkRelations(runner, part, schema)
   return { origin: now.origin, found }
-}
-
-interface Relation {
-  readonly name: string
-  /** Null: this user, a superuser, or the owner of the schema. */
-  readonly stranger: string | null
-  readonly owner: string
-  /** The rights that this user lacks on it. */
-  readonly lacking: string | null
 }
 
 interface Found {
   readonly version: number
   readonly origin: string
-  readonly relations: readonly Relation[]
 }
-
-const RELATIONS = `
-  SELECT wanted.key, o.rolname::text,
-    CASE WHEN c.relowner <> n.nspowner AND o.rolname <> current_user AND NOT o.rolsuper THEN o.rolname::text END, (
-    SELECT string_agg(needed, ' and ') FROM json_array_elements_text(wanted.value) needed
-    WHERE NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed) ELSE has_table_privilege(c.oid, needed) END)
-  FROM json_each($2::text::json) wanted
-  JOIN pg_catalog.pg_class c ON c.relname = wanted.key
-  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1::text
-  JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
-  ORDER BY wanted.key`
 
 /** Null: the part is not there. */
 async function look(runner: SqlRunner, part: TablePart, schema: string): Promise<Found | null> {
-  const table = part.own?.table ?? 'parts'
-  const wanted = JSON.stringify({ ...part.relations, [table]: [] })
-  const rows = (await runner.query(RELATIONS, [schema, wanted])) as [
-    string,
-    string,
-    string | null,
-    string | null,
-  ][]
-  if (!rows.some(([name]) => name === table)) return null
+  const table = `${quoteIdentifier(schema)}.${part.own?.table ?? 'parts'}`
+  const [exists] = await runner.query('SELECT to_regclass($1::text)::text', [table])
+  if (exists?.[0] === null) return null
   const [row] = await runner.query(
-    `SELECT version::text, origin FROM ${quoteIdentifier(schema)}.${table} WHERE ${isPart(part)} AND $1::text IS NOT NULL`,
+    `SELECT version::text, origin FROM ${table} WHERE ${isPart(part)} AND $1::text IS NOT NULL`,
     [schema],
   )
   if (row === undefined) return null
   const version = Number(row[0])
   const { upgradesFrom = part.version } = part
-  if (version >= upgradesFrom && version <= part.version) {
-    const relations = rows.map(([name, owner, stranger, lacking]) => ({ name, owner, stranger, lacking }))
-    return { version, origin: String(row[1]), relations: relations.filter(({ name }) => name !== table) }
-  }
+  if (version >= upgradesFrom && version <= part.version) return { version, origin: String(row[1]) }
   throw new UnsupportedError(
     `postgres: the tables for ${part.part} in the schema ${quote(schema)} have layout ${version}, and this release of ` +
       `Holdfast knows ${part.version}. Update Holdfast in every process that uses the database, or choose another schema.`,
@@ -210,15 +190,33 @@ async function make(runner: SqlRunner, part: TablePart, schema: string, isThere:
   }
 }
 
-function checkRelations({ part, relations }: TablePart, schema: string, found: readonly Relation[]): void {
+const RELATIONS = `
+  SELECT wanted.key, o.rolname::text,
+    (c.relowner = n.nspowner OR o.rolname = current_user OR o.rolsuper)::text, (
+    SELECT string_agg(needed, ' and ') FROM json_array_elements_text(wanted.value) needed
+    WHERE NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed) ELSE has_table_privilege(c.oid, needed) END)
+  FROM json_each($2::text::json) wanted
+  JOIN pg_catalog.pg_class c ON c.relname = wanted.key
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1::text
+  JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+  ORDER BY wanted.key`
+
+/** After its version was read, so that an upgrade in between does no harm. */
+async function checkRelations(
+  runner: SqlRunner,
+  { part, relations }: TablePart,
+  schema: string,
+): Promise<void> {
+  const rows = await runner.query(RELATIONS, [schema, JSON.stringify(relations)])
+  const found = rows.map(([name, owner, isTrusted, lacking]) => ({ name, owner, isTrusted, lacking }))
   const where = `the tables for ${part} in the schema ${quote(schema)}`
   const missing = Object.keys(relations).filter((name) => !found.some((relation) => relation.name === name))
   if (missing.length > 0)
     throw new UnsupportedError(
       `postgres: of ${where}, ${missing.join(', ')} is not there any more. Restore it, or drop all of them.`,
     )
-  const owners = new Set(found.map(({ owner }) => owner))
-  const strange = owners.size > 1 ? found.filter(({ stranger }) => stranger !== null) : []
+  const hasOneOwner = new Set(found.map(({ owner }) => owner)).size <= 1
+  const strange = hasOneOwner ? [] : found.filter(({ isTrusted }) => isTrusted !== 'true')
   if (strange.length > 0)
     throw new UnsupportedError(
       `postgres: ${where} have several owners, and ${strange.map(({ name, owner }) => `${name} belongs to ${owner}`).join(', ')}. ` +
