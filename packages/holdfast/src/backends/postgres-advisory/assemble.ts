@@ -1,5 +1,4 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
-
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'

@@ -199,7 +199,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
         await crashing.kill()
         await crashing.restart()
       }
-    })
+    }, 60_000)
   })
 
   describe.runIf(wanted('pgbouncer'))('behind PgBouncer', () => {
