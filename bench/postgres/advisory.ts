@@ -1,8 +1,8 @@
 /** Session advisory locks: taken and given back with nothing around them, and ours. */
 import { createLocker } from 'holdfast'
-import { type PostgresClient, postgresAdvisory } from 'holdfast/postgres/advisory'
+import { type PgPool, postgresAdvisory } from 'holdfast/postgres/advisory'
 import type { Taker } from '../subject.ts'
-import { type Opened, openPg, openPostgresJs } from './clients.ts'
+import { type Opened, openPg } from './clients.ts'
 import { ttlMs } from './raw.ts'
 
 const lock = 'SELECT pg_try_advisory_lock(hashtext($1)) AS got'
@@ -33,38 +33,8 @@ export function rawAdvisoryPg(url: string): Taker {
   }
 }
 
-/** With its own defaults: statements that are prepared once per connection. */
-export function rawAdvisoryPostgresJs(url: string): Taker {
-  return {
-    name: 'raw',
-    async openTaking() {
-      const { client, close } = openPostgresJs(url)
-      const prepared = { prepare: true }
-      return {
-        async take(name) {
-          const connection = await client.reserve()
-          const [row] = await connection.unsafe(lock, [name], prepared)
-          if (row?.got !== true) {
-            connection.release()
-            return null
-          }
-          return async () => {
-            await connection.unsafe(unlock, [name], prepared)
-            connection.release()
-          }
-        },
-        close,
-      }
-    },
-  }
-}
-
 export function advisoryPg(url: string, name = 'holdfast'): Taker {
   return holdfast(name, () => openPg(url))
-}
-
-export function advisoryPostgresJs(url: string, name = 'holdfast'): Taker {
-  return holdfast(name, () => openPostgresJs(url, 40))
 }
 
 /** The server's own line, on a connection for each waiter. */
@@ -88,7 +58,7 @@ export function advisoryFloor(url: string): Taker {
   }
 }
 
-function holdfast(name: string, open: () => Opened<PostgresClient>): Taker {
+function holdfast(name: string, open: () => Opened<PgPool>): Taker {
   return {
     name,
     async openTaking() {

@@ -139,8 +139,7 @@ export const attacks: TrapSection = {
         test: 'T85 with pg, renewals and other calls go on while guarded transactions have the whole pool',
       },
       'postgres-advisory': {
-        reason:
-          'with pg, each session has a connection beside the pool; with postgres.js it needs a client of its own, as its page says',
+        reason: 'each session has a connection beside the pool, and its statements go over that',
       },
     },
     {

@@ -1,4 +1,4 @@
-/** Bugs of our own that these tools and those who attack the code have found, with what shows them. */
+/** Bugs of our own that these tools and reviewers have found, with what shows them. */
 export interface FoundBug {
   readonly what: string
   readonly where: string

@@ -12,9 +12,9 @@ export const schemaBugs: readonly SchemaBug[] = [
     what: 'a taker neither waits for the row of a session nor writes to it: expired is what seems to be expired',
     schema: 'unjudged',
     edits: [
-      { file: `${sql}/turns.ts`, find: 'ORDER BY z.no\n    FOR UPDATE)', replaceBy: 'ORDER BY z.no)' },
+      { file: `${sql}/locks.ts`, find: 'ORDER BY z.no\n    FOR UPDATE)', replaceBy: 'ORDER BY z.no)' },
       {
-        file: `${sql}/turns.ts`,
+        file: `${sql}/locks.ts`,
         find: `    UPDATE "unjudged".sessions SET ended = 'expired', ended_at = clock_timestamp()
     WHERE no = ANY (v_locked) AND ended IS NULL AND expires_at <= clock_timestamp();`,
         replaceBy: '    DELETE FROM "unjudged".holders h WHERE h.session = ANY (v_locked);',
@@ -27,7 +27,7 @@ export const schemaBugs: readonly SchemaBug[] = [
     what: 'an abandon locks only sessions that are over, so that a renewal runs beside it',
     schema: 'unlocked',
     edits: [
-      { file: `${sql}/turns.ts`, find: 'z.no = ANY (p_always || v_over)', replaceBy: 'z.no = ANY (v_over)' },
+      { file: `${sql}/locks.ts`, find: 'z.no = ANY (p_always || v_over)', replaceBy: 'z.no = ANY (v_over)' },
     ],
     foundBy: { test: `${tests}/marks.test.ts` },
   },
@@ -44,19 +44,18 @@ export const schemaBugs: readonly SchemaBug[] = [
     schema: 'early',
     edits: [
       {
-        file: `${sql}/single.ts`,
-        find: '  v_token bigint;\n  v_data text;\n',
-        replaceBy: `  v_token bigint := nextval('"early".tokens');
-  v_pause text := pg_sleep(0.001)::text;
-  v_data text;
+        file: `${sql}/claims.ts`,
+        find: '  v_lasts boolean := false;\n',
+        replaceBy: `  v_lasts boolean := false;
+  v_token bigint := nextval('"early".tokens');
+  v_pause text := CASE WHEN p_requests[1].op = 'g' THEN pg_sleep(0.001)::text END;
 `,
       },
       {
-        file: `${sql}/single.ts`,
-        find: `p_session, nextval('"early".tokens'), p_mode`,
-        replaceBy: 'p_session, v_token, p_mode',
+        file: `${sql}/claims.ts`,
+        find: `r.session, nextval('"early".tokens'), r.mode`,
+        replaceBy: 'r.session, v_token, r.mode',
       },
-      { file: `${sql}/single.ts`, find: 'IF v_token IS NOT NULL THEN\n', replaceBy: 'IF FOUND THEN\n' },
     ],
     foundBy: { test: `${tests}/locking.test.ts` },
   },
@@ -66,7 +65,7 @@ export const schemaBugs: readonly SchemaBug[] = [
     schema: 'holdfast',
     edits: [
       {
-        file: `${sql}/turns.ts`,
+        file: `${sql}/locks.ts`,
         find: "PERFORM set_config('synchronous_commit', 'on', true);",
         replaceBy: 'NULL;',
       },

@@ -47,7 +47,7 @@ export interface Report {
   /** `ok`: every check has judged something, and what it judged holds; or it was excepted. */
   readonly verdict: 'ok' | 'violated' | 'incomplete'
   readonly checks: readonly CheckResult[]
-  /** Exceptions that were not needed: whoever declared them may want to know. */
+  /** Exceptions that were not needed: the author of the declaration may want to know. */
   readonly needless: readonly Exception[]
 }
 

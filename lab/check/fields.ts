@@ -79,7 +79,7 @@ function listOf<T>(read: Reader<T>): Reader<readonly T[]> {
   }
 }
 
-/** Fields that nobody knows are refused: a misspelt one would be evidence that silently vanishes. */
+/** Unknown fields are refused: a misspelt one would be evidence that silently vanishes. */
 export function readShape<E>(shape: Shape<E>, value: unknown): E {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new Error('must be an object')

@@ -3,7 +3,7 @@
  * round trips; all dead waiters together cost one more TTL.
  *
  * A name is due when there is room for every living waiter beside the living holders. It must not stay due for longer
- * than that without going to somebody. Who is dead, stopped or cut off is not living, and while the engine is out
+ * than that without going to a waiter. Who is dead, stopped or cut off is not living, and while the engine is out
  * nothing is due.
  */
 import type { Claim } from './claims.ts'
@@ -88,7 +88,7 @@ function follow(
     if (!isDue) since = null
     else if (since === null || late || change.anew) since = change.time
   }
-  if (since !== null) found.leaveOpen('the history ends while somebody waits for a name that is due')
+  if (since !== null) found.leaveOpen('the history ends while a client waits for a name that is due')
 }
 
 /** How the picture of a name changes at one moment. */
@@ -97,11 +97,11 @@ interface Change {
   readonly held?: number
   readonly waiter?: { readonly operation: Operation; readonly comes: boolean }
   readonly outage?: number
-  /** The name went to somebody, or may have gone to a waiter that died or gave up: patience begins anew. */
+  /** The name went to a waiter, or may have gone to one that died or gave up: patience begins anew. */
   readonly anew?: boolean
 }
 
-/** Who holds, who waits and lives, and whether the engine works. */
+/** The holders, the living waiters, and whether the engine works. */
 class Picture {
   readonly #claims: ReadonlyMap<string, Claim>
   readonly #waiters = new Set<Operation>()
@@ -181,7 +181,7 @@ function goneAt({ acquire, operations, belief }: Lease): number {
   return Math.max(Math.min(released, belief?.ended?.at ?? Infinity), closedUntil)
 }
 
-/** When a waiter died or gave up; it may have stayed in line for one TTL after that. */
+/** When a waiter died or gave up; it may have stayed in the queue for one TTL after that. */
 function deathsOf(operation: Operation, faults: Faults): Span[] {
   const { at, returnedAt, outcome, process } = operation
   const struck = faults.of(process).filter(({ from, until }) => from < returnedAt && until > at)

@@ -2,9 +2,9 @@
  * G7: a late release, renewal, close or force release never touches a successor.
  *
  *   by the engine      what it released, renewed or forced is what the operation behind it was aimed at; and nothing is
- *                      released or forced that nobody has asked for
- *   by the clients     nobody is told that a lease was released, renewed or forced after its name had gone to another
- *   by the victims     nobody loses a lease before its time without anybody having ended it
+ *                      released or forced without a request
+ *   by the clients     no client is told that a lease was released, renewed or forced after its name had gone to another
+ *   by the victims     no client loses a lease before its time unless it was ended
  */
 import { at, describeOperation, type Finding, Findings, ms } from './findings.ts'
 import type { EngineEvent, History, Operation } from './history.ts'

@@ -1,6 +1,6 @@
 /**
  * G8: first come, first served, where the engine keeps a queue; a dead waiter never blocks the living, so it may be
- * overtaken, and nobody else may: also not by a request that would fit where the first in line does not.
+ * overtaken, and no other request may: also not one that would fit where the first waiter does not.
  *
  * With engine events, their replay decides. Without, a waiter that knew of its place before another asked was
  * before it; and of two grants the one with the lower token was first or, if they exclude each other, the one whose
@@ -28,7 +28,7 @@ function byEngine(history: History, found: Findings): void {
   const faults = new Faults(history)
   const leases = leasesOf(history)
   const processOf = ({ process, leaseId }: EngineEvent) => process ?? leases.get(leaseId ?? '')?.process ?? ''
-  /** By name, those who wait, in the order of their turns. */
+  /** By name, the waiters, in the order of the queue. */
   const lines = new Map<string, Map<string, EngineEvent>>()
 
   for (const event of history.engine) {
@@ -52,7 +52,7 @@ function byEngine(history: History, found: Findings): void {
         found.violated(
           name,
           `${leaseId} of ${processOf(event)} was granted ${JSON.stringify(name)} ${at(event)} ` +
-            `(${own === undefined ? 'without having waited' : `in line since ${own.at} ms`}), before ` +
+            `(${own === undefined ? 'without having waited' : `queued since ${own.at} ms`}), before ` +
             `${overtaken.leaseId} of ${processOf(overtaken)}, which had come before it ${at(overtaken)}.`,
           [leaseId, overtaken.leaseId],
         )
@@ -60,7 +60,7 @@ function byEngine(history: History, found: Findings): void {
   }
 }
 
-/** The first in line before `leaseId` who lives. */
+/** The first living waiter before `leaseId`. */
 function firstLiving(
   line: Map<string, EngineEvent>,
   leaseId: string,
@@ -77,7 +77,7 @@ function byOperations(history: History, found: Findings): void {
   const faults = new Faults(history)
   const granted = history.operations.filter(({ op, outcome }) => op === 'acquire' && outcome === 'ok')
   for (const ofName of Map.groupBy(granted, ({ name }) => name).values()) {
-    // Those who had their place longest come first, so that the search for one who was overtaken can stop early.
+    // The oldest waiters come first, so that the search for one that was overtaken can stop early.
     const waited = ofName
       .filter(({ queued }) => queued.length > 0)
       .sort((one, other) => placeOf(one) - placeOf(other))
@@ -93,7 +93,7 @@ function byOperations(history: History, found: Findings): void {
       if (overtaken !== undefined)
         found.violated(
           operation.name,
-          `${describeOperation(operation)} was granted before ${describeOperation(overtaken)}, which had been in line ` +
+          `${describeOperation(operation)} was granted before ${describeOperation(overtaken)}, which had been queued ` +
             'when it was asked for.',
           [operation.id, overtaken.id],
         )

@@ -176,7 +176,7 @@ export type EngineEventKind =
   | 'forced'
   /** By anybody or anything else. Without a lease: all of the name; without a name: everything. */
   | 'deleted'
-  /** An attempt took a place in line, or left it without having been granted. */
+  /** An attempt joined the queue, or left it without having been granted. */
   | 'enqueued'
   | 'left'
   | 'resized'

@@ -3,7 +3,7 @@
  * what failed is not.
  *
  *   counter    the sum of what was added, with room for the unknown
- *   log        each acknowledged entry once, no failed one, none that nobody wrote
+ *   log        each acknowledged entry once, no failed one, none that no client wrote
  *   register   no two acknowledged updates were based on the same value: one of them overwrote the other
  */
 import { describeOperation, type Finding, Findings } from './findings.ts'

@@ -1,4 +1,4 @@
-/** Tells whether a lease was certainly over because the name had gone to somebody who could not have held beside it. */
+/** Tells whether a lease was certainly over because the name had gone to a holder that could not have held beside it. */
 import type { History, Operation } from './history.ts'
 import { type Lease, leasesOf } from './leases.ts'
 

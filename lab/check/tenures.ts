@@ -1,4 +1,4 @@
-/** Finds the moments at which the weights of those who hold at once exceed the capacity. */
+/** Finds the moments at which the weights of the holders exceed the capacity. */
 import { type Claim, conflict } from './claims.ts'
 import type { History } from './history.ts'
 

@@ -71,7 +71,7 @@ function shim(): string {
     const unfinished = `${library}.${process.pid}`
     execFileSync(need('gcc').path, ['-shared', '-fPIC', '-O2', '-Wall', '-Werror', '-o', unfinished, source])
     chmodSync(unfinished, 0o755)
-    // Renamed into place, so that nobody loads half a library.
+    // Renamed at the end, so that no process loads half a library.
     renameSync(unfinished, library)
   }
   return library

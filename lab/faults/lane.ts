@@ -89,7 +89,7 @@ export class Lane {
 
   #pokedOrAfter(ms: number | null): Promise<void> {
     return new Promise((resolve) => {
-      // Nobody's process stays alive because a proxy has something to deliver later.
+      // A proxy that has something to deliver later does not keep the process alive.
       const timer = ms === null ? null : setTimeout(resolve, ms).unref()
       this.#poked = () => {
         if (timer) clearTimeout(timer)

@@ -62,7 +62,7 @@ export class FaultyProxy implements AsyncDisposable, Address {
     return this
   }
 
-  /** Nothing passes in either direction, and nobody is told that a connection was closed. */
+  /** Nothing passes in either direction, and neither side is told that a connection was closed. */
   blackhole(where?: Where): void {
     this.drop('both', where)
   }

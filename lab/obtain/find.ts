@@ -58,7 +58,7 @@ export function whatToInstall(name: Needed): string {
   return `install it so that there is ${what} (${where})${address}.`
 }
 
-/** The address of a server that somebody else runs and lends to the tests. */
+/** The address of a server that is already running and is lent to the tests. */
 export function addressOf(engine: Engine): string | null {
   return process.env[addressVariable(engine)] || null
 }

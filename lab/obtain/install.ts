@@ -12,7 +12,7 @@ export interface Report {
   readonly text: string
 }
 
-/** A server that somebody lends to the tests need not be installed. */
+/** A server that is lent to the tests need not be installed. */
 export function isMissing(name: Needed): boolean {
   return find(name) === null && lent(name) === null
 }

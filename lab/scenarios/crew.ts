@@ -11,7 +11,7 @@ import { nowMs } from './observer.ts'
 /** All but the notes, which are kept here. */
 export type ClientReport = Exclude<Report, { kind: 'note' | 'ready' }>
 
-/** Nobody takes that long unless something is broken. */
+/** Nothing takes that long unless something is broken. */
 const patienceMs = 120_000
 
 export interface CrewOptions {
@@ -36,7 +36,7 @@ export class Crew {
   constructor(options: CrewOptions) {
     this.clients = options.clients
     this.#options = options
-    // It is for whoever waits meanwhile.
+    // It is for the waiters.
     this.#failure.promise.catch(() => {})
   }
 
@@ -135,7 +135,7 @@ export class Crew {
     this.incidents.end(stop)
   }
 
-  /** At once, and also whoever is stopped. */
+  /** At once, and also those that are stopped. */
   async end(): Promise<void> {
     this.#isEnding = true
     await Promise.all([...this.#children.values()].map(kill))

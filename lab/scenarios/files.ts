@@ -20,7 +20,7 @@ export function temporaryFolder(): TemporaryFolder {
   return { path, remove }
 }
 
-/** Whether somebody stands still in the middle of a transaction, and so keeps the file from everybody. */
+/** Whether a client is stopped in the middle of a transaction, and so blocks the file for all. */
 export function isFileBusy(path: string): boolean {
   const database = new DatabaseSync(path)
   try {

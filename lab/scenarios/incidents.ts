@@ -4,7 +4,7 @@ import { nowMs } from './observer.ts'
 
 export interface Incident {
   /**
-   * The first three keep somebody from acting. Who is `deaf` still acts: its keep-alives are heard, and prolong what it holds,
+   * The first three keep a client from acting. Who is `deaf` still acts: its keep-alives are heard, and prolong what it holds,
    * until it stops believing. `assumption`: what the engine assumes was made untrue, in a moment.
    */
   readonly what: 'pause' | 'cut-off' | 'outage' | 'deaf' | 'assumption'

@@ -136,7 +136,7 @@ function isAbout(violation: Violation, robbed: ReadonlySet<string>): boolean {
   return [...robbed].some((lease) => involved.includes(lease) || message.includes(lease))
 }
 
-/** How often somebody began to believe while another still did. */
+/** How often a client began to believe while another still did. */
 export function timesTwoBelieved({ checks }: Report): number {
   const belief = checks.find(({ check }) => check === 'G3')
   return belief?.violations.filter(({ involved }) => involved.length > 1).length ?? 0

@@ -64,7 +64,7 @@ export function lostUpdateScenario(options: LostUpdateOptions = {}): Scenario {
 
 const never = new Promise<undefined>(() => {})
 
-/** Whoever is done gets its next turn. */
+/** A client that is done starts its next round. */
 class Bustle {
   readonly #crew: Crew
   readonly #thinking = new Set<string>()
@@ -97,7 +97,7 @@ class Bustle {
     return this.#crew.orFailure(read)
   }
 
-  /** One of those who have not read. */
+  /** One of the clients that have not read. */
   waiting(fraction: number): string {
     const waiting = this.#crew.clients.filter((client) => !this.#thinking.has(client))
     return waiting[Math.floor(fraction * waiting.length)] ?? this.#crew.clients[0] ?? ''

@@ -21,7 +21,7 @@ export type Order =
   /** Acquire, read, think, write, release. Without a time, it thinks until it is told to go on. */
   | { readonly kind: 'turn'; readonly entry: string; readonly thinkMs: number | null }
   | { readonly kind: 'go' }
-  /** Whoever thinks goes on thinking until it is told to go on, however long it was to think. */
+  /** A client that thinks goes on thinking until it is told to go on, however long it was to think. */
   | { readonly kind: 'hold' }
   /** Wait no longer, think no longer, close, and say so. */
   | { readonly kind: 'finish' }
@@ -29,7 +29,7 @@ export type Order =
 /** An event of the history, without its place in the order of all. */
 export type Note = HistoryEvent extends infer E ? (E extends HistoryEvent ? Omit<E, 'seq'> : never) : never
 
-/** The resource has refused somebody: its guard, with the tokens, or its comparison. */
+/** The resource has refused a client: its guard, with the tokens, or its comparison. */
 export interface Refused {
   readonly kind: 'refused'
   readonly access: 'read' | 'write'
@@ -37,7 +37,7 @@ export interface Refused {
   readonly stale: { readonly token: bigint; readonly highest: bigint } | null
 }
 
-/** `written`: it was committed, and whoever asked for it is told so. */
+/** `written`: it was committed, and its caller is told so. */
 export type TurnOutcome = 'written' | 'refused' | 'unknown' | 'no-lease'
 
 export type Report =

@@ -23,9 +23,9 @@ export interface Round {
   readonly incidents: readonly Incident[]
   /** The sentence of `info.assumptions` that was made untrue on purpose. */
   readonly broken: string | null
-  /** The entries that somebody was told are written. */
+  /** The entries that a client was told are written. */
   readonly acknowledged: readonly string[]
-  /** Nobody was told anything about these. */
+  /** No client was told anything about these. */
   readonly unknown: readonly string[]
   /** What the resource holds in the end. */
   readonly found: readonly string[]

@@ -18,7 +18,7 @@ export interface Scenario {
   readonly ttlMs: number
   /** What it does to the engine; null if clients are all that it disturbs. */
   readonly fault: FaultName | null
-  /** Resolves when nobody is stopped or cut off any more; whoever still has a turn is then made to finish it. */
+  /** Resolves when no client is stopped or cut off any more; clients in the middle of a round are then made to finish it. */
   play(stage: Stage): Promise<void>
 }
 
@@ -26,7 +26,7 @@ export function runsOn({ fault }: Pick<Scenario, 'fault'>, engine: Engine): bool
   return fault === null || engine.faults.includes(fault)
 }
 
-/** `void`: the run has shown nothing, because nothing went wrong in the control, or nobody had to be refused. */
+/** `void`: the run has shown nothing, because nothing went wrong in the control, or no client had to be refused. */
 export type Verdict = 'passed' | 'failed' | 'void'
 
 export interface Result {
@@ -78,7 +78,7 @@ export function conclude(
   if (failures.length > 0) return { verdict: 'failed', reasons: [...new Set(failures)] }
   const blanks = [
     ...blanksOf(control),
-    ...(guarded.refusals.length === 0 ? [`nobody had to be refused with ${guarded.protection}`] : []),
+    ...(guarded.refusals.length === 0 ? [`no client had to be refused with ${guarded.protection}`] : []),
   ]
   return { verdict: blanks.length > 0 ? 'void' : 'passed', reasons: blanks }
 }

@@ -39,7 +39,7 @@ onLinux(
   },
 )
 
-/** What the checkers said, as if nobody had declared that updates may be lost. */
+/** What the checkers said, as if it were not declared that updates may be lost. */
 function undeclared({ checks }: Result['control']): Result['control']['checks'] {
   return { ...checks, checks: checks.checks.map((check) => ({ ...check, exception: null })) }
 }

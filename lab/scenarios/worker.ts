@@ -1,6 +1,6 @@
 /**
  * One client process. A turn is what a naive program does: acquire, read, think, write, release. It does not ask its
- * lease before it writes, and shows the guard its bare fence, so that nobody but the resource can refuse it.
+ * lease before it writes, and shows the guard its bare fence, so that only the resource can refuse it.
  */
 import { flushCompileCache } from 'node:module'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -99,7 +99,7 @@ async function findLeader(members: readonly Server[], plans: readonly Plan[]): P
     if (view.status === 'rejected' || view.value === '') continue
     const index = plans.findIndex(({ server }) => view.value === `${host}:${server}`)
     const member = members[index]
-    // A member that was stopped may be named by those who have not noticed; it does not answer for itself.
+    // A member that was stopped may be named by members that have not noticed; it does not answer for itself.
     if (member && views[index]?.status === 'fulfilled') return member
   }
   return null

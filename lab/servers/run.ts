@@ -5,7 +5,7 @@
 //     ports/<port>          a link to the run that uses it
 //     run-…/owner.json      whose run it is
 //     run-…/processes/<n>   "pid start-time" of a server, written by the server's own process before it became one;
-//                           the reaper renames the folder before it reads, so that nobody can be added any more
+//                           the reaper renames the folder before it reads, so that no process can be added any more
 //     run-…/redis-1/        a server's private folder: data, configuration, log
 
 import { spawn, spawnSync } from 'node:child_process'
@@ -68,7 +68,7 @@ export function removeFolder(folder: string): void {
 
 function prepareBase(): void {
   mkdirSync(base, { recursive: true, mode: 0o711 })
-  if (statSync(base).uid !== process.getuid?.()) throw new Error(`${base} belongs to somebody else`)
+  if (statSync(base).uid !== process.getuid?.()) throw new Error(`${base} belongs to another user`)
   chmodSync(base, 0o711)
   mkdirSync(join(base, 'ports'), { recursive: true })
 }

@@ -155,7 +155,7 @@ class ManagedServer implements Server {
     const record = join(currentRun().folder, 'processes', String(launched))
     closeSync(openSync(record, 'w'))
     if (user) chownSync(record, user.uid, user.gid)
-    // A file and not a pipe: a server must not stand still, or die, because nobody reads what it says.
+    // A file and not a pipe: a server must not stand still, or die, because its output is not read.
     const log = openSync(this.#logFile, 'a')
     const child = spawn('sh', [launcher, record, program, ...given], {
       cwd: this.folder,
@@ -168,7 +168,7 @@ class ManagedServer implements Server {
     closeSync(log)
     if (child.pid === undefined) throw new Error(`${this.name} could not be started`)
     this.pid = child.pid
-    // Servers that somebody forgot to stop do not keep the process alive; when it ends, the watchdog ends them.
+    // Servers that were not stopped do not keep the process alive; when it ends, the watchdog ends them.
     child.unref()
     this.#child = child
     this.#exited = this.#whenExited(child, record)

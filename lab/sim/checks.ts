@@ -63,7 +63,7 @@ export class Checks implements EngineObserver {
 
   // --- what clients tell -----------------------------------------------------------------------------------
 
-  /** Whoever asks first opens the session, and the others wait for it (T22). */
+  /** The first request opens the session, and the others wait for it (T22). */
   opening(address: string, ttlMs: number, call: Call): { over: () => void } {
     const key = `${address}/${ttlMs}`
     const before = this.#openings.get(key)
@@ -77,7 +77,7 @@ export class Checks implements EngineObserver {
     this.#leftovers.askedFor(request, call, session, process)
   }
 
-  /** Nobody waits for the answer to this attempt any more. */
+  /** This attempt has no caller any more. */
   answered(attempt: string): void {
     this.#leftovers.answered(attempt)
   }
@@ -229,7 +229,7 @@ export class Checks implements EngineObserver {
     this.#world.history.prolonged(session)
   }
 
-  /** Somebody else has the name now: whoever had it must have stopped before. */
+  /** Another client has the name now: the holder before must have stopped. */
   #overtaken(lease: TrackedLease, by: ClaimState): void {
     const end = this.#endOf(lease)
     const { machine } = lease.process
@@ -267,7 +267,7 @@ export class Checks implements EngineObserver {
 
   // --- now and then ----------------------------------------------------------------------------------------
 
-  /** Looks for what the engine has and nobody wants, what is free and nobody gets, and who was not told. */
+  /** Looks for what the engine has and no client wants, what is free and no waiter gets, and clients that were not told. */
   lookAround(): void {
     this.#leftovers.lookAround()
     for (const leases of this.#leases.values())

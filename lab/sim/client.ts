@@ -84,7 +84,7 @@ export class Client {
     const { world, process, clock, address } = this
     world.closingLocker(address)
     await this.locker.close({ graceMs: CLOSE_GRACE_MS })
-    // Calls that nobody waits for any more come to their end by themselves.
+    // Calls without a caller come to their end by themselves.
     process.setTimer(world.settings.callTimeoutMs * 1.1 + 100, () => {
       if (clock.timers > 0) world.fail('T29', `${clock.timers} timers of ${address} outlive its locker`)
     })
@@ -98,7 +98,7 @@ export class Client {
     const allowedMs = world.settings.callTimeoutMs * 1.1 + 100
     if (world.nowMs - Math.max(sinceMs, machine.lastStopMs) <= allowedMs) return
     for (const begunMs of this.#begunMs.values()) if (begunMs <= sinceMs) return
-    world.fail('T29', `a timer of ${address} keeps its process alive, and nobody waits for anything`)
+    world.fail('T29', `a timer of ${address} keeps its process alive, and no call waits for anything`)
   }
 
   track(lease: LeaseBase, options: HoldOptions): TrackedLease {
@@ -108,7 +108,7 @@ export class Client {
     return tracked
   }
 
-  /** One message to the resource; null if nobody knows what became of it. */
+  /** One message to the resource; null if its outcome is unknown. */
   visit(visit: Visit): Promise<Versions | null> {
     const { world, process } = this
     const route = { client: this.index, server: 'resource' as const, inOrder: true }

@@ -1,6 +1,6 @@
 /**
- * How long a name must stay closed although nobody holds it: for the lock-delay of a holder whose time ran out, and for
- * what a holder promised to hold at least. Whoever is granted it earlier breaks that promise (T23).
+ * How long a name must stay closed although it has no holder: for the lock-delay of a holder whose time ran out, and for
+ * what a holder promised to hold at least. An earlier grant breaks that promise (T23).
  *
  *   the engine ends it for its time    from the end of that time, by the engine's clock
  *   its client gives it up             from there; the engine is told, and has it until then

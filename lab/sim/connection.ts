@@ -1,5 +1,5 @@
 /**
- * One client process's way to the engine. A request leaves once; its caller is answered, or told that nobody knows.
+ * One client process's way to the engine. A request leaves once; its caller is answered, or told that the outcome is unknown.
  * Batches share one connection through the kit's lane: what gets lost there breaks the connection, which the
  * client notices after a while.
  */
@@ -27,7 +27,7 @@ export class SimConnection {
   readonly world: World
   readonly #client: number
   readonly #lane: Lane<EngineRequest, EngineAnswer> | null
-  /** Attempts that wait for their turn, and those who wait for a name to become free. */
+  /** Attempts that wait in the queue, and callers that wait for a name to become free. */
   readonly turns = new Map<string, (push: EnginePush) => void>()
   #sent = 0
   #closed = false
@@ -65,7 +65,7 @@ export class SimConnection {
     })
   }
 
-  /** How many requests have been sent since somebody last asked. */
+  /** How many requests have been sent since the last question. */
   takeSent(): number {
     const sent = this.#sent
     this.#sent = 0
@@ -138,6 +138,6 @@ interface Heard {
   onAnswers(answers: readonly EngineAnswer[]): void
   /** It never reached the engine. */
   onRefused(error: BackendUnavailableError): void
-  /** Nobody will ever answer; where connections are shared, that is noticed. */
+  /** There will be no answer; where connections are shared, that is noticed. */
   onLost?(): void
 }

@@ -1,4 +1,4 @@
-/** What the engine has and nobody wants (G6), what is free and nobody gets (G10), and renewals that have ended (T30). */
+/** What the engine has and no client wants (G6), what is free and no waiter gets (G10), and renewals that have ended (T30). */
 import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import type { AcquireRequest, Call } from '../../packages/holdfast/src/spi.ts'
 import type { SimSession } from './backend.ts'
@@ -102,7 +102,7 @@ export class Leftovers {
     if (forMs > allowedMs)
       world.fail(
         'G6',
-        `${shortId(claim.attempt)} ${claim.token === null ? 'waits for' : 'holds'} ${claim.name}, and nobody has wanted it for ${Math.round(forMs)} ms`,
+        `${shortId(claim.attempt)} ${claim.token === null ? 'waits for' : 'holds'} ${claim.name}, and no client has wanted it for ${Math.round(forMs)} ms`,
       )
   }
 
@@ -144,11 +144,11 @@ export class Leftovers {
     if (first === undefined) return
     const world = this.#world
     if (!world.engine.engine.sessions.has(first.session.id))
-      world.fail('T20', `a dead waiter, ${shortId(first.attempt)}, is first in line for ${name.name}`)
+      world.fail('T20', `a dead waiter, ${shortId(first.attempt)}, is first in the queue for ${name.name}`)
     if (name.closedUntilMs <= world.engine.nowMs - 1 && heldWeight(name) + first.weight <= name.capacity)
       world.fail(
         'G10',
-        `${name.name} is free, and ${shortId(first.attempt)}, who is first in line, does not get it`,
+        `${name.name} is free, and ${shortId(first.attempt)}, which is first in the queue, does not get it`,
       )
   }
 }

@@ -48,7 +48,7 @@ function crash(world: World, fault: Crash): void {
   else goDown()
 }
 
-/** An operator's act, or the engine's own mistake: counted only if somebody was hit. */
+/** An operator's act, or the engine's own mistake: counted only if a claim was hit. */
 function actOnEngine(
   world: World,
   fault: Extract<Fault, { kind: 'force-release' | 'delete-name' | 'early-expiry' }>,

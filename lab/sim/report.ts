@@ -37,7 +37,7 @@ export function describeFault(fault: Fault): string {
   return `${`#${id}`.padEnd(4)} ${(atMs / 1_000).toFixed(3)} s for ${forMs} ms  ${[kind, ...rest].join(', ')}`
 }
 
-/** The lines about those who are named in the message; all if nobody is. */
+/** The lines about the clients that the message names; all if it names none. */
 function relevantLines({ lines, violation }: RunResult): readonly string[] {
   const named = violation?.message.match(/c\d+x\d+(-\d+)?/g) ?? []
   const processes = new Set(named.map((id) => id.split('-')[0] ?? id))

@@ -43,7 +43,7 @@ process.on('uncaughtException', (error) => notCaught(error))
 
 function notCaught(error: unknown): void {
   if (current === null) throw error
-  current.fail('T30', `nobody caught ${String((error as Error)?.stack ?? error)}`)
+  current.fail('T30', `unhandled rejection: ${String((error as Error)?.stack ?? error)}`)
 }
 
 export async function runSeed(seed: number, options: RunOptions = {}): Promise<RunResult> {
@@ -55,7 +55,7 @@ export async function runSeed(seed: number, options: RunOptions = {}): Promise<R
   })
   current = world
   await world.run()
-  // Rejections that nobody has handled are reported when the queue of ticks is empty.
+  // Unhandled rejections are reported when the queue of ticks is empty.
   await new Promise((resolve) => setImmediate(resolve))
   if (options.checkHistory && world.violation === null) judge(world)
   current = null

@@ -19,7 +19,7 @@ export interface Settings {
   readonly waiting: BackendInfo['waiting']
   /** `messages` go each for itself; `batches` go through the kit's lane over one connection. */
   readonly transport: 'messages' | 'batches'
-  /** A backend that cannot call back a keep-alive hears its answer even when nobody waits any more. */
+  /** A backend that cannot call back a keep-alive hears its answer even when its caller has gone. */
   readonly patientKeepAlive: boolean
   /** An engine that is down refuses connections at once, or nothing is heard of it. */
   readonly refusesWhenDown: boolean

@@ -194,7 +194,7 @@ async function update(client: Client, tracked: TrackedLease, thinkMs: number): P
   checks.believes(tracked)
 }
 
-/** Whoever passes the guard twice with one shared fence has seen the same thing twice: no writer came between (G5). */
+/** A client that passes the guard twice with one shared fence has seen the same thing twice: no writer came between (G5). */
 async function lookTwice(
   client: Client,
   tracked: TrackedLease,

@@ -48,7 +48,7 @@ export class World {
   /** From here on nothing goes wrong any more; `Infinity` where faults go on to the end. */
   healedAtMs = Number.POSITIVE_INFINITY
   readonly #plan: readonly Fault[]
-  /** How many there had been when somebody last looked around. */
+  /** How many there had been at the last look. */
   #eventsSeen = 0
   /** Addresses of lockers that have been told to close. */
   readonly #closing = new Set<string>()
@@ -233,7 +233,7 @@ export class World {
     scheduler.at(durationMs * 0.88, () => {
       for (const client of clients) {
         if (client.isBusy)
-          return this.fail('G10', `client c${client.index} is still waiting although nobody is in its way`)
+          return this.fail('G10', `client c${client.index} is still waiting although nothing is in its way`)
         let isClosed = false
         client.closeLocker().then(() => {
           isClosed = true
@@ -250,7 +250,7 @@ export class World {
     if (sessions.size > 0) this.fail('G6', `${sessions.size} sessions are left behind`)
     for (const name of names.values())
       if (name.holders.size > 0 || name.line.length > 0)
-        this.fail('G6', `somebody holds or waits for ${name.name} in the end`)
+        this.fail('G6', `${name.name} is still held or waited for in the end`)
     for (const { process, index } of this.clients)
       if (process.timers > 0)
         this.fail('T29', `${process.timers} timers of client c${index} outlive its lockers`)

@@ -2,7 +2,7 @@
 import { library, noCase, type SourceBug, sim } from '../bug.ts'
 
 const engine = `${sim}/engine/engine.ts`
-const guardedRead = '    const names = new Map(this.#memory.names)\n'
+const guardedRead = '    const before = this.#memory\n'
 
 export const engineBugs: readonly SourceBug[] = [
   {
@@ -221,9 +221,9 @@ export const engineBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/backends/memory/engine.ts`,
-        find: '      const session = this.#sessions.get(namespace, id)\n      if (session === undefined) return null\n      this.#prolong(session, nowMs)\n',
+        find: '      const session = this.#session(namespace, id)\n      if (session === undefined) return null\n      this.#prolong(session, nowMs)\n',
         replaceBy:
-          '      const session = this.#sessions.get(namespace, id)\n      if (session === undefined) return { lost: [], granted: [], unlisted: [] }\n      this.#prolong(session, nowMs)\n',
+          '      const session = this.#session(namespace, id)\n      if (session === undefined) return { lost: [], granted: [], unlisted: [] }\n      this.#prolong(session, nowMs)\n',
       },
     ],
     foundBy: { suite: 'T31' },
@@ -247,9 +247,14 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'found by simulating this design',
     edits: [
       {
+        file: `${library}/kit/session.ts`,
+        find: 'if (others.get(claim.attempt)?.grantId === claim.grantId) others.delete',
+        replaceBy: 'if ((others.get(claim.attempt)?.grantId ?? null) !== null) others.delete',
+      },
+      {
         file: `${library}/backends/memory/engine.ts`,
-        find: '  return token !== null && String(token) === grantId\n',
-        replaceBy: '  return token !== null && grantId !== null\n',
+        find: 'return claim?.grantId === claimed.grantId ? claim : null',
+        replaceBy: 'return claim !== undefined && claim.grantId !== null ? claim : null',
       },
     ],
     foundBy: { suite: 'T84' },

@@ -69,9 +69,9 @@ export const guaranteeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/backends/memory/engine.ts`,
-        find: '    return session !== undefined && holdsGrant(session, claimed)\n',
+        find: '    return claim?.grantId === claimed.grantId ? claim : null\n',
         replaceBy:
-          '    const [first] = this.#names.find(namespace, claimed.name)?.holders.values() ?? []\n    if (first !== undefined) return first\n    return session !== undefined && holdsGrant(session, claimed)\n',
+          '    const [first] = this.#names.find(namespace, claimed.name)?.holders.values() ?? []\n    if (first !== undefined) return first\n    return claim?.grantId === claimed.grantId ? claim : null\n',
       },
     ],
     foundBy: { suite: 'G7' },

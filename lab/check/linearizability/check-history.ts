@@ -13,7 +13,7 @@ import { reentrantFencedMutex } from './models/reentrant-fenced-mutex.ts'
 import { semaphore } from './models/semaphore.ts'
 
 export interface HistoryLinearizabilityOptions extends LinearizabilityOptions {
-  /** Processes may re-enter what they hold, as often at once as this. Default: nobody may. */
+  /** Processes may re-enter what they hold, as often at once as this. Default: not at all. */
   readonly reentrantDepth?: number
 }
 
@@ -71,7 +71,7 @@ function modelFor(
   )
 }
 
-/** Each model has a state of its own, which nobody outside needs to know. */
+/** Each model has a state of its own, which nothing outside needs to know. */
 function bind<State>(model: Model<State, LockCall>): Check {
   return (acts, options) => {
     const [result] = checkLinearizable(model, acts, options).names.values()

@@ -7,13 +7,13 @@ export interface Act<Call> {
   readonly call: Call
   /** Its place in the order of all events; an act that returned before another was invoked comes before it. */
   readonly invoked: number
-  /** Infinite if nobody knows whether it took effect. Equal places count as concurrent. */
+  /** Infinite if it is unknown whether it took effect. Equal places count as concurrent. */
   readonly returned: number
   /** True if it took effect between the two. Otherwise it may at any time after its invocation, or never. */
   readonly certain: boolean
   /** Set by `prepare`: of an act that need not happen, that it is never worse to let it happen as soon as it can. */
   readonly eager?: boolean
-  /** For people; made only when somebody reads it, because most histories are fine. */
+  /** For people; made only when it is printed, because most histories are fine. */
   label(): string
 }
 

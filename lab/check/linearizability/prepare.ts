@@ -2,10 +2,10 @@
  * Makes histories of locks easier to search. Each act that may or may not have happened doubles the ways to try, and
  * most of them cannot make a difference, because holding a lock only ever hinders others:
  *
- *   - An uncertain acquire helps nobody but a release by the same owner. Without a certain one it is left out.
+ *   - An uncertain acquire helps only a release by the same owner. Without a certain one it is left out.
  *   - An uncertain acquire that is its owner's only one and that a certain release needs did happen, before that
  *     release returned.
- *   - An uncertain release by somebody who never acquired cannot happen.
+ *   - An uncertain release by an owner that never acquired cannot happen.
  *   - An uncertain release that no other act of its owner depends on had best happen as soon as it can (`eager`).
  *
  * All of this holds for owners whose acts weigh the same; the others are left as they are.

@@ -132,7 +132,7 @@ class Client {
     const { weight = 1, capacity = 1 } = asked
     let answered = false
     let cutOff = false
-    // Somebody who neither hears nor is heard is no living waiter.
+    // A client that neither hears nor is heard is no living waiter.
     const lost = () => {
       if (!cutOff) recorder.add({ kind: 'fault', what: 'cut-off', phase: 'began', process: this.#process })
       cutOff = true

@@ -18,7 +18,7 @@ type Given = Partial<Omit<InvokeEvent, 'kind' | 'seq' | 'at' | 'process' | 'op'>
   Partial<Pick<ReturnEvent, 'count' | 'error'>> & { readonly outcome?: Outcome }
 
 type Believed = Partial<Omit<Extract<HistoryEvent, { what: 'began' }>, 'kind' | 'what' | 'seq' | 'at'>> & {
-  /** When it ended; it was released then, unless `reason` says otherwise. Default: nobody recorded it. */
+  /** When it ended; it was released then, unless `reason` says otherwise. Default: it was not recorded. */
   readonly until?: number
   readonly reason?: string
   readonly noticedAt?: number

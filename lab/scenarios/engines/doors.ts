@@ -2,7 +2,7 @@
 import { FaultyProxy } from '../../faults/index.ts'
 import type { Addresses, Faults, Way } from './engine.ts'
 
-/** May be changed while clients are there: whoever connects from then on gets to the new one. */
+/** May be changed while clients are there: new connections lead to the new one. */
 export interface Target {
   host: string
   port: number

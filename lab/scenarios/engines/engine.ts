@@ -32,7 +32,7 @@ export interface Faults {
   readonly freeze: { freeze(): Promise<string>; thaw(): Promise<void> }
   /** From `holdBack` on the replica learns of nothing; `failOver` kills the primary and promotes that replica. */
   readonly failOver: { holdBack(): Promise<void>; failOver(): Promise<string> }
-  /** Everybody reaches the server through a pooler in transaction mode, which gives nobody a session of their own. */
+  /** All clients reach the server through a pooler in transaction mode, so none has a session of its own. */
   readonly pooler: {
     /** Whether two clients were given one and the same session lock. */
     mixesSessionsUp(): Promise<boolean>

@@ -3,7 +3,7 @@ import pg from 'pg'
 
 export function connect(url: string): pg.Pool {
   const pool = new pg.Pool({ connectionString: url })
-  // Servers are stopped and cut off here on purpose; whoever waits for an answer is told by its own error.
+  // Servers are stopped and cut off here on purpose; a caller that waits for an answer gets its own error.
   pool.on('error', () => {})
   return pool
 }

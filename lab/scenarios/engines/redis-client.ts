@@ -5,7 +5,7 @@ import { Redis } from 'ioredis'
 /** Resolves when it is connected: on a busy machine that may take longer than what a first request is given. */
 export async function connect(url: string): Promise<Redis> {
   const client = new Redis(url)
-  // Servers are killed and cut off here on purpose; whoever waits for an answer is told by its own error.
+  // Servers are killed and cut off here on purpose; a caller that waits for an answer gets its own error.
   client.on('error', () => {})
   if (client.status !== 'ready') await once(client, 'ready')
   return client

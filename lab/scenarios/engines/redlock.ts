@@ -12,7 +12,7 @@ const nodes = 5
 const majority = 3
 const longestNodeTimeoutMs = 250
 const steppedClock = /a wall clock that is not stepped/
-/** In the majority of whoever reaches only the first three, and of whoever finds the first two taken. */
+/** In the majority of a client that reaches only the first three, and of a client that finds the first two taken. */
 const shared = majority - 1
 
 export const redlockEngine: Engine = {

@@ -89,7 +89,7 @@ async function writeDocument(
 
 const stuckAfterMs = 100
 
-/** Whether somebody stands still in the middle of a transaction, and so keeps its rows from the others. */
+/** Whether a client is stopped in the middle of a transaction, and so blocks its rows for the others. */
 async function isStuck(client: pg.Client): Promise<boolean> {
   const open = async (state: string) => {
     const { rows } = await client.query(

@@ -23,7 +23,7 @@ export interface Touched {
 export interface OpenResource {
   /** Timed: its step happens in the client, inside of a transaction. A server's step is on another clock. */
   readonly guard: { readonly name: string; readonly isTimed: boolean } | null
-  /** Without a guard nobody asks for the fence. */
+  /** Without a guard the fence is not asked for. */
   read(fence: Fence | undefined): Promise<Document & Touched>
   /** `before`: what the new entries are based on. */
   write(entries: readonly string[], before: Document, fence: Fence | undefined): Promise<Touched>
@@ -50,7 +50,7 @@ export class ChangedMeanwhileError extends Error {
   }
 }
 
-/** Nobody knows whether the write took effect. */
+/** It is unknown whether the write took effect. */
 export class UnknownOutcomeError extends Error {
   constructor(cause: unknown) {
     super(`the resource did not say what became of it: ${cause}`, { cause })

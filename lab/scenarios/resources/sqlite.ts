@@ -82,7 +82,7 @@ function readDocument(database: DatabaseSync): Document {
   return { version: Number(row?.version), entries: JSON.parse(String(row?.entries)) }
 }
 
-/** With an expected version it is a compare-and-set: one statement, so nobody comes in between. */
+/** With an expected version it is a compare-and-set: one statement, so nothing comes in between. */
 function writeDocument(database: DatabaseSync, entries: readonly string[], expected: number | null): void {
   const { changes } = database
     .prepare('UPDATE document SET entries = ?1, version = version + 1 WHERE ?2 IS NULL OR version = ?2')

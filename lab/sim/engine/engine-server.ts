@@ -49,7 +49,7 @@ export class EngineServer extends Server {
     })
   }
 
-  /** An act that nobody on the network asked for: an operator's, or a fault's. */
+  /** An act that no client asked for: an operator's, or a fault's. */
   act<T>(act: (engine: SimEngine, nowMs: number) => T): T {
     return this.#step(() => act(this.engine, this.nowMs))
   }

@@ -13,6 +13,7 @@ export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base
 export {
   cancelledCall,
   checkIdentity,
+  claimState,
   type IdentityOptions,
   listAll,
   neverCancelled,
@@ -36,8 +37,14 @@ export {
   weightInUse,
 } from './kit/ordered-store.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
-export { type GrantFacts, SessionBase, type SessionFacts } from './kit/session.ts'
+export {
+  compareClaims,
+  type FoundClaim,
+  type GrantFacts,
+  SessionBase,
+  type SessionFacts,
+} from './kit/session.ts'
 export { type Waiter, WaitingRoom, type WaitingRoomOptions } from './kit/waiting-room.ts'
-export { Changes, picture, type ToldEvent, watching } from './kit/watching.ts'
+export { Changes, currentHolders, picture, type ToldEvent, toldEvent, watching } from './kit/watching.ts'
 export { openBackend } from './open.ts'
 export * from './spi.ts'

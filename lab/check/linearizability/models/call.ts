@@ -1,4 +1,4 @@
-/** What all models of locks understand: somebody takes, or gives back. */
+/** What all models of locks understand: an owner takes, or gives back. */
 export interface LockCall {
   readonly kind: 'acquire' | 'release'
   /** The lease, or the client where it may re-enter. Not empty. */

@@ -1,4 +1,4 @@
-/** A mutex that knows its owner: nobody acquires it while it is held, and nobody but its owner releases it. */
+/** A mutex that knows its owner: it is not acquired while it is held, and only its owner releases it. */
 import type { Model } from '../model.ts'
 import { prepareLockActs } from '../prepare.ts'
 import type { LockCall } from './call.ts'

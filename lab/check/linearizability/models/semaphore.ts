@@ -1,5 +1,5 @@
 /**
- * A semaphore that knows its owners: what they hold never exceeds the capacity, and nobody gives back more than it
+ * A semaphore that knows its owners: what they hold never exceeds the capacity, and no owner gives back more than it
  * holds. With the capacity of a lock, it is also the model of shared and exclusive holders.
  */
 import type { Model } from '../model.ts'

@@ -1,5 +1,6 @@
-/** AbortSignal helpers. */
+/** What every layer uses to follow an AbortSignal: one set of helpers, with one order of arguments. */
 import type { Call } from '../spi.ts'
+import { BackendUnavailableError, type CallOutcome } from './errors.ts'
 
 /** Runs `callback` when the signal aborts (now, if it already has); the returned function takes it back. */
 export function onAborted(signal: AbortSignal, callback: () => void): () => void {
@@ -21,6 +22,18 @@ export function unlessAborted<T>(
   return new Promise<T>((resolve, reject) => {
     const stopListening = onAborted(signal, () => reject(errorFor()))
     work.then(resolve, reject).finally(stopListening)
+  })
+}
+
+/** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */
+export function cancelledCall(
+  backend: string,
+  signal: AbortSignal,
+  outcome: CallOutcome,
+): BackendUnavailableError {
+  const when = outcome === 'not-applied' ? ' before it was sent' : ''
+  return new BackendUnavailableError(backend, `the call was cancelled${when}`, outcome, {
+    cause: signal.reason,
   })
 }
 

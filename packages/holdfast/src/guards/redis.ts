@@ -34,6 +34,7 @@ import {
   type RedisReply,
 } from '../clients/redis/index.ts'
 import type { Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
+import { effectConnectionsOf } from './redis/effect-connections.ts'
 import { ScriptGuard } from './redis/script-guard.ts'
 import type { RedisTx } from './redis/transaction.ts'
 import { checkGuardOptions } from './settings.ts'
@@ -50,7 +51,7 @@ export interface RedisGuardOptions extends GuardOptions {
    * free. Default: the name of the guard.
    */
   readonly tag?: string
-  /** How long the server may take to answer before the outcome counts as unknown. Default 5,000. */
+  /** How long the server may take to answer before the outcome counts as unknown. Default 5,000. It is not applied later. */
   readonly callTimeoutMs?: number
   readonly clock?: Clock
 }
@@ -94,7 +95,7 @@ export interface RedisGuard extends Guard<RedisTx> {
   /**
    * Reads and writes that are applied together or not at all, without a proof of its own: for `enter`.
    *
-   * @throws ConflictError   somebody has changed what was read
+   * @throws ConflictError   what was read has been changed meanwhile
    */
   transaction<T>(body: (tx: RedisTx) => Promise<T> | T): Promise<T>
 }
@@ -108,5 +109,6 @@ export function redisGuard(options: RedisGuardOptions): RedisGuard {
     min: 1,
   })
   const connection = new RedisConnection(options.client, { backend: 'redis', clock: settings.clock })
-  return new ScriptGuard(connection, settings, tag, callTimeoutMs)
+  const effects = effectConnectionsOf(options.client, settings.clock, connection)
+  return new ScriptGuard(connection, effects, settings, tag, callTimeoutMs)
 }

@@ -1,11 +1,14 @@
 /** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
 
+import { cancelledCall } from '../base/aborting.ts'
 import type { Instant } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
-import { BackendUnavailableError, type CallOutcome } from '../base/errors.ts'
+import { BackendUnavailableError } from '../base/errors.ts'
 import { checkNamespace, checkText, compareNames } from '../base/names.ts'
 import { checkInteger } from '../base/options.ts'
-import type { Backend, Call, Claim, Grant, NameState, Page, PageRequest } from '../spi.ts'
+import type { Backend, Call, Claim, ClaimState, Grant, NameState, Page, PageRequest } from '../spi.ts'
+
+export { cancelledCall }
 
 /** The options by which every backend is told whose locks it keeps and in whose name it issues tokens. */
 export interface IdentityOptions {
@@ -50,6 +53,15 @@ export function tokenGrant(
   const { since, ttlMs } = terms
   const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
   return previousData == null ? grant : { ...grant, previousData }
+}
+
+type OrNull<T> = { readonly [K in keyof T]: undefined extends T[K] ? T[K] | null | undefined : T[K] }
+
+/** What is shown of a record with these fields, and others. Engines have null, or nothing, for what is missing. */
+export function claimState(record: OrNull<ClaimState>): ClaimState {
+  const { id, holder, owner, mode, weight, note, session, ttlMs } = record
+  const state = { id, holder, mode, weight, session, ttlMs }
+  return { ...state, ...(owner != null && { owner }), ...(note != null && { note }) }
 }
 
 /**
@@ -102,18 +114,6 @@ export const neverCancelled: Call = {
 /** Every call starts with it: a cancelled call is not sent. */
 export function throwIfCancelled(backend: string, call: Call): void {
   if (call.cancelled) throw cancelledCall(backend, call.signal, 'not-applied')
-}
-
-/** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */
-export function cancelledCall(
-  backend: string,
-  signal: AbortSignal,
-  outcome: CallOutcome,
-): BackendUnavailableError {
-  const when = outcome === 'not-applied' ? ' before it was sent' : ''
-  return new BackendUnavailableError(backend, `the call was cancelled${when}`, outcome, {
-    cause: signal.reason,
-  })
 }
 
 /** For an operator's call that reaches the engine after its `notAfterMs`. */

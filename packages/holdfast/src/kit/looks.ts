@@ -13,6 +13,8 @@ export interface LooksOptions {
   readonly isTold?: () => boolean
   /** Whether there is a reason to look. */
   readonly isNeeded: () => boolean
+  /** Whether the process stays alive for the next look. Default: it does not. */
+  readonly keepsProcessAlive?: boolean
   /**
    * Looks at the names that are due, or at all. What it does not call `due` for is not looked at again. Until it has settled,
    * no other look begins. If it rejects, the same look is made once more, one poll later.
@@ -72,17 +74,18 @@ export class Looks {
 
   /** `ofOneMs`: the time that is new, if all others have been taken into account already. */
   #arm(ofOneMs?: number): void {
-    const { clock, isTold, isNeeded } = this.#options
+    const { clock, isTold, isNeeded, keepsProcessAlive = false } = this.#options
     if (this.#isLooking || this.#isClosed || !isNeeded()) return
     if (this.#allDueMs === undefined && isTold?.() === false) this.#allDueMs = this.#nowMs() + this.pollInMs()
     const nextMs = this.#timer === undefined ? this.#firstDueMs() : (ofOneMs ?? Infinity)
     const dueMs = Math.min(this.#allDueMs ?? Infinity, nextMs)
     if (dueMs === Infinity || (this.#timer !== undefined && this.#timer.dueMs <= dueMs)) return
     this.#timer?.handle.cancel()
-    const handle = clock.setTimer(Math.max(0, dueMs - this.#nowMs()), () => {
+    const onDue = () => {
       this.#timer = undefined
       void this.#look()
-    })
+    }
+    const handle = clock.setTimer(Math.max(0, dueMs - this.#nowMs()), onDue, { keepsProcessAlive })
     this.#timer = { handle, dueMs }
   }
 

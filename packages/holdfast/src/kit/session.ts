@@ -17,7 +17,7 @@ export abstract class SessionBase<F extends Fencing> {
   /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
   #prolongedAt: Instant
   /** Attempts whose request is in flight. */
-  readonly #inFlight = new Set<string>()
+  protected readonly inFlight = new Set<string>()
 
   constructor({ id, ttlMs, holder, since }: SessionFacts) {
     this.id = id
@@ -38,18 +38,18 @@ export abstract class SessionBase<F extends Fencing> {
 
   /** Sends a request for an attempt. Until it is answered, a keep-alive that overtakes it does not list the attempt. */
   protected async asking<T>({ attempt }: Claim, send: () => Promise<T>): Promise<T> {
-    this.#inFlight.add(attempt)
+    this.inFlight.add(attempt)
     try {
       return await send()
     } finally {
-      this.#inFlight.delete(attempt)
+      this.inFlight.delete(attempt)
     }
   }
 
   /** Without the claims whose request is in flight: the engine may not know them yet, and must not call them lost. */
   protected withoutInFlight(listed: ListedClaims): ListedClaims {
-    if (this.#inFlight.size === 0) return listed
-    const hasArrived = ({ attempt }: Claim) => !this.#inFlight.has(attempt)
+    if (this.inFlight.size === 0) return listed
+    const hasArrived = ({ attempt }: Claim) => !this.inFlight.has(attempt)
     return { held: listed.held.filter(hasArrived), waiting: listed.waiting.filter(hasArrived) }
   }
 
@@ -69,4 +69,31 @@ export interface GrantFacts<F extends Fencing> {
   readonly data?: string | null | undefined
   /** If the grant has a time of its own. */
   readonly since?: Instant
+}
+
+/** A claim as an engine has it. */
+export interface FoundClaim extends Claim {
+  /** Null while it waits. */
+  readonly grantId: string | null
+}
+
+/** What a keep-alive says, from the claims that it lists and all claims that the session has at the engine. */
+export function compareClaims<C extends FoundClaim>(
+  listed: ListedClaims,
+  found: Iterable<C>,
+): { readonly lost: readonly Claim[]; readonly granted: readonly C[]; readonly unlisted: readonly Claim[] } {
+  const others = new Map<string, C>()
+  for (const claim of found) others.set(claim.attempt, claim)
+  const lost: Claim[] = []
+  const granted: C[] = []
+  for (const claim of listed.held)
+    if (others.get(claim.attempt)?.grantId === claim.grantId) others.delete(claim.attempt)
+    else lost.push(claim)
+  for (const claim of listed.waiting) {
+    const own = others.get(claim.attempt)
+    if (own === undefined) lost.push(claim)
+    else if (own.grantId !== null) granted.push(own)
+    others.delete(claim.attempt)
+  }
+  return { lost, granted, unlisted: [...others.values()].map(({ name, attempt }) => ({ name, attempt })) }
 }

@@ -1,6 +1,6 @@
 /** What every `watch` does in the same way: joining and leaving, waiting for changes, and the picture after a gap. */
 import { afterThisTurn } from '../base/clock.ts'
-import type { Call, WatchEvent, WatchEventKind } from '../spi.ts'
+import type { Call, NameState, Page, PageRequest, WatchEvent, WatchEventKind } from '../spi.ts'
 
 const HOLDERS_PER_TURN = 1_000
 
@@ -12,6 +12,27 @@ export interface ToldEvent {
   readonly holder: string
   readonly owner?: string
   readonly token: bigint | null
+}
+
+/** What is told of a record with these fields. Engines have null, or nothing, for an owner that is missing. */
+export function toldEvent(
+  record: Omit<ToldEvent, 'owner'> & { readonly owner?: string | null | undefined },
+): ToldEvent {
+  const { kind, name, id, holder, owner, token } = record
+  return owner == null ? { kind, name, id, holder, token } : { kind, name, id, holder, owner, token }
+}
+
+/** The holders on all pages of a list, for `picture`. */
+export async function* currentHolders(
+  list: (page: PageRequest) => Page<NameState> | Promise<Page<NameState>>,
+): AsyncGenerator<ToldEvent> {
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page = { limit: HOLDERS_PER_TURN, ...(cursor !== undefined && { cursor }) }
+    const { items, next } = await list(page)
+    for (const { name, holders } of items)
+      for (const holder of holders) yield toldEvent({ kind: 'acquired', name, ...holder })
+    cursor = next
+  }
 }
 
 /** One watch, from `join` to `leave`, which is called once. It ends quietly when the call is cancelled. */
@@ -73,7 +94,16 @@ export class Changes {
 
   changed(): void {
     this.#count++
-    for (const wakeUp of [...this.#wakeUps]) wakeUp()
+    if (this.#wakeUps.size === 0) return
+    const wakeUps = [...this.#wakeUps]
+    this.#wakeUps.clear()
+    for (const wakeUp of wakeUps) wakeUp()
+  }
+
+  /** Calls `wakeUp` once, at the next change; the returned function takes it back. */
+  onNext(wakeUp: () => void): () => void {
+    this.#wakeUps.add(wakeUp)
+    return () => void this.#wakeUps.delete(wakeUp)
   }
 
   /** Until there are more changes than `seen`, or the call is cancelled. */
@@ -81,11 +111,11 @@ export class Changes {
     if (this.#count !== seen || call.cancelled) return Promise.resolve()
     return new Promise((resolve) => {
       const wakeUp = () => {
-        this.#wakeUps.delete(wakeUp)
+        forget()
         untie()
         resolve()
       }
-      this.#wakeUps.add(wakeUp)
+      const forget = this.onNext(wakeUp)
       const untie = call.onCancel(wakeUp)
     })
   }

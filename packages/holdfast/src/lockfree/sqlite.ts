@@ -1,11 +1,10 @@
 /** Ways without a lock, on a SQLite file: for all processes of one machine. */
-import { statSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
 import { type Clock, hasSharedZero, systemClock } from '../base/clock.ts'
-import { InvalidArgumentError, quote, UnsupportedError } from '../base/errors.ts'
+import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { type Random, systemRandom } from '../base/ids.ts'
 import { checkKnownOptions } from '../base/options.ts'
 import {
+  checkFolderOf,
   isSqliteDatabase,
   openDatabase,
   ownStep,
@@ -39,9 +38,7 @@ export function sqliteIdempotent(options: SqliteIdempotentOptions): Idempotent<S
   const { path, clock = systemClock, random = systemRandom } = options
   if (typeof path !== 'string' || path === '' || path === ':memory:')
     throw new InvalidArgumentError('path', 'must be the path of a file.')
-  const folder = dirname(resolve(path))
-  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
-    throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
+  checkFolderOf(path)
   if (clock === systemClock && !hasSharedZero)
     throw new UnsupportedError(
       'sqliteIdempotent needs a monotonic clock that all processes of the machine share. Bun and Deno count from the ' +
@@ -65,9 +62,9 @@ export function sqliteRow<Column extends string>(
   const statements = rowStatements(options, {
     table: (table) => quoteName('table', table),
     column: quoteName,
-    place: (at) => `?${at}`,
+    parameter: (at) => `?${at}`,
     version: (column) => `CAST(${column} AS TEXT) AS "holdfast version"`,
-    fromText: (place) => `CAST(${place} AS INTEGER)`,
+    fromText: (parameter) => `CAST(${parameter} AS INTEGER)`,
   })
   return {
     async read() {

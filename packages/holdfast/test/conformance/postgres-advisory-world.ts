@@ -4,6 +4,7 @@ import { openPostgresAdvisory } from '../../src/backends/postgres-advisory/assem
 import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { defaults } from '../../src/base/defaults.ts'
+import type { PgPool } from '../../src/clients/postgres/index.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import type { ClientLibrary, OpenedClient } from '../postgres/clients.ts'
@@ -20,9 +21,8 @@ export interface Site extends AsyncDisposable {
 
 let worlds = 0
 
-/** With postgres.js all locks of all cases take their connections from one pool. */
-export function postgresAdvisorySite(library: ClientLibrary, url: string): Site {
-  const opened: OpenedClient = library.open(url, { max: library.name === 'pg' ? 12 : 180 })
+export function postgresAdvisorySite(library: ClientLibrary<PgPool>, url: string): Site {
+  const opened: OpenedClient<PgPool> = library.open(url, { max: 12 })
   return {
     async world({ restart, ttlMs = 6_000 } = {}) {
       const space = `w${++worlds}`

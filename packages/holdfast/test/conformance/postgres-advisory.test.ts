@@ -2,7 +2,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { atOnce } from '../../src/testing/conformance/at-once.ts'
 import { backendCases, type DeclaredException, describeBackend } from '../../src/testing/describe-backend.ts'
-import { libraries, withPg } from '../postgres/clients.ts'
+import { advisoryLibraries as libraries, withPg } from '../postgres/clients.ts'
 import { postgresAdvisorySite, type Site } from './postgres-advisory-world.ts'
 
 // Many cases share a server, which one of them restarts; that one has a server of its own.

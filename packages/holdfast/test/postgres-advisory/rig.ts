@@ -25,7 +25,7 @@ export class Rig implements AsyncDisposable {
   /** A backend with a client of its own, as in a process of its own. */
   async backend(
     options: Partial<PostgresAdvisoryOptions> & {
-      readonly library?: ClientLibrary
+      readonly library?: ClientLibrary<PostgresAdvisoryOptions['client']>
       readonly clients?: ClientOptions
       readonly through?: FaultyProxy
     } = {},

@@ -1,26 +1,28 @@
 /** The two client libraries, as tests use them. */
 import pg from 'pg'
 import postgres from 'postgres'
-import type { PostgresClient } from '../../src/backends/postgres/index.ts'
+import type { PgPool, PostgresClient } from '../../src/backends/postgres/index.ts'
 
-export interface OpenedClient extends AsyncDisposable {
-  readonly client: PostgresClient
+export interface OpenedClient<C extends PostgresClient = PostgresClient> extends AsyncDisposable {
+  readonly client: C
 }
 
 export interface ClientOptions {
   readonly max?: number
   /** False: postgres.js asks nothing by itself when it connects, which nobody would catch if it failed. */
   readonly fetchTypes?: boolean
+  /** False for postgres.js behind a pooler in transaction mode, as its documentation says. */
+  readonly prepare?: boolean
   /** Settings of the server's session, as in `-c name=value`; not through a pooler. */
   readonly settings?: Readonly<Record<string, string>>
 }
 
-export interface ClientLibrary {
+export interface ClientLibrary<C extends PostgresClient = PostgresClient> {
   readonly name: 'pg' | 'postgres.js'
-  open(url: string, options?: ClientOptions): OpenedClient
+  open(url: string, options?: ClientOptions): OpenedClient<C>
 }
 
-export const withPg: ClientLibrary = {
+export const withPg: ClientLibrary<PgPool> = {
   name: 'pg',
   open(url, { max = 10, settings = {} } = {}) {
     const options = Object.entries(settings).map(([key, value]) => `-c ${key}=${value}`)
@@ -35,9 +37,10 @@ export const withPg: ClientLibrary = {
 
 export const withPostgresJs: ClientLibrary = {
   name: 'postgres.js',
-  open(url, { max = 10, settings = {}, fetchTypes = true } = {}) {
+  open(url, { max = 10, settings = {}, fetchTypes = true, prepare = true } = {}) {
     const client = postgres(url, {
       fetch_types: fetchTypes,
+      prepare,
       max,
       connection: { ...settings },
       onnotice: () => {},
@@ -47,3 +50,6 @@ export const withPostgresJs: ClientLibrary = {
 }
 
 export const libraries: readonly ClientLibrary[] = [withPg, withPostgresJs]
+
+/** For session locks: postgres.js does not tell when a connection ends. */
+export const advisoryLibraries: readonly ClientLibrary<PgPool>[] = [withPg]

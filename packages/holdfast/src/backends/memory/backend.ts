@@ -127,8 +127,11 @@ export class MemoryBackend implements Backend<'fenced'> {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#connection.lifetime.end()
-    if (this.#ownsEngine) this.#connection.engine[Symbol.dispose]()
+    const { lifetime, engine } = this.#connection
+    lifetime.end()
+    // Watches find out.
+    engine.log.changed()
+    if (this.#ownsEngine) engine[Symbol.dispose]()
   }
 
   #begin(call: Call): Connection {

@@ -9,19 +9,19 @@
  */
 import assert from 'node:assert/strict'
 import { type Clock, systemClock, type Timer } from '../../base/clock.ts'
-import type { LossReason } from '../../base/errors.ts'
 import { publicIdOf, type Random, systemRandom } from '../../base/ids.ts'
 import { operatorCallExpired, pageOf } from '../../kit/backend-kit.ts'
+import { compareClaims } from '../../kit/session.ts'
 import type * as spi from '../../spi.ts'
 import { Deadlines } from './deadlines.ts'
 import { EventLog } from './event-log.ts'
 import { type Ending, NameTable } from './name-table.ts'
-import { Scoped } from './scoped.ts'
 import {
   type Claim,
   describeName,
   describeSession,
   isInUse,
+  keyOf,
   type NameRecord,
   type Session,
   type WaitListener,
@@ -67,7 +67,8 @@ export class MemoryEngine implements Disposable {
   readonly id: string
   readonly clock: Clock
   readonly log = new EventLog()
-  readonly #sessions = new Scoped<Session>()
+  /** By namespace and id. */
+  readonly #sessions = new Map<string, Session>()
   readonly #deadlines = new Deadlines<Session | NameRecord>()
   readonly #names = new NameTable(this.#deadlines, this.log)
   #watchers = 0
@@ -90,7 +91,7 @@ export class MemoryEngine implements Disposable {
 
   openSession(namespace: string, request: spi.SessionRequest): SessionView {
     return this.#step((nowMs) => {
-      let session = this.#sessions.get(namespace, request.id)
+      let session = this.#session(namespace, request.id)
       if (session === undefined) {
         const { id, ttlMs, holder } = request
         const expiresAtMs = nowMs + ttlMs
@@ -104,7 +105,7 @@ export class MemoryEngine implements Disposable {
           claims: new Map(),
           marks: new Map(),
         }
-        this.#sessions.set(namespace, id, session)
+        this.#sessions.set(keyOf(namespace, id), session)
       }
       this.#prolong(session, nowMs)
       return viewOf(session, nowMs)
@@ -114,7 +115,7 @@ export class MemoryEngine implements Disposable {
   /** Null if there is no such session alive. */
   findSession(namespace: string, id: string): SessionView | null {
     return this.#step((nowMs) => {
-      const session = this.#sessions.get(namespace, id)
+      const session = this.#session(namespace, id)
       return session === undefined ? null : viewOf(session, nowMs)
     })
   }
@@ -122,31 +123,17 @@ export class MemoryEngine implements Disposable {
   /** Null: the session is gone, and nothing brings it back (T31). */
   keepAlive(namespace: string, id: string, listed: spi.ListedClaims): Kept | null {
     return this.#step((nowMs) => {
-      const session = this.#sessions.get(namespace, id)
+      const session = this.#session(namespace, id)
       if (session === undefined) return null
       this.#prolong(session, nowMs)
-      const known = new Set<string>()
-      const lost: spi.LostClaim[] = []
-      for (const claim of listed.held)
-        if (holdsGrant(session, claim)) known.add(claim.attempt)
-        else lost.push(this.#lost(session, claim))
-      const granted: Claim[] = []
-      for (const waiting of listed.waiting) {
-        const claim = session.claims.get(waiting.attempt)
-        if (claim === undefined) lost.push(this.#lost(session, waiting))
-        else known.add(claim.attempt)
-        if (claim !== undefined && claim.token !== null) granted.push(claim)
-      }
-      const unlisted = [...session.claims.values()]
-        .filter(({ attempt }) => !known.has(attempt))
-        .map(({ attempt, record }) => ({ attempt, name: record.name }))
-      return { lost, granted, unlisted }
+      const { lost, granted, unlisted } = compareClaims(listed, session.claims.values())
+      return { lost: lost.map((claim) => this.#whyLost(session, claim)), granted, unlisted }
     })
   }
 
   closeSession(namespace: string, id: string): void {
     this.#step((nowMs) => {
-      const session = this.#sessions.get(namespace, id)
+      const session = this.#session(namespace, id)
       if (session === undefined) return
       this.#deadlines.delete(session)
       for (const record of this.#end(session, 'released')) this.#names.settle(record, nowMs)
@@ -155,7 +142,7 @@ export class MemoryEngine implements Disposable {
 
   tryAcquire(namespace: string, sessionId: string, request: spi.AcquireRequest): Admission {
     return this.#step((nowMs) => {
-      const session = this.#sessions.get(namespace, sessionId)
+      const session = this.#session(namespace, sessionId)
       if (session === undefined) return { kind: 'session-gone' }
       if (session.marks.has(request.attempt)) return { kind: 'busy' }
       const claim = this.#claimOf(session, request) ?? this.#names.admit(session, request, 0, nowMs)
@@ -172,7 +159,7 @@ export class MemoryEngine implements Disposable {
     listener: WaitListener,
   ): Queueing {
     return this.#step((nowMs) => {
-      const session = this.#sessions.get(namespace, sessionId)
+      const session = this.#session(namespace, sessionId)
       if (session === undefined) return { kind: 'session-gone' }
       if (session.marks.has(request.attempt)) return { kind: 'abandoned' }
       const { maxWaiters = Number.POSITIVE_INFINITY } = request
@@ -186,7 +173,7 @@ export class MemoryEngine implements Disposable {
 
   abandon(namespace: string, sessionId: string, attempt: string): void {
     this.#step((nowMs) => {
-      const session = this.#sessions.get(namespace, sessionId)
+      const session = this.#session(namespace, sessionId)
       if (session === undefined) return
       session.marks.set(attempt, { kind: 'abandoned' })
       const claim = session.claims.get(attempt)
@@ -243,7 +230,8 @@ export class MemoryEngine implements Disposable {
 
   sessions(namespace: string, page: spi.PageRequest): spi.Page<spi.SessionState> {
     return this.#step((nowMs) => {
-      const { items, next } = pageOf(this.#sessions.values(namespace), page, ({ id }) => publicIdOf(id))
+      const own = [...this.#sessions.values()].filter((session) => session.namespace === namespace)
+      const { items, next } = pageOf(own, page, ({ id }) => publicIdOf(id))
       return { items: items.map((session) => describeSession(session, nowMs)), next }
     })
   }
@@ -355,10 +343,12 @@ export class MemoryEngine implements Disposable {
     if (this.#deadlines.nextMs > nowMs) return
     // First all the dead go, then the living are served: a waiter that died meanwhile must not be granted anything.
     const touched = new Set<NameRecord>()
-    for (let due = this.#deadlines.takeDue(nowMs); due !== undefined; due = this.#deadlines.takeDue(nowMs)) {
-      if (due.kind === 'name') touched.add(due)
-      else for (const record of this.#end(due, 'expired')) touched.add(record)
-    }
+    // A session may leave a lock-delay behind that is over by now, too.
+    while (this.#deadlines.nextMs <= nowMs)
+      for (const due of this.#deadlines.takeDue(nowMs)) {
+        if (due.kind === 'name') touched.add(due)
+        else for (const record of this.#end(due, 'expired')) touched.add(record)
+      }
     for (const record of touched) this.#names.settle(record, nowMs)
   }
 
@@ -384,7 +374,7 @@ export class MemoryEngine implements Disposable {
   /** Removes a session with all its claims; returns the names that may have become free. */
   #end(session: Session, ending: Ending): Set<NameRecord> {
     const touched = new Set<NameRecord>()
-    this.#sessions.delete(session.namespace, session.id)
+    this.#sessions.delete(keyOf(session.namespace, session.id))
     for (const claim of session.claims.values()) {
       touched.add(claim.record)
       this.#names.remove(claim, ending, { kind: 'session-gone' })
@@ -394,40 +384,34 @@ export class MemoryEngine implements Disposable {
     return touched
   }
 
+  #session(namespace: string, id: string): Session | undefined {
+    return this.#sessions.get(keyOf(namespace, id))
+  }
+
   /** What the attempt already has: asked again, it is answered with the same. */
   #claimOf(session: Session, claimed: spi.Claim): Claim | undefined {
     const claim = session.claims.get(claimed.attempt)
-    assert(claim === undefined || claim.record.name === claimed.name, 'an attempt is for one name')
+    assert(claim === undefined || claim.name === claimed.name, 'an attempt is for one name')
     return claim
   }
 
   /** The claim, if it is this session's and holds by this grant: no other is ever touched (G7). */
   #holding(namespace: string, sessionId: string, claimed: spi.GrantedClaim): Claim | null {
-    const session = this.#sessions.get(namespace, sessionId)
-    return session !== undefined && holdsGrant(session, claimed)
-      ? (this.#claimOf(session, claimed) ?? null)
-      : null
+    const session = this.#session(namespace, sessionId)
+    const claim = session === undefined ? undefined : this.#claimOf(session, claimed)
+    return claim?.grantId === claimed.grantId ? claim : null
   }
 
-  #lost(session: Session, claim: spi.Claim): spi.LostClaim {
-    const { attempt } = claim
+  #whyLost(session: Session, { name, attempt }: spi.Claim): spi.LostClaim {
     const mark = session.marks.get(attempt)
     if (mark?.kind === 'force-released') return { attempt, reason: 'force-released', detail: mark.detail }
-    return { attempt, reason: this.#whyLost(session, claim) }
-  }
-
-  #whyLost(session: Session, claim: spi.Claim): LossReason {
     // The attempt was granted once more, under another id: the listed grant was deleted before (T84).
-    if ((session.claims.get(claim.attempt)?.token ?? null) !== null) return 'deleted'
-    const record = this.#names.find(session.namespace, claim.name)
+    const isHeldAnew = (session.claims.get(attempt)?.grantId ?? null) !== null
+    const record = this.#names.find(session.namespace, name)
     // What the claim weighed is gone with it; no claim weighs less than 1.
-    return record !== undefined && record.heldWeight + 1 > record.capacity ? 'taken-over' : 'deleted'
+    const isFull = record !== undefined && record.heldWeight + 1 > record.capacity
+    return { attempt, reason: isFull && !isHeldAnew ? 'taken-over' : 'deleted' }
   }
-}
-
-function holdsGrant(session: Session, { attempt, grantId }: spi.GrantedClaim): boolean {
-  const token = session.claims.get(attempt)?.token ?? null
-  return token !== null && String(token) === grantId
 }
 
 function viewOf(session: Session, nowMs: number): SessionView {

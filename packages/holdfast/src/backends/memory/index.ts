@@ -90,7 +90,7 @@ function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenc
     expirySlackMs: () => 5,
     prolongation: 'committed',
     assumptions: [
-      'All who must exclude each other use the same MemoryEngine object, in one process.',
+      'All clients that must exclude each other use the same MemoryEngine object, in one process.',
       'The engine and its count of tokens end with the process: a resource that outlives it must not be given ' +
         'an issuer of your own choosing without a higher epoch at every start. The default issuer is a new one each time.',
     ],

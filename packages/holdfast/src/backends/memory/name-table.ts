@@ -11,13 +11,21 @@ import { publicIdOf } from '../../base/ids.ts'
 import type { AcquireRequest, CapacityChange } from '../../spi.ts'
 import type { Deadlines } from './deadlines.ts'
 import type { EventLog } from './event-log.ts'
-import { Scoped } from './scoped.ts'
-import { type Claim, isInUse, type NameRecord, newName, type Session, type WaitOutcome } from './state.ts'
+import {
+  type Claim,
+  isInUse,
+  keyOf,
+  type NameRecord,
+  newName,
+  type Session,
+  type WaitOutcome,
+} from './state.ts'
 
 export type Ending = 'released' | 'expired' | 'force-released'
 
 export class NameTable {
-  readonly #names = new Scoped<NameRecord>()
+  /** By namespace and name. */
+  readonly #names = new Map<string, NameRecord>()
   readonly #closings: Deadlines<Session | NameRecord>
   readonly #log: EventLog
   #lastToken = 0n
@@ -38,11 +46,12 @@ export class NameTable {
   }
 
   find(namespace: string, name: string): NameRecord | undefined {
-    return this.#names.get(namespace, name)
+    return this.#names.get(keyOf(namespace, name))
   }
 
   *list(namespace: string, prefix: string): Generator<NameRecord> {
-    for (const record of this.#names.values(namespace)) if (record.name.startsWith(prefix)) yield record
+    for (const record of this.#names.values())
+      if (record.namespace === namespace && record.name.startsWith(prefix)) yield record
   }
 
   dataChanged(claim: Claim): void {
@@ -53,7 +62,7 @@ export class NameTable {
   admit(session: Session, request: AcquireRequest, maxWaiters: number, nowMs: number): Claim | null {
     const { name, capacity, weight } = request
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
-    const found = this.#names.get(session.namespace, name)
+    const found = this.find(session.namespace, name)
     if (found !== undefined && isInUse(found) && found.capacity !== capacity)
       throw new CapacityMismatchError(name, capacity, found.capacity)
     const hasRoom =
@@ -104,7 +113,7 @@ export class NameTable {
       }
     }
     if (isInUse(record) || record.data !== undefined || record.closedUntilMs > nowMs) return
-    this.#names.delete(record.namespace, record.name)
+    this.#names.delete(keyOf(record.namespace, record.name))
   }
 
   resize(
@@ -122,13 +131,14 @@ export class NameTable {
 
   #add(namespace: string, request: AcquireRequest): NameRecord {
     const record = newName(namespace, request.name, request.capacity)
-    this.#names.set(namespace, request.name, record)
+    this.#names.set(keyOf(namespace, request.name), record)
     return record
   }
 
   #grant(claim: Claim, nowMs: number): void {
     const { record } = claim
     claim.token = ++this.#lastToken
+    claim.grantId = String(claim.token)
     claim.sinceMs = nowMs
     claim.previousData = record.data
     record.holders.set(claim.attempt, claim)
@@ -148,6 +158,7 @@ function newClaim(session: Session, record: NameRecord, request: AcquireRequest,
   return {
     session,
     record,
+    name: record.name,
     attempt,
     publicId: publicIdOf(attempt),
     mode,
@@ -156,6 +167,7 @@ function newClaim(session: Session, record: NameRecord, request: AcquireRequest,
     owner,
     lockDelayMs,
     token: null,
+    grantId: null,
     sinceMs: nowMs,
     previousData: undefined,
     listeners: new Set(),

@@ -93,9 +93,8 @@ export class MemorySession extends SessionBase<'fenced'> implements BackendSessi
   }
 
   #granted(claim: EngineClaim): { readonly kind: 'granted'; readonly grant: Grant<'fenced'> } {
-    const { record, attempt, token, previousData } = claim
-    assert(token !== null, 'a claim that holds has a token')
-    const grant = this.grantOf({ name: record.name, attempt }, { token, data: previousData })
-    return { kind: 'granted', grant }
+    const { token, grantId, previousData } = claim
+    assert(token !== null && grantId !== null, 'a claim that holds has a token')
+    return { kind: 'granted', grant: this.grantOf(claim, { token, grantId, data: previousData }) }
   }
 }

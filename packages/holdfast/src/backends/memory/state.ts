@@ -1,5 +1,6 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
 import { publicIdOf } from '../../base/ids.ts'
+import { claimState } from '../../kit/backend-kit.ts'
 import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
 import { Queue, type Queued } from './queue.ts'
 
@@ -14,11 +15,16 @@ export interface Session {
   readonly ttlMs: number
   /** The public label of its client. */
   readonly holder: string
-  /** Dead from this moment on, whether or not anybody has noticed. */
+  /** Dead from this moment on, also before it is removed. */
   expiresAtMs: number
   readonly claims: Map<string, Claim>
   /** Attempts that can never land again, and why. */
   readonly marks: Map<string, Mark>
+}
+
+/** Namespaces are separate worlds in one engine. No name and no id has a control character, so the key is unambiguous. */
+export function keyOf(namespace: string, id: string): string {
+  return `${namespace}\n${id}`
 }
 
 /**
@@ -28,6 +34,7 @@ export interface Session {
 export interface Claim extends Queued<Claim> {
   readonly session: Session
   readonly record: NameRecord
+  readonly name: string
   readonly attempt: string
   /** The half of the attempt that may be shown. */
   readonly publicId: string
@@ -38,6 +45,7 @@ export interface Claim extends Queued<Claim> {
   readonly lockDelayMs: number
   /** Null while it waits. */
   token: bigint | null
+  grantId: string | null
   /** Since when it has waited, or held. */
   sinceMs: number
   previousData: string | undefined
@@ -109,17 +117,9 @@ function describeWaiter(claim: Claim, nowMs: number): WaiterState {
   return { ...describeClaim(claim), waitingForMs: nowMs - claim.sinceMs }
 }
 
-function describeClaim({ publicId, session, mode, weight, note, owner }: Claim): ClaimState {
-  return {
-    id: publicId,
-    holder: session.holder,
-    ...(owner === undefined ? {} : { owner }),
-    mode,
-    weight,
-    ...(note === undefined ? {} : { note }),
-    session: publicIdOf(session.id),
-    ttlMs: session.ttlMs,
-  }
+function describeClaim({ publicId, session, ...claim }: Claim): ClaimState {
+  const { id, holder, ttlMs } = session
+  return claimState({ ...claim, id: publicId, holder, session: publicIdOf(id), ttlMs })
 }
 
 export function describeSession({ id, holder, ttlMs, expiresAtMs }: Session, nowMs: number): SessionState {

@@ -1,7 +1,7 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { InvalidArgumentError } from '../../base/errors.ts'
+import { UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import {
@@ -10,7 +10,7 @@ import {
   checkServer,
   ensureTables,
   isPostgresJs,
-  type PostgresClient,
+  type PgPool,
   postgresDatabase,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
@@ -23,11 +23,8 @@ import { refuseTransactionPooler } from './pooler.ts'
 import { advisoryPart } from './schema.ts'
 
 export interface PostgresAdvisoryOptions {
-  /**
-   * A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours: close it after the locker. With `pg`, the
-   * connections for locks are opened beside the pool; with postgres.js they are taken from it, so give it one of its own.
-   */
-  readonly client: PostgresClient
+  /** A `Pool` of `pg`. It stays yours: close it after the locker. The connections for locks are opened beside the pool. */
+  readonly client: PgPool
   /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
   readonly schema?: string
   /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL for those who do it themselves. */
@@ -66,7 +63,7 @@ const SERVER = {
 }
 
 /** Clients that were found to reach the server without a transaction pooler in between. */
-const direct = new WeakSet<PostgresClient>()
+const direct = new WeakSet<PgPool>()
 
 /** As `postgresAdvisory`, with a view of what it does. `end`: ends the client with the backend. */
 export async function openPostgresAdvisory(
@@ -79,9 +76,13 @@ export async function openPostgresAdvisory(
   const { namespace, issuer, epoch } = checkIdentity(options)
   const { schema, create } = checkSchemaOptions(options)
   const key = checkKeyChoice(options.key)
-  const database = postgresDatabase(client, { backend: NAME })
+  if (isPostgresJs(client))
+    throw new UnsupportedError(
+      `${NAME}: needs a Pool of pg. A lock lasts as long as its connection, and postgres.js does not tell when one ends. ` +
+        'holdfast/postgres and withTransactionLock() take a client of postgres.js.',
+    )
+  const database = postgresDatabase(client, { backend: NAME, clock })
   try {
-    checkPoolSize(client)
     await checkServer(database, SERVER)
     if (!direct.has(client)) await refuseTransactionPooler(database)
     direct.add(client)
@@ -101,17 +102,6 @@ export async function openPostgresAdvisory(
     await database.close()
     throw error
   }
-}
-
-/** A connection of postgres.js that has locks is taken out of its pool. */
-function checkPoolSize(client: PostgresClient): void {
-  if (!isPostgresJs(client)) return
-  const { max } = client.options as { max?: unknown }
-  if (max === 1)
-    throw new InvalidArgumentError(
-      'client',
-      'must be allowed at least 2 connections (max): one for a session, one for the rest.',
-    )
 }
 
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */

@@ -2,7 +2,7 @@ import { type Server, startPgBouncer, startPostgres, wanted } from 'holdfast-lab
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
-import { libraries } from '../../../test/postgres/clients.ts'
+import { advisoryLibraries as libraries } from '../../../test/postgres/clients.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { call, request, shared } from '../../testing/conformance/requests.ts'

@@ -2,7 +2,7 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { namingGrants } from '../../../test/naming-grants.ts'
-import { libraries, withPostgresJs } from '../../../test/postgres/clients.ts'
+import { advisoryLibraries as libraries, withPostgresJs } from '../../../test/postgres/clients.ts'
 import { createLocker } from '../../locker/locker.ts'
 import { openLocker } from '../../open.ts'
 import { call, request } from '../../testing/conformance/requests.ts'
@@ -164,8 +164,11 @@ describe.runIf(wanted('postgres'))('opening', () => {
       code: 'BACKEND_UNAVAILABLE',
       outcome: 'not-applied',
     })
-    await using small = withPostgresJs.open(server.url, { max: 1 })
-    await expect(openPostgresAdvisory({ client: small.client })).rejects.toThrow(/at least 2 connections/)
+    await using other = withPostgresJs.open(server.url)
+    await expect(openPostgresAdvisory({ client: other.client as never })).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: /needs a Pool of pg/,
+    })
   })
 
   test.for(libraries)(

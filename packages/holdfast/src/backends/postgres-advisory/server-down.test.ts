@@ -1,7 +1,7 @@
 import { startProxy } from 'holdfast-lab/faults'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
-import { libraries } from '../../../test/postgres/clients.ts'
+import { advisoryLibraries as libraries } from '../../../test/postgres/clients.ts'
 import { Rig } from '../../../test/postgres-advisory/rig.ts'
 import { callWith } from '../../base/aborting.ts'
 import { isHoldfastError } from '../../base/errors.ts'

@@ -91,22 +91,14 @@ export async function openPostgres(
   }
 }
 
-interface Described {
-  readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
-  readonly pollMs: number
-}
-
-function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'fenced'> {
+function infoOf(
+  described: Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'> & { readonly pollMs: number },
+): BackendInfo<'fenced'> {
   return describeInfo({
+    ...described,
     name: 'postgres',
     scope: 'cluster',
     fencing: 'fenced',
-    namespace,
-    issuer,
-    epoch,
-    pollMs,
     prolongation: 'committed',
     assumptions: [
       'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +

@@ -22,6 +22,7 @@ import type {
   SessionState,
   WatchEvent,
 } from '../../spi.ts'
+import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
 import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
@@ -46,7 +47,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     return this.#connection.statistics
   }
 
-  /** Whether those who wait are told when their turn has come; otherwise they poll. */
+  /** Whether waiters are told of their grants; otherwise they poll. */
   get hears(): boolean {
     return this.#connection.hears
   }
@@ -62,7 +63,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
     void this.#connection.sweep()
     const [no, granted] = row.map(Number) as [number, number]
-    return new PostgresSession(this.#connection, { id, no, ttlMs: granted, holder, since })
+    return new PostgresSession(this.#connection, no, { id, ttlMs: granted, holder, since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
@@ -70,19 +71,13 @@ export class PostgresBackend implements Backend<'fenced'> {
     const now = instantOf(this.clock)
     const [row] = await this.#query(call, 'findSession', [id])
     if (row === undefined) return null
-    const [no, ttlMs, holder, leftMs] = row
-    const session = { ttlMs: Number(ttlMs), leftMs: Number(leftMs) }
-    return new PostgresSession(this.#connection, {
-      id,
-      no: Number(no),
-      ttlMs: session.ttlMs,
-      holder: String(holder),
-      since: prolongedSince(now, session),
-    })
+    const [no, ttlMs, leftMs] = row.map(Number) as [number, number, number]
+    const since = prolongedSince(now, { ttlMs, leftMs })
+    return new PostgresSession(this.#connection, no, { id, ttlMs, holder: String(row[3]), since })
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    return statesOf(await this.#query(call, 'show', [name, String(call.holdersOnly !== true)]))[0] ?? null
+    return statesOf(await this.#query(call, 'state', [name, String(call.holdersOnly !== true)]))[0] ?? null
   }
 
   async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {
@@ -113,7 +108,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    const [, released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids), reason])
+    const [, , , released] = await this.#operate(call, 'forceRelease', [name, arrayLiteral(ids), reason])
     return Number(released)
   }
 
@@ -122,12 +117,12 @@ export class PostgresBackend implements Backend<'fenced'> {
     { from, to }: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
-    const [kind] = await this.#operate(call, 'resize', [name, from, to])
+    const [, , kind] = await this.#operate(call, 'resize', [name, from, to])
     return kind as 'resized' | 'in-use' | 'changed'
   }
 
   async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
-    const [kind] = await this.#operate(call, 'forget', [name, data])
+    const [, , kind] = await this.#operate(call, 'forget', [name, data])
     return kind as 'forgotten' | 'in-use' | 'changed'
   }
 
@@ -142,36 +137,20 @@ export class PostgresBackend implements Backend<'fenced'> {
   /** All statements begin with the namespace. */
   #query(
     call: Call,
-    statement: 'openSession' | 'findSession' | 'show' | 'list' | 'sessions' | 'check',
+    statement: 'openSession' | 'findSession' | 'state' | 'list' | 'sessions' | 'check',
     parameters: readonly Parameter[],
   ) {
     const { sql, namespace } = this.#connection
     return this.#connection.query(call, sql[statement], [namespace, ...parameters])
   }
 
-  /** How it went, and a number if it has one. Who got the name that way and waits in this process is told. */
   async #operate(
     call: OperatorCall,
     statement: 'forceRelease' | 'resize' | 'forget',
     parameters: readonly Parameter[],
-  ): Promise<[kind: string, count: string | null]> {
-    const { sql, namespace, channel, room } = this.#connection
-    const all = [namespace, channel, ...parameters, call.notAfterMs]
-    const rows = await this.#connection.query(call, sql[statement], all)
-    let result: [string, string | null] = ['too-late', null]
-    for (const [kind, attempt, token, data, session] of rows as readonly OperatedRow[]) {
-      if (kind === 'handed') room.granted(Number(session), attempt, BigInt(token ?? 0), data)
-      else result = [kind, token]
-    }
-    if (result[0] === 'too-late') throw operatorCallExpired('postgres')
-    return result
+  ): Promise<AnswerRow> {
+    const [row] = await this.#connection.rows(call, statement, [...parameters, call.notAfterMs])
+    if (row === undefined || row[2] === 'too-late') throw operatorCallExpired('postgres')
+    return row
   }
 }
-
-type OperatedRow = readonly [
-  kind: string,
-  attempt: string,
-  token: string | null,
-  data: string | null,
-  session: string,
-]

@@ -1,20 +1,19 @@
 import { describe, expect, test } from 'vitest'
 import { callWith } from '../../base/aborting.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
-import type { Parameter, Row } from '../../clients/postgres/index.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { type BatchStatement, type Handed, type Item, openBatches } from './batches.ts'
+import { type AnswerRow, openBatches, type Request } from './batches.ts'
 
 const never = callWith()
 
 describe('requests that leave together', () => {
-  test('one that comes alone leaves at once, by the shorter way', async () => {
+  test('one that comes alone leaves at once', async () => {
     const { batches, sent } = stand()
     const granted = batches.ask(wanting('a'), never)
     await microtasks()
-    expect(sent).toMatchObject([{ statement: 'take', attempts: ['a'] }])
-    sent[0]?.answer([['+17 left behind']])
-    expect(await granted).toEqual({ kind: 'granted', token: '17', data: 'left behind', ms: null })
+    expect(sent.map(({ attempts }) => attempts)).toEqual([['a']])
+    sent[0]?.answer([['g', 'a', 'granted', '17', 'left behind']])
+    expect(await granted).toEqual(['g', 'a', 'granted', '17', 'left behind'])
   })
 
   test('an abandon leaves at the end of the turn, together with the next try', async () => {
@@ -34,24 +33,23 @@ describe('requests that leave together', () => {
     const { batches, sent } = stand()
     const both = [batches.ask(wanting('a'), never), batches.ask(wanting('a'), never)]
     await microtasks()
-    sent[0]?.answer([['+1']])
+    sent[0]?.grant('1')
     await microtasks()
     expect(sent.map(({ attempts }) => attempts)).toEqual([['a'], ['a']])
-    sent[1]?.answer([['+1']])
-    expect((await Promise.all(both)).map(({ token }) => token)).toEqual(['1', '1'])
+    sent[1]?.grant('1')
+    expect((await Promise.all(both)).map(([, , , token]) => token)).toEqual(['1', '1'])
   })
 
   test('the answer to a call that no caller waits for is read, and keeps the connection', async () => {
-    const { batches, sent, clock, handed } = stand()
+    const { batches, sent, clock } = stand()
     const controller = new AbortController()
     const asked = batches.ask(wanting('a'), callWith(controller.signal))
     await microtasks()
     controller.abort()
     expect(await outcomeOf(asked)).toBe('unknown')
-    sent[0]?.answer([[JSON.stringify([['h', 'b', 'handed', '7', null, null, 2]])]])
+    sent[0]?.grant('7')
     await clock.advance(10_000)
     expect(sent[0]?.signal.aborted).toBe(false)
-    expect(handed).toEqual([{ session: 2, attempt: 'b', token: '7', data: null }])
   })
 
   test('a second acquire of a name waits here and can be cancelled; a release and other names go at once', async () => {
@@ -68,19 +66,19 @@ describe('requests that leave together', () => {
     const released = batches.ask({ ...wanting('d'), name: 'hot', op: 'r' }, never)
     await microtasks()
     expect(sent.map(({ attempts }) => attempts)).toEqual([['a'], ['d']])
-    sent[1]?.answer([['-']])
-    expect(await released).toMatchObject({ kind: 'released' })
+    sent[1]?.answer([['r', 'd', 'released']])
+    expect(await released).toEqual(['r', 'd', 'released'])
     const other = batches.ask(wanting('e'), never)
     await microtasks()
     expect(sent.at(-1)?.attempts).toEqual(['e'])
-    sent.at(-1)?.answer([['+1']])
+    sent.at(-1)?.grant('1')
     await other
-    sent[0]?.answer([['+2']])
+    sent[0]?.grant('2')
     await first
     await microtasks()
     expect(sent.at(-1)?.attempts).toEqual(['c'])
-    sent.at(-1)?.answer([['+3']])
-    expect(await third).toMatchObject({ token: '3' })
+    sent.at(-1)?.grant('3')
+    expect(await third).toEqual(['g', 'c', 'granted', '3'])
   })
 
   test('an abandon waits for the call about its name that is in flight, and leaves with what comes next', async () => {
@@ -94,61 +92,62 @@ describe('requests that leave together', () => {
     const next = batches.ask({ ...wanting('b'), name: 'hot' }, never)
     await microtasks()
     expect(sent).toHaveLength(1)
-    sent[0]?.answer([['+1']])
+    sent[0]?.grant('1')
     await microtasks()
     expect(sent[1]?.attempts).toEqual(['a', 'b'])
     sent[1]?.answer([
-      ['a', 'a', 'abandoned', null, null, null, null],
-      ['g', 'b', 'granted', '2', null, null, null],
+      ['a', 'a', 'abandoned'],
+      ['g', 'b', 'granted', '2'],
     ])
-    expect(await abandoned).toMatchObject({ kind: 'abandoned' })
-    expect(await next).toMatchObject({ token: '2' })
+    expect(await abandoned).toEqual(['a', 'a', 'abandoned'])
+    expect(await next).toEqual(['g', 'b', 'granted', '2'])
   })
 })
 
 function stand() {
   const sent: Sent[] = []
-  const handed: Handed[] = []
   const clock = createFakeClock()
   const batches = openBatches({
     clock,
-    call: (statement, parameters, signal) => {
-      const made = new Sent(statement, parameters, signal)
+    send: (requests, { signal }) => {
+      const made = new Sent(requests, signal)
       sent.push(made)
       return made.rows.promise
     },
-    onHanded: (each) => handed.push(each),
   })
-  return { batches, sent, handed, clock }
+  return { batches, sent, clock }
 }
 
 let tokens = 0
 
 class Sent {
-  readonly rows = Promise.withResolvers<readonly Row[]>()
-  readonly statement: BatchStatement
+  readonly rows = Promise.withResolvers<readonly AnswerRow[]>()
   readonly attempts: readonly string[]
   readonly signal: AbortSignal
 
-  constructor(statement: BatchStatement, parameters: readonly Parameter[], signal: AbortSignal) {
-    this.statement = statement
+  constructor(requests: string, signal: AbortSignal) {
     this.signal = signal
-    const attempts = String(parameters[statement === 'giveBack' ? 1 : 2])
-    this.attempts = statement === 'apply' ? attempts.slice(1, -1).replaceAll('"', '').split(',') : [attempts]
+    const records = requests.replaceAll('\\', '').matchAll(/\("\w","[^"]*","([^"]*)"/g)
+    this.attempts = [...records].map(([, attempt]) => String(attempt))
   }
 
-  answer(rows: readonly Row[]): void {
+  answer(rows: readonly AnswerRow[]): void {
     this.rows.resolve(rows)
   }
 
+  grant(token: string): void {
+    this.answer([['g', String(this.attempts[0]), 'granted', token]])
+  }
+
   answerAll(): void {
-    this.answer(this.attempts.map((attempt) => ['g', attempt, 'granted', String(++tokens), null, null, null]))
+    this.answer(this.attempts.map((attempt) => ['g', attempt, 'granted', String(++tokens)]))
   }
 }
 
-function wanting(attempt: string): Item {
+function wanting(attempt: string): Request {
   return {
-    op: 'q',
+    op: 'g',
+    waits: true,
     name: `of ${attempt}`,
     attempt,
     session: 1,

@@ -1,8 +1,7 @@
 /** What the backend and its sessions share: the way to the database, waiters and watchers. */
 
 import type { Clock } from '../../base/clock.ts'
-import { defaults } from '../../base/defaults.ts'
-import { ClosedError, outcomeOf } from '../../base/errors.ts'
+import { outcomeOf } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import {
   type Parameter,
@@ -12,16 +11,16 @@ import {
   serverFindings,
   sqlStateOf,
 } from '../../clients/postgres/index.ts'
-import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import type { Lane } from '../../kit/lane.ts'
+import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, Finding } from '../../spi.ts'
-import { type Answer, type Item, openBatches } from './batches.ts'
+import { type AnswerRow, openBatches, type Request } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import { WaitingRoom } from './waiting-room.ts'
-import { Watchers } from './watchers.ts'
+import { Watchers } from './watch.ts'
 
 export interface ConnectionOptions {
   readonly database: PostgresDatabase
@@ -34,8 +33,11 @@ export interface ConnectionOptions {
   readonly end?: () => Promise<void>
 }
 
+/** Statements that answer with rows as in `sql/claims.ts`. Their first two parameters are the namespace and the channel. */
+export type RowStatement = 'apply' | 'endSession' | 'look' | 'forceRelease' | 'resize' | 'forget'
+
 const MOST_SWEEPS_AT_ONCE = 20
-/** Each leaves a row behind, which is of no use to anybody a minute after the name has opened. */
+/** Each leaves a row behind, which is of no use a minute after the name has opened. */
 const CLOSED_NAMES_PER_SWEEP = 256
 
 export class Connection {
@@ -44,66 +46,63 @@ export class Connection {
   readonly statistics = noStatistics()
   readonly room: WaitingRoom
   readonly watchers: Watchers
-  /** Where this process listens. */
-  readonly channel: string
   readonly sql: Statements
+  /** Where this process listens. */
+  readonly #channel: string
   readonly #options: ConnectionOptions
-  readonly #batches: Lane<Item, Answer>
+  readonly #batches: Lane<Request, AnswerRow>
   readonly #notifications: Notifications
-  /** What is in flight and nobody waits for, so nobody else ends it. */
-  readonly #background = new Set<AbortController>()
+  readonly #lifetime: Lifetime
   #sweeping: Promise<void> | undefined
   #closedNames = 0
-  #closed = false
 
   constructor(options: ConnectionOptions) {
     const { database, namespace, clock, random, pollMs } = options
     const { statistics } = this
+    const channel = `holdfast_${random.id()}`
+    const isTold = () => this.hears
     this.#options = options
+    this.#channel = channel
     this.namespace = namespace
     this.clock = clock
-    this.channel = `holdfast_${random.id()}`
+    this.#lifetime = new Lifetime('postgres', clock)
     this.sql = statementsFor(options.schema)
     this.room = new WaitingRoom({
       clock,
       random,
       statistics,
       pollMs,
-      tend: (parameters) => this.#runInBackground(this.sql.tend, [namespace, this.channel, ...parameters]),
-      isTold: () => this.#notifications.hears,
+      isTold,
+      look: (parameters) => this.#lifetime.inBackground((call) => this.rows(call, 'look', parameters)),
     })
     this.#batches = openBatches({
       clock,
-      call: (statement, parameters, signal) => {
+      send: (requests, call) => {
         statistics.batches++
-        return this.#run(this.sql[statement], [namespace, this.channel, ...parameters], signal)
-      },
-      onHanded: ({ session, attempt, token, data }) => {
-        if (token === null) this.room.lookAtAll()
-        else this.room.granted(session, attempt, BigInt(token), data)
+        return this.rows(call, 'apply', [requests])
       },
     })
     this.watchers = new Watchers({
       clock,
       random,
       namespace,
-      channel: this.channel,
+      channel,
       pollMs,
-      query: (statement, parameters) => this.#runInBackground(this.sql[statement], parameters),
+      isTold,
+      query: (statement, parameters) => this.#inBackground(this.sql[statement], parameters),
       sweep: () => this.sweep(),
       expectNews: () => this.expectNews(),
-      isTold: () => this.#notifications.hears,
     })
     this.#notifications = new Notifications({
       database,
-      channel: this.channel,
+      channel,
       clock,
-      send: (message) => this.#runInBackground(this.sql.notify, [this.channel, message]),
+      send: (message) => this.#inBackground(this.sql.notify, [channel, message]),
       isNeeded: () => this.room.size + this.watchers.size > 0,
       onMessage: (message) => this.#told(message),
       onChange: () => {
         this.room.lookAtAll()
-        this.watchers.look()
+        this.watchers.lookAtAll()
       },
       onListen: () => {
         statistics.listens++
@@ -111,7 +110,7 @@ export class Connection {
     })
   }
 
-  /** Whether those who wait are told when their turn has come; otherwise they poll. */
+  /** Whether waiters are told of their grants; otherwise they poll. */
   get hears(): boolean {
     return this.#notifications.hears
   }
@@ -126,15 +125,44 @@ export class Connection {
     return this.#notifications.isDeaf ? [...findings, polling] : findings
   }
 
-  async apply(item: Item, call: Call): Promise<Answer> {
-    this.#check(call)
+  async apply(request: Request, call: Call): Promise<AnswerRow> {
+    this.#lifetime.begin(call)
     this.statistics.items++
-    return this.#batches.ask(item, call)
+    return this.#batches.ask(request, call)
   }
 
   async query(call: Call, text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
-    this.#check(call)
-    return this.#run(text, parameters, call.signal)
+    this.#lifetime.begin(call)
+    this.statistics.statements++
+    this.statistics.inFlight++
+    try {
+      return await this.#options.database.query(text, parameters, { signal: call.signal })
+    } catch (error) {
+      // A grant to a waiter of this process may be in the answer that got lost.
+      if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
+      const cause = error instanceof Error ? error.cause : undefined
+      if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
+      throw error
+    } finally {
+      this.statistics.inFlight--
+    }
+  }
+
+  /** The rows of an answer, but for those for waiters of this process: these are told. */
+  async rows(
+    call: Call,
+    statement: RowStatement,
+    parameters: readonly Parameter[],
+  ): Promise<readonly AnswerRow[]> {
+    const all = [this.namespace, this.#channel, ...parameters]
+    const [answer] = await this.query(call, this.sql[statement], all)
+    const rows: AnswerRow[] = []
+    for (const row of JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]) {
+      const [op, attempt, , token, data = null, , session] = row
+      if (op === 'handed') this.#granted(Number(session), attempt, token, data)
+      else rows.push(row)
+    }
+    return rows
   }
 
   /** From now on there is a waiter or a watcher. */
@@ -142,12 +170,12 @@ export class Connection {
     this.#notifications.start()
   }
 
-  /** Tidies up behind everybody's back, a little at a time. */
+  /** Removes what is over, a little at a time. */
   async sweep(): Promise<void> {
-    if (this.#closed) return
+    if (this.#lifetime.isOver) return
     const run = async () => {
-      for (let turn = 0; turn < MOST_SWEEPS_AT_ONCE && !this.#closed; turn++) {
-        const [row] = await this.#runInBackground(this.sql.sweep, [this.namespace])
+      for (let count = 0; count < MOST_SWEEPS_AT_ONCE && !this.#lifetime.isOver; count++) {
+        const [row] = await this.#inBackground(this.sql.sweep, [this.namespace])
         if (row?.[0] !== true) return
       }
     }
@@ -160,70 +188,48 @@ export class Connection {
     await this.#sweeping
   }
 
-  /** A name was left closed: from time to time those that have opened since are tidied away. */
+  /** A name was left closed: from time to time those that have opened since are removed. */
   noteClosedName(): void {
     if (++this.#closedNames % CLOSED_NAMES_PER_SWEEP === 0) void this.sweep()
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
-    const closed = new ClosedError('The postgres backend')
+    if (this.#lifetime.isOver) return
+    const closed = this.#lifetime.end()
     this.room.close(closed)
     this.watchers.close(closed)
-    for (const controller of this.#background) controller.abort(closed)
     this.#batches.close()
     await this.#notifications.close()
     await this.#options.database.close()
     await this.#options.end?.()
   }
 
-  #check(call: Call): void {
-    if (this.#closed) throw new ClosedError('The postgres backend')
-    throwIfCancelled('postgres', call)
+  #inBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    return this.#lifetime.inBackground((call) => this.query(call, text, parameters))
   }
 
-  /** With a limit of its own: on a connection that hangs it would hang too, and keep everybody from closing. */
-  async #runInBackground(text: string, parameters: readonly Parameter[]): Promise<readonly Row[]> {
-    const controller = new AbortController()
-    const timer = this.clock.setTimer(defaults.callTimeoutMs, () =>
-      controller.abort(new Error(`no answer within ${defaults.callTimeoutMs} ms`)),
-    )
-    this.#background.add(controller)
-    try {
-      return await this.#run(text, parameters, controller.signal)
-    } finally {
-      timer.cancel()
-      this.#background.delete(controller)
-    }
+  /** Without a token the waiter should look. */
+  #granted(session: number, id: string, token: string | null | undefined, data: string | null): void {
+    if (token == null) this.room.lookAtAll()
+    else this.room.granted(session, id, { token: BigInt(token), data })
   }
 
-  async #run(text: string, parameters: readonly Parameter[], signal?: AbortSignal): Promise<readonly Row[]> {
-    this.statistics.statements++
-    this.statistics.inFlight++
-    try {
-      return await this.#options.database.query(text, parameters, signal === undefined ? {} : { signal })
-    } catch (error) {
-      // A hand-over to somebody of this process may be in the answer that got lost.
-      if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
-      const cause = error instanceof Error ? error.cause : undefined
-      if (sqlStateOf(cause) === 'HF001') throw wrongIsolation('other than READ COMMITTED', { cause })
-      throw error
-    } finally {
-      this.statistics.inFlight--
-    }
-  }
-
-  /** Whoever knows the name of the channel is trusted: it is secret, and stands in a table of ours only. */
+  /**
+   * See `tell_waiter` in `sql/grants.ts`. A client that knows the name of the channel is trusted: the name is secret, and stands
+   * in a table of ours only. What cannot be read is a reason to look.
+   */
   #told(message: string): void {
     this.statistics.notificationsReceived++
     if (message === 'event') {
-      this.watchers.look()
+      this.watchers.told()
       return
     }
-    const [session, id, token, data] = parseMessage(message)
-    if (token === undefined) this.room.lookAtAll()
-    else this.room.granted(session, id, BigInt(token), data)
+    try {
+      const [session, id, token, data] = JSON.parse(message)
+      this.#granted(Number(session), String(id), token, data ?? null)
+    } catch {
+      this.room.lookAtAll()
+    }
   }
 }
 
@@ -234,22 +240,4 @@ const polling: Finding = {
   what: 'Notifications do not arrive, so waiters poll.',
   why: 'A waiter learns of its grant up to twice pollMs later, and each poll is a statement. A pooler in transaction mode does this.',
   fix: 'Connect to the server directly or through a pool in session mode, if hand-overs must be quick.',
-}
-
-type Message = [session: number, id: string, token: string | undefined, data: string | null]
-
-/** See `tell` in `sql/turns.ts`. What cannot be read is a reason to look. */
-function parseMessage(message: string): Message {
-  try {
-    const [session, id, token, data] = JSON.parse(message) as [unknown, unknown, unknown, unknown]
-    const isComplete = typeof token === 'string' && /^\d+$/.test(token)
-    return [
-      Number(session),
-      String(id),
-      isComplete ? token : undefined,
-      typeof data === 'string' ? data : null,
-    ]
-  } catch {
-    return [Number.NaN, '', undefined, null]
-  }
 }

@@ -10,7 +10,7 @@ import { checkKnownOptions } from '../../base/options.ts'
 import { checkSchema } from '../../clients/postgres/index.ts'
 import type { Backend } from '../../spi.ts'
 import { openPostgres, type PostgresOptions } from './assemble.ts'
-import { schemaSql, upgradeSql } from './schema.ts'
+import { schemaSql } from './schema.ts'
 
 export {
   type Notice,
@@ -23,9 +23,7 @@ export {
   type PgQuery,
   type PostgresClient,
   type PostgresJs,
-  type PostgresJsConnection,
   type PostgresJsQuery,
-  type PostgresJsReserved,
   type PostgresJsRunner,
   standbyNotices,
 } from '../../clients/postgres/index.ts'
@@ -37,13 +35,10 @@ export function postgres(options: PostgresOptions): Promise<Backend<'fenced'>> {
 }
 
 /**
- * The SQL that creates the schema, for users who apply migrations themselves. `upgrade`: the SQL that upgrades the
- * schema of an earlier release.
+ * The SQL that creates the schema, or upgrades that of an earlier release, for users who apply migrations themselves. Running it
+ * twice does no harm.
  */
-export function postgresSchema(
-  options: { readonly schema?: string; readonly upgrade?: boolean } = {},
-): string {
-  checkKnownOptions('postgresSchema options', options, ['schema', 'upgrade'])
-  const schema = checkSchema(options.schema)
-  return options.upgrade === true ? upgradeSql(schema) : schemaSql(schema)
+export function postgresSchema(options: { readonly schema?: string } = {}): string {
+  checkKnownOptions('postgresSchema options', options, ['schema'])
+  return schemaSql(checkSchema(options.schema))
 }

@@ -2,6 +2,7 @@
 import { plantedSchema } from 'holdfast-lab/bugs'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
+import { applySql } from '../../../test/postgres/requests.ts'
 import { call, exclusive, openSession, Stage } from '../../../test/postgres/stage.ts'
 
 describe.runIf(wanted('postgres'))('postgres marks', () => {
@@ -35,9 +36,7 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
     await session.abandon(exclusive('x'), call())
     const [abandoning, renewing] = [await stage.operator(), await stage.operator()]
     await abandoning.query('BEGIN')
-    await abandoning.query(`
-      SELECT ${schema}.apply('default', 'nobody', '{a}', '{x}', '{attempt}', ARRAY(SELECT no FROM ${schema}.sessions),
-        '{NULL}', '{1}', '{1}', '{0}', '{NULL}', NULL, NULL, NULL)`)
+    await abandoning.query(applySql(schema, [{ op: 'a', name: 'x', attempt: 'attempt', session: 1, ms: 0 }]))
     const { rows } = await renewing.query(`SELECT no FROM ${schema}.sessions FOR NO KEY UPDATE SKIP LOCKED`)
     await abandoning.query('COMMIT')
     return rows.length > 0

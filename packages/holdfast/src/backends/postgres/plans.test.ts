@@ -5,8 +5,9 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { acquiring, applySql, rowsOf } from '../../../test/postgres/requests.ts'
 import { openSession, Stage } from '../../../test/postgres/stage.ts'
-import { LOCK_CAPACITY } from '../../spi.ts'
+import type { Request } from './batches.ts'
 
 const ITEMS = 32
 const OTHERS = 11_000
@@ -15,6 +16,8 @@ const OTHERS = 11_000
 class Caller {
   readonly #client: pg.Client
   readonly #session: number
+  /** Of the last grant of each name. */
+  readonly #tokens = new Map<string, string>()
 
   constructor(client: pg.Client, session: number) {
     this.#client = client
@@ -38,57 +41,34 @@ class Caller {
     return rows[0].entries
   }
 
-  async apply(op: string, names: readonly string[], attempt = 'first'): Promise<string[]> {
-    const all = <Item>(item: Item) => names.map(() => item)
-    const { rows } = await this.#client.query(
-      'SELECT kind FROM plans.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL)',
-      [
-        ...['default', 'nobody', all(op), names, names.map((name) => `${attempt}/${name}`)],
-        ...[
-          all(this.#session),
-          all(op === 'r' || op === 'd' ? null : 'exclusive'),
-          all(LOCK_CAPACITY),
-          all(LOCK_CAPACITY),
-          all(0),
-          all(null),
-          all('an owner'),
-          all(op === 'q' ? OTHERS : null),
-        ],
-      ],
-    )
-    return [...new Set(rows.map(({ kind }) => kind as string))]
+  async apply(op: Request['op'], names: readonly string[], rest: Partial<Request> = {}): Promise<string[]> {
+    const { attempt = 'first', ...fields } = rest
+    const session = this.#session
+    const requests = names.map((name) => ({
+      ...acquiring(name, `${attempt}/${name}`, {
+        session,
+        owner: 'an owner',
+        max_waiters: OTHERS,
+        ...fields,
+      }),
+      op,
+      ...(this.#tokens.has(name) && { token: String(this.#tokens.get(name)) }),
+    }))
+    const { rows } = await this.#client.query(applySql('plans', requests))
+    const answers = rowsOf(rows[0].answer)
+    for (const [index, name] of names.entries()) {
+      const [, , kind, token] = answers.find(([, of]) => of === requests[index]?.attempt) ?? []
+      if (kind === 'granted' && token != null) this.#tokens.set(name, token)
+    }
+    return [...new Set(answers.map(([op, , kind]) => kind ?? op))].sort()
   }
 
-  async take(
-    op: string,
-    name: string,
-    attempt = 'first',
-    maxWaiters: number | null = OTHERS,
-  ): Promise<string[]> {
-    const { rows } = await this.#client.query(
-      'SELECT plans.take($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL) AS answer',
-      [
-        ...['default', 'nobody', op, name, `${attempt}/${name}`, this.#session, 'exclusive'],
-        ...[LOCK_CAPACITY, LOCK_CAPACITY, 0, null, 'an owner', maxWaiters],
-      ],
-    )
-    return kindsOf(rows[0].answer)
-  }
-
-  async giveBack(name: string): Promise<string[]> {
-    const { rows } = await this.#client.query(
-      `SELECT plans.give_back($1, $2, $3, $4, $5, 0, currval('plans.tokens')::text) AS answer`,
-      ['default', 'nobody', name, `first/${name}`, this.#session],
-    )
-    return kindsOf(rows[0].answer)
-  }
-
-  async tend(names: readonly string[], attempt: string): Promise<string[]> {
+  async look(names: readonly string[], attempt: string): Promise<string[]> {
     const attempts = names.map((name) => `${attempt}/${name}`)
-    const { rows } = await this.#client.query('SELECT kind FROM plans.tend($1, $2, $3, $4, $5, $6)', [
+    const { rows } = await this.#client.query('SELECT plans.look($1, $2, $3, $4, $5, $6) AS answer', [
       ...['default', 'nobody', names, names.map(() => this.#session), names, attempts],
     ])
-    return [...new Set(rows.map(({ kind }) => kind as string))]
+    return [...new Set(rowsOf(rows[0].answer).map(([kind]) => kind))]
   }
 
   /** The life of another session, which has one claim. */
@@ -97,28 +77,33 @@ class Caller {
       (await this.#client.query(sql, ['default', ...rest])).rows
     const [{ no }] = await ask('SELECT no FROM plans.open_session($1, $2, $3, 600000)', name, 'another')
     const other = new Caller(this.#client, no)
-    await other.apply('t', [name])
+    await other.apply('g', [name])
     const kept = await ask("SELECT kind FROM plans.keep_alive($1, $2, '{}', '{}', '{}', '{}')", no)
-    await ask("SELECT kind FROM plans.close_session($1, 'nobody', $2)", no)
+    await ask("SELECT plans.end_session($1, 'nobody', $2)", no)
     return kept.map(({ kind }) => kind)
   }
 
-  async show(names: readonly string[]): Promise<string[]> {
-    const { rows } = await this.#client.query('SELECT kind FROM plans.show($1, $2, true)', ['default', names])
-    return [...new Set(rows.map(({ kind }) => kind as string))]
+  /** How many holders and waiters each of the names has. */
+  async show(names: readonly string[]): Promise<[number, number][]> {
+    const { rows } = await this.#client.query('SELECT plans.states($1, $2, true) AS state', [
+      'default',
+      names,
+    ])
+    const counts = rows.map(({ state }) => `${state.holders.length} ${state.waiters.length}`)
+    return [...new Set(counts)].map((count) => count.split(' ').map(Number) as [number, number])
   }
 
   /** A page of which the tables have much more. */
   async page(after: string): Promise<string | undefined> {
-    const { rows } = await this.#client.query('SELECT kind, name FROM plans.list_names($1, $2, $3, $4)', [
+    const { rows } = await this.#client.query('SELECT plans.list_states($1, $2, $3, $4) AS state', [
       ...['default', '', after, ITEMS - 1],
     ])
-    return rows.find(({ kind }) => kind === 'next')?.name
+    return rows.find(({ state }) => typeof state === 'string')?.state
   }
 
   /** In it are so many events that a watcher has seen. */
   async openLog(events: number): Promise<void> {
-    await this.#client.query("SELECT plans.watch_log('default', 'nobody')")
+    await this.#client.query("SELECT plans.open_log('default', 'nobody')")
     await this.#client.query(
       `INSERT INTO plans.events (namespace, xid, log, kind, name, id, holder)
       SELECT namespace, '3', id, 'data', 'x', 'x', 'x' FROM plans.logs, generate_series(1, ${events}) AS i`,
@@ -133,10 +118,10 @@ class Caller {
     const { rows: seen } = await this.#client.query(
       'SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next',
     )
-    await this.apply('t', names)
+    await this.apply('g', names)
     await this.apply('r', names)
     const { rows } = await this.#client.query(
-      "SELECT kind FROM plans.read_log('default', (SELECT id FROM plans.logs), $1, '{1,2}', NULL, '0', 0, 1000)",
+      "SELECT kind FROM plans.read_events('default', (SELECT id FROM plans.logs), ARRAY[$1::text, '1', '2']::xid8[], NULL, '0', 0, 1000)",
       [seen[0].next],
     )
     return [...new Set(rows.map(({ kind }) => kind as string))]
@@ -173,14 +158,6 @@ class Caller {
   }
 }
 
-/** See `sql/single.ts`. */
-function kindsOf(answer: string): string[] {
-  if (answer.startsWith('+')) return ['granted']
-  return JSON.parse(answer)
-    .map(([, , kind]: string[]) => kind)
-    .sort()
-}
-
 describe.runIf(wanted('postgres'))('plans on postgres', () => {
   let server: Server
   beforeAll(async () => {
@@ -196,7 +173,7 @@ describe.runIf(wanted('postgres'))('plans on postgres', () => {
     [
       'were known to be small',
       async (caller: Caller) => {
-        await caller.apply('t', ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'])
+        await caller.apply('g', ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'])
         await caller.analyze()
       },
     ],
@@ -232,11 +209,13 @@ test.runIf(wanted('postgres'))(
     const operator = await stage.operator()
     const { rows } = await operator.query('SELECT no::int FROM plans.sessions')
     const caller = new Caller(operator, rows[0].no)
-    await caller.take('t', 'hot')
-    const join = (attempt: string) => caller.reads(() => caller.take('q', 'hot', attempt, null))
+    await caller.apply('g', ['hot'])
+    const wait = (attempt: string) =>
+      caller.apply('g', ['hot'], { attempt, waits: true, max_waiters: undefined })
+    const join = (attempt: string) => caller.reads(() => wait(attempt))
     for (let index = 0; index < 100; index++) await join(`early ${index}`)
     const before = await join('before')
-    for (let index = 0; index < 2_000; index++) await caller.take('q', 'hot', `waiter ${index}`)
+    for (let index = 0; index < 2_000; index++) await wait(`waiter ${index}`)
     expect((await join('after')) - before).toBeLessThan(20)
   },
   60_000,
@@ -248,21 +227,23 @@ async function costs(caller: Caller, label: string): Promise<Record<string, numb
   const step = async (what: string, work: () => Promise<unknown>, answer: unknown) => {
     costs[what] = await caller.reads(async () => expect(await work(), what).toEqual(answer))
   }
-  await step('acquire', () => caller.apply('t', names), ['granted'])
-  await step('acquire again', () => caller.apply('t', names), ['granted'])
-  await step('acquire what is held', () => caller.apply('t', names, 'second'), ['busy'])
-  await step('enqueue', () => caller.apply('q', names, 'second'), ['queued'])
-  await step('inspect', () => caller.show(names), ['holder', 'waiter'])
+  const second = { attempt: 'second' }
+  const waiting = { ...second, waits: true }
+  await step('acquire', () => caller.apply('g', names), ['granted'])
+  await step('acquire again', () => caller.apply('g', names), ['granted'])
+  await step('acquire what is held', () => caller.apply('g', names, second), ['busy'])
+  await step('enqueue', () => caller.apply('g', names, waiting), ['queued'])
+  await step('inspect', () => caller.show(names), [[1, 1]])
   await step('list', () => caller.page(`${label}/`), `${label}/8`)
-  await step('look', () => caller.tend(names, 'second'), ['due'])
-  await step('abandon', () => caller.apply('a', names, 'second'), ['abandoned'])
+  await step('look', () => caller.look(names, 'second'), ['due'])
+  await step('abandon', () => caller.apply('a', names, second), ['abandoned'])
   await step('set data', () => caller.apply('d', names), ['stored'])
   await step('release', () => caller.apply('r', names), ['released'])
   await step('release again', () => caller.apply('r', names), ['not-held'])
-  await step('acquire one', () => caller.take('t', label), ['granted'])
-  await step('acquire one that is held', () => caller.take('t', label, 'second'), ['busy'])
-  await step('enqueue one', () => caller.take('q', label, 'second'), ['queued'])
-  await step('release one to the next', () => caller.giveBack(label), ['handed', 'released'])
+  await step('acquire one', () => caller.apply('g', [label]), ['granted'])
+  await step('acquire one that is held', () => caller.apply('g', [label], second), ['busy'])
+  await step('enqueue one', () => caller.apply('g', [label], waiting), ['queued'])
+  await step('release one to the next', () => caller.apply('r', [label]), ['handed', 'released'])
   await step('a session', () => caller.live(`${label}/another`), ['alive', 'unlisted'])
   await caller.openLog(label === 'after' ? OTHERS : 0)
   await step('what is watched', () => caller.watch(names), ['now', 'acquired', 'released'])

@@ -1,69 +1,36 @@
 /**
  * The tables and functions in the user's database. The registry in `clients/postgres/tables.ts` creates and upgrades them.
  *
- *   1 | 2 | 3 ──▶ 4   functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
- *                     of the older version that run go on with the functions that they know, on the same tables, so they and
- *                     the new clients exclude each other. They refuse to start anew.
+ *   1 | 2 | 3 | 4 ──▶ 5   functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
+ *                         of the older version that run go on with the functions that they know, on the same tables, so they
+ *                         and the new clients exclude each other. They refuse to start anew.
  */
 import { UnsupportedError } from '../../base/errors.ts'
 import {
   checkServer,
   ensureTables,
   type PostgresDatabase,
-  quoteIdentifier,
   READ_AND_WRITE,
   type TablePart,
+  tablesSql,
 } from '../../clients/postgres/index.ts'
 import { claims } from './sql/claims.ts'
 import { events } from './sql/events.ts'
+import { grants } from './sql/grants.ts'
+import { locks } from './sql/locks.ts'
 import { looking } from './sql/looking.ts'
-import { older } from './sql/older.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
-import { single } from './sql/single.ts'
-import { tables, upgradedTables } from './sql/tables.ts'
-import { turns } from './sql/turns.ts'
+import { tables } from './sql/tables.ts'
 import { waiting } from './sql/waiting.ts'
 
-export const SCHEMA_VERSION = 4
 const SERVER = { backend: 'postgres', version: 13, ifOlder: 'Upgrade it.' }
-
-/** All statements that make the schema, in the order in which they must run. */
-export function schemaSql(schema: string): string {
-  return create(quoteIdentifier(schema))
-}
-
-/** All statements that make the present version of an older one. Running it twice does no harm. */
-export function upgradeSql(schema: string): string {
-  return upgrade(quoteIdentifier(schema))
-}
-
-function create(s: string): string {
-  return [
-    `CREATE SCHEMA IF NOT EXISTS ${s};`,
-    tables(s),
-    ...functions(s),
-    `INSERT INTO ${s}.meta (version, origin) VALUES (${SCHEMA_VERSION}, gen_random_uuid()::text);`,
-  ].join('\n')
-}
-
-function upgrade(s: string): string {
-  return [
-    upgradedTables(s),
-    ...functions(s),
-    older(s),
-    `UPDATE ${s}.meta SET version = ${SCHEMA_VERSION};`,
-  ].join('\n')
-}
-
-function functions(s: string): readonly string[] {
-  return [events, turns, claims, single, sessions, waiting, operators, looking].map((part) => part(s))
-}
 
 const lockTables: TablePart = {
   part: 'locks',
-  version: SCHEMA_VERSION,
+  version: 5,
   upgradesFrom: 1,
+  versionTable: 'meta',
   relations: {
     tokens: ['USAGE'],
     places: ['USAGE'],
@@ -77,8 +44,15 @@ const lockTables: TablePart = {
     events: READ_AND_WRITE,
   },
   printedBy: 'postgresSchema()',
-  sql: create,
-  own: { table: 'meta', upgrade, upgradePrintedBy: 'postgresSchema({ upgrade: true })' },
+  sql: (s) =>
+    [tables, locks, events, grants, claims, sessions, waiting, operators, looking]
+      .map((part) => part(s))
+      .join('\n'),
+}
+
+/** All statements that make the schema, or the present version of an older one. Running them twice does no harm. */
+export function schemaSql(schema: string): string {
+  return tablesSql(lockTables, schema)
 }
 
 /** Makes the schema if there is none, and upgrades an older one. Returns its origin. `sql` is for tests. */
@@ -89,9 +63,7 @@ export async function ensureSchema(
 ): Promise<string> {
   const isolation = await checkServer(database, SERVER)
   if (isolation !== 'read committed') throw wrongIsolation(isolation)
-  const { sql } = options
-  const part = sql === undefined ? lockTables : { ...lockTables, sql: () => sql }
-  const { origin } = await ensureTables(database, part, schema, options)
+  const { origin } = await ensureTables(database, lockTables, schema, options)
   return origin
 }
 

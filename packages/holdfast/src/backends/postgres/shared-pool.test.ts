@@ -79,7 +79,7 @@ describe.runIf(wanted('postgres'))('postgres on a pool that guarded transactions
   }, 60_000)
 
   test('T85 with postgres.js, whose client cannot open another connection, the error names the shortage', async () => {
-    const shortage = /wait in the client: all 4 connections are in use.*raise `max`/
+    const shortage = /wait in the client\. If all 4 connections are in use.*raise `max`/
     const runs = await withFullPool(withPostgresJs, 1_000, async (leases) => {
       const [lease] = leases as [FencedLease]
       await assert.rejects(lease.renew(), (error: Error) => shortage.test(error.message))

@@ -2,12 +2,12 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { acquiring, applySql } from '../../../test/postgres/requests.ts'
 import { call, exclusive, openSession, Stage, take as takeNow, until } from '../../../test/postgres/stage.ts'
 import { callWith } from '../../base/aborting.ts'
 import { systemClock } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { createLocker } from '../../locker/locker.ts'
-import { LOCK_CAPACITY } from '../../spi.ts'
 import { openPostgres } from './assemble.ts'
 
 const CONTENDERS = 10
@@ -110,24 +110,21 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     await using stage = new Stage(server.url)
     await openSession(await stage.backend({ schema: 'disk' }), 600_000)
     const operator = await stage.operator()
-    const take = (op: string, attempt: string) =>
-      `SELECT disk.take('default', 'nobody', '${op}', 'x', '${attempt}', 1, 'exclusive', ${LOCK_CAPACITY}, ${LOCK_CAPACITY}, 0, NULL, NULL, NULL, NULL)`
-    const apply = (
-      op: string,
-      attempt: string,
-      ms = 0,
-    ) => `SELECT disk.apply('default', 'nobody', '{${op}}', '{x}', '{${attempt}}',
-      '{1}', '{${op === 'q' ? 'exclusive' : 'NULL'}}', '{${LOCK_CAPACITY}}', '{${LOCK_CAPACITY}}', '{${ms}}', '{text}', NULL, NULL, NULL)`
+    const take = (attempt: string, waits: boolean) => applySql('disk', [acquiring('x', attempt, { waits })])
+    const apply = (op: 'r' | 'a' | 'd', attempt: string, token?: number, ms = 0) =>
+      applySql('disk', [
+        { op, name: 'x', attempt, session: 1, ms, ...(token && { token: `${token}`, text: 'text' }) },
+      ])
     const calls: [what: string, sql: string, lasts: boolean][] = [
-      ['a grant', take('q', 'a'), true],
-      ['a try that is busy', take('t', 'b'), false],
-      ['a place in line', take('q', 'b'), false],
-      ['another, in a batch', apply('q', 'c'), false],
-      ['an abandoned place', apply('a', 'c'), false],
-      ['data', apply('d', 'a'), true],
-      ['a release to the next', apply('r', 'a'), true],
-      ['a release of what is not held', apply('r', 'a'), false],
-      ['a release that keeps the name closed', apply('r', 'b', 60_000), true],
+      ['a grant', take('a', true), true],
+      ['a try that is busy', take('b', false), false],
+      ['a position in the queue', take('b', true), false],
+      ['another', take('c', true), false],
+      ['an abandoned position', apply('a', 'c'), false],
+      ['data', apply('d', 'a', 1), true],
+      ['a release to the next', apply('r', 'a', 1), true],
+      ['a release of what is not held', apply('r', 'a', 1), false],
+      ['a release that keeps the name closed', apply('r', 'b', 2, 60_000), true],
     ]
     for (const [what, sql, lasts] of calls) {
       await operator.query('BEGIN')

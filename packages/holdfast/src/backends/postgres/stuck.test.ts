@@ -7,7 +7,7 @@ import { exclusive, openSession, Stage, take, until } from '../../../test/postgr
 import { callWith } from '../../base/aborting.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import type { Call } from '../../spi.ts'
-import { LOCK_SEED, LONGEST_LOCK_WAIT_MS } from './sql/turns.ts'
+import { LOCK_SEED, LONGEST_LOCK_WAIT_MS } from './sql/locks.ts'
 
 const WAITING = "SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
@@ -23,7 +23,7 @@ const ways = [
 
 /** As it is, but for the time: that of the library would make this test wait for seconds. */
 const schemaSql = changedSchema('holdfast', [
-  { file: 'sql/turns.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'400'" },
+  { file: 'sql/locks.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'400'" },
 ])
 
 function cancelledSoon(): Call {
@@ -38,7 +38,7 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
         await using server = await startPostgres()
         await using bouncer = way === 'directly' ? null : await startPgBouncer({ postgres: server })
         await using stage = new Stage(server.url)
-        const clients = { max: 3, fetchTypes: false }
+        const clients = { max: 3, fetchTypes: false, prepare: way === 'directly' }
         const backend = await stage.backend(
           { library, url: bouncer?.url ?? server.url, clients },
           { schemaSql },
@@ -58,7 +58,7 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
           expect(refused).toBeInstanceOf(BackendUnavailableError)
           most = Math.max(most, (await onlooker.query(WAITING)).rows[0].n)
         }
-        // Those of the pool, and those whose cancellation is on its way.
+        // Those whose wait for the lock is not over yet.
         expect(most).toBeLessThan(10)
         await until('nobody waits in the server any more', async () => {
           return (await onlooker.query(WAITING)).rows[0].n === 0

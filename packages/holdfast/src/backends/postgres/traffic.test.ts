@@ -2,6 +2,7 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { acquiring, applySql, rowsOf } from '../../../test/postgres/requests.ts'
 import { call, exclusive, openSession, Stage, until } from '../../../test/postgres/stage.ts'
 import { listAll } from '../../kit/backend-kit.ts'
 
@@ -53,23 +54,15 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
       await Promise.all(held.map((claim) => session.release(claim, { keepForMs: 0 }, call())))
     }
     const operator = await stage.operator()
-    const list = (value: (name: string) => unknown) => `{${names.map(value).join(',')}}`
     await operator.query('BEGIN')
     const { rows } = await operator.query(
-      `SELECT count(*) FILTER (WHERE kind = 'granted')::int AS granted
-      FROM worn.apply('default', 'nobody', $1::text[], $2::text[], $3::text[],
-        ARRAY(SELECT z.no FROM worn.sessions z, generate_series(1, 32)), $4::text[], $5::integer[], $5::integer[], $6::float[], $7::text[], NULL, NULL, NULL)`,
-      [
-        list(() => 't'),
-        list((name) => name),
-        list((name) => `again/${name}`),
-        list(() => 'exclusive'),
-        list(() => 1_073_741_824),
-        list(() => 0),
-        list(() => 'NULL'),
-      ],
+      applySql(
+        'worn',
+        names.map((name) => acquiring(name, `again/${name}`)),
+      ),
     )
-    expect(rows[0].granted).toBe(names.length)
+    const kinds = rowsOf(rows[0].answer).map(([, , kind]) => kind)
+    expect(kinds).toEqual(names.map(() => 'granted'))
     const read = await operator.query(
       "SELECT pg_stat_get_xact_tuples_returned('worn.holders_pkey'::regclass)::int AS entries",
     )

@@ -2,9 +2,10 @@
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { acquiring, applySql, rowsOf } from '../../../test/postgres/requests.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../test/postgres/stage.ts'
 import { callWith } from '../../base/aborting.ts'
-import { LOCK_CAPACITY, type WatchEvent } from '../../spi.ts'
+import type { WatchEvent } from '../../spi.ts'
 import type { PostgresBackend } from './backend.ts'
 import { KEPT_EVENTS } from './sql/events.ts'
 
@@ -57,11 +58,8 @@ async function registered(operator: pg.Client, watchers = 1): Promise<void> {
 
 /** What a backend sends for one acquire, in a transaction of the test. */
 async function takeBy(operator: pg.Client, name: string, session: number): Promise<void> {
-  const { rows } = await operator.query(
-    `SELECT watched.take('default', 'none', 't', $1, $1 || '.secret', $2, 'exclusive', $3, $3, 0, NULL, NULL, NULL, NULL) AS answer`,
-    [name, session, LOCK_CAPACITY],
-  )
-  expect(rows[0].answer).toMatch(/^\+/)
+  const { rows } = await operator.query(applySql('watched', [acquiring(name, `${name}.secret`, { session })]))
+  expect(rowsOf(rows[0].answer)[0]?.slice(0, 3)).toEqual(['g', `${name}.secret`, 'granted'])
 }
 
 /** As if no watcher had prolonged it for a minute. */
@@ -337,7 +335,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
       const old = watcher.cursor()
       await watcher.stop()
       await registered(operator, 0)
-      if (written !== 'alone') await operator.query("SELECT watched.watch_log('other', 'nobody')")
+      if (written !== 'alone') await operator.query("SELECT watched.open_log('other', 'nobody')")
       const namespaces = written === 'alone' ? ['default'] : ['default', 'other']
       for (let made = 0; made < 2 * KEPT_EVENTS; made += 500)
         await operator.query(

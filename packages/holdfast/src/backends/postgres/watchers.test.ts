@@ -3,12 +3,14 @@ import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { Stage, until } from '../../../test/postgres/stage.ts'
+import { callWith } from '../../base/aborting.ts'
+import { limits } from '../../base/defaults.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { Row } from '../../clients/postgres/index.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { WATCHED_FOR_MS } from './sql/events.ts'
 import { statementsFor } from './statements.ts'
-import { Watchers, type WatchersOptions } from './watchers.ts'
+import { cursorOf, type Position, positionAt, Watchers, type WatchersOptions } from './watch.ts'
 
 type LogStatement = Parameters<WatchersOptions['query']>[0]
 
@@ -105,120 +107,140 @@ describe.runIf(wanted('postgres'))('the watchers of a process on postgres', () =
     await operator.query(`DELETE FROM ${SCHEMA}.holders WHERE false`)
   }
 
-  test('the wait for writers is shared, pauses longer and longer, and ends when no watcher is left', async () => {
+  test('the wait for writers pauses longer and longer, and ends when its watcher leaves', async () => {
     await using stage = new Stage(server.url)
     const rig = await setUp(stage)
     await beginWriting(rig.operator)
-    const feeds = Array.from({ length: 5 }, () => rig.watchers.join())
-    const heads = feeds.map(() => rig.watchers.head().then(String, String))
+    const controller = new AbortController()
+    const leave = rig.watchers.join()
+    const head = rig.watchers.head(callWith(controller.signal)).then(String, String)
     await rig.answered()
     await rig.pass(5_000, 100)
-    const asked = rig.count('writers')
+    const asked = rig.count('openLog')
     expect(asked).toBeGreaterThan(10)
     expect(asked).toBeLessThan(40)
-    for (const feed of feeds) rig.watchers.leave(feed)
+    controller.abort()
+    leave()
     await rig.pass(5_000, 20)
-    expect(rig.count('writers')).toBe(asked)
+    expect(rig.count('openLog')).toBe(asked)
     expect(rig.clock.pendingTimers).toBe(0)
-    await Promise.all(heads)
+    await head
     await rig.operator.query('COMMIT')
-    // The next watcher begins a wait of its own.
+    // The next watcher does not wait.
     rig.watchers.join()
-    expect(await rig.watchers.head()).toMatchObject({ log: expect.any(String) })
+    expect(await rig.watchers.head(callWith())).toMatchObject({ log: expect.any(String) })
+    expect(rig.count('openLog')).toBe(asked + 1)
   })
 
-  test('a watcher that comes while the others leave goes on with their wait for writers, and is registered', async () => {
+  test('a writer that comes while a watcher waits for others is not waited for', async () => {
     await using stage = new Stage(server.url)
     const rig = await setUp(stage)
-    const writer = await stage.operator()
-    await beginWriting(writer)
-    const first = rig.watchers.join()
-    const cancelled = rig.watchers.head().then(String, String)
-    await rig.answered()
-    rig.watchers.leave(first)
+    const [early, late] = [await stage.operator(), await stage.operator()]
+    await beginWriting(early)
     rig.watchers.join()
-    const head = rig.watchers.head()
+    const head = rig.watchers.head(callWith())
+    await rig.answered()
     await rig.pass(1_000, 10)
-    await writer.query('COMMIT')
+    await beginWriting(late)
+    await early.query('COMMIT')
     await rig.pass(1_000, 10)
     expect(await head).toMatchObject({ log: expect.any(String) })
-    expect(await rig.registrations()).toBe(1)
-    await cancelled
+    await late.query('COMMIT')
   })
 
   test('a registration that arrives after the last watcher has left is taken back', async () => {
     await using stage = new Stage(server.url)
     const rig = await setUp(stage)
     const { promise, resolve } = Promise.withResolvers<void>()
-    rig.held.set('watchLog', promise)
-    const feed = rig.watchers.join()
-    const opened = rig.watchers.keepOpen()
-    rig.watchers.leave(feed)
-    await until('it has left', () => rig.count('unwatchLog') === 1)
+    rig.held.set('openLog', promise)
+    const leave = rig.watchers.join()
+    const opened = rig.watchers.register()
+    leave()
+    await until('it has left', () => rig.count('leaveLog') === 1)
     resolve()
     await opened
     await rig.answered()
     expect(await rig.registrations()).toBe(0)
   })
 
-  test('a watcher that comes back registers after its `unwatchLog` has been answered', async () => {
+  test('a watcher that comes back registers after its `leaveLog` has been answered', async () => {
     await using stage = new Stage(server.url)
     const rig = await setUp(stage)
     const { promise, resolve } = Promise.withResolvers<void>()
-    rig.held.set('unwatchLog', promise)
-    rig.watchers.leave(rig.watchers.join())
+    rig.held.set('leaveLog', promise)
+    rig.watchers.join()()
     rig.watchers.join()
-    const opened = rig.watchers.keepOpen()
+    const opened = rig.watchers.register()
     await rig.clock.settle()
     resolve()
     await opened
     await rig.answered()
-    expect(rig.sent).toEqual(['unwatchLog', 'watchLog'])
+    expect(rig.sent).toEqual(['leaveLog', 'openLog'])
     expect(await rig.registrations()).toBe(1)
   })
 
-  /** The reader has read one page of three, and waits for the next one. */
-  async function betweenPages(rig: Rig) {
-    const feed = rig.watchers.join()
-    const at = await rig.watchers.head()
-    await rig.pretend(2_500)
-    const { promise, resolve } = Promise.withResolvers<void>()
-    expect(rig.watchers.follow(feed, at)).toBe(true)
-    rig.held.set('readLog', promise)
-    await until('the first page is there', () => feed.pages.length === 1)
-    return { feed, at, readOn: resolve }
-  }
-
-  test('a watcher that joins while the reader is between two pages reads the first one by itself', async () => {
-    await using stage = new Stage(server.url)
-    const rig = await setUp(stage)
-    const { at, readOn } = await betweenPages(rig)
-    const late = rig.watchers.join()
-    expect(rig.watchers.follow(late, at)).toBe(false)
-    readOn()
-    await rig.answered()
-    const page = await rig.watchers.read(at)
-    expect(page?.events).toHaveLength(1_000)
-  })
-
-  test('what is announced while the reader is between two pages is read after them', async () => {
-    await using stage = new Stage(server.url)
-    const rig = await setUp(stage)
-    const { feed, readOn } = await betweenPages(rig)
-    await rig.pretend(1)
-    rig.watchers.look()
-    readOn()
+  async function headOf(rig: Rig): Promise<Position> {
+    rig.watchers.join()
+    const head = rig.watchers.head(callWith())
     await rig.answered()
     await rig.pass(1_000, 10)
-    expect(feed.take().flatMap(({ events }) => events)).toHaveLength(2_501)
+    return head
+  }
+
+  test('watchers at the same position share a read', async () => {
+    await using stage = new Stage(server.url)
+    const rig = await setUp(stage)
+    const at = await headOf(rig)
+    await rig.pretend(3)
+    const pages = await Promise.all([rig.watchers.read(at), rig.watchers.read(at), rig.watchers.read(at)])
+    expect(pages.map((page) => page?.events.length)).toEqual([3, 3, 3])
+    expect(rig.count('readEvents')).toBe(1)
+    expect((await rig.watchers.read(at))?.events).toHaveLength(3)
+    expect(rig.count('readEvents')).toBe(2)
+  })
+
+  test('what is logged between two pages is read after them', async () => {
+    await using stage = new Stage(server.url)
+    const rig = await setUp(stage)
+    let at = await headOf(rig)
+    await rig.pretend(2_500)
+    const read: number[] = []
+    for (let isLast = false; !isLast; ) {
+      const page = await rig.watchers.read(at)
+      if (page === null) throw new Error('there is a gap')
+      read.push(page.events.length)
+      if (read.length === 1) await rig.pretend(1)
+      ;({ next: at, isLast } = page)
+    }
+    expect(read).toEqual([1_000, 1_000, 500])
+    expect((await rig.watchers.read(at))?.events).toHaveLength(1)
   })
 
   test('a watch of a namespace without sessions sends nothing but its prolongation', async () => {
     await using stage = new Stage(server.url)
     const rig = await setUp(stage)
     rig.watchers.join()
-    await rig.watchers.keepOpen()
+    await rig.watchers.register()
     await rig.pass(WATCHED_FOR_MS, 60)
-    expect(rig.sent).toEqual(Array.from({ length: 4 }, () => 'watchLog'))
+    expect(rig.sent).toEqual(Array.from({ length: 4 }, () => 'openLog'))
+  })
+})
+
+describe('a cursor', () => {
+  const log = '0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b'
+  const beside = (count: number) => Array.from({ length: count + 1 }, (_, i) => 10 ** 9 + i).join('.')
+
+  test('in the middle of a page, beside 900 open transactions, is one that watch takes', () => {
+    const position = { log, seen: beside(900), page: { until: beside(900), xid: '1000000000', no: '12' } }
+    const cursor = cursorOf(position)
+    expect(cursor.length).toBeGreaterThan(10_000)
+    expect(cursor.length).toBeLessThanOrEqual(limits.cursorBytes)
+    expect(positionAt(cursor)).toEqual(position)
+  })
+
+  test('leads to a gap with more open transactions than it can name', () => {
+    const cursor = cursorOf({ log, seen: beside(2_000) })
+    expect(cursor.length).toBeLessThanOrEqual(limits.cursorBytes)
+    expect(positionAt(cursor)).toBeNull()
   })
 })

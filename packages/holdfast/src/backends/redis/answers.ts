@@ -1,7 +1,8 @@
-/** What the scripts answer, read. */
+/** Reads what the scripts answer, and what they publish. */
 
-import type { LossReason } from '../../base/errors.ts'
+import { BackendUnavailableError, type LossReason } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
+import { refusedByServer } from './failures.ts'
 import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export type Answer =
@@ -14,10 +15,8 @@ export type Answer =
     }
   | { readonly kind: 'busy'; readonly retryAfterMs?: number }
   | { readonly kind: 'mismatch'; readonly capacity: number }
-  | { readonly kind: 'waiting'; readonly told: Told }
-  | { readonly kind: 'queue-full' }
-  | { readonly kind: 'abandoned' }
-  | { readonly kind: 'released' | 'not-held' | 'prolonged' }
+  | { readonly kind: 'waiting'; readonly outlook: Outlook }
+  | { readonly kind: 'queue-full' | 'abandoned' | 'released' | 'not-held' | 'prolonged' }
   | { readonly kind: 'lost'; readonly reason: LossReason; readonly detail?: string }
   /** The attempt holds it by another grant. */
   | { readonly kind: 'replaced' }
@@ -25,42 +24,43 @@ export type Answer =
   | { readonly kind: 'unusable'; readonly suffix: string }
   /** The stored last token is not a number below 2^52, so there is no next one. `:t`: the name's own; empty: that of all. */
   | { readonly kind: 'no-token'; readonly suffix: string }
-  /** The server refused a command in the middle of the step; or, with a cause, the call has failed that it was in. */
-  | { readonly kind: 'failed'; readonly message: string; readonly cause?: unknown }
 
-/** What a waiter knows of its place. */
-export interface Told {
+/** What a waiter can expect. */
+export interface Outlook {
   readonly isFirst: boolean
-  /** When something can happen by itself; negative if nobody knows. */
+  /** When time alone changes something; negative if that is not known. */
   readonly dueMs: number
-  /** A foreign client holds the name: its release will wake nobody. */
+  /** A foreign client holds the name, whose release is not pushed. */
   readonly isForeign: boolean
 }
 
+/** Answers without details, by their first letter. */
+const plain: { readonly [letter: string]: Answer } = {
+  f: { kind: 'queue-full' },
+  x: { kind: 'abandoned' },
+  r: { kind: 'released' },
+  n: { kind: 'not-held' },
+  k: { kind: 'prolonged' },
+}
 const busy: Answer = { kind: 'busy' }
-const queueFull: Answer = { kind: 'queue-full' }
-const abandoned: Answer = { kind: 'abandoned' }
-const released: Answer = { kind: 'released' }
-const notHeld: Answer = { kind: 'not-held' }
-const prolonged: Answer = { kind: 'prolonged' }
-const moving: Answer = { kind: 'failed', message: SLOT_IS_MOVING }
-const replaced: Answer = { kind: 'replaced' }
 
-/** The answers to a call for so many requests, and what it has to say besides; null if they are not understood. */
-export function readReply(reply: RedisReply, count: number): { answers: Answer[]; note?: string } | null {
+/** The answers to so many requests, an Error where the server refused one, and maybe a note about the whole call. */
+export function readReply(
+  reply: RedisReply,
+  count: number,
+): { readonly answers: (Answer | Error)[]; readonly note?: string } {
   const texts = typeof reply === 'string' ? reply.split(' ') : reply
-  if (!Array.isArray(texts) || texts.length < count) return null
-  const answers: Answer[] = []
+  if (!Array.isArray(texts) || texts.length < count) throw notUnderstood()
+  const answers: (Answer | Error)[] = []
   for (let index = 0; index < count; index++) answers.push(readAnswer(texts[index]))
   return texts.length === count ? { answers } : { answers, note: String(texts[count]) }
 }
 
-function readAnswer(reply: RedisReply | undefined): Answer {
+function readAnswer(reply: RedisReply | undefined): Answer | Error {
   if (Array.isArray(reply)) return readList(reply)
-  if (reply === 'r') return released
-  if (typeof reply !== 'string') throw new TypeError('redis: a script has answered with something unknown')
-  const rest = reply.slice(1)
-  switch (reply[0]) {
+  const text = String(reply)
+  const rest = text.slice(1)
+  switch (text[0]) {
     case 'g':
       return { kind: 'granted', grantId: rest }
     case 'b':
@@ -68,31 +68,22 @@ function readAnswer(reply: RedisReply | undefined): Answer {
     case 'm':
       return { kind: 'mismatch', capacity: Number(rest) }
     case 'w':
-      return { kind: 'waiting', told: readTold(rest.slice(1)) }
-    case 'f':
-      return queueFull
-    case 'x':
-      return abandoned
-    case 'n':
-      return notHeld
+      return { kind: 'waiting', outlook: readOutlook(rest.slice(1)) }
     case 'v':
-      return moving
-    case 'k':
-      return prolonged
+      return refusedByServer(SLOT_IS_MOVING)
     case 'y':
       return { kind: 'unusable', suffix: rest }
     case 'z':
       return { kind: 'no-token', suffix: rest }
     case 'l':
-      return rest === 'replaced' ? replaced : { kind: 'lost', reason: rest as LossReason }
+      return rest === 'replaced' ? { kind: 'replaced' } : { kind: 'lost', reason: rest as LossReason }
     default:
-      throw new TypeError('redis: a script has answered with something unknown')
+      return plain[text] ?? notUnderstood()
   }
 }
 
-/** The answers that are no plain text. */
-function readList([kind, detail, left, data]: readonly RedisReply[]): Answer {
-  if (kind === 'e') return { kind: 'failed', message: String(detail) }
+function readList([kind, detail, left, data]: readonly RedisReply[]): Answer | Error {
+  if (kind === 'e') return refusedByServer(String(detail))
   if (kind === 'l') return { kind: 'lost', reason: detail as LossReason, detail: String(left) }
   const leftMs = Number(left)
   return {
@@ -103,26 +94,32 @@ function readList([kind, detail, left, data]: readonly RedisReply[]): Answer {
   }
 }
 
-function readTold(text: string): Told {
+function readOutlook(text: string): Outlook {
   const [first, due, foreign] = text.split('|')
   return { isFirst: first === '1', dueMs: Number(due), isForeign: foreign === '1' }
+}
+
+function notUnderstood(): BackendUnavailableError {
+  return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
 }
 
 export function readToken(text: string): bigint | null {
   return text === '' ? null : BigInt(text)
 }
 
-/** What is pushed to the channel of a process: a grant, or that somebody has become the first in line. */
+/** What is pushed to the channel of a process: a grant, or that a waiter has become the first. */
 export type Push =
   | { readonly kind: 'granted'; readonly id: string; readonly grantId: string; readonly data?: string }
-  | { readonly kind: 'first'; readonly id: string; readonly told: Told }
+  | { readonly kind: 'first'; readonly id: string; readonly outlook: Outlook }
+
+export const LOOK_NOW: Outlook = { isFirst: true, dueMs: 0, isForeign: false }
 
 export function readPush(message: string): Push | null {
   const [, kind, id = '', rest = ''] = /^([gh])\|([^|]+)\|(.*)$/s.exec(message) ?? []
-  if (kind === 'h') return { kind: 'first', id, told: readTold(`1|${rest}`) }
+  if (kind === 'h') return { kind: 'first', id, outlook: readOutlook(`1|${rest}`) }
   const [, grantId = '', hasData, data = ''] = /^([\d.]*)\|([01])(.*)$/s.exec(rest) ?? []
   if (kind !== 'g' || hasData === undefined) return null
   // An older client handed it over without naming the grant: the server knows.
-  if (grantId === '') return { kind: 'first', id, told: { isFirst: true, dueMs: 0, isForeign: false } }
+  if (grantId === '') return { kind: 'first', id, outlook: LOOK_NOW }
   return { kind: 'granted', id, grantId, ...(hasData === '1' && { data }) }
 }

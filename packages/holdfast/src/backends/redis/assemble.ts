@@ -1,4 +1,4 @@
-/** Puts a backend together: checks its options, and describes what it promises. */
+/** Options to backend: checks them, and describes what the backend promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
@@ -15,16 +15,15 @@ import {
   checkClientOptions,
   type RedisClient,
   RedisConnection,
-  UNKNOWN_GROUP,
+  UNKNOWN_ADDRESS,
 } from '../../clients/redis/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
-import type { BackendInfo, Fencing } from '../../spi.ts'
+import type { Fencing } from '../../spi.ts'
 import { RedisBackend } from './backend.ts'
-import { Confirming, type WaitFor } from './confirming.ts'
-import { Engine, type TokenMode } from './engine.ts'
+import type { WaitFor } from './confirming.ts'
+import { Connection } from './connection.ts'
 import { Keys } from './keys.ts'
-import { checkServer, diagnoseServer } from './server-checks.ts'
 
 export interface RedisOptions {
   /**
@@ -46,7 +45,7 @@ export interface RedisOptions {
    * `holdfast:<namespace>:{<name>}`. On a Cluster it must have a hash tag. Names cannot be listed then.
    */
   readonly key?: (name: string) => string
-  /** How often the first in line looks while a foreign client holds; up to as much again is added at random. */
+  /** How often the first waiter looks while a foreign client holds; up to as much again is added at random. */
   readonly pollMs?: number
   /** A grant counts only when so many replicas have it within that time; otherwise it is undone, and the call fails. */
   readonly waitReplicas?: { readonly count: number; readonly timeoutMs: number }
@@ -70,12 +69,11 @@ const knownOptions = [
   'random',
 ]
 
-export interface Surroundings {
-  /** For a client that was made for this backend alone, and ends with it. */
-  readonly closeClient?: () => Promise<void>
-}
-
-export function openRedis(options: RedisOptions, { closeClient }: Surroundings = {}): RedisBackend<Fencing> {
+/** `closeClient`: for a client that was made for this backend alone, and ends with it. */
+export function openRedis(
+  options: RedisOptions,
+  { closeClient }: { readonly closeClient?: () => Promise<void> } = {},
+): RedisBackend<Fencing> {
   checkClientOptions('redis options', options)
   checkKnownOptions('redis options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
@@ -85,41 +83,32 @@ export function openRedis(options: RedisOptions, { closeClient }: Surroundings =
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
   const key = checkCallback('key', options.key)
   const waitFor = checkWaits(options)
-  const connection = new RedisConnection(options.client, { backend: 'redis', clock, random })
-  const { isCluster } = connection
-  if (isFenced && issuer === undefined && connection.address === UNKNOWN_GROUP)
+  const client = new RedisConnection(options.client, { backend: 'redis', clock, random })
+  const { isCluster, address } = client
+  if (isFenced && issuer === undefined && address === UNKNOWN_ADDRESS)
     throw new InvalidArgumentError(
       'issuer',
-      'must be given with fencing and createSentinel of node-redis, which does not tell the name of its group: tokens of ' +
-        'two groups must not be taken for those of one.',
+      'must be given with fencing and a Cluster, or createSentinel of node-redis: these clients do not tell where they were ' +
+        'told to connect to, and tokens of two servers must not be taken for those of one.',
     )
-  const tokens: TokenMode = isCluster ? (isFenced ? '2' : '3') : isFenced ? '1' : '0'
   const keys = new Keys({ namespace, isCluster, ...(key && { key }) })
-  const engine = new Engine({ connection, keys, namespace, tokens, clock, random })
-  const info = infoOf({
-    namespace,
-    epoch,
-    issuer: issuer ?? `redis:${connection.address}/${namespace}`,
+  const demands = { namespace, isFenced, waitFor }
+  const connection = new Connection({ client, keys, demands, waitFor, pollMs, clock, random })
+  const info = describeInfo<Fencing>({
+    name: 'redis',
+    scope: 'cluster',
     fencing: isFenced ? 'fenced' : 'unfenced',
-    pollMs,
-    isCluster,
-    waitFor,
-  })
-  const demands = {
     namespace,
-    isFenced,
-    waitsForAof: waitFor?.aof === true,
-    waitsForReplicas: (waitFor?.replicas ?? 0) > 0,
-  }
-  return new RedisBackend<Fencing>({
-    engine,
-    info,
+    issuer: issuer ?? `redis:${address}/${namespace}`,
+    epoch,
     pollMs,
-    confirming: waitFor === null ? null : new Confirming(engine, waitFor),
-    checkServer: (call) => checkServer(connection, demands, call),
-    diagnose: (call) => diagnoseServer(connection, demands, call),
-    closeClient: closeClient ?? (async () => {}),
+    prolongation: 'leader-local',
+    assumptions: assumptionsOf({ isFenced, isCluster, waitFor }),
+    confirmed:
+      'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +
+      'by name; what is not listed ends by itself within one TTL.',
   })
+  return new RedisBackend(connection, info, closeClient)
 }
 
 function checkWaits({ waitReplicas, waitAof }: RedisOptions): WaitFor | null {
@@ -146,41 +135,21 @@ function checkWaits({ waitReplicas, waitAof }: RedisOptions): WaitFor | null {
   }
 }
 
-interface Described {
-  readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
-  readonly fencing: Fencing
-  readonly pollMs: number
+function assumptionsOf({
+  isFenced,
+  isCluster,
+  waitFor,
+}: {
+  readonly isFenced: boolean
   readonly isCluster: boolean
   readonly waitFor: WaitFor | null
-}
-
-function infoOf(described: Described): BackendInfo<Fencing> {
-  const { namespace, issuer, epoch, fencing, pollMs } = described
-  return describeInfo({
-    name: 'redis',
-    scope: 'cluster',
-    fencing,
-    namespace,
-    issuer,
-    epoch,
-    pollMs,
-    prolongation: 'leader-local',
-    assumptions: assumptionsOf(described),
-    confirmed:
-      'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +
-      'by name; what is not listed ends by itself within one TTL.',
-  })
-}
-
-function assumptionsOf({ fencing, isCluster, waitFor }: Described): string[] {
+}): string[] {
   const assumptions = [
     'The primary’s wall clock is not set forward by more than the drift while a lease is held: Redis expires keys by it. ' +
       'Set back, it keeps the name of a dead holder for as much longer.',
     'The primary does not lose what it has acknowledged: a crash without persistence, or the promotion of a replica that ' +
       'has not caught up, can give a name away while its holder believes.',
-    'Nobody deletes or evicts lock keys: maxmemory-policy is noeviction.',
+    'Lock keys are not deleted or evicted: maxmemory-policy is noeviction.',
   ]
   if (isCluster)
     assumptions.push(
@@ -192,7 +161,7 @@ function assumptionsOf({ fencing, isCluster, waitFor }: Described): string[] {
     assumptions.push(
       `A grant is confirmed by ${waitFor.aof ? 'the append-only file' : 'replicas'} before it is handed out; renewals are not.`,
     )
-  if (fencing === 'fenced') {
+  if (isFenced) {
     assumptions.push(
       'Tokens come from the primary’s clock and the last token: they increase unless the clock goes back and the mark of the ' +
         'last token is lost as well, as when a replica is promoted whose clock is behind by more than the fail-over took.',

@@ -1,71 +1,83 @@
 /**
- * Reads the log of a namespace (`scripts/watching.ts` has its layout), once for all watchers of this process.
+ * The log of a namespace (`scripts/watching.ts` has its layout), and what one process does for it while it watches. Each watcher
+ * reads the log from its own position; here is what wakes them and keeps the log going:
  *
- *   idle ──a watcher joins──▶ reading: woken by messages, keeps the log open, looks at names that are due   [join]
- *   reading ──the last watcher leaves──▶ idle                                                             [#stop]
+ *   idle ──the first watcher joins──▶ watched: subscribed, prolongs the log, looks at names that are due   [join]
+ *   watched ──the last watcher leaves──▶ idle                                                             [leave]
  *
- * What may go wrong between two steps: a message is lost, or the subscription is interrupted (it reads when the subscription
- * is back, and whenever it prolongs); the server cannot be reached (it reads on later, from where it was); the log is gone or
- * has been shortened (it starts at the end of the log of now, and watchers find a gap).
+ * What may go wrong: a message is lost, or the subscription is interrupted (watchers read when it is back, and whenever the log
+ * is prolonged); the server cannot be reached (everything is tried again); the log is gone or has been shortened (the next read
+ * finds a gap).
  */
 
-import { callWith } from '../../base/aborting.ts'
-import type { Timer } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import type { RedisReply, RedisScript, Subscription } from '../../clients/redis/index.ts'
-import type { Call } from '../../spi.ts'
-import type { Engine } from './engine.ts'
+import { Looks } from '../../kit/looks.ts'
+import { Changes, type ToldEvent } from '../../kit/watching.ts'
+import type { Call, Page, PageRequest } from '../../spi.ts'
+import type { Connection } from './connection.ts'
+import { deniedToWatch } from './failures.ts'
 import { readEvent } from './looking.ts'
-import { RecentEvents } from './recent-events.ts'
-import { deniedToWatch } from './refusals.ts'
-import { lookAtDueScript, openLogScript, readLogScript, WATCHED_FOR_MS } from './scripts/watching.ts'
-import type { Entry, EventSource, Head, Position } from './watch.ts'
+import { scanNames } from './paging.ts'
+import { WATCHED_FOR_MS } from './scripts/log.ts'
+import { lookAtDueScript, openLogScript, readLogScript } from './scripts/watching.ts'
 
-const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
+export interface Position {
+  readonly logId: string
+  readonly at: string
+}
+
+/** The end of the log, and the server's time there. */
+export interface Head extends Position {
+  readonly nowMs: number
+}
+
+export interface Entry {
+  readonly at: string
+  /** Null: nothing to tell. */
+  readonly event: ToldEvent | null
+}
+
 const EVENTS_AT_ONCE = 256
 /** Names that are looked at in one call: a few milliseconds of the server’s time at most. */
 const NAMES_AT_ONCE = 100
 /** Names that become due within it are looked at together. What is due already does not wait for it. */
 const SHORTEST_PAUSE_MS = 200
-const RETRY_MS = 500
+const RETRY_MS = 400
+/** Finding all holders is the only work that grows with the number of names. */
+const LONGEST_FINDING_MS = 600_000
 
-/** One process's reading, from the first watcher to the last. */
-interface Reading {
-  readonly ending: AbortController
-  subscription: Subscription | undefined
-  prolonging: Timer | undefined
-  retrying: Timer | undefined
-  looking: Timer | undefined
-  looksAtMs: number
-  lookedAtMs: number
-  isRunning: boolean
-  isWoken: boolean
-  isLooking: boolean
-  isFinding: boolean
-}
+/** What is done for all watchers, each at its own time, and again after a while if it failed. */
+type Task = 'subscribe' | 'prolong' | 'look at due names'
 
-export class EventLog implements EventSource {
-  readonly #engine: Engine
-  /** The names in use, in pages. */
-  readonly #names: (call: Call) => AsyncIterable<readonly string[]>
-  readonly #recent = new RecentEvents()
+export class EventLog extends Changes {
+  readonly #connection: Connection
+  readonly #tasks: Looks
   readonly #watchers = new Set<symbol>()
-  #reading: Reading | undefined
+  #subscription: Subscription | undefined
+  /** The log whose due names are looked at. */
+  #logId = ''
+  #lookedAtMs = Number.NEGATIVE_INFINITY
+  #isFinding = false
+  #failure: unknown
 
-  constructor(engine: Engine, names: (call: Call) => AsyncIterable<readonly string[]>) {
-    this.#engine = engine
-    this.#names = names
+  constructor(connection: Connection) {
+    super()
+    this.#connection = connection
+    const { clock, random } = connection
+    const isNeeded = () => this.#watchers.size > 0
+    this.#tasks = new Looks({ clock, random, pollMs: RETRY_MS, isNeeded, look: (due) => this.#work(due) })
   }
 
-  get changes(): number {
-    return this.#recent.changes
-  }
-
+  /** Call the result to leave. */
   join(): () => void {
     const watcher = Symbol('watcher')
     this.#watchers.add(watcher)
-    this.#reading ??= this.#start()
+    if (this.#watchers.size === 1) {
+      this.#do('subscribe', 0)
+      this.#do('prolong', WATCHED_FOR_MS / 3)
+    }
     return () => {
       if (this.#watchers.delete(watcher) && this.#watchers.size === 0) this.#stop()
     }
@@ -75,221 +87,145 @@ export class EventLog implements EventSource {
   close(): void {
     this.#watchers.clear()
     this.#stop()
-    this.#recent.changed()
+    this.changed()
   }
 
+  /** Opens the log, or prolongs it. */
   async head(call: Call): Promise<Head> {
-    const reply = await this.#run(openLogScript, [this.#engine.random.id(), String(WATCHED_FOR_MS)], call)
-    const [logId, at, nowMs, hasAll] = (reply as readonly RedisReply[]).map(String)
-    const head = { logId: logId ?? '', at: at ?? '', nowMs: Number(nowMs) }
-    const reading = this.#reading
-    if (reading !== undefined) {
-      if (this.#recent.last?.logId !== head.logId) {
-        this.#recent.start(head)
-        this.#wake(reading)
-        this.#lookAfter(reading, 0)
-      }
-      if (hasAll !== '1') this.#findHolders(reading)
+    const reply = await this.#run(openLogScript, [this.#connection.random.id(), String(WATCHED_FOR_MS)], call)
+    const [logId = '', at = '', nowMs, hasAllHolders] = (reply as readonly RedisReply[]).map(String)
+    if (this.#watchers.size > 0) {
+      if (this.#logId !== logId) this.#lookIn(0)
+      this.#logId = logId
+      if (hasAllHolders !== '1') void this.#findHolders()
     }
-    return head
+    return { logId, at, nowMs: Number(nowMs) }
   }
 
-  async after(position: Position, call: Call): Promise<readonly Entry[] | null> {
-    return this.#recent.after(position) ?? this.#read(position, call)
-  }
-
-  next(seen: number, call: Call): Promise<void> {
-    return this.#recent.next(seen, call)
-  }
-
-  #start(): Reading {
-    const reading: Reading = {
-      ending: new AbortController(),
-      subscription: undefined,
-      prolonging: undefined,
-      retrying: undefined,
-      looking: undefined,
-      looksAtMs: 0,
-      lookedAtMs: Number.NEGATIVE_INFINITY,
-      isRunning: false,
-      isWoken: false,
-      isLooking: false,
-      isFinding: false,
-    }
-    this.#subscribe(reading)
-    this.#prolongLater(reading)
-    return reading
-  }
-
-  #stop(): void {
-    const reading = this.#reading
-    if (reading === undefined) return
-    this.#reading = undefined
-    reading.ending.abort()
-    reading.subscription?.unsubscribe()
-    for (const timer of [reading.prolonging, reading.retrying, reading.looking]) timer?.cancel()
-    this.#recent.clear()
-  }
-
-  #subscribe(reading: Reading): void {
-    const { connection, watchChannel } = this.#engine
-    const wake = () => this.#wake(reading)
-    const { signal } = reading.ending
-    connection.subscribe(watchChannel, wake, wake, signal).then(
-      (subscription) => {
-        reading.subscription = subscription
-        if (signal.aborted) subscription.unsubscribe()
-        else wake()
-      },
-      (error: unknown) => this.#failed(reading, error, () => this.#subscribe(reading)),
-    )
-  }
-
-  /** What cannot be done now is done later, unless trying again cannot help: then the watchers are told. */
-  #failed(reading: Reading, error: unknown, again: () => void): void {
-    if (this.#mayRetry(reading, error)) reading.retrying = this.#engine.clock.setTimer(RETRY_MS, again)
-  }
-
-  #mayRetry(reading: Reading, error: unknown): boolean {
-    if (reading.ending.signal.aborted) return false
-    const mayRetry = isHoldfastError(error, 'BACKEND_UNAVAILABLE')
-    if (!mayRetry) this.#recent.fail(error)
-    return mayRetry
-  }
-
-  #prolongLater(reading: Reading): void {
-    reading.prolonging = this.#engine.clock.setTimer(PROLONGED_EVERY_MS, () => {
-      this.#prolongLater(reading)
-      this.#within(reading, (call) => this.head(call)).then(
-        () => this.#wake(reading),
-        // It is tried again before the time of the log is up.
-        (error: unknown) => void this.#mayRetry(reading, error),
-      )
-    })
-  }
-
-  /** Reads what is new; what comes meanwhile is read afterwards. */
-  #wake(reading: Reading): void {
-    reading.isWoken = true
-    if (reading.isRunning) return
-    reading.isRunning = true
-    this.#readAll(reading)
-      .catch((error: unknown) => this.#failed(reading, error, () => this.#wake(reading)))
-      .finally(() => {
-        reading.isRunning = false
+  /** What comes after; null if the log does not reach back to it. */
+  async after({ logId, at }: Position, call: Call): Promise<readonly Entry[] | null> {
+    if (this.#failure !== undefined) throw this.#failure
+    const reply = await this.#run(readLogScript, [logId, at, String(EVENTS_AT_ONCE + 1)], call)
+    if (!Array.isArray(reply)) return null
+    return (reply as readonly (readonly [string, readonly string[]])[])
+      .slice(1)
+      .map(([at, [, text = '']]) => {
+        const { event = null, ttlMs = 0 } = readEvent(text, this.#nameOf) ?? {}
+        if (event?.kind === 'acquired') this.#lookIn(ttlMs)
+        return { at, event }
       })
   }
 
-  async #readAll(reading: Reading): Promise<void> {
-    while (reading.isWoken && !reading.ending.signal.aborted) {
-      const { last } = this.#recent
-      reading.isWoken = false
-      if (last === null) return
-      const entries = await this.#within(reading, (call) => this.#read(last, call))
-      if (reading.ending.signal.aborted) return
-      if (entries === null) {
-        await this.#within(reading, (call) => this.head(call))
-      } else if (this.#recent.last?.logId === last.logId) {
-        for (const { ttlMs } of entries) if (ttlMs !== undefined) this.#lookAfter(reading, ttlMs)
-        if (entries.length > 0) this.#recent.add(entries)
-        if (entries.length === EVENTS_AT_ONCE) reading.isWoken = true
+  readonly #nameOf = (key: string): string | null => {
+    const { client, keys } = this.#connection
+    return key.startsWith(client.keyPrefix) ? keys.nameOf(key.slice(client.keyPrefix.length)) : null
+  }
+
+  #stop(): void {
+    this.#tasks.stop()
+    this.#subscription?.unsubscribe()
+    this.#subscription = undefined
+    this.#logId = ''
+    this.#failure = undefined
+  }
+
+  #do(task: Task, inMs: number): void {
+    this.#tasks.due(task, inMs)
+  }
+
+  /** Time alone changes something in so long. Redis counts a key as gone when its time has passed, not when it has come. */
+  #lookIn(inMs: number): void {
+    const pauseMs = this.#lookedAtMs + SHORTEST_PAUSE_MS - this.#connection.clock.monotonicMs()
+    this.#do('look at due names', Math.max(inMs + 1, pauseMs))
+  }
+
+  #work(due: ReadonlySet<string>): Promise<void> {
+    return this.#retriable(async (call) => {
+      if (due.has('subscribe')) await this.#subscribe(call)
+      if (due.has('prolong')) {
+        await this.head(call)
+        this.#do('prolong', WATCHED_FOR_MS / 3)
+        this.changed()
       }
+      if (due.has('look at due names')) await this.#lookAtDue(call)
+    })
+  }
+
+  /** Rejects if trying again may help. Otherwise the watchers are told. */
+  async #retriable(work: (call: Call) => Promise<void>, limitMs?: number): Promise<void> {
+    try {
+      await this.#connection.lifetime.inBackground(work, limitMs)
+    } catch (error) {
+      if (this.#watchers.size === 0) return
+      if (isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+      this.#failure = error
+      this.changed()
     }
   }
 
-  async #read({ logId, at }: Position, call: Call): Promise<readonly LoggedEntry[] | null> {
-    const reply = await this.#run(readLogScript, [logId, at, String(EVENTS_AT_ONCE + 1)], call)
-    if (!Array.isArray(reply)) return null
-    return (reply as readonly (readonly [string, readonly string[]])[]).slice(1).map(([at, [, text]]) => {
-      const { event = null, ttlMs } = readEvent(text ?? '', this.#engine.nameOf) ?? {}
-      return { at, event, ...(event?.kind === 'acquired' && { ttlMs }) }
-    })
+  async #subscribe({ signal }: Call): Promise<void> {
+    if (this.#subscription !== undefined) return
+    const { client, keys } = this.#connection
+    const wake = () => this.changed()
+    const watch = client.keyPrefix + keys.watch
+    // Rights to channels are given by how they begin, so the client's prefix is not part of the channel.
+    const channel = watch.slice(watch.indexOf('holdfast:'))
+    const subscription = await client.subscribe(channel, wake, wake, signal)
+    if (this.#watchers.size === 0) subscription.unsubscribe()
+    else this.#subscription = subscription
+    wake()
   }
 
-  /** Looks at what is due in so long, or earlier. */
-  #lookAfter(reading: Reading, delayMs: number): void {
-    const { clock } = this.#engine
-    const nowMs = clock.monotonicMs()
-    // Redis counts a key as gone when its time has passed, not when it has come.
-    const dueMs = Math.max(nowMs + delayMs + 1, reading.lookedAtMs + SHORTEST_PAUSE_MS)
-    if (reading.looking !== undefined && reading.looksAtMs <= dueMs) return
-    reading.looking?.cancel()
-    reading.looksAtMs = dueMs
-    reading.looking = clock.setTimer(dueMs - nowMs, () => {
-      reading.looking = undefined
-      // A look in progress may have been answered before this name was known.
-      if (reading.isLooking) return this.#lookAfter(reading, 0)
-      reading.isLooking = true
-      this.#look(reading)
-        .then(
-          (leftMs) => leftMs >= 0 && this.#reading === reading && this.#lookAfter(reading, leftMs),
-          (error: unknown) => this.#mayRetry(reading, error) && this.#lookAfter(reading, RETRY_MS),
-        )
-        .finally(() => {
-          reading.isLooking = false
-        })
-    })
-  }
-
-  /** Call after call until nothing is due; other calls get in between. Answers as the last of them. */
-  async #look(reading: Reading): Promise<number> {
+  /** Call after call until nothing is due; other calls get in between. */
+  async #lookAtDue(call: Call): Promise<void> {
     let leftMs: number
     do {
-      reading.lookedAtMs = this.#engine.clock.monotonicMs()
-      leftMs = await this.#within(reading, (call) => this.#lookAt([], call))
+      this.#lookedAtMs = this.#connection.clock.monotonicMs()
+      leftMs = await this.#lookAt([], call)
     } while (leftMs === 0)
-    return leftMs
+    if (leftMs > 0) this.#lookIn(leftMs)
   }
 
   /** Leases that were held before there was a log are remembered too. If it fails, the next to prolong does it again. */
-  #findHolders(reading: Reading): void {
-    if (reading.isFinding) return
-    reading.isFinding = true
-    const { keys, connection } = this.#engine
+  async #findHolders(): Promise<void> {
+    if (this.#isFinding) return
+    this.#isFinding = true
+    const { keys, client } = this.#connection
     const find = async (call: Call) => {
-      for await (const names of this.#names(call)) {
-        const locks = names.map((name) => connection.keyPrefix + keys.lock(name))
+      for await (const names of allPages((page) => scanNames(this.#connection, '', page, call))) {
+        const locks = names.map((name) => client.keyPrefix + keys.lock(name))
         for (let start = 0; start < locks.length; start += NAMES_AT_ONCE)
           await this.#lookAt(locks.slice(start, start + NAMES_AT_ONCE), call)
       }
       const leftMs = await this.#lookAt(['all'], call)
-      if (leftMs >= 0) this.#lookAfter(reading, leftMs)
+      if (leftMs >= 0) this.#lookIn(leftMs)
     }
-    find(callWith(reading.ending.signal))
-      .catch((error: unknown) => void this.#mayRetry(reading, error))
-      .finally(() => {
-        reading.isFinding = false
-      })
+    await this.#retriable(find, LONGEST_FINDING_MS).catch(() => {})
+    this.#isFinding = false
   }
 
   /** Answers with the milliseconds until the next is due: 0 if there is more to look at now, negative if there is nothing. */
   async #lookAt(locks: readonly string[], call: Call): Promise<number> {
-    return Number(
-      await this.#run(lookAtDueScript, [this.#engine.setting, String(NAMES_AT_ONCE), ...locks], call),
-    )
+    const args = [this.#connection.setting, String(NAMES_AT_ONCE), ...locks]
+    return Number(await this.#run(lookAtDueScript, args, call))
   }
 
-  #run(script: RedisScript, args: readonly string[], call: Call): Promise<RedisReply> {
-    const { connection, keys } = this.#engine
-    return connection.run(script, [keys.watch], args, call.signal).catch((error: unknown) => {
-      throw deniedToWatch(error)
-    })
-  }
-
-  async #within<T>({ ending }: Reading, work: (call: Call) => Promise<T>): Promise<T> {
-    const limit = new AbortController()
-    const timer = this.#engine.clock.setTimer(defaults.callTimeoutMs, () =>
-      limit.abort(new Error(`no answer within ${defaults.callTimeoutMs} ms`)),
-    )
+  async #run(script: RedisScript, args: readonly string[], call: Call): Promise<RedisReply> {
+    const { client, keys } = this.#connection
     try {
-      return await work(callWith(AbortSignal.any([ending.signal, limit.signal])))
-    } finally {
-      timer.cancel()
+      return await client.run(script, [keys.watch], args, call.signal)
+    } catch (error) {
+      throw deniedToWatch(error)
     }
   }
 }
 
-interface LoggedEntry extends Entry {
-  /** Of a grant. */
-  readonly ttlMs?: number | undefined
+export async function* allPages<T>(
+  read: (page: PageRequest) => Promise<Page<T>>,
+): AsyncGenerator<readonly T[]> {
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page = await read({ limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) })
+    yield page.items
+    cursor = page.next
+  }
 }

@@ -1,5 +1,6 @@
 /** Waiters that gave up or died leave no positions behind that later operations would have to pass (T81). */
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { type Clock, createClock } from 'holdfast-lab/faults'
 import { connectRedis, type RespClient, type Server, startRedis, wanted } from 'holdfast-lab/servers'
@@ -7,14 +8,16 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { newSeed } from '../../../test/seed.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { seededRandom } from '../../testing/seeded-random.ts'
-import { batchScript } from './scripts/batch.ts'
-import { Letter } from './scripts/letters.ts'
+import { OpCode } from './scripts/op-codes.ts'
 import { inspectScript } from './scripts/operators.ts'
+import { requestScript } from './scripts/requests.ts'
 
 const fixture = (name: string) =>
   readFileSync(new URL(`../../../test/redis/fixtures/${name}.lua`, import.meta.url), 'utf8')
-const withGaps = batchScript.source
+const withGaps = requestScript.source
 const [withoutGaps, uncounted] = [fixture('layout-1'), fixture('layout-1-gaps')]
+/** How the older scripts call these operations. */
+const olderCodes = { abandon: 'B', release: 'r', heartbeat: 'H', look: 'P' } as const
 const LONG_MS = 1_000_000
 const SHORT_MS = 1_000
 /** No time ends exactly when a step does. */
@@ -31,14 +34,45 @@ class Name {
     this.lock = `holdfast:default:{${name}}`
   }
 
-  async ask(script: string, letter: Letter, who: string, ...args: (string | number)[]): Promise<string> {
-    return String(await this.#wire.call('EVAL', script, 1, this.lock, '0', letter + who, ...args))
+  async run(script: string, ...args: (string | number)[]): Promise<string> {
+    // Sent in full, the scripts would be most of the work of thousands of calls.
+    const sha1 = createHash('sha1').update(script).digest('hex')
+    const call = ['EVALSHA', sha1, 1, this.lock, '0', ...args] as const
+    const reply = await this.#wire.call(...call).catch(async (error: unknown) => {
+      if (!String(error).includes('NOSCRIPT')) throw error
+      await this.#wire.call('SCRIPT', 'LOAD', script)
+      return this.#wire.call(...call)
+    })
+    return String(reply)
+  }
+
+  /** Each script has its own code for the operation; older ones take one argument. */
+  ask(
+    script: string,
+    operation: keyof typeof olderCodes,
+    who: string,
+    ...args: [string, string | number]
+  ): Promise<string> {
+    return script === withGaps
+      ? this.run(script, OpCode[operation] + who, ...args)
+      : this.run(script, olderCodes[operation] + who, operation === 'release' ? args[0] : args[1])
+  }
+
+  async look(who: string, script = withGaps): Promise<string> {
+    return script === withGaps
+      ? this.ask(script, 'look', who, '', '')
+      : this.run(script, olderCodes.look + who)
   }
 
   /** Answers with who it is. */
   async enqueue(ttlMs = LONG_MS, script = withGaps): Promise<string> {
     const who = this.#next(script)
-    assert.match(await this.ask(script, Letter.enqueue, who, `0|${ttlMs}|["h"]`, ttlMs, 'channel'), /^[gw]/)
+    const terms = [`0|${ttlMs}|["h"]`, ttlMs, 'channel']
+    const answer =
+      script === withGaps
+        ? this.run(script, OpCode.terms, ...terms, OpCode.enqueue + who)
+        : this.run(script, `E${who}`, ...terms)
+    assert.match(await answer, /^[gw]/)
     return who
   }
 
@@ -46,7 +80,7 @@ class Name {
   async enqueueUpTo(maxWaiters: number): Promise<string | null> {
     const who = this.#next(withGaps)
     const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', LOCK_CAPACITY, LOCK_CAPACITY, 'exclusive']
-    const answer = await this.ask(withGaps, Letter.enqueueUpTo, who, ...terms, maxWaiters)
+    const answer = await this.run(withGaps, OpCode.anyTerms, ...terms, maxWaiters, OpCode.enqueue + who)
     assert.match(answer, /^[fw]/)
     return answer === 'f' ? null : who
   }
@@ -58,15 +92,15 @@ class Name {
   }
 
   async giveUp(who: string, script = withGaps): Promise<void> {
-    assert.equal(await this.ask(script, Letter.abandon, who, 60_000), 'x')
+    assert.equal(await this.ask(script, 'abandon', who, '', 60_000), 'x')
   }
 
   async release(who: string, script = withGaps): Promise<void> {
-    assert.equal(await this.ask(script, Letter.release, who, ''), 'r')
+    assert.equal(await this.ask(script, 'release', who, '', 0), 'r')
   }
 
   async beat(who: string, script = withGaps): Promise<void> {
-    assert.match(await this.ask(script, Letter.beat, who, LONG_MS), /^[gw]/)
+    assert.match(await this.ask(script, 'heartbeat', who, '', LONG_MS), /^[gw]/)
   }
 
   /** The holder and the waiters, as inspect shows them. */
@@ -210,7 +244,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
         nowMs += STEP_MS
         settle()
         // A look does what time has brought about.
-        await name.ask(script, Letter.look, 'nobody|nobody')
+        await name.look('nobody|nobody', script)
       } else if (draw < growth + 0.37 && queue.length > 0) {
         const beating = pick(queue)
         await name.beat(beating.who, script)
@@ -272,7 +306,10 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     const name = new Name(wire, 'readers')
     const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, LOCK_CAPACITY, 'shared'] as const
     for (const reader of ['a', 'b', 'c'])
-      assert.match(await name.ask(withGaps, Letter.enqueueAny, `${reader.repeat(22)}.x|y`, ...terms), /^g/)
+      assert.match(
+        await name.run(withGaps, OpCode.anyTerms, ...terms, '', `${OpCode.enqueue}${reader.repeat(22)}.x|y`),
+        /^g/,
+      )
     assert.equal(await name.enqueueUpTo(0), null)
     assert.notEqual(await name.enqueueUpTo(1), null)
     assert.equal(await name.enqueueUpTo(1), null)
@@ -305,7 +342,14 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     // Another client holds it; a late copy of the first request arrives, and begins a queue again.
     const heir = await name.enqueue()
     assert.match(
-      await name.ask(withGaps, Letter.enqueue, first, `0|${LONG_MS}|["h"]`, LONG_MS, 'channel'),
+      await name.run(
+        withGaps,
+        OpCode.terms,
+        `0|${LONG_MS}|["h"]`,
+        LONG_MS,
+        'channel',
+        OpCode.enqueue + first,
+      ),
       /^w/,
     )
     const leaving = await name.enqueue()
@@ -327,10 +371,11 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
       for (const who of leaving) await name.giveUp(who)
       clock.step(2 * SHORT_MS)
       if (refuse) {
-        const asked = ['nobody|nobody', `0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, 5, 'permits'] as const
-        assert.match(await name.ask(withGaps, Letter.tryTakeAny, ...asked), /^m/)
+        const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, 5, 'permits', ''] as const
+        const asked = `${OpCode.tryAcquire}nobody|nobody`
+        assert.match(await name.run(withGaps, OpCode.anyTerms, ...terms, asked), /^m/)
       }
-      const commands = await commandsOf(() => name.ask(withGaps, Letter.look, next))
+      const commands = await commandsOf(() => name.look(next))
       return commands
     }
     const seen = [await cost(5, false), await cost(500, false), await cost(5, true), await cost(500, true)]

@@ -1,23 +1,61 @@
-/** What operators see of a name, read from the answer of its script. */
+/** What operators see of names and sessions, read from the answers of the scripts. */
 
 import { publicIdOf } from '../../base/ids.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
 import type { ToldEvent } from '../../kit/watching.ts'
 import {
+  type Call,
   type ClaimState,
   type HolderState,
+  type InspectCall,
   LOCK_CAPACITY,
   type Mode,
   type NameState,
+  type SessionState,
   type WaiterState,
   type WatchEventKind,
 } from '../../spi.ts'
 import { readToken } from './answers.ts'
+import type { Connection } from './connection.ts'
+import { inspectScript } from './scripts/operators.ts'
+import { findSessionScript } from './scripts/sessions.ts'
 
 /** What a holder is called that took the key with another client than Holdfast. */
 const FOREIGN = '(another client)'
 
-export function readName(name: string, reply: RedisReply): NameState | null {
+export async function inspect(
+  connection: Connection,
+  name: string,
+  call: InspectCall,
+): Promise<NameState | null> {
+  const wanted = call.holdersOnly === true ? ['holders'] : []
+  return readName(name, await connection.runFor(inspectScript, name, wanted, call))
+}
+
+/** Null if there is no such session. */
+export async function findSession(
+  { client, keys }: Connection,
+  id: string,
+  call: Call,
+): Promise<{ readonly leftMs: number; readonly ttlMs: number; readonly holder: string } | null> {
+  const found = await client.run(findSessionScript, [keys.session(id)], [], call.signal)
+  if (!Array.isArray(found)) return null
+  const [left, ttl, holder] = found as readonly (string | number)[]
+  return { leftMs: Number(left), ttlMs: Number(ttl), holder: String(holder) }
+}
+
+export async function inspectSession(
+  connection: Connection,
+  id: string,
+  call: Call,
+): Promise<SessionState | null> {
+  const found = await findSession(connection, id, call)
+  if (found === null) return null
+  const { ttlMs, holder, leftMs } = found
+  return { id: publicIdOf(id), holder, ttlMs, expiresInMs: leftMs < 0 ? Number.POSITIVE_INFINITY : leftMs }
+}
+
+function readName(name: string, reply: RedisReply): NameState | null {
   if (!Array.isArray(reply)) return null
   const [kind, capacity, closed, data, holders, waiters, now, left, digest] = reply as readonly RedisReply[]
   const [text] = list(data)
@@ -71,25 +109,18 @@ function readClaim(who = '', body = ''): Omit<ClaimState, 'mode' | 'weight'> {
   }
 }
 
-/** An event as the scripts write it: kind, public id, token, lock key, body, and whether it is exclusive. Null if it is not understood. */
+/** An event as the scripts write it: kind, public id, token, lock key, body. Null if it is not understood. */
 export function readEvent(
   text: string,
   nameOf: (key: string) => string | null,
-): { readonly event: ToldEvent; readonly ttlMs: number; readonly isExclusive: boolean } | null {
+): { readonly event: ToldEvent; readonly ttlMs: number } | null {
   if (text === '') return null
-  const [kind, id, token, key, body, isExclusive] = (JSON.parse(text) as readonly unknown[]).map(String)
-  const name = nameOf(key ?? '')
+  const [kind, id = '', token = '', key = '', body] = (JSON.parse(text) as readonly unknown[]).map(String)
+  const name = nameOf(key)
   if (name === null) return null
   const { holder, owner, ttlMs } = readClaim(id, body)
-  const event = {
-    kind: kind as WatchEventKind,
-    name,
-    id: id ?? '',
-    holder,
-    ...(owner !== undefined && { owner }),
-    token: readToken(token ?? ''),
-  }
-  return { event, ttlMs, isExclusive: isExclusive === '1' }
+  const who = { name, id, holder, ...(owner !== undefined && { owner }) }
+  return { event: { kind: kind as WatchEventKind, ...who, token: readToken(token) }, ttlMs }
 }
 
 function foreignHolder(digest: string, leftMs: number): HolderState {

@@ -3,82 +3,108 @@
  * that is no primary any more makes it invalid.
  */
 
-import { defaults } from '../../base/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
 import { compareNames } from '../../base/names.ts'
-import {
-  type RedisConnection,
-  SCAN_START,
-  type ScanPosition,
-  type ScanRequest,
-  scanStep,
-} from '../../clients/redis/index.ts'
-import type { Call, Page, PageRequest } from '../../spi.ts'
+import { SCAN_START, type ScanPosition, type ScanRequest, scanStep } from '../../clients/redis/index.ts'
+import type { Call, NameState, Page, PageRequest, SessionState } from '../../spi.ts'
+import type { Connection } from './connection.ts'
+import { inspect, inspectSession } from './looking.ts'
 
-interface Cursor {
-  /** Empty where there is only one primary. */
-  readonly node: string
-  readonly position: ScanPosition
+/** How many items of a page are read at a time. */
+const READ_AT_ONCE = 100
+
+export async function listPage(
+  connection: Connection,
+  prefix: string,
+  page: PageRequest,
+  call: Call,
+): Promise<Page<NameState>> {
+  const { items, next } = await scanNames(connection, prefix, page, call)
+  return { items: await readAll(items, (name) => inspect(connection, name, call)), next }
 }
 
-export async function scanPage(
-  connection: RedisConnection,
+export async function sessionPage(
+  connection: Connection,
+  page: PageRequest,
+  call: Call,
+): Promise<Page<SessionState>> {
+  const { keys, client } = connection
+  const itemOf = (key: string) => keys.sessionOf(key.slice(client.keyPrefix.length))
+  const wanted = { pattern: keys.sessionPattern(client.keyPrefix), itemOf, shownOf: publicIdOf }
+  const { items, next } = await scan(connection, page, wanted, call)
+  return { items: await readAll(items, (id) => inspectSession(connection, id, call)), next }
+}
+
+/** Names, some of which may not be in use. */
+export function scanNames(
+  connection: Connection,
+  prefix: string,
+  page: PageRequest,
+  call: Call,
+): Promise<Page<string>> {
+  checkNames(connection)
+  const { keys, client } = connection
+  const itemOf = (key: string) => {
+    const name = keys.nameOf(key.slice(client.keyPrefix.length))
+    return name?.startsWith(prefix) ? name : null
+  }
+  return scan(connection, page, { pattern: keys.pattern(client.keyPrefix, prefix), itemOf }, call)
+}
+
+export function checkNames({ keys }: Connection): void {
+  if (!keys.areOurs)
+    throw new UnsupportedError(
+      'redis: names cannot be listed or watched where the option `key` chooses the keys, because a key does not tell its name.',
+    )
+}
+
+async function scan(
+  { client }: Connection,
   { cursor, limit }: PageRequest,
   wanted: Omit<ScanRequest, 'position' | 'limit'>,
   call: Call,
 ): Promise<Page<string>> {
   const from = cursor === undefined ? undefined : readCursor(cursor)
-  const nodes = (await connection.nodes(call.signal))
-    .map((node) => ({ node, label: connection.isCluster ? node.label : '' }))
+  const nodes = (await client.nodes(call.signal))
+    .map((node) => ({ node, label: client.isCluster ? node.label : '' }))
     .sort((a, b) => compareNames(a.label, b.label))
-  const at = from === undefined ? 0 : nodes.findIndex(({ label }) => label === from.node)
+  const at = from === undefined ? 0 : nodes.findIndex(({ label }) => label === from.label)
   const current = nodes[at]
   if (current === undefined)
     throw new BackendUnavailableError(
       'redis',
-      `the list cannot go on: ${from?.node ?? 'no node'} is not a primary of the Cluster any more. List again from the first page`,
+      `the list cannot go on: ${from?.label ?? 'no node'} is not a primary of the Cluster any more. List again from the first page`,
       'not-applied',
     )
-  const { items, next } = await scanStep((args) => current.node.send(args, call.signal), {
-    ...wanted,
-    limit,
-    position: from?.position ?? SCAN_START,
-  })
-  if (next !== null) return { items, next: cursorText({ node: current.label, position: next }) }
+  const position = from?.position ?? SCAN_START
+  const send = (args: readonly string[]) => current.node.send(args, call.signal)
+  const { items, next } = await scanStep(send, { ...wanted, limit, position })
+  if (next !== null) return { items, next: cursorText(current.label, next) }
   const following = nodes[at + 1]
-  return {
-    items,
-    next: following === undefined ? null : cursorText({ node: following.label, position: SCAN_START }),
-  }
+  return { items, next: following === undefined ? null : cursorText(following.label, SCAN_START) }
 }
 
-export async function* allPages<T>(
-  read: (page: PageRequest) => Promise<Page<T>>,
-): AsyncGenerator<readonly T[]> {
-  for (let cursor: string | null | undefined; cursor !== null; ) {
-    const page = await read({ limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) })
-    yield page.items
-    cursor = page.next
-  }
+/** Reads the items of a page, some at a time, and leaves out what is gone. */
+async function readAll<T>(items: readonly string[], read: (item: string) => Promise<T | null>): Promise<T[]> {
+  const found: (T | null)[] = []
+  for (let start = 0; start < items.length; start += READ_AT_ONCE)
+    found.push(...(await Promise.all(items.slice(start, start + READ_AT_ONCE).map(read))))
+  return found.filter((each) => each !== null)
 }
 
-function cursorText({ node, position: { cursor, cut } }: Cursor): string {
-  return JSON.stringify([node, cursor, ...(cut === undefined ? [] : [cut.until, cut.after])])
+/** `label`: of the node; empty where there is only one primary. */
+function cursorText(label: string, { cursor, cut }: ScanPosition): string {
+  return JSON.stringify([label, cursor, ...(cut === undefined ? [] : [cut.until, cut.after])])
 }
 
-function readCursor(text: string): Cursor {
-  const [node, cursor, until, after] = partsOf(text)
-  const isCut = until !== undefined && after !== undefined
-  if (node === undefined || cursor === undefined || !/^\d+$/.test(cursor))
-    throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
-  return { node, position: { cursor, ...(isCut && { cut: { until, after } }) } }
-}
-
-function partsOf(text: string): readonly (string | undefined)[] {
+function readCursor(text: string): { readonly label: string; readonly position: ScanPosition } {
   try {
-    const parts: unknown = JSON.parse(text)
-    return Array.isArray(parts) ? parts.map(String) : []
+    const [label, cursor, until, after] = (JSON.parse(text) as readonly unknown[]).map(String)
+    if (label === undefined || cursor === undefined || !/^\d+$/.test(cursor)) throw new TypeError()
+    const cut = until !== undefined && after !== undefined ? { cut: { until, after } } : {}
+    return { label, position: { cursor, ...cut } }
   } catch {
-    return []
+    throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
   }
 }

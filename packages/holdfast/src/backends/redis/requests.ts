@@ -1,18 +1,23 @@
-/** The requests of a session, as the scripts read them. */
+/** The requests of a session, as the request script reads them. */
 import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
-import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
+import type { AcquireRequest, Claim, GrantedClaim } from '../../spi.ts'
 import type { Keys } from './keys.ts'
-import { Letter } from './scripts/letters.ts'
+import { OpCode } from './scripts/op-codes.ts'
 
-/** One step of the batch script. */
-export interface Request {
+/** A claim as the scripts know it. */
+export interface ClaimKey {
+  /** The lock key of the name. */
   readonly key: string
-  readonly letter: Letter
   /** The attempt and its session. */
   readonly who: string
-  /** What the letter needs besides. */
+}
+
+export interface Request extends ClaimKey {
+  readonly operation: OpCode
   readonly args: readonly string[]
+  /** Of an acquire. Requests that share this array share its arguments in a call. */
+  readonly terms?: readonly string[]
 }
 
 export interface RequestsOptions {
@@ -24,75 +29,86 @@ export interface RequestsOptions {
 
 /** An abandoned attempt is remembered for at least that long. */
 const SHORTEST_MARK_MS = 60_000
+const NONE: readonly string[] = []
 
 export class Requests {
   readonly #keys: Keys
   readonly #channel: string
-  readonly #ttlMs: number
+  readonly #ttl: string
   /** Ties an attempt to its session, and is shown with it. The secret half of the attempt is what protects a claim. */
   readonly #tag: string
-  /** Label without a note, as it is stored with every claim. */
-  readonly #label: string
   readonly #holder: string
-  /** What nearly all requests of the session say alike; one array, so that a batch says it once. */
+  /** What nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
 
   constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {
     this.#keys = keys
     this.#channel = channel
-    this.#ttlMs = ttlMs
+    this.#ttl = String(ttlMs)
     this.#tag = publicIdOf(id)
     this.#holder = holder
-    this.#label = JSON.stringify([holder])
-    this.#usualTerms = [`0|${ttlMs}|${this.#label}`, String(ttlMs), channel]
+    this.#usualTerms = [OpCode.terms, `0|${ttlMs}|${JSON.stringify([holder])}`, this.#ttl, channel]
   }
 
-  who(attempt: string): string {
+  claim({ name, attempt }: Claim): ClaimKey {
     if (attempt.includes('|')) throw new InvalidArgumentError('attempt', 'must not contain a |.')
-    return `${attempt}|${this.#tag}`
+    return { key: this.#keys.lock(name), who: `${attempt}|${this.#tag}` }
   }
 
-  asking(request: AcquireRequest, key: string, who: string, inLine: boolean): Request {
-    const { mode, weight, capacity, lockDelayMs, note, owner, maxWaiters } = request
+  acquire(request: AcquireRequest, operation: typeof OpCode.enqueue | typeof OpCode.tryAcquire): Request {
+    const { key, who } = this.claim(request)
+    const { mode, lockDelayMs, note, owner, maxWaiters } = request
     const isUsual = mode === 'exclusive' && lockDelayMs === 0 && (note ?? owner ?? maxWaiters) === undefined
-    if (isUsual) return { key, letter: inLine ? Letter.enqueue : Letter.tryTake, who, args: this.#usualTerms }
-    const terms = [this.#body(request), String(this.#ttlMs), this.#channel]
-    const args = [...terms, String(weight), String(capacity), mode]
-    if (inLine && maxWaiters !== undefined)
-      return { key, letter: Letter.enqueueUpTo, who, args: [...args, String(maxWaiters)] }
-    return { key, letter: inLine ? Letter.enqueueAny : Letter.tryTakeAny, who, args }
+    return { key, who, operation, args: NONE, terms: isUsual ? this.#usualTerms : this.#termsOf(request) }
   }
 
-  releasing({ name, attempt, grantId }: GrantedClaim, keepForMs: number): Request {
-    const claim = { key: this.#keys.lock(name), who: this.who(attempt) }
-    return keepForMs === 0
-      ? { ...claim, letter: Letter.release, args: [grantId] }
-      : { ...claim, letter: Letter.releaseAndKeep, args: [grantId, String(Math.ceil(keepForMs))] }
+  renew(claim: GrantedClaim): Request {
+    return { ...this.claim(claim), operation: OpCode.renew, args: [claim.grantId, this.#ttl] }
   }
 
-  /** Whatever the attempt holds, by whatever grant. */
-  givingUp(name: string, attempt: string): Request {
-    return this.releasing({ name, attempt, grantId: '' }, 0)
+  heartbeat(claim: Claim): Request {
+    return { ...this.claim(claim), operation: OpCode.heartbeat, args: ['', this.#ttl] }
   }
 
-  abandoning(name: string, attempt: string): Request {
-    const args = [String(Math.max(SHORTEST_MARK_MS, 2 * this.#ttlMs))]
-    return { key: this.#keys.lock(name), letter: Letter.abandon, who: this.who(attempt), args }
+  release(claim: GrantedClaim, keepForMs: number): Request {
+    const args = [claim.grantId, String(Math.ceil(keepForMs))]
+    return { ...this.claim(claim), operation: OpCode.release, args }
+  }
+
+  abandon(claim: Claim): Request {
+    const markMs = Math.max(SHORTEST_MARK_MS, 2 * Number(this.#ttl))
+    return { ...this.claim(claim), operation: OpCode.abandon, args: ['', String(markMs)] }
   }
 
   /** Null for a name that has no key, or an attempt that cannot be written: it was never asked for. */
-  abandoningIfAsked(name: string, attempt: string): Request | null {
+  abandonIfAsked(claim: Claim): Request | null {
     try {
-      return this.abandoning(name, attempt)
+      return this.abandon(claim)
     } catch (error) {
       if (isHoldfastError(error, 'INVALID_ARGUMENT')) return null
       throw error
     }
   }
 
-  #body({ lockDelayMs, note, owner }: AcquireRequest): string {
-    const shown = owner !== undefined ? [this.#holder, note, owner] : [this.#holder, note]
-    const text = (note ?? owner) === undefined ? this.#label : JSON.stringify(shown)
-    return `${Math.ceil(lockDelayMs)}|${this.#ttlMs}|${text}`
+  #termsOf(request: AcquireRequest): readonly string[] {
+    const { lockDelayMs, note, owner, weight, capacity, mode, maxWaiters = '' } = request
+    const shown = JSON.stringify(
+      [this.#holder, note, owner].slice(0, owner !== undefined ? 3 : note !== undefined ? 2 : 1),
+    )
+    const body = `${Math.ceil(lockDelayMs)}|${this.#ttl}|${shown}`
+    return [
+      OpCode.anyTerms,
+      body,
+      this.#ttl,
+      this.#channel,
+      String(weight),
+      String(capacity),
+      mode,
+      String(maxWaiters),
+    ]
   }
+}
+
+export function lookAt({ key, who }: ClaimKey): Request {
+  return { key, who, operation: OpCode.look, args: ['', ''] }
 }

@@ -7,13 +7,15 @@
  *   alive ──its key is gone──▶ gone: what is known is given up        [#end]
  *   alive ──not proven alive for one TTL──▶ asked for ──▶ alive | gone   [#provenAlive]
  *
- * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (nobody
+ * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (no keep-alive
  * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
  */
 
 import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../base/clock.ts'
-import { BackendUnavailableError, outcomeOf } from '../../base/errors.ts'
-import { prolongedSince, throwIfCancelled } from '../../kit/backend-kit.ts'
+import { outcomeOf } from '../../base/errors.ts'
+import { TransientMap } from '../../base/transient-map.ts'
+import { prolongedSince } from '../../kit/backend-kit.ts'
+import { SessionBase, type SessionFacts } from '../../kit/session.ts'
 import type {
   AcquireRequest,
   AcquireResult,
@@ -27,207 +29,190 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
-  SessionHandle,
 } from '../../spi.ts'
 import type { Answer } from './answers.ts'
-import type { Confirming } from './confirming.ts'
-import type { Engine } from './engine.ts'
-import { KnownClaims } from './known-claims.ts'
-import { Place, type PlaceHost } from './place.ts'
-import { failureOf, isOfAnotherType, unexpected } from './refusals.ts'
-import { type Request, Requests } from './requests.ts'
-import { Letter } from './scripts/letters.ts'
+import type { Connection } from './connection.ts'
+import { type EnqueueHost, Enqueueing, type Known } from './enqueueing.ts'
+import { isOfAnotherType, refusedAcquire } from './failures.ts'
+import { findSession } from './looking.ts'
+import { Requests } from './requests.ts'
+import { OpCode } from './scripts/op-codes.ts'
 import { setDataScript } from './scripts/operators.ts'
-import { closeSessionScript, findSessionScript, keepSessionScript } from './scripts/sessions.ts'
-import type { WaitingRoom } from './waiting-room.ts'
+import { closeSessionScript, keepSessionScript } from './scripts/sessions.ts'
+import type { Granted, Waiter, WaitingRoom } from './waiting-room.ts'
 
 /** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85). */
 const LATE_AFTER_MS = 1_000
 /** For that connection and its handshake. */
 const LONGEST_OPENING_MS = 10_000
 
-export interface SessionFacts {
-  readonly id: string
-  readonly ttlMs: number
-  readonly holder: string
-  readonly since: Instant
+/** What a keep-alive found out about the claims that it listed. */
+interface Findings<F extends Fencing> {
+  readonly lost: LostClaim[]
+  readonly granted: Grant<F>[]
+  /** Held, or not: the server did not say. */
+  readonly unknown: { readonly claim: Claim; readonly failure: Error }[]
 }
 
-export interface SessionTools {
-  readonly engine: Engine
+export class RedisSession<F extends Fencing>
+  extends SessionBase<F>
+  implements BackendSession<F>, EnqueueHost<F>
+{
   readonly room: WaitingRoom
-  /** The channel of this process, and whether it is subscribed to. */
-  readonly channel: string
-  readonly isListening: () => boolean
-  readonly listen: (call: Call) => Promise<void>
-  /** Makes sure of a grant where the user has asked for more than the primary's word. */
-  readonly confirming: Confirming | null
-}
-
-export class RedisSession<F extends Fencing> implements BackendSession<F>, PlaceHost<F> {
-  readonly id: string
-  readonly ttlMs: number
-  readonly since: Instant
-  readonly handle: SessionHandle
-  readonly room: WaitingRoom
-  readonly #tools: SessionTools
+  readonly #connection: Connection
   readonly #requests: Requests
-  readonly #known = new KnownClaims()
-  #provenAt: Instant
-  /** What was listed last has been confirmed from then on. */
+  readonly #known = new TransientMap<string, Known>()
+  /** All claims that were listed last have been confirmed from then on. */
   #confirmedAt: Instant
   #isGone = false
 
-  constructor(tools: SessionTools, { id, ttlMs, holder, since }: SessionFacts) {
-    this.#tools = tools
-    this.room = tools.room
-    this.id = id
-    this.ttlMs = ttlMs
-    this.since = since
-    this.handle = { id, ttlMs, holder }
-    const { channel, engine } = tools
-    this.#requests = new Requests({ keys: engine.keys, channel, session: { id, ttlMs, holder } })
-    this.#provenAt = since
-    this.#confirmedAt = since
+  constructor(connection: Connection, facts: SessionFacts) {
+    super(facts)
+    this.#connection = connection
+    this.room = connection.room
+    const { keys, channel } = connection
+    this.#requests = new Requests({ keys, channel, session: facts })
+    this.#confirmedAt = facts.since
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {
-    const { engine, confirming } = this.#tools
-    if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
+    const { clock } = this.#connection
+    if (!this.#isProvenAlive(instantOf(clock)) && !(await this.#provenAlive(call)))
       return { kind: 'session-gone' }
-    const sent = instantOf(engine.clock)
+    const { attempt } = request
+    const sent = instantOf(clock)
     // First what may be refused: nothing is known of an attempt that was never asked for.
-    const key = engine.keys.lock(request.name)
-    const asking = this.#requests.asking(request, key, this.#requests.who(request.attempt), false)
-    const wasKnown = this.#known.has(request.attempt)
-    const known = this.#known.note(request.attempt, request.name, false)
+    const asking = this.#requests.acquire(request, OpCode.tryAcquire)
+    const known = this.#known.get(attempt)
+    if (known === undefined)
+      this.#known.set(attempt, { name: request.name, isWaiting: false, isAsked: false })
     let answer: Answer
     try {
-      answer = await engine.send(asking, call)
+      answer = await this.#connection.send(asking, call)
     } catch (error) {
-      if (!wasKnown) this.#forgetIfNeverApplied(request, error)
+      if (known === undefined && outcomeOf(error) === 'not-applied') this.forget(attempt)
       throw error
     }
     if (answer.kind === 'granted') {
-      known.isWaiting = false
-      const since = this.sinceOf(sent, answer.leftMs)
-      const grant = this.#grant(request, answer.grantId, since, answer.data)
-      return confirming === null ? { kind: 'granted', grant } : this.#confirmed(request, grant, call)
+      if (known !== undefined) known.isWaiting = false
+      const { leftMs } = answer
+      const since = leftMs === undefined ? sent : this.sinceOf(sent, leftMs)
+      return this.handOut(request, { ...answer, since }, call)
     }
-    // A place in line that the same attempt has stays known.
-    if (!wasKnown) this.#known.delete(request.attempt)
+    // A position that the same attempt has in the queue stays known.
+    if (known === undefined) this.forget(attempt)
     if (answer.kind === 'busy') return answer
     if (answer.kind === 'abandoned') return { kind: 'busy' }
-    throw unexpected(request, answer)
+    throw refusedAcquire(request, answer)
   }
 
   enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
-    const { engine, isListening } = this.#tools
-    const now = instantOf(engine.clock)
-    return this.#isProvenAlive(now) && isListening()
-      ? this.#takePlace(request, now, call)
-      : this.#enqueueWhenReady(request, call)
+    const { clock, isReady } = this.#connection
+    const sent = instantOf(clock)
+    if (!isReady || !this.#isProvenAlive(sent)) return this.#enqueueWhenReady(request, call)
+    return new Promise((resolve, reject) => {
+      const claim = this.#requests.acquire(request, OpCode.enqueue)
+      const before = this.#known.get(request.attempt)
+      const known = before ?? { name: request.name, isWaiting: true, isAsked: true }
+      known.isWaiting = known.isAsked = true
+      if (before === undefined) this.#known.set(request.attempt, known)
+      const asked = { claim, known, isNew: before === undefined, sent }
+      const enqueueing = new Enqueueing<F>(this, request, asked, call, resolve, reject)
+      this.room.ask(enqueueing)
+      this.#connection.ask(claim, call, enqueueing)
+    })
   }
 
   async #enqueueWhenReady(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
-    const { engine, listen } = this.#tools
-    throwIfCancelled('redis', call)
-    if (!this.#isProvenAlive(instantOf(engine.clock)) && !(await this.#provenAlive(call)))
+    const { clock, lifetime } = this.#connection
+    lifetime.begin(call)
+    if (!this.#isProvenAlive(instantOf(clock)) && !(await this.#provenAlive(call)))
       return { kind: 'session-gone' }
-    await listen(call)
-    return this.#takePlace(request, instantOf(engine.clock), call)
-  }
-
-  #takePlace(request: AcquireRequest, sent: Instant, call: Call): Promise<EnqueueResult<F>> {
-    const { engine, room } = this.#tools
-    return new Promise<EnqueueResult<F>>((resolve, reject) => {
-      const key = engine.keys.lock(request.name)
-      const who = this.#requests.who(request.attempt)
-      const isNew = !this.#known.has(request.attempt)
-      const known = this.#known.note(request.attempt, request.name, true)
-      known.isWaiting = known.isAsked = true
-      const place = new Place<F>(this, request, { key, who, known, isNew }, sent, call, resolve, reject)
-      room.ask(place)
-      engine.ask(this.#requests.asking(request, key, who, true), call, place)
-    })
+    await this.#connection.prepare(call)
+    return this.enqueue(request, call)
   }
 
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
-    const { engine, room, confirming } = this.#tools
-    throwIfCancelled('redis', call)
-    const since = instantOf(engine.clock)
-    // Whose request is in flight is in no line yet, and its answer will say more than a heartbeat could.
+    const { clock, client, keys } = this.#connection
+    const since = instantOf(clock)
+    // Of a request in flight the server may not know yet, and its answer will say more than a heartbeat could.
     const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
-    const listed: readonly Claim[] = [...claims.held, ...waiting]
-    const ttl = String(this.ttlMs)
-    const asking = ({ name, attempt }: Claim) => ({
-      key: engine.keys.lock(name),
-      who: this.#requests.who(attempt),
-    })
-    const requests: readonly Request[] = [
-      ...claims.held.map((claim) => ({ ...asking(claim), letter: Letter.renew, args: [ttl, claim.grantId] })),
-      ...waiting.map((claim) => ({ ...asking(claim), letter: Letter.beat, args: [ttl] })),
+    const requests = [
+      ...claims.held.map((claim) => this.#requests.renew(claim)),
+      ...waiting.map((claim) => this.#requests.heartbeat(claim)),
     ]
     // Both are over before the next keep-alive is due, so that it can open another connection.
     const promptly = {
       afterMs: Math.min(LATE_AFTER_MS, this.ttlMs / 6),
       openWithinMs: Math.min(LONGEST_OPENING_MS, this.ttlMs / 6),
     }
-    const [alive, answers] = await Promise.all([
-      this.#isGone
-        ? 0
-        : engine.connection.runPromptly(keepSessionScript, [engine.keys.session(this.id)], [], call.signal, {
-            ...promptly,
-            confirms: (reply) => Number(reply) === 1,
-          }),
-      this.#isGone ? [] : engine.sendAll(requests, call, { promptly }),
-    ])
+    const keepSession = () =>
+      client.runPromptly(keepSessionScript, [keys.session(this.id)], [], call.signal, {
+        ...promptly,
+        confirms: (reply) => Number(reply) === 1,
+      })
+    const [alive, answers] = this.#isGone
+      ? [0, []]
+      : await Promise.all([keepSession(), this.#connection.sendAll(requests, call, { promptly })])
     if (Number(alive) !== 1) {
       await this.#end(call)
       return { kind: 'gone' }
     }
-    this.#provenAt = laterOf(this.#provenAt, since)
-    const lost: LostClaim[] = []
-    const granted: Grant<F>[] = []
-    const unknown: Unknown[] = []
-    for (const [index, claim] of listed.entries()) {
-      const answer = answers[index]
-      const isWaiting = index >= claims.held.length
-      if (answer?.kind === 'failed' && !isOfAnotherType(answer.message)) {
-        const failure = failureOf(answer)
-        if (isWaiting) this.#heartbeatFailed(claim, since, failure)
-        else unknown.push({ claim, failure })
-      } else if (answer?.kind === 'lost' || answer?.kind === 'failed') {
-        lost.push(lostClaim(claim, answer))
-        // A late copy of the request may wait in the queue still.
-        if (isWaiting || this.#known.get(claim.attempt)?.isWaiting !== true) this.#known.delete(claim.attempt)
-      } else if (answer?.kind === 'replaced') {
-        lost.push({ attempt: claim.attempt, reason: 'deleted' })
-        this.#known.note(claim.attempt, claim.name, false)
-      } else if (isWaiting && answer?.kind === 'granted') {
-        // What is to be confirmed is handed out by whoever confirms it, and by nobody else.
-        if (confirming === null) granted.push(this.#grant(claim, answer.grantId, since, answer.data))
-        for (const waiter of room.inLine(this, claim.attempt))
-          room.granted(waiter, answer.grantId, since, answer.data)
-      } else if (isWaiting && answer?.kind === 'waiting') {
-        for (const waiter of room.inLine(this, claim.attempt)) {
-          waiter.heartbeat = laterOf(waiter.heartbeat, since)
-          room.told(waiter, answer.told)
-        }
+    this.prolonged(since)
+    const findings: Findings<F> = { lost: [], granted: [], unknown: [] }
+    for (const [index, claim] of claims.held.entries()) this.#renewed(claim, answers[index], findings)
+    for (const [index, claim] of waiting.entries())
+      this.#heartbeatAnswered(claim, answers[claims.held.length + index], since, findings)
+    const { lost, granted, unknown } = findings
+    lost.push(...this.#givenUp(unknown, claims.held.length))
+    this.#confirmedAt = laterOf(this.#confirmedAt, since)
+    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted: this.#unlisted(claims, lost) }
+  }
+
+  #renewed(claim: GrantedClaim, answer: Answer | Error | undefined, { lost, unknown }: Findings<F>): void {
+    const { name, attempt } = claim
+    if (answer instanceof Error && !isOfAnotherType(answer)) unknown.push({ claim, failure: answer })
+    else if (answer instanceof Error || answer?.kind === 'lost') {
+      lost.push(lostClaim(attempt, answer))
+      // A late copy of the request may wait in the queue still.
+      if (this.#known.get(attempt)?.isWaiting !== true) this.forget(attempt)
+    } else if (answer?.kind === 'replaced') {
+      lost.push({ attempt, reason: 'deleted' })
+      if (!this.#known.has(attempt)) this.#known.set(attempt, { name, isWaiting: false, isAsked: false })
+    }
+  }
+
+  #heartbeatAnswered(
+    claim: Claim,
+    answer: Answer | Error | undefined,
+    since: Instant,
+    { lost, granted }: Findings<F>,
+  ): void {
+    const waiters = this.#waitersOf(claim)
+    if (answer instanceof Error && !isOfAnotherType(answer)) {
+      // The server may keep the position for one TTL after the last heartbeat. What is held is not touched by this failure.
+      for (const waiter of waiters)
+        if (elapsedUntil(since, waiter.heartbeat) >= this.ttlMs) this.room.fail(waiter, answer)
+    } else if (answer instanceof Error || answer?.kind === 'lost') {
+      lost.push(lostClaim(claim.attempt, answer))
+      this.forget(claim.attempt)
+    } else if (answer?.kind === 'granted') {
+      const { grantId, data } = answer
+      // A grant that is to be confirmed is handed out after that, and only by its `enqueue`.
+      if (this.#connection.confirming === null) granted.push(this.#grantOf(claim, { grantId, data, since }))
+      for (const waiter of waiters) this.room.grant(waiter, { grantId, data, since })
+    } else if (answer?.kind === 'waiting') {
+      for (const waiter of waiters) {
+        waiter.heartbeat = laterOf(waiter.heartbeat, since)
+        this.room.expect(waiter, answer.outlook)
       }
     }
-    lost.push(...this.#givenUp(unknown, claims.held.length))
-    const isLost = new Set(lost.map(({ attempt }) => attempt))
-    const kept = [...claims.held, ...claims.waiting].filter(({ attempt }) => !isLost.has(attempt))
-    this.#confirmedAt = laterOf(this.#confirmedAt, since)
-    return {
-      kind: 'alive',
-      since,
-      ttlMs: this.ttlMs,
-      lost,
-      granted,
-      unlisted: this.#known.besides(kept),
-    }
+  }
+
+  #waitersOf({ attempt }: Claim): readonly Waiter[] {
+    return this.room
+      .find(attempt, this)
+      .filter((waiter) => waiter.request.attempt === attempt && this.room.isWaiting(waiter))
   }
 
   /**
@@ -235,30 +220,29 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
    * of a Cluster that is silent, is no answer for any: it fails, and is tried again soon. Before the others' time is up
    * because of that, the claims of which nothing is known are given up instead; on the server they end by their TTL.
    */
-  #givenUp(unknown: readonly Unknown[], held: number): readonly LostClaim[] {
+  #givenUp(unknown: Findings<F>['unknown'], held: number): readonly LostClaim[] {
     const [first] = unknown
     if (first === undefined) return []
-    const isPressing = elapsedMs(this.#tools.engine.clock, this.#confirmedAt) > this.ttlMs / 2
+    const isPressing = elapsedMs(this.#connection.clock, this.#confirmedAt) > this.ttlMs / 2
     if (unknown.length === held || !isPressing) throw first.failure
-    for (const { claim } of unknown) this.#known.delete(claim.attempt)
+    for (const { claim } of unknown) this.forget(claim.attempt)
     return unknown.map(({ claim }) => ({ attempt: claim.attempt, reason: 'unreachable' }))
   }
 
-  /** That is no answer, so the place is kept for as long as the server may keep it; what is held is not touched by it. */
-  #heartbeatFailed({ attempt }: Claim, now: Instant, failure: Error): void {
-    const { room } = this.#tools
-    for (const waiter of room.inLine(this, attempt))
-      if (elapsedUntil(now, waiter.heartbeat) >= this.ttlMs && room.remove(waiter)) waiter.reject(failure)
+  /** What the session may have besides what was listed and is not lost. */
+  #unlisted({ held, waiting }: ListedClaims, lost: readonly LostClaim[]): Claim[] {
+    const unlisted = new Map<string, Claim>()
+    for (const [attempt, { name }] of this.#known) unlisted.set(attempt, { name, attempt })
+    const isLost = new Set(lost.map(({ attempt }) => attempt))
+    for (const { attempt } of [...held, ...waiting]) if (!isLost.has(attempt)) unlisted.delete(attempt)
+    return [...unlisted.values()]
   }
 
-  async abandon({ name, attempt }: Claim, call: Call): Promise<void> {
-    const { engine, room } = this.#tools
-    const abandoning = this.#requests.abandoningIfAsked(name, attempt)
-    if (abandoning !== null) await engine.send(abandoning, call)
-    this.#known.delete(attempt)
-    for (const waiter of room.find(this, attempt))
-      if (room.remove(waiter))
-        waiter.reject(new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied'))
+  async abandon(claim: Claim, call: Call): Promise<void> {
+    const request = this.#requests.abandonIfAsked(claim)
+    if (request !== null) await this.#connection.send(request, call)
+    this.forget(claim.attempt)
+    this.room.abandoned(this, claim.attempt)
   }
 
   release(
@@ -268,155 +252,91 @@ export class RedisSession<F extends Fencing> implements BackendSession<F>, Place
   ): Promise<'released' | 'not-held'> {
     return new Promise((resolve, failed) => {
       const answered = ({ kind }: Answer) => {
-        this.#known.delete(claim.attempt)
+        this.forget(claim.attempt)
         resolve(kind === 'released' ? 'released' : 'not-held')
       }
-      this.#tools.engine.ask(this.#requests.releasing(claim, keepForMs), call, { answered, failed })
+      this.#connection.ask(this.#requests.release(claim, keepForMs), call, { answered, failed })
     })
   }
 
-  async setData(
-    { name, attempt, grantId }: GrantedClaim,
-    data: string,
-    call: Call,
-  ): Promise<'stored' | 'not-held'> {
-    const { engine } = this.#tools
-    const answer = await engine.run(
-      setDataScript,
-      engine.keys.lock(name),
-      [this.#requests.who(attempt), grantId, data],
-      call,
-    )
+  async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+    const args = [this.#requests.claim(claim).who, claim.grantId, data]
+    const answer = await this.#connection.runFor(setDataScript, claim.name, args, call)
     return answer === 's' ? 'stored' : 'not-held'
   }
 
   async close(call: Call): Promise<void> {
-    const { engine } = this.#tools
-    throwIfCancelled('redis', call)
-    // First the key: whoever carries the session on elsewhere must not prolong what is being given up.
-    await engine.connection.run(closeSessionScript, [engine.keys.session(this.id)], [], call.signal)
+    const { client, keys } = this.#connection
+    // First the key: a process that carries the session on elsewhere must not prolong what is being given up.
+    await client.run(closeSessionScript, [keys.session(this.id)], [], call.signal)
     await this.#end(call)
   }
 
   /** The session is over: its waits end, and what is known of it is given up. */
   async #end(call: Call): Promise<void> {
-    const { engine, room } = this.#tools
     this.#isGone = true
-    for (const waiter of room.ofSession(this)) if (room.remove(waiter)) waiter.sessionGone()
+    this.room.sessionEnded(this)
     if (this.#known.size === 0) return
-    const known = [...this.#known]
-    const answers = await engine.sendAll(
-      known.map(([attempt, { name, isWaiting }]) =>
-        isWaiting ? this.#requests.abandoning(name, attempt) : this.#requests.givingUp(name, attempt),
-      ),
-      call,
-      {
-        onAnswered: (indexes) => {
-          for (const index of indexes) this.#known.delete((known[index] as (typeof known)[number])[0])
-          call.onProgress?.(this.#known.size)
-        },
-      },
+    const known = [...this.#known].map(([attempt, { name, isWaiting }]) => ({ name, attempt, isWaiting }))
+    const requests = known.map((claim) =>
+      claim.isWaiting ? this.#requests.abandon(claim) : this.#requests.release({ ...claim, grantId: '' }, 0),
     )
-    for (const answer of answers)
-      if (answer.kind === 'failed' && answer.cause !== undefined) throw answer.cause
+    const answers = await this.#connection.sendAll(requests, call, {
+      onAnswered: (indexes) => {
+        for (const index of indexes) this.forget(known[index]?.attempt ?? '')
+        call.onProgress?.(this.#known.size)
+      },
+    })
+    for (const [index, answer] of answers.entries())
+      if (answer instanceof Error && this.#known.has(known[index]?.attempt ?? '')) throw answer
   }
 
   #isProvenAlive(now: Instant): boolean {
-    return !this.#isGone && elapsedUntil(now, this.#provenAt) < this.ttlMs
+    return !this.#isGone && elapsedUntil(now, this.prolongedAt) < this.ttlMs
   }
 
-  /** Somebody else may have kept it alive: the server knows. */
+  /** Another process may have kept it alive: the server knows. */
   async #provenAlive(call: Call): Promise<boolean> {
-    const { engine } = this.#tools
     if (this.#isGone) return false
-    const now = instantOf(engine.clock)
-    const found = await engine.connection.run(
-      findSessionScript,
-      [engine.keys.session(this.id)],
-      [],
-      call.signal,
-    )
-    if (!Array.isArray(found)) {
-      await this.#end(call)
-      return false
-    }
-    this.#provenAt = laterOf(
-      this.#provenAt,
-      prolongedSince(now, { ttlMs: this.ttlMs, leftMs: Number(found[0]) }),
-    )
-    return true
+    const now = instantOf(this.#connection.clock)
+    const found = await findSession(this.#connection, this.id, call)
+    if (found !== null) this.prolonged(prolongedSince(now, { ttlMs: this.ttlMs, leftMs: found.leftMs }))
+    else await this.#end(call)
+    return found !== null
   }
 
-  handedOver(
-    { request, known, call }: Place<F>,
-    grantId: string,
-    since: Instant,
-    data: string | undefined,
-  ): EnqueueResult<F> | Promise<EnqueueResult<F>> {
-    known.isWaiting = false
-    const grant = this.#grant(request, grantId, since, data)
-    return this.#tools.confirming === null
-      ? { kind: 'granted', grant }
-      : this.#confirmed(request, grant, call)
-  }
-
-  queueFull({ request }: Place<F>): EnqueueResult<F> {
-    this.#known.delete(request.attempt)
-    return { kind: 'queue-full' }
-  }
-
-  refused({ request }: Place<F>, answer: Answer): Error {
-    this.#known.delete(request.attempt)
-    return answer.kind === 'abandoned'
-      ? new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied')
-      : unexpected(request, answer)
-  }
-
-  notAsked({ request, isNew }: Place<F>, error: unknown): void {
-    if (isNew) this.#forgetIfNeverApplied(request, error)
-  }
-
-  /** What certainly came to nothing need not be abandoned, and leaves no mark. */
-  #forgetIfNeverApplied({ attempt }: Claim, error: unknown): void {
-    if (outcomeOf(error) === 'not-applied') this.#known.delete(attempt)
-  }
-
-  /** Where the user has asked for more than the primary's word. */
-  async #confirmed(
-    request: AcquireRequest,
-    grant: Grant<F>,
-    call: Call,
-  ): Promise<{ readonly kind: 'granted'; readonly grant: Grant<F> }> {
-    const { confirming, engine } = this.#tools
-    const claim = {
-      key: engine.keys.lock(request.name),
-      name: request.name,
-      who: this.#requests.who(request.attempt),
-    }
-    await confirming?.confirm(claim, () => this.abandon(request, call), call)
-    return { kind: 'granted', grant }
-  }
-
-  #grant({ name, attempt }: Claim, grantId: string, since: Instant, data: string | undefined): Grant<F> {
-    const token = this.#tools.engine.isFenced ? BigInt(grantId) : null
-    const grant = { name, attempt, grantId, token, since, ttlMs: this.ttlMs } as Grant<F>
-    return data === undefined ? grant : { ...grant, previousData: data }
+  forget(attempt: string): void {
+    this.#known.delete(attempt)
   }
 
   /** What was granted before counts from when it was prolonged: so long ago as its time has run since. */
-  sinceOf(sent: Instant, leftMs: number | undefined): Instant {
-    return leftMs === undefined ? sent : prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
+  sinceOf(sent: Instant, leftMs: number): Instant {
+    return prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
+  }
+
+  handOut(
+    request: AcquireRequest,
+    granted: Granted,
+    call: Call,
+  ): GrantedResult<F> | Promise<GrantedResult<F>> {
+    const result = { kind: 'granted' as const, grant: this.#grantOf(request, granted) }
+    const { confirming } = this.#connection
+    if (confirming === null) return result
+    const claim = this.#requests.claim(request)
+    const undo = () => this.abandon(request, call)
+    return confirming.confirm(request.name, claim, undo, call).then(() => result)
+  }
+
+  #grantOf(claim: Claim, granted: Granted): Grant<F> {
+    const token = this.#connection.demands.isFenced ? BigInt(granted.grantId) : null
+    return this.grantOf(claim, { ...granted, token: token as Grant<F>['token'] })
   }
 }
 
-function lostClaim({ attempt }: Claim, answer: Answer): LostClaim {
-  if (answer.kind !== 'lost') return { attempt, reason: 'deleted' }
+type GrantedResult<F extends Fencing> = { readonly kind: 'granted'; readonly grant: Grant<F> }
+
+function lostClaim(attempt: string, answer: Answer | Error): LostClaim {
+  if (answer instanceof Error || answer.kind !== 'lost') return { attempt, reason: 'deleted' }
   const { reason, detail } = answer
   return { attempt, reason, ...(detail !== undefined && { detail }) }
-}
-
-/** A claim that is held, or not: the server did not say. */
-interface Unknown {
-  readonly claim: Claim
-  readonly failure: Error
 }

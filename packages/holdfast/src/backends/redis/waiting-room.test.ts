@@ -7,14 +7,14 @@ import { systemRandom } from '../../base/ids.ts'
 import type { EnqueueResult } from '../../spi.ts'
 import { LOCK_CAPACITY } from '../../spi.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import type { Answer, Told } from './answers.ts'
-import { Place, type PlaceHost } from './place.ts'
+import { type Answer, LOOK_NOW, type Outlook } from './answers.ts'
+import { type EnqueueHost, Enqueueing } from './enqueueing.ts'
 import { WaitingRoom } from './waiting-room.ts'
 
-const told: Told = { isFirst: false, dueMs: 60_000, isForeign: false }
-const waiting: Answer = { kind: 'waiting', told }
+const outlook: Outlook = { isFirst: false, dueMs: 60_000, isForeign: false }
+const waiting: Answer = { kind: 'waiting', outlook }
 
-function stage(answerTo: () => Answer = () => ({ kind: 'granted', grantId: '9' })) {
+function stage(answerTo: () => Answer | Error = () => ({ kind: 'granted', grantId: '9' })) {
   const clock = createFakeClock()
   const looked: string[] = []
   const room = new WaitingRoom({
@@ -26,19 +26,13 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', grantId: '9' }
       return requests.map(answerTo)
     },
   })
-  const host: PlaceHost<'fenced'> = {
+  const session: EnqueueHost<'fenced'> = {
     room,
-    handedOver: ({ request, known }, grantId, since) => {
-      known.isWaiting = false
-      const { name, attempt } = request
-      return {
-        kind: 'granted',
-        grant: { name, attempt, grantId, token: BigInt(grantId), since, ttlMs: 1_000 },
-      }
-    },
-    queueFull: () => ({ kind: 'queue-full' }),
-    refused: () => new Error('refused'),
-    notAsked: () => {},
+    handOut: ({ name, attempt }, { grantId, since }) => ({
+      kind: 'granted',
+      grant: { name, attempt, grantId, token: BigInt(grantId), since, ttlMs: 1_000 },
+    }),
+    forget: () => {},
     sinceOf: (sent) => sent,
   }
   const known = { name: 'n', isWaiting: true, isAsked: true }
@@ -49,14 +43,14 @@ function stage(answerTo: () => Answer = () => ({ kind: 'granted', grantId: '9' }
     let queued = 0
     const call = callWith(controller.signal, { onQueued: () => queued++ })
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
-    const facts = { key: 'k', who: `${attempt}|s`, known, isNew: true }
-    const place = new Place(host, request, facts, sent, call, turn.resolve, turn.reject)
-    room.ask(place)
+    const asked = { claim: { key: 'k', who: `${attempt}|s` }, known, isNew: true, sent }
+    const enqueueing = new Enqueueing(session, request, asked, call, turn.resolve, turn.reject)
+    room.ask(enqueueing)
     const token = async () => {
       const result = await turn.promise
       return result.kind === 'granted' ? result.grant.token : result.kind
     }
-    return { place, sent, turn, token, controller, queued: () => queued }
+    return { enqueueing, sent, turn, token, controller, queued: () => queued }
   }
   return { clock, room, ask, looked }
 }
@@ -67,8 +61,8 @@ const push = (attempt: string, token: bigint) => `g|${attempt.slice(0, 22)}|${to
 describe('who waits on redis', () => {
   test('whoever is granted at once has never waited', async () => {
     const { room, ask } = stage()
-    const { place, token, queued } = ask(newAttempt())
-    place.answered({ kind: 'granted', grantId: '1' })
+    const { enqueueing, token, queued } = ask(newAttempt())
+    enqueueing.answered({ kind: 'granted', grantId: '1' })
     assert.equal(await token(), 1n)
     assert.equal(queued(), 0)
     assert.equal(room.size, 0)
@@ -77,10 +71,10 @@ describe('who waits on redis', () => {
   test('T65 a push that overtakes the answer grants, from the sending of the request, and the answer changes nothing', async () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
-    const { place, sent, turn, queued } = ask(attempt)
+    const { enqueueing, sent, turn, queued } = ask(attempt)
     await clock.advance(50)
     room.receive(push(attempt, 5n))
-    place.answered(waiting)
+    enqueueing.answered(waiting)
     const result = await turn.promise
     assert(result.kind === 'granted')
     assert.deepEqual([result.grant.token, result.grant.since], [5n, sent])
@@ -91,9 +85,9 @@ describe('who waits on redis', () => {
   test('a push for somebody else, or for who has gone, grants nothing', async () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
-    const { place, turn, controller } = ask(attempt)
+    const { enqueueing, turn, controller } = ask(attempt)
     room.receive(push(newAttempt(), 5n))
-    place.answered(waiting)
+    enqueueing.answered(waiting)
     assert.equal(room.size, 1)
     controller.abort()
     await assert.rejects(turn.promise)
@@ -105,9 +99,9 @@ describe('who waits on redis', () => {
   test('G10 a hint that overtakes the answer is not forgotten when the answer comes', async () => {
     const { clock, room, ask, looked } = stage()
     const attempt = newAttempt()
-    const { place, token, queued } = ask(attempt)
+    const { enqueueing, token, queued } = ask(attempt)
     room.receive(`h|${attempt.slice(0, 22)}|500|0`)
-    place.answered(waiting)
+    enqueueing.answered(waiting)
     assert.equal(queued(), 1)
     await clock.advance(600)
     assert.deepEqual(looked, [`${attempt}|s`])
@@ -118,21 +112,21 @@ describe('who waits on redis', () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
     const first = ask(attempt)
-    first.place.answered(waiting)
+    first.enqueueing.answered(waiting)
     const second = ask(attempt)
     room.receive(push(attempt, 5n))
-    second.place.answered(waiting)
+    second.enqueueing.answered(waiting)
     await clock.advance(10)
     assert.deepEqual([await first.token(), await second.token()], [5n, 9n])
   })
 
   test('G11 a look that fails is not taken for a lost place: it is made again soon', async () => {
-    const failed: Answer = { kind: 'failed', message: 'OOM command not allowed' }
-    const answers: Answer[] = [failed, failed, { kind: 'granted', grantId: '9' }]
+    const failed = new Error('OOM command not allowed')
+    const answers: (Answer | Error)[] = [failed, failed, { kind: 'granted', grantId: '9' }]
     const { clock, room, ask, looked } = stage(() => answers.shift() ?? failed)
-    const { place, turn, token } = ask(newAttempt())
+    const { enqueueing, turn, token } = ask(newAttempt())
     turn.promise.catch(() => {})
-    place.answered({ kind: 'waiting', told: { isFirst: true, dueMs: 0, isForeign: false } })
+    enqueueing.answered({ kind: 'waiting', outlook: LOOK_NOW })
     await clock.advance(10)
     assert.deepEqual([looked.length, room.size], [1, 1])
     await clock.advance(2_000)

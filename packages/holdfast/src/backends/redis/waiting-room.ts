@@ -1,230 +1,113 @@
 /**
- * Those of this process who wait. The server pushes every grant to the channel of the process; the room sees to the
- * rest, with one timer for each name:
+ * The waiters of this process. The server pushes every grant to the channel of the process, and tells a waiter when it becomes
+ * the first. For the rest they look by themselves, one waiter for each name:
  *
- *   asked ──answer──▶ granted | in line                                              [enter]
- *   in line ──push | keep-alive | look──▶ granted                                    [granted]
- *   in line ──the holder's time is up──▶ look                                        [#lookAt]   the first at that very
- *              moment, the others a little later, in case that those before them are dead
- *   in line ──a foreign client holds──▶ look again and again, as its release wakes nobody; only the first
- *   in line ──subscription was interrupted──▶ look for everybody: pushes may be missing (T19)   [lookForAll]
+ * - when the holder's time is over: the first waiter at that moment, others a little later, in case the first is dead;
+ * - again and again while a foreign client holds, because its release is not pushed; only the first waiter;
+ * - all of them when the subscription was interrupted, because pushes may be missing (T19).
  *
  * A grant that was pushed counts from the waiter's last heartbeat that is known to have been applied, never from the
  * receipt of the push (T65).
  */
-import type { Clock, Instant, Timer } from '../../base/clock.ts'
-import { BackendUnavailableError } from '../../base/errors.ts'
-import { publicIdOf, type Random } from '../../base/ids.ts'
-import { TransientMap } from '../../base/transient-map.ts'
-import { type Answer, readPush, type Told } from './answers.ts'
-import type { Request } from './requests.ts'
-import { Letter } from './scripts/letters.ts'
+import type { Clock, Instant } from '../../base/clock.ts'
+import type { Random } from '../../base/ids.ts'
+import { Looks } from '../../kit/looks.ts'
+import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../kit/waiting-room.ts'
+import type { Fencing } from '../../spi.ts'
+import { type Answer, type Outlook, readPush } from './answers.ts'
+import { type ClaimKey, lookAt, type Request } from './requests.ts'
 
-export interface Waiter {
-  readonly key: string
-  readonly attempt: string
-  /** The attempt and its session, as stored. */
-  readonly who: string
-  readonly session: object
-  /** When the last request was sent that is known to have prolonged its place. */
+export interface Granted {
+  readonly grantId: string
+  readonly since: Instant
+  readonly data?: string | undefined
+}
+
+export interface Waiter extends AnyWaiter<Fencing, Granted> {
+  readonly claim: ClaimKey
+  /** When the last request was sent that is known to have prolonged its position. */
   heartbeat: Instant
-  granted(grantId: string, since: Instant, data: string | undefined): void
-  sessionGone(): void
-  reject(error: unknown): void
 }
 
 export interface WaitingRoomOptions {
   readonly clock: Clock
   readonly random: Random
   readonly pollMs: number
-  /** Looks, and prolongs nothing. */
-  readonly look: (requests: readonly Request[]) => Promise<readonly Answer[]>
+  readonly look: (requests: readonly Request[]) => Promise<readonly (Answer | Error)[]>
 }
 
-interface Queue {
-  readonly waiters: Set<Waiter>
-  timer: Timer | undefined
-  dueMs: number
-  isLooking: boolean
-}
+/** For a name whose holder's end is not known, while another process has the first waiter. */
+const UNKNOWN_MS = 5_000
 
-export class WaitingRoom {
-  readonly #options: WaitingRoomOptions
-  /** Those whose request is in flight: most of them will be granted at once, and never wait. */
-  readonly #asked = new TransientMap<Waiter, true>()
-  readonly #byId = new Map<string, Set<Waiter>>()
-  readonly #queues = new Map<string, Queue>()
+export class WaitingRoom extends Room<Waiter, Granted> {
+  readonly #look: WaitingRoomOptions['look']
+  readonly #looks: Looks
 
-  constructor(options: WaitingRoomOptions) {
-    this.#options = options
+  constructor({ look, ...options }: WaitingRoomOptions) {
+    super({ backend: 'redis', onEmpty: () => this.#looks.stop() })
+    this.#look = look
+    this.#looks = new Looks({
+      ...options,
+      isNeeded: () => this.size > 0,
+      // Answers are not waited for: on a Cluster one primary may be silent.
+      look: async (names, isForAll) =>
+        this.#lookFor(isForAll ? this.waiters : [...names].flatMap((name) => this.of(name).slice(0, 1))),
+    })
   }
 
-  get size(): number {
-    return this.#byId.size
-  }
-
-  /** Before the request leaves: the push may be quicker than the answer. */
-  ask(waiter: Waiter): void {
-    this.#asked.set(waiter, true)
-  }
-
-  /** It has to wait. False if its wait is over already. */
-  enter(waiter: Waiter): boolean {
-    if (this.#asked.delete(waiter)) this.#add(waiter)
-    return this.#isInLine(waiter)
-  }
-
-  #isInLine(waiter: Waiter): boolean {
-    return this.#byId.get(publicIdOf(waiter.attempt))?.has(waiter) ?? false
-  }
-
-  #add(waiter: Waiter): void {
-    const id = publicIdOf(waiter.attempt)
-    this.#byId.set(id, (this.#byId.get(id) ?? new Set()).add(waiter))
-    let queue = this.#queues.get(waiter.key)
-    if (queue === undefined) {
-      queue = { waiters: new Set(), timer: undefined, dueMs: Number.POSITIVE_INFINITY, isLooking: false }
-      this.#queues.set(waiter.key, queue)
-    }
-    queue.waiters.add(waiter)
-  }
-
-  /** False if it waits no longer. */
-  remove(waiter: Waiter): boolean {
-    if (this.#asked.delete(waiter)) return true
-    const id = publicIdOf(waiter.attempt)
-    const beside = this.#byId.get(id)
-    if (!beside?.delete(waiter)) return false
-    if (beside.size === 0) this.#byId.delete(id)
-    const queue = this.#queues.get(waiter.key)
-    queue?.waiters.delete(waiter)
-    if (queue?.waiters.size === 0) {
-      queue.timer?.cancel()
-      this.#queues.delete(waiter.key)
-    }
-    return true
-  }
-
-  told(waiter: Waiter, told: Told): void {
-    if (this.#isInLine(waiter)) this.#lookAt(waiter.key, this.#delayMs(told))
+  /** What a waiter was told of its position. */
+  expect(waiter: Waiter, { isFirst, dueMs, isForeign }: Outlook): void {
+    if (!this.isWaiting(waiter)) return
+    const pollMs = this.#looks.pollInMs()
+    // Redis counts a key as gone when its time has passed, not when it has come.
+    let inMs = dueMs + 1
+    if (isFirst && isForeign) inMs = dueMs < 0 ? pollMs : Math.min(pollMs, inMs)
+    else if (!isFirst) inMs = (dueMs < 0 ? UNKNOWN_MS : dueMs) + pollMs
+    this.#looks.due(waiter.request.name, inMs)
   }
 
   receive(message: string): void {
     const push = readPush(message)
     if (push === null) return
-    for (const waiter of [...(this.#byId.get(push.id) ?? this.#askedWith(push.id))]) {
-      if (push.kind === 'granted') this.#grant(waiter, push.grantId, waiter.heartbeat, push.data)
-      else if (this.enter(waiter)) this.told(waiter, push.told)
+    const found = this.find(push.id)
+    const queued = found.filter((waiter) => this.isWaiting(waiter))
+    // If the same attempt was asked for twice, the push is for the request that is queued: the other may not be applied yet.
+    for (const waiter of queued.length > 0 ? queued : found) {
+      if (push.kind === 'granted') this.grant(waiter, { ...push, since: waiter.heartbeat })
+      else if (this.enter(waiter)) this.expect(waiter, push.outlook)
     }
-  }
-
-  /** Those in line of a session with this attempt. */
-  inLine(session: object, attempt: string): Waiter[] {
-    const sameId = [...(this.#byId.get(publicIdOf(attempt)) ?? [])]
-    return sameId.filter((waiter) => waiter.session === session && waiter.attempt === attempt)
-  }
-
-  /** Those of a session with this attempt, in line or not yet. */
-  find(session: object, attempt: string): Waiter[] {
-    const asked = [...this.#asked.keys()].filter(
-      (waiter) => waiter.session === session && waiter.attempt === attempt,
-    )
-    return [...asked, ...this.inLine(session, attempt)]
-  }
-
-  /** All of a session, in line or not yet. */
-  ofSession(session: object): Waiter[] {
-    return [...this.#asked.keys(), ...this.#everybodyInLine()].filter((waiter) => waiter.session === session)
-  }
-
-  #everybodyInLine(): Waiter[] {
-    return [...this.#byId.values()].flatMap((waiters) => [...waiters])
-  }
-
-  /** The push has overtaken the answer: that is rare, so they are not kept by their ids. */
-  #askedWith(id: string): Waiter[] {
-    return [...this.#asked.keys()].filter((waiter) => publicIdOf(waiter.attempt) === id)
-  }
-
-  granted(waiter: Waiter, grantId: string, since: Instant, data: string | undefined): void {
-    this.#grant(waiter, grantId, since, data)
   }
 
   /** Pushes may have been missed. */
   lookForAll(): void {
-    const waiters = this.#everybodyInLine()
-    if (waiters.length > 0) this.#look(waiters).catch(() => this.#soon(waiters))
+    this.#looks.lookAtAll()
   }
 
-  close(error: unknown): void {
-    for (const waiter of [...this.#asked.keys(), ...this.#everybodyInLine()])
-      if (this.remove(waiter)) waiter.reject(error)
-  }
-
-  #grant(waiter: Waiter, grantId: string, since: Instant, data: string | undefined): void {
-    if (this.remove(waiter)) waiter.granted(grantId, since, data)
-  }
-
-  /** Whoever is not the first leaves it to the first to look in time. */
-  #delayMs({ isFirst, dueMs, isForeign }: Told): number {
-    const { pollMs, random } = this.#options
-    const pauseMs = pollMs * (1 + random.fraction())
-    if (isFirst && isForeign) return dueMs < 0 ? pauseMs : Math.min(pauseMs, dueMs + 1)
-    // Redis counts a key as gone when its time has passed, not when it has come.
-    if (isFirst) return dueMs + 1
-    return (dueMs < 0 ? UNKNOWN_MS : dueMs) + pauseMs
-  }
-
-  #lookAt(key: string, delayMs: number): void {
-    const queue = this.#queues.get(key)
-    if (queue === undefined) return
-    const { clock } = this.#options
-    const dueMs = clock.monotonicMs() + delayMs
-    if (queue.timer !== undefined && queue.dueMs <= dueMs) return
-    queue.timer?.cancel()
-    queue.dueMs = dueMs
-    queue.timer = clock.setTimer(delayMs, () => {
-      queue.timer = undefined
-      const [oldest] = queue.waiters
-      if (oldest === undefined || queue.isLooking) return
-      queue.isLooking = true
-      this.#look([oldest])
-        .catch(() => this.#soon([oldest]))
-        .finally(() => {
-          queue.isLooking = false
-        })
-    })
-  }
-
-  /** What could not be looked up now is looked up soon. */
-  #soon(waiters: readonly Waiter[]): void {
-    const { pollMs, random } = this.#options
-    for (const key of new Set(waiters.map((waiter) => waiter.key)))
-      this.#lookAt(key, pollMs * (1 + random.fraction()))
+  override close(error: unknown): void {
+    this.#looks.close()
+    super.close(error)
   }
 
   /** It prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
-  async #look(waiters: readonly Waiter[]): Promise<void> {
-    const answers = await this.#options.look(
-      waiters.map(({ key, who }) => ({ key, letter: Letter.look, who, args: [] })),
+  #lookFor(waiters: readonly Waiter[]): void {
+    if (waiters.length === 0) return
+    const soon = ({ request }: Waiter) => this.#looks.due(request.name, this.#looks.pollInMs())
+    this.#look(waiters.map(({ claim }) => lookAt(claim))).then(
+      (answers) => {
+        for (const [index, waiter] of waiters.entries()) {
+          const answer = answers[index]
+          if (answer !== undefined && !(answer instanceof Error)) this.#found(waiter, answer)
+          // A look that failed says nothing of the position. A waiter that has left may not have been the last for this name.
+          if (answer instanceof Error || !this.isWaiting(waiter)) soon(waiter)
+        }
+      },
+      () => waiters.forEach(soon),
     )
-    for (const [index, waiter] of waiters.entries()) {
-      const answer = answers[index]
-      const queue = this.#queues.get(waiter.key)
-      if (queue !== undefined) queue.isLooking = false
-      if (answer?.kind === 'granted') this.#grant(waiter, answer.grantId, waiter.heartbeat, answer.data)
-      else if (answer?.kind === 'waiting') this.told(waiter, answer.told)
-      // A look that failed says nothing of the place; its heartbeats decide.
-      else if (answer?.kind !== 'failed' && this.remove(waiter)) waiter.reject(placeLost())
-      // The oldest has left; somebody else of this process may still wait for the name.
-      if (answer?.kind !== 'waiting') this.#soon([waiter])
-    }
   }
-}
 
-/** For a name whose holder's end nobody knows, and that somebody else watches. */
-const UNKNOWN_MS = 5_000
-
-function placeLost(): BackendUnavailableError {
-  return new BackendUnavailableError('redis', 'the place in line is gone', 'not-applied')
+  #found(waiter: Waiter, answer: Answer): void {
+    if (answer.kind === 'granted') this.grant(waiter, { ...answer, since: waiter.heartbeat })
+    else if (answer.kind === 'waiting') this.expect(waiter, answer.outlook)
+    else this.lost(waiter)
+  }
 }

@@ -4,7 +4,6 @@ import { type Clock, createClock } from 'holdfast-lab/faults'
 import {
   connectRedis,
   type RespClient,
-  redisCall,
   type Server,
   startRedis,
   startRedisCluster,
@@ -16,6 +15,7 @@ import { Rig, type RigOptions, until } from '../../../test/redis/rig.ts'
 import { callWith } from '../../base/aborting.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { systemRandom } from '../../base/ids.ts'
+import { createLocker } from '../../locker/locker.ts'
 import type { AcquireRequest, Backend, BackendSession, GrantedClaim, WatchEvent } from '../../spi.ts'
 import { call, request, secretOf, shared } from '../../testing/conformance/requests.ts'
 import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
@@ -532,69 +532,29 @@ describe.runIf(wanted('redis'))('watching while time stands still', () => {
 })
 
 describe.runIf(wanted('redis'))('watching on a Cluster', () => {
-  let members: readonly Server[]
-  let stop: () => Promise<void>
-  beforeAll(async () => {
+  test('no backend has a watch there, and a locker compares lists', async () => {
     const cluster = await startRedisCluster()
-    members = cluster.members
-    stop = () => cluster.stop()
-  })
-  afterAll(() => stop?.())
-
-  async function open(name: string, namespace: string): Promise<Backend> {
-    const { client, close } = await libraryNamed(name).openCluster(members.map(({ url }) => url))
-    const backend = openRedis({ client, namespace })
-    onTestFinished(async () => {
-      await backend[Symbol.asyncDispose]()
+    const { client, close } = await libraryNamed('ioredis 6').openCluster(
+      cluster.members.map(({ url }) => url),
+    )
+    try {
+      const backend = openRedis({ client })
+      assert.equal(backend.watch, undefined)
+      await using locker = createLocker(backend)
+      const controller = new AbortController()
+      onTestFinished(() => controller.abort())
+      const names = ['a', 'b', 'c']
+      for (const name of names) await locker.acquire(name)
+      const story: string[] = []
+      const options = { cursor: 'of a server', signal: controller.signal }
+      for await (const event of locker.watch('', options)) {
+        story.push(event.kind === 'gap' ? 'gap' : `${event.kind} ${event.name}`)
+        if (story.length > names.length) break
+      }
+      assert.deepEqual(story.sort(), [...names.map((name) => `acquired ${name}`), 'gap'])
+    } finally {
       close()
-    })
-    return backend
-  }
-
-  const everywhere = (...command: string[]) =>
-    Promise.all(members.map((member) => redisCall(member, ...(command as [string]))))
-  const published = async () =>
-    (await everywhere('INFO', 'commandstats'))
-      .map((report) => Number(/^cmdstat_publish:calls=(\d+)/m.exec(String(report))?.[1] ?? 0))
-      .reduce((sum, calls) => sum + calls)
-
-  test.each(['ioredis 6', 'ioredis 5', 'node-redis 6', 'node-redis 5'])(
-    'T82 every reconnect is a gap, and nothing is published without a watcher (%s)',
-    async (library) => {
-      const namespace = library
-      const backend = await open(library, namespace)
-      const session = await sessionOn(backend)
-      const names = ['a', 'b', 'c', 'd', 'e', 'f']
-      const before = await published()
-      for (const name of names) await session.release(await take(session, request(name)), release, call())
-      assert.equal(await published(), before)
-
-      const reading = await open(library, namespace)
-      const watcher = watching(reading)
-      const isPresent = async () =>
-        (await everywhere('PUBSUB', 'NUMSUB', `holdfast:${namespace}:watch`)).every(
-          (count) => Number((count as unknown[])[1]) > 0,
-        )
-      await until('it is subscribed everywhere', isPresent)
-      await take(session, request('a'))
-      await until('an event', () => watcher.events.length > 0)
-      for (const name of names.slice(1)) await take(session, request(name))
-      await until('all events', () => watcher.events.length === names.length)
-      assert.deepEqual(
-        watcher.story().sort(),
-        names.map((name) => `acquired ${name}`),
-      )
-
-      await redisCall(members[1] as Server, 'CLIENT', 'KILL', 'TYPE', 'pubsub')
-      await until('the gap, and the current holders', () => watcher.events.length === 2 * names.length + 1)
-      const [gap, ...holders] = watcher.story().slice(names.length)
-      assert.deepEqual([gap, ...holders.sort()], ['gap', ...names.map((name) => `acquired ${name}`)])
-      await watcher.stop()
-      await until('nothing is subscribed', async () =>
-        (await everywhere('PUBSUB', 'NUMSUB', `holdfast:${namespace}:watch`)).every(
-          (count) => Number((count as unknown[])[1]) === 0,
-        ),
-      )
-    },
-  )
+      await cluster.stop()
+    }
+  })
 })

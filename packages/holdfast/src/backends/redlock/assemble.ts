@@ -10,6 +10,7 @@ import { isRedisClient, type RedisClient, RedisConnection, readinessOf } from '.
 import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
+import { Deadlines } from './deadlines.ts'
 import { Ensemble } from './ensemble.ts'
 import { Layout } from './layout.ts'
 import { RedlockNode } from './node.ts'
@@ -103,25 +104,27 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
+  const layout = new Layout(namespace, checkKeyFunction(options.key))
+  const deadlines = new Deadlines(clock, nodeTimeoutMs)
+  const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
     const connection = connectionOf(client, index, { clock, random })
     const label = `node ${index + 1} of ${clients.length}`
     const readiness = readinessOf(client)
-    const timings = { connectTimeoutMs, timeoutMs: nodeTimeoutMs, quarantineMs }
-    return new RedlockNode({ connection, readiness, label, clock, ...timings })
+    return new RedlockNode({ index, connection, readiness, label, clock, deadlines, ...timings })
   })
-  const layout = new Layout(namespace, checkKeyFunction(options.key))
-  const timings = { nodeTimeoutMs, quarantineMs, maxTtlMs }
-  const ensemble = new Ensemble({ nodes, quorum, layout, clock, random, namespace, ...timings })
-  const info = infoOf({
-    namespace,
-    ttlMs: { min: shortestTtlMs, max: maxTtlMs, step: 1 },
-    nodeTimeoutMs,
-    nodes: nodes.length,
+  const ensemble = new Ensemble({
+    nodes,
     quorum,
+    layout,
+    clock,
+    random,
+    namespace,
+    nodeTimeoutMs,
+    maxTtlMs,
     persistence,
   })
-  return new RedlockBackend(ensemble, info, closeClients)
+  return new RedlockBackend(ensemble, infoOf(ensemble, shortestTtlMs), closeClients)
 }
 
 function checkClients({ clients, allowFewNodes = false }: RedlockOptions): readonly RedisClient[] {
@@ -178,29 +181,21 @@ function checkKeyFunction(key: RedlockOptions['key']): ((name: string) => string
   return (name) => checkText('the result of key(name)', key(name), limits.keyBytes)
 }
 
-interface Described {
-  readonly namespace: string
-  readonly ttlMs: BackendInfo['ttlMs']
-  readonly nodeTimeoutMs: number
-  readonly nodes: number
-  readonly quorum: number
-  readonly persistence: 'none' | 'every-write'
-}
-
-function infoOf(described: Described): BackendInfo<'unfenced'> {
-  const { namespace, ttlMs, nodeTimeoutMs, nodes, quorum, persistence } = described
+function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfenced'> {
+  const { namespace, nodeTimeoutMs, quorum, persistence, maxTtlMs } = options
+  const nodes = options.nodes.length
   return describeInfo({
     name: 'redlock',
     scope: 'cluster',
     fencing: 'unfenced',
     namespace,
-    // There are no tokens; nobody compares these.
+    // There are no tokens, so these are never compared.
     issuer: `redlock/${namespace}`,
     epoch: 0,
     modes: ['exclusive'],
     waiting: 'poll',
     data: false,
-    ttlMs,
+    ttlMs: { min: shortestTtlMs, max: maxTtlMs, step: 1 },
     expirySlackMs: () => nodeTimeoutMs,
     prolongation: 'committed',
     assumptions: [
@@ -214,7 +209,7 @@ function infoOf(described: Described): BackendInfo<'unfenced'> {
       'A holder stops its work when its signal aborts. A process that is paused, or a write that is in flight, does not: nothing in ' +
         'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
       persistence === 'none'
-        ? `No client uses a TTL above ${ttlMs.max} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
+        ? `No client uses a TTL above ${maxTtlMs} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
           'counted. Its uptime is true.'
         : 'Every server has each write on its disk before it answers (appendonly yes, appendfsync always), and comes back with it.',
       'Nobody deletes keys, flushes a server, or lets it evict keys (maxmemory-policy noeviction).',

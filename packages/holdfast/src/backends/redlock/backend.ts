@@ -2,7 +2,7 @@
 
 import { callWith } from '../../base/aborting.ts'
 import { type Clock, keepProcessAlive } from '../../base/clock.ts'
-import { UnsupportedError } from '../../base/errors.ts'
+import { quote, UnsupportedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import { isOlder, OLDEST_REDIS, type RedisReply } from '../../clients/redis/index.ts'
 import { operatorCallExpired, prolongedSince } from '../../kit/backend-kit.ts'
@@ -21,19 +21,12 @@ import type {
 } from '../../spi.ts'
 import { diagnose } from './diagnosis.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
-import { bootKey, ownerText } from './layout.ts'
-import { lookAt, lookAtAll } from './looking.ts'
-import type { RedlockNode } from './node.ts'
+import { ownerText } from './layout.ts'
+import { type Found, lookAt } from './looking.ts'
+import type { ClaimRequest, Identity, RedlockNode } from './node.ts'
 import { scanPage } from './paging.ts'
-import { attachScript, forceScript, openScript } from './scripts.ts'
+import { attachScript } from './scripts.ts'
 import { RedlockSession } from './session.ts'
-
-interface Opened {
-  readonly node: RedlockNode
-  readonly runId: string
-  readonly version: string
-  readonly ttlMs: number
-}
 
 export class RedlockBackend implements Backend<'unfenced'> {
   readonly info: BackendInfo<'unfenced'>
@@ -45,12 +38,12 @@ export class RedlockBackend implements Backend<'unfenced'> {
   constructor(ensemble: Ensemble, info: BackendInfo<'unfenced'>, closeClients = async () => {}) {
     this.info = info
     this.#closeClients = closeClients
-    this.clock = ensemble.clock
-    this.random = ensemble.random
+    this.clock = ensemble.options.clock
+    this.random = ensemble.options.random
     this.#ensemble = ensemble
   }
 
-  /** Waits until a majority is connected; rejects, with what is the matter, when that is not to be had. */
+  /** Waits until a majority is connected; rejects, with the reasons, when that fails. */
   async reach(): Promise<void> {
     const alive = keepProcessAlive(this.clock)
     try {
@@ -60,24 +53,21 @@ export class RedlockBackend implements Backend<'unfenced'> {
     }
   }
 
-  /** Waits for all nodes, because only then is it known that they are not one. */
+  /** Waits for all nodes, because only then is it known that they are different servers. */
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'unfenced'>> {
     const since = this.#ensemble.begin(call)
-    const { layout, quarantineMs, quorum } = this.#ensemble
+    const { layout, quorum } = this.#ensemble
     const { id, ttlMs, holder } = request
-    const args = [String(quarantineMs), String(ttlMs), holder]
-    const poll = this.#ensemble.poll(async (node) =>
-      openedAt(node, await node.run(openScript, [bootKey, layout.session(id)], args)),
-    )
+    const poll = this.#ensemble.poll((node) => node.open([layout.session(id)], [String(ttlMs), holder]))
     await poll.until(() => false, call)
-    const opened = poll.answered.map(({ value }) => value)
-    assertDistinct(opened)
-    for (const each of opened) assertUsable(each)
-    if (opened.length < quorum) {
-      const outcome = opened.length + poll.uncertain.length > 0 ? 'unknown' : 'not-applied'
-      throw this.#ensemble.unavailable('opening a session: done', opened.length, poll, outcome)
+    const { answered } = poll
+    assertDistinct(answered.map(({ node }) => node))
+    for (const { node, value } of answered) assertUsable(node, value)
+    if (answered.length < quorum) {
+      const outcome = answered.length + poll.uncertain > 0 ? 'unknown' : 'not-applied'
+      throw this.#ensemble.unavailable('opening a session: done', answered.length, poll, outcome)
     }
-    const granted = Math.min(...opened.map((each) => each.ttlMs))
+    const granted = Math.min(...answered.map(({ value }) => value.ttlMs))
     return new RedlockSession(this.#ensemble, { id, ttlMs: granted, holder, since })
   }
 
@@ -88,13 +78,13 @@ export class RedlockBackend implements Backend<'unfenced'> {
     const poll = this.#ensemble.poll(
       async (node) => (await node.run(attachScript, [layout.session(id)], [])) as readonly RedisReply[],
     )
-    const known = () => poll.answered.filter(({ value }) => value.length > 0)
-    const unknown = () => poll.count((value) => value.length === 0)
-    await poll.until(() => known().length >= quorum || unknown() >= blocking, call)
-    if (unknown() >= blocking) return null
-    const found = known()
-    if (found.length < quorum)
-      throw this.#ensemble.unavailable('attaching: the session is known', found.length, poll, 'not-applied')
+    const known = () => poll.count((value) => value.length > 0)
+    const isUnknown = () => poll.count((value) => value.length === 0) >= blocking
+    await poll.until(() => known() >= quorum || isUnknown(), call)
+    if (isUnknown()) return null
+    if (known() < quorum)
+      throw this.#ensemble.unavailable('attaching: the session is known', known(), poll, 'not-applied')
+    const found = poll.answered.filter(({ value }) => value.length > 0)
     const [ttl, holder] = found[0]?.value ?? []
     const ttlMs = Number(ttl)
     // Attaching prolongs nothing: belief counts from when a majority was last told to keep it.
@@ -104,7 +94,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
   }
 
   async inspect(name: string, call: Call): Promise<NameState | null> {
-    return (await lookAt(this.#ensemble, name, call))?.state ?? null
+    return (await this.#look(name, call))?.state ?? null
   }
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
@@ -114,7 +104,8 @@ export class RedlockBackend implements Backend<'unfenced'> {
         'redlock: with a key function of your own, names cannot be found by their keys. inspect(name) works.',
       )
     const { items, next } = await scanPage(this.#ensemble, prefix, page, call)
-    return { items: await lookAtAll(this.#ensemble, items, call), next }
+    const found = items.length === 0 ? [] : await lookAt(this.#ensemble, items, call)
+    return { items: found.map(({ state }) => state), next }
   }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
@@ -133,26 +124,27 @@ export class RedlockBackend implements Backend<'unfenced'> {
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    const found = await lookAt(this.#ensemble, name, call)
+    const found = await this.#look(name, call)
     const [holder] = found?.state.holders ?? []
     if (found === null || holder === undefined || !ids.includes(holder.id)) return 0
-    const { record } = found
-    if (record.kind === 'closed') return 0
+    const { record, value } = found
     const { layout, quorum, blocking } = this.#ensemble
-    const [owner, session] =
-      record.kind === 'held'
-        ? [ownerText(record), layout.session(record.session)]
-        : [record.value, layout.lock(name)]
-    const args = [owner, record.kind === 'held' ? '1' : '0', String(call.notAfterMs), reason]
-    const poll = this.#ensemble.poll((node) => node.operate(forceScript, [layout.lock(name), session], args))
-    await poll.until(() => poll.answered.length === this.#ensemble.nodes.length, call)
-    const ended = poll.count((answer) => answer === 1)
-    const late = poll.count((answer) => answer === -1)
+    const isOurs = record.kind === 'held'
+    const args = [isOurs ? ownerText(record.attempt, record.session) : value, String(call.notAfterMs), reason]
+    const request: ClaimRequest = {
+      operation: 'force',
+      session: layout.session(isOurs ? record.session : ''),
+      lock: layout.lock(name),
+      argsFor: () => args,
+    }
+    const poll = this.#ensemble.pollWith<RedisReply>((node, answer) => node.ask(request, answer))
+    await poll.until(() => false, call)
+    const ended = poll.count((reply) => reply === 'released')
     if (ended >= blocking) return 1
-    if (late >= quorum) throw operatorCallExpired('redlock')
+    if (poll.count((reply) => reply === 'expired') >= quorum) throw operatorCallExpired('redlock')
     // One vote that was taken away can be enough to end a bare majority.
-    if (poll.answered.length >= quorum && ended + poll.uncertain.length === 0) return 0
-    throw this.#ensemble.unavailable(`force release of ${JSON.stringify(name)}: done`, ended, poll, 'unknown')
+    if (poll.answered.length >= quorum && ended + poll.uncertain === 0) return 0
+    throw this.#ensemble.unavailable(`force release of ${quote(name)}: done`, ended, poll, 'unknown')
   }
 
   async resize(_name: string, _capacity: unknown, call: OperatorCall): Promise<never> {
@@ -162,7 +154,12 @@ export class RedlockBackend implements Backend<'unfenced'> {
 
   /** There is no data. */
   async forget(name: string, _data: string, call: OperatorCall): Promise<'in-use' | 'changed'> {
-    return (await lookAt(this.#ensemble, name, call)) === null ? 'changed' : 'in-use'
+    return (await this.#look(name, call)) === null ? 'changed' : 'in-use'
+  }
+
+  async #look(name: string, call: Call): Promise<Found | null> {
+    const [found = null] = await lookAt(this.#ensemble, [name], call)
+    return found
   }
 
   /** Ends nothing that is held. */
@@ -172,20 +169,14 @@ export class RedlockBackend implements Backend<'unfenced'> {
   }
 }
 
-function openedAt(node: RedlockNode, reply: RedisReply): Opened {
-  const [runId, quarantinedForMs, version, ttl] = reply as readonly RedisReply[]
-  node.learn(String(runId), Number(quarantinedForMs))
-  return { node, runId: String(runId), version: String(version), ttlMs: Number(ttl) }
-}
-
-function assertUsable({ node, runId, version }: Opened): void {
+function assertUsable({ label }: RedlockNode, { runId, version }: Identity): void {
   if (runId === '')
     throw new UnsupportedError(
-      `redlock: ${node.label} does not let this user ask INFO, so neither a restart nor a server with two addresses ` +
+      `redlock: ${label} does not let this user ask INFO, so neither a restart nor a server with two addresses ` +
         'would be noticed. Allow it: ACL SETUSER … +info.',
     )
   if (isOlder(version, OLDEST_REDIS))
     throw new UnsupportedError(
-      `redlock: ${node.label} runs Redis ${version}; ${OLDEST_REDIS.join('.')} or newer is needed.`,
+      `redlock: ${label} runs Redis ${version}; ${OLDEST_REDIS.join('.')} or newer is needed.`,
     )
 }

@@ -1,21 +1,16 @@
 /**
- * Whether a node can be asked: the state of the connection to it. Its time-out is a matter of answers; connecting and
- * the handshake have a limit of their own, and that is paid once.
+ * Whether a node can be asked: the state of the connection to it. Connecting and the handshake have a limit of their own, which
+ * is paid once.
  *
  *   untried ──connected──▶ open                                     [#enter]
- *   untried ──its first try fails, or the limit is over──▶ away     [#leave]   asked of nobody until it is connected
- *   open ──found to be disconnected──▶ lost                         [reach]    reconnecting may be a matter of an instant
+ *   untried ──its first try fails, or the limit is over──▶ away     [#leave]   not asked until it is connected
+ *   open ──found to be disconnected──▶ lost                         [reach]    it may be back in an instant
  *   lost ──connected──▶ open
  *   lost ──a try to reconnect fails, or one time-out is over──▶ away
  *   away ──connected──▶ open
  *
- * So a node that refuses connections costs nothing, one that swallows them costs the limit once, and neither costs
- * anything when a majority is connected: then the others have one time-out left (`hurry`). What was not asked has
- * certainly not been applied.
- *
- * On every connection the scripts are loaded first, ahead of the first question in the order of the wire: a server that
- * had to be given a script in answer to NOSCRIPT would need two round trips within one time-out. If the loading is lost
- * or forbidden, that is what happens.
+ * So a node that refuses connections costs no time. One that does not answer them costs the limit once, and only one time-out
+ * when a majority is connected (`shortenWait`). What was not asked has certainly not been applied.
  */
 
 import type { Clock, Timer } from '../../base/clock.ts'
@@ -26,10 +21,13 @@ export interface ContactOptions {
   readonly clock: Clock
   /** For the first connection. */
   readonly connectTimeoutMs: number
-  /** For those who come back, and for those whom the majority need not wait for. */
+  /** To come back after a loss, and for a node that a majority can do without. */
   readonly nodeTimeoutMs: number
-  /** Sends what comes first on a connection, and waits for nothing. */
-  greet(): Promise<void>
+}
+
+export interface ContactHandlers {
+  /** Sends what comes first on a connection, and waits for no answer. */
+  onConnected(): Promise<void>
   /** It can be asked, for the first time or again. */
   onOpen(): void
   failure(reason: string): Error
@@ -44,6 +42,7 @@ interface Wait {
 
 export class Contact {
   readonly #options: ContactOptions
+  readonly #handlers: ContactHandlers
   readonly #unwatch: () => void
   #state: 'untried' | 'open' | 'lost' | 'away' = 'untried'
   #limitMs: number
@@ -52,12 +51,13 @@ export class Contact {
   /** What the client said last of why it is not connected. */
   #trouble: string | undefined
 
-  constructor(options: ContactOptions) {
+  constructor(options: ContactOptions, handlers: ContactHandlers) {
     this.#options = options
+    this.#handlers = handlers
     this.#limitMs = options.connectTimeoutMs
     this.#unwatch = options.readiness.watch({
       onReady: () => void this.#enter(),
-      onError: (reason) => this.#hear(reason),
+      onError: (reason) => this.#failed(reason),
     })
   }
 
@@ -65,21 +65,23 @@ export class Contact {
     return this.#state === 'open' && this.#options.readiness.isReady
   }
 
-  /** Undefined: it can be asked now. Rejects when it cannot be had. */
+  /** Undefined: it can be asked now. Rejects when it cannot be reached. */
   reach(): Promise<void> | undefined {
-    const { readiness, failure } = this.#options
+    const { readiness, nodeTimeoutMs } = this.#options
     if (readiness.isReady) return this.#state === 'open' ? undefined : this.#enter()
-    // Whoever asks all the same is told what to do by the connection.
+    // A client that is closed refuses the request itself, and says what to do.
     if (readiness.isClosed) return undefined
+    if (this.#state === 'away')
+      return Promise.reject(this.#handlers.failure(this.#trouble ?? 'it is not connected'))
     if (this.#state === 'open') this.#state = 'lost'
-    if (this.#state === 'away') return Promise.reject(failure(this.#trouble ?? 'it is not connected'))
-    this.#wait ??= this.#startWaiting()
+    if (this.#state === 'lost') this.#limitMs = nodeTimeoutMs
+    this.#wait ??= { ...Promise.withResolvers<void>(), timer: this.#startTimer() }
     readiness.wake()
     return this.#wait.promise
   }
 
   /** A majority is connected, so that nobody needs to wait for this one much longer. */
-  hurry(): void {
+  shortenWait(): void {
     const { nodeTimeoutMs } = this.#options
     if (this.#state !== 'untried' || this.#limitMs === nodeTimeoutMs) return
     this.#limitMs = nodeTimeoutMs
@@ -93,11 +95,6 @@ export class Contact {
     this.#leave('the backend is closed')
   }
 
-  #startWaiting(): Wait {
-    if (this.#state === 'lost') this.#limitMs = this.#options.nodeTimeoutMs
-    return { ...Promise.withResolvers<void>(), timer: this.#startTimer() }
-  }
-
   #startTimer(): Timer {
     const limitMs = this.#limitMs
     return this.#options.clock.setTimer(limitMs, () =>
@@ -106,22 +103,21 @@ export class Contact {
   }
 
   #enter(): Promise<void> {
-    this.#entering ??= this.#greetAndOpen().finally(() => {
-      this.#entering = undefined
-    })
+    // What cannot be sent first does not keep the node from being asked.
+    this.#entering ??= this.#handlers
+      .onConnected()
+      .catch(() => {})
+      .then(() => {
+        this.#entering = undefined
+        this.#state = 'open'
+        this.#trouble = undefined
+        this.#endWait()?.resolve()
+        this.#handlers.onOpen()
+      })
     return this.#entering
   }
 
-  async #greetAndOpen(): Promise<void> {
-    // Whoever cannot be greeted can be asked all the same.
-    await this.#options.greet().catch(() => {})
-    this.#state = 'open'
-    this.#trouble = undefined
-    this.#endWait()?.resolve()
-    this.#options.onOpen()
-  }
-
-  #hear(reason: string): void {
+  #failed(reason: string): void {
     // The library's own check fails in consequence of what it has just said.
     if (this.#trouble === undefined || !reason.startsWith('Ready check failed')) this.#trouble = reason
     if (this.#state === 'open') this.#state = 'lost'
@@ -131,7 +127,7 @@ export class Contact {
   #leave(reason: string): void {
     this.#state = 'away'
     this.#trouble = reason
-    this.#endWait()?.reject(this.#options.failure(reason))
+    this.#endWait()?.reject(this.#handlers.failure(reason))
   }
 
   #endWait(): Wait | undefined {

@@ -1,25 +1,23 @@
 /**
- * Many calls that all have the same time, and one timer for them: nearly all are answered in time, and a timer for each
- * would cost more than the rest of the call. The timer is set for the first of them, and looks for the next one then.
+ * One timer for many requests that all have the same time to be answered: nearly all are answered in time.
  *
- * A process that was busy or paused past the time finds the timer due before it has read what arrived meanwhile. So
- * whoever seems to be late is judged when that has been read: otherwise all nodes would be silent because we were.
+ * A process that was busy or paused finds the timer due before it has read the answers that arrived meanwhile. So a request
+ * that seems to be late is judged after they have been read: otherwise all nodes would be silent because this process was.
  */
 import { afterThisTurn, type Clock } from '../../base/clock.ts'
 
-export interface Deadline {
-  isOver: boolean
-}
-
-interface Entry extends Deadline {
+/** A request in flight. */
+export interface Pending {
+  /** By the monotonic clock. */
   readonly dueMs: number
-  readonly expire: () => void
+  expire(): void
 }
 
 export class Deadlines {
   readonly #clock: Clock
   readonly #afterMs: number
-  #entries: Entry[] = []
+  /** In the order in which they are due. An array, because a Set would keep requests alive that came and went. */
+  readonly #pending: Pending[] = []
   #isArmed = false
 
   constructor(clock: Clock, afterMs: number) {
@@ -27,12 +25,19 @@ export class Deadlines {
     this.#afterMs = afterMs
   }
 
-  /** Calls `expire` when the time is up, unless it is marked as over before. */
-  add(expire: () => void): Deadline {
-    const entry = { isOver: false, expire, dueMs: this.#clock.monotonicMs() + this.#afterMs }
-    this.#entries.push(entry)
+  /** Calls `expire` when the time is up, unless the request is removed before. */
+  add(expire: () => void): Pending {
+    const request = { dueMs: this.#clock.monotonicMs() + this.#afterMs, expire }
+    this.#pending.push(request)
     if (!this.#isArmed) this.#arm(this.#afterMs)
-    return entry
+    return request
+  }
+
+  /** False if its time was up before. */
+  remove(request: Pending): boolean {
+    const index = this.#pending.indexOf(request)
+    if (index >= 0) this.#pending.splice(index, 1)
+    return index >= 0
   }
 
   #arm(delayMs: number): void {
@@ -41,16 +46,14 @@ export class Deadlines {
   }
 
   #look(): void {
-    this.#isArmed = false
     const nowMs = this.#clock.monotonicMs()
-    const pending = this.#entries.filter(({ isOver }) => !isOver)
-    this.#entries = pending.filter(({ dueMs }) => dueMs > nowMs)
-    const [next] = this.#entries
+    const next = this.#pending.find(({ dueMs }) => dueMs > nowMs)
+    this.#isArmed = false
     if (next !== undefined) this.#arm(next.dueMs - nowMs)
-    const late = pending.filter(({ dueMs }) => dueMs <= nowMs)
+    const late = this.#pending.filter(({ dueMs }) => dueMs <= nowMs)
     if (late.length === 0) return
     afterThisTurn(() => {
-      for (const entry of late) if (!entry.isOver) entry.expire()
+      for (const request of late) if (this.remove(request)) request.expire()
     })
   }
 }

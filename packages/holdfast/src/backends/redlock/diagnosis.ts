@@ -8,58 +8,45 @@ import {
   unchecked,
 } from '../../clients/redis/index.ts'
 import type { Call, Finding } from '../../spi.ts'
-import type { Ensemble } from './ensemble.ts'
+import { type Ensemble, twinsAmong } from './ensemble.ts'
 import type { RedlockNode } from './node.ts'
 import { reasonOf } from './poll.ts'
-
-interface Diagnosed {
-  /** Empty if the server does not tell. */
-  readonly runId: string
-  readonly findings: readonly Finding[]
-}
 
 export async function diagnose(ensemble: Ensemble, call: Call): Promise<readonly Finding[]> {
   ensemble.begin(call)
   const poll = ensemble.poll((node) => diagnoseNode(ensemble, node))
   await poll.until(() => false, call)
-  const silent = poll.failed.map(({ node, error }) =>
-    unheard(ensemble, node, reasonOf(node, error), poll.failed.length),
+  const { answered, failed } = poll
+  const silent = failed.map(({ node, error }) =>
+    noAnswer(ensemble, node, reasonOf(node, error), failed.length),
   )
-  const all = [...poll.answered].sort(
-    (a, b) => ensemble.nodes.indexOf(a.node) - ensemble.nodes.indexOf(b.node),
-  )
-  const seen = new Map<string, RedlockNode>()
-  const twins: Finding[] = []
-  for (const { node, value } of all) {
-    const twin = value.runId === '' ? undefined : seen.get(value.runId)
-    if (twin !== undefined) twins.push(sameServer(twin, node))
-    seen.set(value.runId, node)
-  }
-  const ofNodes = all.flatMap(({ node, value }) =>
-    value.findings.map((finding) => ({ ...finding, what: `${node.label}: ${finding.what}` })),
+  const twins = twinsAmong(answered.map(({ node }) => node)).map(([one, other]) => sameServer(one, other))
+  const ofNodes = answered.flatMap(({ node, value }) =>
+    value.map((finding) => ({ ...finding, what: `${node.label}: ${finding.what}` })),
   )
   return [...silent, ...twins, ...ofNodes]
 }
 
-async function diagnoseNode({ quarantineMs }: Ensemble, node: RedlockNode): Promise<Diagnosed> {
+async function diagnoseNode(
+  { options: { persistence } }: Ensemble,
+  node: RedlockNode,
+): Promise<readonly Finding[]> {
+  const isEveryWrite = persistence === 'every-write'
   const told = await ifPermitted(node.send(['INFO']))
   const info = told === null ? null : String(told)
-  if (info !== null) await node.identify()
-  const fsync = quarantineMs === 0 ? await settingOf(node, 'appendfsync') : null
+  if (info !== null) await node.open()
+  const fsync = isEveryWrite ? await settingOf(node, 'appendfsync') : null
   const findings = [
     info === null ? unchecked('INFO', 'its version and restarts') : refusalOf(info, { waitsForAof: false }),
     await evictionConcern(node),
-    info !== null && quarantineMs === 0 ? notEveryWrite(info, fsync) : null,
+    info !== null && isEveryWrite ? notEveryWrite(info, fsync) : null,
     info === null ? null : replicas(Number(infoField(info, 'connected_slaves'))),
     noVoteYet(node.quarantinedForMs),
   ]
-  return {
-    runId: info === null ? '' : infoField(info, 'run_id'),
-    findings: findings.filter((finding) => finding !== null),
-  }
+  return findings.filter((finding) => finding !== null)
 }
 
-function unheard({ blocking }: Ensemble, node: RedlockNode, reason: string, failed: number): Finding {
+function noAnswer({ blocking }: Ensemble, node: RedlockNode, reason: string, failed: number): Finding {
   return {
     code: 'HOLDFAST_REDLOCK_NO_VOTE',
     severity: failed >= blocking ? 'danger' : 'warning',

@@ -1,6 +1,5 @@
 /** The names of keys and the text of locks: version 1 of what is stored. */
 
-import { publicIdOf } from '../../base/ids.ts'
 import { escapeBraces, escapeGlob, unescapeBraces } from '../../clients/redis/index.ts'
 
 /** Which process has answered on a node; one key for all namespaces. */
@@ -40,26 +39,22 @@ export class Layout {
   }
 }
 
-/** Who set a lock: an attempt of a session. Both are secret. */
-export interface Owner {
-  readonly attempt: string
-  readonly session: string
-}
-
-/** The tag is not that of the `redis` backend, whose values say something else: each is a stranger to the other. */
-export function ownerText({ attempt, session }: Owner): string {
+/**
+ * The start of a lock: an attempt of a session set it. Both are secret. The tag differs from that of the `redis` backend: each
+ * backend takes the locks of the other for those of another client.
+ */
+export function ownerText(attempt: string, session: string): string {
   return `hfr1|${attempt}|${session}|`
 }
 
 /**
- * A grant is what the nodes made of it: for each that voted, which process it was and its time of the grant. A late copy of
- * the request, after the lock was deleted, gets another time (T84).
+ * A grant is known by its votes: for each node, which process it was and its time of the grant. A late copy of the request,
+ * after the lock was deleted, gets another time (T84).
  */
-export function grantIdOf(votes: readonly { readonly runId: string; readonly grantedAt: string }[]): string {
-  return votes
-    .filter(({ grantedAt }) => grantedAt !== '')
-    .map(({ runId, grantedAt }) => `${runId}:${grantedAt}`)
-    .join(',')
+export function grantIdOf(
+  votes: readonly { readonly runId: string | null; readonly grantedAt: string }[],
+): string {
+  return votes.map(({ runId, grantedAt }) => `${runId}:${grantedAt}`).join(',')
 }
 
 /** Two majorities have a node in common: if it says the same of both, they are one grant. */
@@ -70,54 +65,46 @@ export function sharesVote(one: string, other: string): boolean {
 
 /** When this process made the grant; empty if it did not vote for it, or has started since. */
 export function grantedAtBy(runId: string | null, grantId: string): string {
-  const vote = runId === null ? undefined : grantId.split(',').find((each) => each.startsWith(`${runId}:`))
+  const vote = grantId.split(',').find((each) => each.startsWith(`${runId}:`))
   return vote?.slice(vote.indexOf(':') + 1) ?? ''
 }
 
-/** What a lock says beyond whose it is, for those who look. */
+/** What a lock says beyond its owner, for operators. */
 export interface Details {
   readonly name: string
   readonly holder: string
-  readonly note?: string
-  readonly owner?: string
+  readonly note?: string | undefined
+  readonly owner?: string | undefined
   /** Of the session. Older clients do not tell it. */
   readonly ttlMs?: number
 }
 
-export function detailsText({ name, holder, note, owner, ttlMs }: Details): string {
-  return JSON.stringify({ name, holder, note, owner, ttlMs })
+export interface HeldLock extends Details {
+  readonly kind: 'held'
+  readonly attempt: string
+  readonly session: string
+  readonly lockDelayMs: number
+  readonly grantedAtMs: number
 }
 
 export type LockRecord =
-  | ({ readonly kind: 'held'; readonly lockDelayMs: number; readonly grantedAtMs: number } & Owner & Details)
+  | HeldLock
   /** Kept closed after an early release. */
   | { readonly kind: 'closed' }
   /** Set by another client of Redlock, or by something else. */
-  | { readonly kind: 'foreign'; readonly value: string }
+  | { readonly kind: 'foreign' }
 
 export function parseLock(value: string): LockRecord {
   if (value === 'hfr1|closed') return { kind: 'closed' }
-  const [, attempt, session, delay, grantedAt, details] =
-    /^hfr1\|([^|]+)\|([^|]+)\|(\d+)\|(\d+\.\d+)\|(.*)$/s.exec(value) ?? []
-  if (attempt === undefined || session === undefined || details === undefined)
-    return { kind: 'foreign', value }
+  const [, attempt, session, delay, seconds, microseconds, details] =
+    /^hfr1\|([^|]+)\|([^|]+)\|(\d+)\|(\d+)\.(\d+)\|(.*)$/s.exec(value) ?? []
+  if (attempt === undefined || session === undefined || details === undefined) return { kind: 'foreign' }
   return {
     kind: 'held',
     attempt,
     session,
     lockDelayMs: Number(delay),
-    grantedAtMs: msOf(grantedAt ?? ''),
+    grantedAtMs: Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000),
     ...(JSON.parse(details) as Details),
   }
-}
-
-/** As `TIME` has it: seconds and microseconds, which are not a fraction of them. */
-function msOf(grantedAt: string): number {
-  const [seconds, microseconds] = grantedAt.split('.').map(Number)
-  return (seconds ?? 0) * 1_000 + Math.floor((microseconds ?? 0) / 1_000)
-}
-
-/** What may be shown of whoever set it. */
-export function publicIdOfLock(record: Extract<LockRecord, { kind: 'held' }>): string {
-  return publicIdOf(record.attempt)
 }

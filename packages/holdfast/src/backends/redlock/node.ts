@@ -1,15 +1,13 @@
 /**
- * One of the servers, asked with a time-out of its own, which starts when it is connected (`contact.ts`).
+ * One of the servers. Its time-out starts when it is connected (`contact.ts`).
  *
  *   answering ──no answer within the time-out──▶ silent ──the answer comes, or the connection fails──▶ answering
  *
- * Commands of one connection are answered in order, so a node that owes an answer would owe the next one as well: it is
- * not asked again before it has paid, and what it was not asked has certainly not been applied. So a dead node costs one
- * time-out and not one for each call. Only what cleans up is sent to a silent node (`tell`, `insist`): it then comes right
- * behind whatever may still land there.
+ * A connection answers in order, so a silent node is not asked again before it has answered: a dead node costs one time-out,
+ * not one for each call, and what it was not asked has certainly not been applied. Only what gives something up is sent to it.
  *
- * Votes are asked of a certain process, by its run id. Another one under the same address does nothing and says so; it is
- * looked at (`learn`), and asked again.
+ * Requests for claims leave through one lane, in the order in which they came. Votes are asked of a certain process, by its run
+ * id. Another process under the same address does nothing and says so; it is identified, and asked again.
  */
 
 import type { Clock } from '../../base/clock.ts'
@@ -24,37 +22,41 @@ import {
   remedyOf,
 } from '../../clients/redis/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
-import { Lane } from '../../kit/lane.ts'
+import { type Asker, Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
-import { Deadlines } from './deadlines.ts'
+import type { Deadlines } from './deadlines.ts'
 import { bootKey } from './layout.ts'
-import { allScripts, claimsScript, standingScript } from './scripts.ts'
+import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
-export interface Item {
-  readonly word: 'acquire' | 'release' | 'abandon' | 'mend'
+export interface ClaimRequest {
+  readonly operation: 'acquire' | 'restore' | 'release' | 'abandon' | 'close' | 'force'
+  /** Two keys. */
   readonly session: string
   readonly lock: string
-  /** The owner first. */
-  readonly args: readonly string[]
+  /** The owner first. The node has been identified when this is called. */
+  argsFor(node: RedlockNode): readonly string[]
 }
 
-export interface ItemAnswer {
-  /** Which process answered; empty if the server does not tell. */
+/** What a server says of itself. */
+export interface Identity {
+  /** Of its process; empty if the user may not ask. */
   readonly runId: string
-  /** For how much longer its votes do not count. */
-  readonly quarantinedForMs: number
-  readonly reply: RedisReply
+  readonly version: string
+  /** Of the session that was opened with it. */
+  readonly ttlMs: number
 }
 
 export interface NodeOptions {
+  readonly index: number
   readonly connection: RedisConnection
   readonly readiness: Readiness
   /** For messages: `node 2 of 5`. */
   readonly label: string
   readonly clock: Clock
+  readonly deadlines: Deadlines
   readonly connectTimeoutMs: number
-  readonly timeoutMs: number
+  readonly nodeTimeoutMs: number
   readonly quarantineMs: number
 }
 
@@ -66,45 +68,40 @@ export interface NodeObserver {
 }
 
 const LARGEST_BATCH = 128
-const MAYBE_RELEASED = ['e', 'not held, but the connection was lost meanwhile: it may have been released']
+
+type Replies = readonly (RedisReply | Error)[]
 
 export class RedlockNode {
-  readonly connection: RedisConnection
-  readonly #clock: Clock
-  readonly #timeoutMs: number
-  readonly #quarantineMs: number
-  readonly #deadlines: Deadlines
-  readonly #lane: Lane<Item, ItemAnswer>
+  readonly index: number
   readonly label: string
+  readonly connection: RedisConnection
+  readonly #options: NodeOptions
+  readonly #lane: Lane<ClaimRequest, RedisReply>
   readonly #contact: Contact
   #observer: NodeObserver | undefined
-  #hasBeenLookedAt = false
+  #isChecked = false
+  /** Requests that were not answered in time, and may be yet. */
   #owed = 0
   /** How long the last answer took that came too late; undefined when answers come in time. */
   #lateMs: number | undefined
   #runId: string | null = null
+  /** By the monotonic clock; 0: its votes count. */
   #countsFromMs = 0
 
   constructor(options: NodeOptions) {
-    const { connection, readiness, label, clock, connectTimeoutMs, timeoutMs, quarantineMs } = options
+    const { connection, label, clock } = options
+    this.#options = options
+    this.index = options.index
     this.connection = connection
     this.label = `${label} (${connection.address.replace(/\/\d+$/, '')})`
-    this.#clock = clock
-    this.#timeoutMs = timeoutMs
-    this.#quarantineMs = quarantineMs
-    this.#deadlines = new Deadlines(clock, timeoutMs)
     this.#lane = new Lane({
       backend: 'redlock',
       clock,
       maxBatch: LARGEST_BATCH,
-      send: (items) => this.#askTogether(items),
+      send: (requests) => this.#askTogether(requests),
     })
-    this.#contact = new Contact({
-      readiness,
-      clock,
-      connectTimeoutMs,
-      nodeTimeoutMs: timeoutMs,
-      greet: () => this.#greet(),
+    this.#contact = new Contact(options, {
+      onConnected: () => this.#loadScripts(),
       onOpen: () => this.#observer?.onOpen(),
       failure: (reason) => this.#unreachable(reason),
     })
@@ -123,33 +120,36 @@ export class RedlockNode {
     return this.#owed > 0
   }
 
-  /** The process that was looked at last; null before the first look. */
-  get runId(): string | null {
-    return this.#runId
-  }
-
-  /** For how much longer the votes of the process that was looked at last do not count. */
-  get quarantinedForMs(): number {
-    return Math.max(0, this.#countsFromMs - this.#clock.monotonicMs())
-  }
-
-  /** Connected, and owing nothing. */
-  get isAnswering(): boolean {
-    return this.#contact.isOpen && !this.isSilent
-  }
-
   get isConnected(): boolean {
     return this.#contact.isOpen
   }
 
-  /** Rejects when it cannot be had. */
+  /** Connected, and owing nothing. */
+  get isAnswering(): boolean {
+    return !this.isSilent && this.#contact.isOpen
+  }
+
+  /** The process that was identified last; null before that. */
+  get runId(): string | null {
+    return this.#runId
+  }
+
+  /** For how much longer the votes of the process that was identified last do not count. */
+  get quarantinedForMs(): number {
+    if (this.#countsFromMs === 0) return 0
+    const leftMs = this.#countsFromMs - this.#options.clock.monotonicMs()
+    if (leftMs <= 0) this.#countsFromMs = 0
+    return Math.max(0, leftMs)
+  }
+
+  /** Rejects when it cannot be reached. */
   async reach(): Promise<void> {
     await this.#contact.reach()
   }
 
   /** A majority is connected: nobody waits for the first connection of this one for longer than a time-out. */
-  hurry(): void {
-    this.#contact.hurry()
+  shortenWait(): void {
+    this.#contact.shortenWait()
   }
 
   close(): void {
@@ -157,196 +157,163 @@ export class RedlockNode {
     this.connection.close()
   }
 
-  /** What the server has said of itself: run id, and for how much longer its votes do not count. */
-  learn(runId: string, quarantinedForMs: number): void {
-    this.#runId = runId
-    this.#countsFromMs = this.#clock.monotonicMs() + quarantinedForMs
+  /** In order with the other requests for claims. What is asked while an answer is awaited leaves together. */
+  ask(request: ClaimRequest, asker: Asker<RedisReply>): void {
+    this.#lane.add(request, neverCancelled, asker)
   }
 
-  /** Before a grant is named to it: by its run id a node is told when it made the grant. */
-  async identify(): Promise<void> {
-    if (this.#runId === null) await this.#look()
-  }
-
-  /** In order with everything else that is asked; what is asked meanwhile leaves together. */
-  ask(item: Item): Promise<ItemAnswer> {
-    return this.#lane.ask(item, neverCancelled)
-  }
-
-  /** At once, also when it is silent. Not for votes. */
-  async tell(item: Item): Promise<RedisReply> {
-    const [reply] = await this.#send([item], '')
-    if (reply === undefined) throw this.#failure('gave an answer that is none', 'unknown')
-    const refused = this.#refusalIn(reply)
-    if (refused !== undefined) throw refused
-    return reply
+  /** The same with a promise. */
+  request(request: ClaimRequest): Promise<RedisReply> {
+    return new Promise((answered, failed) => this.ask(request, { answered, failed }))
   }
 
   /** A script of its own. */
   async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
-    if (this.isSilent) throw this.#notAsked()
-    const reaching = this.#contact.reach()
-    if (reaching !== undefined) await reaching
+    await this.#ready()
     return this.#bounded(this.connection.run(script, keys, args))
-  }
-
-  /** The same, also when it is silent. */
-  insist(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
-    return this.#bounded(this.connection.run(script, keys, args))
-  }
-
-  /**
-   * As `run`, for an operator's call that answers 1 if it did something. Rejects if the client may have sent it twice and the
-   * answer is another one: the first copy may have done it.
-   */
-  async operate(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<number> {
-    const losses = this.connection.lossCount()
-    const answer = Number(await this.run(script, keys, args))
-    if (answer !== 1 && losses !== this.connection.lossCount())
-      throw this.#failure('the connection was lost meanwhile: it may have been done', 'unknown')
-    return answer
   }
 
   /** A plain command. */
   async send(args: readonly string[]): Promise<RedisReply> {
-    if (this.isSilent) throw this.#notAsked()
-    await this.#contact.reach()
+    await this.#ready()
     const [primary] = await this.connection.nodes()
     if (primary === undefined) throw this.#failure('has no primary', 'not-applied')
     return this.#bounded(primary.send(args))
   }
 
-  async #askTogether(items: readonly Item[]): Promise<readonly (ItemAnswer | Error)[]> {
-    const isVote = items.some(({ word }) => word === 'acquire')
-    try {
-      await this.#prepare(isVote)
-    } catch (error) {
-      return this.#cleanUpOnly(items, error)
-    }
-    let replies = await this.#send(items, isVote ? (this.#runId ?? '') : '')
-    if (replies.length === 0) {
-      try {
-        await this.#look()
-      } catch (error) {
-        return this.#cleanUpOnly(items, error)
-      }
-      replies = await this.#send(items, this.#runId ?? '')
-    }
-    if (replies.length !== items.length)
-      return this.#cleanUpOnly(items, this.#failure('is restarted again and again', 'unknown'))
-    return replies.map((reply) => this.#answered(reply))
+  /** Opens a session if its key is given, and learns which process answers. */
+  async open(sessionKeys: readonly string[] = [], sessionArgs: readonly string[] = []): Promise<Identity> {
+    const { clock, quarantineMs } = this.#options
+    const args = [String(quarantineMs), ...sessionArgs]
+    const reply = await this.run(openScript, [bootKey, ...sessionKeys], args)
+    const [runId, quarantinedForMs, version, ttlMs] = reply as readonly RedisReply[]
+    this.#runId = String(runId)
+    this.#countsFromMs = Number(quarantinedForMs) === 0 ? 0 : clock.monotonicMs() + Number(quarantinedForMs)
+    return { runId: this.#runId, version: String(version), ttlMs: Number(ttlMs) }
   }
 
-  /** Rejects if it cannot be asked now; certainly nothing was applied then. */
-  async #prepare(isVote: boolean): Promise<void> {
-    if (this.isSilent) throw this.#notAsked()
-    const reaching = this.#contact.reach()
-    if (reaching !== undefined) await reaching
-    if (isVote && this.#runId === null) await this.#look()
-    if (isVote && this.#runId === '') throw this.#failure('does not let this user ask INFO', 'not-applied')
+  /** Before a grant is named to it: by its run id it is known when it made the grant. */
+  async identify(): Promise<void> {
+    if (this.#runId === null) await this.open()
   }
 
-  /**
-   * Votes can be had elsewhere. What was to be given back here would be kept from everybody, so it is told all the same;
-   * nobody waits for the answer of a node that owes others already.
-   */
-  #cleanUpOnly(items: readonly Item[], error: unknown): readonly Error[] {
-    for (const item of items)
-      if (item.word === 'release' || item.word === 'abandon') this.tell(item).catch(() => {})
-    return items.map(() => error as Error)
+  /** Rejects if it cannot be asked now: certainly nothing was applied then. */
+  async #ready(): Promise<void> {
+    if (this.isSilent) throw this.#failure('not asked, because it owes an answer', 'not-applied')
+    await this.#contact.reach()
   }
 
-  #answered(reply: RedisReply): ItemAnswer | Error {
-    const error = this.#refusalIn(reply)
-    if (error !== undefined) return error
-    return { runId: this.#runId ?? '', quarantinedForMs: this.quarantinedForMs, reply }
-  }
-
-  /** What the server said when it refused a command of one item; that its memory is full it says before anything is written. */
-  #refusalIn(reply: RedisReply): BackendUnavailableError | undefined {
-    if (!Array.isArray(reply) || reply[0] !== 'e') return undefined
-    const message = String(reply[1]).replace(/\.$/, '')
-    return this.#failure(message, message.includes('OOM command not allowed') ? 'not-applied' : 'unknown')
-  }
-
-  async #send(items: readonly Item[], runId: string): Promise<readonly RedisReply[]> {
-    const keys: string[] = []
-    const args = [runId]
-    for (const item of items) {
-      keys.push(item.session, item.lock)
-      args.push(item.word, ...item.args)
-    }
-    const losses = this.connection.lossCount()
-    const replies = (await this.#bounded(
-      this.connection.run(claimsScript, keys, args),
-    )) as readonly RedisReply[]
-    // The client may have sent it twice: then the first copy released, and this is the answer to the second.
-    return losses === this.connection.lossCount()
-      ? replies
-      : replies.map((reply) => (reply === 'not-held' ? MAYBE_RELEASED : reply))
-  }
-
-  async #look(): Promise<void> {
-    const args = [String(this.#quarantineMs)]
-    const [runId, quarantinedForMs] = (await this.run(
-      standingScript,
-      [bootKey],
-      args,
-    )) as readonly RedisReply[]
-    this.learn(String(runId), Number(quarantinedForMs))
-  }
-
-  /** In the order of the wire this comes before whatever is asked next; nobody waits for the answers. */
-  async #greet(): Promise<void> {
-    const [primary] = await this.connection.nodes()
-    if (primary === undefined) return
-    for (const { source } of allScripts) primary.send(['SCRIPT', 'LOAD', source]).catch(() => {})
-    if (this.#hasBeenLookedAt) return
-    this.#hasBeenLookedAt = true
-    evictionConcern(primary).then(
-      (concern) => {
-        if (concern !== null) this.#observer?.onConcern(concern)
-      },
-      // Whoever cannot answer this has other troubles, which are told.
-      () => {},
+  #askTogether(requests: readonly ClaimRequest[]): Promise<Replies> {
+    if (this.isAnswering && this.#runId) return this.#exchange(requests)
+    return this.#prepare().then(
+      () => this.#exchange(requests),
+      (error: Error) => this.#giveUpOnly(requests, error),
     )
   }
 
+  async #prepare(): Promise<void> {
+    await this.#ready()
+    await this.identify()
+    if (this.#runId === '') throw this.#failure('does not let this user ask INFO', 'not-applied')
+  }
+
+  #exchange(requests: readonly ClaimRequest[], isSecondTry = false): Promise<Replies> {
+    const isVote = requests.some(({ operation }) => operation === 'acquire')
+    const losses = this.connection.lossCount()
+    return this.#bounded(this.#send(requests, isVote ? this.#runId : '')).then((reply) => {
+      const replies = reply as readonly RedisReply[]
+      if (replies.length === requests.length) {
+        const isRepeated = losses !== this.connection.lossCount()
+        return replies.map((each) => this.#refusalIn(each, isRepeated) ?? each)
+      }
+      // Another process answers.
+      if (isSecondTry)
+        return this.#giveUpOnly(requests, this.#failure('is restarted again and again', 'unknown'))
+      return this.open().then(
+        () => this.#exchange(requests, true),
+        (error: Error) => this.#giveUpOnly(requests, error),
+      )
+    })
+  }
+
+  /**
+   * Others can vote. What is given up here would be kept from everybody, so the node is told all the same, behind what may
+   * still land there; nobody waits for the answer.
+   */
+  #giveUpOnly(requests: readonly ClaimRequest[], error: Error): readonly Error[] {
+    // Without the run id it is not known which grant is to be released.
+    const isKnown = this.#runId !== null
+    const givingUp = requests.filter(
+      ({ operation }) =>
+        operation === 'abandon' || operation === 'close' || (operation === 'release' && isKnown),
+    )
+    if (givingUp.length > 0) this.#bounded(this.#send(givingUp, '')).catch(() => {})
+    return requests.map(() => error)
+  }
+
+  #send(requests: readonly ClaimRequest[], runId: string | null): Promise<RedisReply> {
+    const keys: string[] = []
+    const args = [runId ?? '']
+    for (const request of requests) {
+      keys.push(request.session, request.lock)
+      args.push(request.operation, ...request.argsFor(this))
+    }
+    return this.connection.run(claimsScript, keys, args)
+  }
+
+  /** `isRepeated`: the client may have sent it twice, and this may be the answer to the second copy. */
+  #refusalIn(reply: RedisReply, isRepeated: boolean): BackendUnavailableError | undefined {
+    if (isRepeated && reply === 'not-held')
+      return this.#failure(
+        'not held, but the connection was lost meanwhile: it may have been released',
+        'unknown',
+      )
+    if (!Array.isArray(reply) || reply[0] !== 'e') return undefined
+    const message = String(reply[1]).replace(/\.$/, '')
+    // A server says that its memory is full before anything is written.
+    return this.#failure(message, message.includes('OOM command not allowed') ? 'not-applied' : 'unknown')
+  }
+
   #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
+    const { clock, deadlines, nodeTimeoutMs } = this.#options
     return new Promise((resolve, reject) => {
-      let isLate = false
-      const sentAtMs = this.#clock.monotonicMs()
-      const deadline = this.#deadlines.add(() => {
-        isLate = true
+      const request = deadlines.add(() => {
         this.#owed++
-        reject(this.#failure(this.#noAnswer(), 'unknown'))
+        const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
+        reject(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
       })
-      const settle = () => {
-        deadline.isOver = true
+      const settled = () => {
+        const isLate = !deadlines.remove(request)
         if (isLate) this.#owed--
-        const tookMs = Math.ceil(this.#clock.monotonicMs() - sentAtMs)
-        this.#lateMs = tookMs > this.#timeoutMs ? tookMs : undefined
+        this.#lateMs = isLate ? Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs) : undefined
       }
       sent.then(
         (reply) => {
-          settle()
+          settled()
           resolve(reply)
         },
         (error: unknown) => {
-          settle()
+          settled()
           reject(error)
         },
       )
     })
   }
 
-  #noAnswer(): string {
-    const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
-    return `no answer within ${this.#timeoutMs} ms${before}`
-  }
-
-  #notAsked(): BackendUnavailableError {
-    return this.#failure('not asked, because it owes an answer', 'not-applied')
+  /** In the order of the wire this comes before the next request; nobody waits for the answers. */
+  async #loadScripts(): Promise<void> {
+    const [primary] = await this.connection.nodes()
+    if (primary === undefined) return
+    for (const { source } of allScripts) primary.send(['SCRIPT', 'LOAD', source]).catch(() => {})
+    if (this.#isChecked) return
+    this.#isChecked = true
+    evictionConcern(primary).then(
+      (concern) => {
+        if (concern !== null) this.#observer?.onConcern(concern)
+      },
+      // A server that cannot answer this has other troubles, which are told.
+      () => {},
+    )
   }
 
   #unreachable(reason: string): HoldfastError {

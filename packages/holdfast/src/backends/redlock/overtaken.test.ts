@@ -10,7 +10,7 @@ import { call, eventually, hold, RedlockStage, request, ttlMs } from '../../../t
 import { callWith } from '../../base/aborting.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
-import { claimsScript, forceScript } from './scripts.ts'
+import { claimsScript } from './scripts.ts'
 
 const nobody = [null, null, null, null, null]
 
@@ -79,7 +79,7 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
       const stage = new RedlockStage(nodes)
       await hold(await stage.session(), 'x')
       await nodes.flush()
-      const operator = await stage.backend({ library: losingAnswersTo(forceScript.sha1, lost) })
+      const operator = await stage.backend({ library: losingAnswersTo(claimsScript.sha1, lost) })
       const seen = await operator.inspect('x', call())
       assert(seen !== null)
       const ids = seen.holders.map(({ id }) => id)

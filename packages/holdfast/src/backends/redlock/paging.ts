@@ -1,8 +1,6 @@
 /**
  * Lists in pages: one node after the other is scanned, a step of SCAN for each page. What a majority has is on every group of
- * nodes that leaves no majority without it (`blocking`), so that many of them are scanned to the end, whichever they are. The
- * cursor names the nodes that are done, and the one that is being scanned with its position. If that one does not
- * answer, another one is scanned from its beginning instead.
+ * `blocking` nodes, so that many of them are scanned to the end. If a node does not answer, the next one is scanned instead.
  */
 
 import { unlessAborted } from '../../base/aborting.ts'
@@ -14,12 +12,15 @@ import type { Ensemble } from './ensemble.ts'
 import type { RedlockNode } from './node.ts'
 import { reasonOf } from './poll.ts'
 
-/** Nodes by their index. */
 interface Cursor {
-  readonly done: readonly number[]
+  /** How many nodes have been scanned to the end. */
+  readonly done: number
+  /** The index of the node that is being scanned. */
   readonly current: number
   readonly position: ScanPosition
 }
+
+const START: Cursor = { done: 0, current: 0, position: SCAN_START }
 
 /** The names of one step, some of which may not be in use. */
 export async function scanPage(
@@ -28,46 +29,30 @@ export async function scanPage(
   { cursor, limit }: PageRequest,
   call: Call,
 ): Promise<Page<string>> {
-  const from = cursor === undefined ? undefined : readCursor(cursor)
-  const done = from?.done ?? []
+  const { nodes, blocking } = ensemble
+  const from = cursor === undefined ? START : readCursor(cursor)
   const failures: string[] = []
-  for (const [index, node] of candidates(ensemble, from)) {
-    const position = index === from?.current ? from.position : SCAN_START
+  for (const node of nodes.slice(from.current)) {
+    const position = node.index === from.current ? from.position : SCAN_START
     const scanned = scanAt(ensemble, node, prefix, position, limit).catch((error: unknown) => {
       failures.push(`${node.label}: ${reasonOf(node, error)}`)
       return null
     })
-    const step = await unlessAborted(scanned, call.signal, () =>
-      cancelledCall('redlock', call.signal, 'unknown'),
-    )
+    const cancelled = () => cancelledCall('redlock', call.signal, 'unknown')
+    const step = await unlessAborted(scanned, call.signal, cancelled)
     if (step === null) continue
     const { items, next } = step
-    if (next !== null) return { items, next: cursorText({ done, current: index, position: next }) }
-    const nowDone = [...done, index]
-    const [following] = candidates(ensemble, { done: nowDone })
-    const isOver = nowDone.length >= ensemble.blocking || following === undefined
-    return {
-      items,
-      next: isOver ? null : cursorText({ done: nowDone, current: following[0], position: SCAN_START }),
-    }
+    if (next !== null)
+      return { items, next: cursorText({ done: from.done, current: node.index, position: next }) }
+    const done = from.done + 1
+    const isOver = done >= blocking
+    return { items, next: isOver ? null : cursorText({ ...START, done, current: node.index + 1 }) }
   }
   throw new BackendUnavailableError(
     'redlock',
-    `looking for names: ${ensemble.blocking} of ${ensemble.nodes.length} nodes must be scanned, and the rest of them does not answer (${failures.join('; ')})`,
+    `looking for names: ${blocking} of ${nodes.length} nodes must be scanned, and the rest of them does not answer (${failures.join('; ')})`,
     'not-applied',
   )
-}
-
-/** The nodes that can be scanned: first the one that the cursor names, then those that answer. */
-function candidates(
-  { nodes }: Ensemble,
-  from: Pick<Cursor, 'done'> & Partial<Cursor> = { done: [] },
-): [index: number, node: RedlockNode][] {
-  const rank = ([index, node]: [number, RedlockNode]) =>
-    index === from.current ? 0 : node.isAnswering ? 1 : 2
-  return [...nodes.entries()]
-    .filter(([index]) => !from.done.includes(index))
-    .sort((a, b) => rank(a) - rank(b))
 }
 
 function scanAt(
@@ -93,10 +78,10 @@ function cursorText({ done, current, position: { cursor, cut } }: Cursor): strin
 function readCursor(text: string): Cursor {
   try {
     const [done, current, cursor, until, after] = JSON.parse(text) as readonly unknown[]
-    if (!Array.isArray(done) || !Number.isInteger(current) || !/^\d+$/.test(String(cursor)))
+    if (!Number.isInteger(done) || !Number.isInteger(current) || !/^\d+$/.test(String(cursor)))
       throw new TypeError()
     const cut = after === undefined ? {} : { cut: { until: String(until), after: String(after) } }
-    return { done, current: Number(current), position: { cursor: String(cursor), ...cut } }
+    return { done: Number(done), current: Number(current), position: { cursor: String(cursor), ...cut } }
   } catch {
     throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
   }

@@ -1,74 +1,105 @@
-/** One question to all nodes at once, and the votes as they come in. */
+/** One question to all nodes at once, and their answers as they come in. */
 
 import { outcomeOf } from '../../base/errors.ts'
 import { cancelledCall } from '../../kit/backend-kit.ts'
+import type { Asker } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
 import type { RedlockNode } from './node.ts'
 
-export interface Answered<V> {
+/** What has become of the question at one node. */
+export class Answer<V> implements Asker<V> {
   readonly node: RedlockNode
-  readonly value: V
+  readonly #poll: Poll<V>
+  state: 'pending' | 'answered' | 'failed' = 'pending'
+  value: V | undefined
+  error: unknown
+
+  constructor(node: RedlockNode, poll: Poll<V>) {
+    this.node = node
+    this.#poll = poll
+  }
+
+  answered(value: V): void {
+    this.state = 'answered'
+    this.value = value
+    this.#poll.heard()
+  }
+
+  failed(error: unknown): void {
+    this.state = 'failed'
+    this.error = error
+    this.#poll.onFailed(this.node, error)
+    this.#poll.heard()
+  }
+
+  /** It failed, and the node may have done what it was asked all the same, or may do it yet. */
+  get isUncertain(): boolean {
+    return this.state === 'failed' && outcomeOf(this.error) === 'unknown'
+  }
 }
 
-export interface Failed {
-  readonly node: RedlockNode
-  readonly error: unknown
-}
+export type Answered<V> = Answer<V> & { readonly value: V }
 
 export class Poll<V> {
-  readonly answered: Answered<V>[] = []
-  readonly failed: Failed[] = []
-  /** Never rejects. Settles when every node has answered or failed, which its time-out sees to. */
-  readonly allIn: Promise<void>
-  #isAllIn = false
-  #decided: { readonly isDecided: () => boolean; readonly resolve: () => void } | undefined
+  /** One for each node, in the order of the nodes. */
+  readonly answers: readonly Answer<V>[]
+  readonly onFailed: (node: RedlockNode, error: unknown) => void
+  #pending: number
+  /** Callbacks are dropped when they have been called: a late answer must not keep alive what they refer to. */
+  #isDecided: (() => boolean) | undefined
+  #resolve: (() => void) | undefined
+  #untie: (() => void) | undefined
+  #whenAllIn: (() => void) | undefined
 
   constructor(
     nodes: readonly RedlockNode[],
-    ask: (node: RedlockNode) => Promise<V>,
+    ask: (node: RedlockNode, answer: Answer<V>) => void,
     onFailed: (node: RedlockNode, error: unknown) => void,
   ) {
-    const votes = nodes.map((node) =>
-      ask(node).then(
-        (value) => {
-          this.answered.push({ node, value })
-          this.#look()
-        },
-        (error: unknown) => {
-          this.failed.push({ node, error })
-          onFailed(node, error)
-          this.#look()
-        },
-      ),
-    )
-    this.allIn = Promise.all(votes).then(() => {
-      this.#isAllIn = true
-      this.#look()
-    })
+    this.onFailed = onFailed
+    this.#pending = nodes.length
+    this.answers = nodes.map((node) => new Answer(node, this))
+    for (const answer of this.answers) ask(answer.node, answer)
   }
 
-  /** Resolves as soon as `isDecided` says so, at the latest when all votes are in; rejects when the call is cancelled. */
+  /** Resolves as soon as `isDecided` says so, at the latest when all answers are in; rejects when the call is cancelled. */
   until(isDecided: () => boolean, call: Call): Promise<void> {
     return new Promise((resolve, reject) => {
-      const untie = call.onCancel(() => reject(cancelledCall('redlock', call.signal, 'unknown')))
-      this.#decided = {
-        isDecided,
-        resolve: () => {
-          untie()
-          resolve()
-        },
-      }
+      this.#untie = call.onCancel(() => reject(cancelledCall('redlock', call.signal, 'unknown')))
+      this.#isDecided = isDecided
+      this.#resolve = resolve
       this.#look()
     })
   }
 
-  /** Every node has answered or failed. */
-  get isAllIn(): boolean {
-    return this.#isAllIn
+  /** Never rejects. Every node answers or fails, which its time-out sees to. */
+  allIn(): Promise<void> {
+    return new Promise((resolve) => this.whenAllIn(resolve))
+  }
+
+  /** The same without a promise; there is one such callback. */
+  whenAllIn(callback: () => void): void {
+    if (this.#pending === 0) callback()
+    else this.#whenAllIn = callback
+  }
+
+  get answered(): readonly Answered<V>[] {
+    return this.answers.filter((answer): answer is Answered<V> => answer.state === 'answered')
+  }
+
+  get failed(): readonly Answer<V>[] {
+    return this.answers.filter(({ state }) => state === 'failed')
   }
 
   count(matches: (value: V) => boolean): number {
-    return this.answered.filter(({ value }) => matches(value)).length
+    let count = 0
+    for (const { state, value } of this.answers) if (state === 'answered' && matches(value as V)) count++
+    return count
+  }
+
+  /** How many may have done what they were asked although they failed. */
+  get uncertain(): number {
+    return this.answers.filter(({ isUncertain }) => isUncertain).length
   }
 
   /** What became of the nodes that did not answer, in a few words. */
@@ -76,13 +107,20 @@ export class Poll<V> {
     return this.failed.map(({ node, error }) => `${node.label}: ${reasonOf(node, error)}`).join('; ')
   }
 
-  /** Those that may have done what they were asked all the same, or may do it yet. */
-  get uncertain(): readonly RedlockNode[] {
-    return this.failed.filter(({ error }) => outcomeOf(error) === 'unknown').map(({ node }) => node)
+  /** An answer has come in. */
+  heard(): void {
+    this.#pending--
+    this.#look()
+    if (this.#pending > 0) return
+    this.#whenAllIn?.()
+    this.#whenAllIn = undefined
   }
 
   #look(): void {
-    if (this.#isAllIn || this.#decided?.isDecided()) this.#decided?.resolve()
+    if (this.#pending > 0 && this.#isDecided?.() !== true) return
+    this.#untie?.()
+    this.#resolve?.()
+    this.#isDecided = this.#untie = this.#resolve = undefined
   }
 }
 

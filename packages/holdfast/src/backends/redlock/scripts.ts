@@ -1,13 +1,12 @@
 /**
- * What a node does, as Lua scripts. Each runs as a whole or not at all, so between two of its lines nothing happens.
+ * What a node does, as Lua scripts. A script runs as a whole, so nothing happens between two of its lines.
  *
  * What a node keeps:
  *
- *   lock      string, PX   `hfr1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: whoever set it holds this
- *                          node's vote. It lives for TTL + lock-delay; the last part of that is the lock-delay.
- *   session   hash, PX     `ttl` and `holder`; and for each attempt that is over, by its owner (the start of the lock, up to
- *                          and with the session), the reason: a late request for it meets that mark; after a force release
- *                          also, by its owner and `why`, what the operator said
+ *   lock      string, PX   `hfr1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: the vote of this node. The
+ *                          start, up to and with the session, is its owner. It lives for TTL + lock-delay.
+ *   session   hash, PX     `ttl`, `holder`; for each attempt that is over, by its owner, the reason: a late request for it is
+ *                          refused; after a force release also, by its owner and `why`, the operator's reason
  *   boot      string       `<run id>|<trusted from ms>`: which process has answered here, and since when it counts
  *
  * The lock is what `SET key value NX PX ttl` makes, so that other clients of Redlock and Holdfast exclude each other.
@@ -41,7 +40,7 @@ local function drop(lock, owner, keep_ms, granted_at)
 end
 `
 
-/** Without its session a late request comes to nothing anyway, and a mark lives as long as the session. */
+/** A mark lives as long as its session: without the session, a late request is refused anyway. */
 const marking = `
 local function mark(session, owner, reason)
   if redis.call('EXISTS', session) == 1 then redis.call('HSETNX', session, owner, reason) end
@@ -50,11 +49,11 @@ end
 
 /**
  * Which process this is, and for how much longer its votes do not count. A process that has not been seen before may have
- * forgotten locks. If there is a trace of another one, it was restarted, or took over: how much it has forgotten and when
- * is not known. Without a trace it has started empty, and nothing is older than its start.
+ * forgotten locks. If another process has left a trace, this one was restarted or took over, and nobody knows how much it has
+ * forgotten. Without a trace it has started empty, and nothing is older than its start.
  */
-const standing = `
-local function standing(boot, quarantine_ms)
+const identity = `
+local function identity(boot, quarantine_ms)
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return '', 0, '' end
   local time = redis.call('TIME')
@@ -77,41 +76,66 @@ local function standing(boot, quarantine_ms)
 end
 `
 
-/** KEYS boot; ARGV quarantine ms. Answers with run id (empty if INFO is not allowed), ms until it counts, and version. */
-export const standingScript = redisScript(`${standing}
-return {standing(KEYS[1], tonumber(ARGV[1]))}
+/**
+ * KEYS boot, and to open a session: the session; ARGV quarantine ms, then its ttl and holder. Answers with the run id (empty if
+ * INFO is not allowed), ms until the votes count, the version, and the TTL of the session. A repetition prolongs the session.
+ */
+export const openScript = redisScript(`${identity}
+local run, quarantined, version = identity(KEYS[1], tonumber(ARGV[1]))
+if not KEYS[2] then return {run, quarantined, version} end
+redis.call('HSETNX', KEYS[2], 'ttl', ARGV[2])
+redis.call('HSETNX', KEYS[2], 'holder', ARGV[3])
+local ttl = redis.call('HGET', KEYS[2], 'ttl')
+redis.call('PEXPIRE', KEYS[2], ttl)
+return {run, quarantined, version, ttl}
 `)
 
 /**
- * KEYS session and lock of each item; ARGV the run id (empty if nothing is asked for), then the items: a word, the owner,
- * and what else the word needs. Answers each item in its place; items never raise: one that fails answers {e, message}. If
- * another process answers than the one that is meant, it does nothing, and its answer is empty: it may have forgotten what
- * the caller counts on.
+ * KEYS session and lock of each request; ARGV the run id (empty if no vote is asked for), then the requests: an operation, the
+ * owner, and what else the operation needs. Answers each request at its position; one that fails answers {e, message}. If
+ * another process answers than the one that is meant, it does nothing and its answer is empty: it may have forgotten locks.
  *
  * A server whose memory is full lets a script go on once it has written. Giving up must be possible then as well, so a write
  * comes first that is never refused, and that does nothing: there is no such field.
  */
 export const claimsScript = redisScript(`${holding}${marking}
-local words = {}
+local operations = {}
 
-function words.release(session, lock, owner, keep_ms, granted_at)
+function operations.release(session, lock, owner, keep_ms, granted_at)
   -- To delete is never refused.
   if keep_ms ~= '0' then redis.pcall('HDEL', session, '-') end
-  -- Who closed the session has given everything up; what is left of it is cleared away all the same.
+  -- A closed session holds nothing. What is left of it is deleted all the same.
   local is_alive = redis.call('EXISTS', session) == 1
   return drop(lock, owner, keep_ms, granted_at) and is_alive and 'released' or 'not-held'
 end
 
-function words.abandon(session, lock, owner)
+function operations.abandon(session, lock, owner)
   redis.pcall('HDEL', session, '-')
   mark(session, owner, 'abandoned')
   drop(lock, owner, '0', '')
   return 'abandoned'
 end
 
--- 'acquire' answers with the time of the grant. 'mend' sets what a majority was just confirmed to have and this node has
+function operations.close(session, lock, owner)
+  redis.call('DEL', session)
+  drop(lock, owner, '0', '')
+  return 'closed'
+end
+
+-- For an operator: 'owner' is the whole value if another client set the lock. 'not_after' is by the clock here.
+function operations.force(session, lock, owner, not_after, reason)
+  local time = redis.call('TIME')
+  if time[1] * 1000 + math.floor(time[2] / 1000) >= tonumber(not_after) then return 'expired' end
+  if redis.pcall('GET', lock) == owner then return redis.call('DEL', lock) == 1 and 'released' end
+  if not string.find(owner, '^hfr1|.*|$') or not drop(lock, owner, '0', '') then return 'not-held' end
+  mark(session, owner, 'force-released')
+  mark(session, owner .. 'why', reason)
+  return 'released'
+end
+
+-- 'acquire' answers with the time of the grant. 'restore' sets what a majority was just confirmed to have and this node has
 -- not, with the time of the grant that the node had made, if it had.
-function words.acquire(session, lock, owner, ttl, delay, details, granted_at)
+function operations.acquire(session, lock, owner, ttl, delay, details, granted_at)
   local known = redis.call('HMGET', session, 'ttl', owner)
   if not known[1] then return 'no-session' end
   if known[2] then return 'abandoned' end
@@ -129,7 +153,7 @@ function words.acquire(session, lock, owner, ttl, delay, details, granted_at)
   end
   return {redis.call('PTTL', lock), type(there) == 'string' and string.sub(there, 1, 27) or ''}
 end
-words.mend = words.acquire
+operations.restore = operations.acquire
 
 if ARGV[1] ~= '' then
   local info = redis.pcall('INFO', 'server')
@@ -140,11 +164,11 @@ local function refuses_all(message)
   return string.find(message, 'READONLY') or string.find(message, 'MISCONF') or string.find(message, 'NOREPLICAS')
 end
 
-local lengths = {release = 3, abandon = 1, acquire = 5, mend = 5}
+local lengths = {acquire = 5, restore = 5, release = 3, abandon = 1, close = 1, force = 3}
 local answers, key, at = {}, 1, 2
 while at <= #ARGV do
-  local word, last = ARGV[at], at + lengths[ARGV[at]]
-  local is_done, answer = pcall(words[word], KEYS[key], KEYS[key + 1], unpack(ARGV, at + 1, last))
+  local operation, last = ARGV[at], at + lengths[ARGV[at]]
+  local is_done, answer = pcall(operations[operation], KEYS[key], KEYS[key + 1], unpack(ARGV, at + 1, last))
   if not is_done then
     answer = {'e', type(answer) == 'table' and answer.err or tostring(answer)}
     if refuses_all(answer[2]) then redis.call('HDEL', KEYS[key], '-') end
@@ -154,16 +178,6 @@ while at <= #ARGV do
   key = key + 2
 end
 return answers
-`)
-
-/** KEYS boot, session; ARGV quarantine ms, ttl, holder. Idempotent; a repetition prolongs. As `standingScript`, and the TTL. */
-export const openScript = redisScript(`${standing}
-local run, quarantined, version = standing(KEYS[1], tonumber(ARGV[1]))
-redis.call('HSETNX', KEYS[2], 'ttl', ARGV[2])
-redis.call('HSETNX', KEYS[2], 'holder', ARGV[3])
-local ttl = redis.call('HGET', KEYS[2], 'ttl')
-redis.call('PEXPIRE', KEYS[2], ttl)
-return {run, quarantined, version, ttl}
 `)
 
 /** KEYS session. Prolongs nothing. */
@@ -204,13 +218,6 @@ if #reasons == 0 then return table.concat(digits) end
 return {table.concat(digits), unpack(reasons)}
 `)
 
-/** KEYS session, then locks; ARGV their owners. */
-export const closeScript = redisScript(`${holding}
-redis.call('DEL', KEYS[1])
-for at = 1, #ARGV do drop(KEYS[at + 1], ARGV[at], '0', '') end
-return 1
-`)
-
 /** KEYS locks. The time here, and for each lock its value and how long it lives. */
 export const lookScript = redisScript(`
 local time = redis.call('TIME')
@@ -224,31 +231,5 @@ end
 return seen
 `)
 
-/**
- * KEYS lock, the session of its holder; ARGV the owner or a stranger's whole value, '1' if it is ours, when the call expires
- * by the clock here, the operator's reason. Answers 1 or 0 for ended or not, −1 when it comes too late.
- */
-export const forceScript = redisScript(`${holding}${marking}
-local time = redis.call('TIME')
-if time[1] * 1000 + math.floor(time[2] / 1000) >= tonumber(ARGV[3]) then return -1 end
-if ARGV[2] == '1' then
-  if not drop(KEYS[1], ARGV[1], '0', '') then return 0 end
-  mark(KEYS[2], ARGV[1], 'force-released')
-  mark(KEYS[2], ARGV[1] .. 'why', ARGV[4])
-  return 1
-end
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])
-`)
-
-/** What a server is given to know before it is asked for the first time. */
-export const allScripts = [
-  standingScript,
-  claimsScript,
-  openScript,
-  attachScript,
-  keepAliveScript,
-  closeScript,
-  lookScript,
-  forceScript,
-]
+/** Every new connection loads them before the first request. */
+export const allScripts = [openScript, claimsScript, attachScript, keepAliveScript, lookScript]

@@ -40,13 +40,13 @@ export interface SqliteOptions {
 export interface Surroundings {
   readonly fileSystemTypeOf?: FileSystemTypeOf
   readonly socketFolder?: string
-  /** How long opening waits for others who have the file; it blocks the process. */
+  /** How long opening waits for other processes that have the file; it blocks this one. */
   readonly patienceMs?: number
 }
 
 /** As `sqlite`, for tests and measurements: with a view of what it does. */
 export function openSqlite(options: SqliteOptions, surroundings: Surroundings = {}): SqliteBackend {
-  checkKnownOptions('sqlite options', options, knownOptions)
+  checkKnownOptions('sqlite options', options, known)
   const path = checkPath((options as SqliteOptions | undefined)?.path)
   const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
@@ -56,42 +56,29 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
     clock,
     options.machine === undefined ? ownMachine() : checkMachine(options.machine),
   )
-
-  const {
-    socketFolder,
-    patienceMs = OPENING_PATIENCE_MS,
-    fileSystemTypeOf: typeOf = fileSystemTypeOf,
-  } = surroundings
-  const file = openFile({ path, machine, synchronous, random, patienceMs, fileSystemTypeOf: typeOf })
-  const connection = new Connection({
-    file,
-    synchronous,
-    namespace,
-    machine,
+  const common = {
+    path,
     clock,
     random,
+    machine,
+    synchronous,
+    namespace,
     pollMs,
-    fileSystemTypeOf: typeOf,
-    ...(socketFolder !== undefined && { socketFolder }),
-  })
-  const described = { namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` }
-  return new SqliteBackend(connection, infoOf(described), random)
+    ...defaultSurroundings,
+    ...surroundings,
+  }
+  const file = openFile(common)
+  const info = infoOf({ namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` })
+  return new SqliteBackend(new Connection({ ...common, file }), info, random)
 }
 
-/** A healthy neighbour needs milliseconds; right after a restart of the machine, many may come at once. */
-const OPENING_PATIENCE_MS = 3_000
+const defaultSurroundings = {
+  fileSystemTypeOf,
+  /** A healthy neighbour needs milliseconds; right after a restart of the machine, many may come at once. */
+  patienceMs: 3_000,
+}
 
-const knownOptions = [
-  'path',
-  'clock',
-  'random',
-  'namespace',
-  'issuer',
-  'epoch',
-  'synchronous',
-  'pollMs',
-  'machine',
-]
+const known = ['path', 'clock', 'random', 'namespace', 'issuer', 'epoch', 'synchronous', 'pollMs', 'machine']
 
 function checkPath(path: unknown): string {
   if (typeof path !== 'string' || path === '' || path.includes('\0'))
@@ -111,25 +98,17 @@ function checkMachine({ bootId, timeNamespaceOffset }: MachineIdentity): Machine
   }
 }
 
-interface Described {
-  readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
-  readonly pollMs: number
-}
+type Described = Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'> & { readonly pollMs: number }
 
-function infoOf({ namespace, issuer, epoch, pollMs }: Described): BackendInfo<'fenced'> {
+function infoOf(described: Described): BackendInfo<'fenced'> {
   return describeInfo({
+    ...described,
     name: 'sqlite',
     scope: 'machine',
     fencing: 'fenced',
-    namespace,
-    issuer,
-    epoch,
-    pollMs,
     prolongation: 'committed',
     assumptions: [
-      'All who must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
+      'All clients that must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
         'and the same monotonic clock, and open the same file under the same path.',
       'The file is on a local file system whose locks and shared memory mappings work, and no program removes or replaces ' +
         'it, or its -wal and -shm files, while it is in use.',

@@ -24,7 +24,6 @@ import type {
 import type { Connection } from './connection.ts'
 import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
-import { catchUp } from './queue.ts'
 import { SqliteSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
 import { watch } from './watch.ts'
@@ -51,11 +50,9 @@ export class SqliteBackend implements Backend<'fenced'> {
     const { namespace, machine } = this.#connection
     const { id, holder, ttlMs } = request
     const since = instantOf(this.clock)
-    const opened = await this.#connection.write(call, (tx) => {
-      this.#connection.checkFile(tx)
-      // A session that has expired is removed first, so that a late repetition does not bring it back (T31).
-      catchUp(tx)
-      const [row] = tx.sql.openSession.all(id, namespace, holder, ttlMs, tx.nowMs, machine.bootId)
+    // What has expired is removed first, so that a late repetition does not bring a session back (T31).
+    const opened = await this.#connection.prolong(call, (tx) => {
+      const row = tx.sql.openSession.first(id, namespace, holder, ttlMs, tx.nowMs, machine.bootId)
       if (row === undefined)
         throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
       return row
@@ -101,15 +98,13 @@ export class SqliteBackend implements Backend<'fenced'> {
   ): Promise<boolean> {
     const { name, id, token } = holder
     const found = await this.#connection.read(call, (sql, nowMs) =>
-      sql.check.first(this.#connection.namespace, name, token, id, nowMs),
+      sql.check.first(this.#connection.namespace, name, Number(token), id, nowMs),
     )
     return found !== undefined
   }
 
   forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number> {
-    return this.#connection.write(call, (tx) =>
-      forceRelease(tx, this.#named(name), ids, reason, call.notAfterMs),
-    )
+    return this.#connection.write(call, (tx) => forceRelease(tx, this.#named(name), ids, reason, call))
   }
 
   resize(
@@ -117,11 +112,11 @@ export class SqliteBackend implements Backend<'fenced'> {
     capacity: CapacityChange,
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
-    return this.#connection.write(call, (tx) => resize(tx, this.#named(name), capacity, call.notAfterMs))
+    return this.#connection.write(call, (tx) => resize(tx, this.#named(name), capacity, call))
   }
 
   forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
-    return this.#connection.write(call, (tx) => forget(tx, this.#named(name), data, call.notAfterMs))
+    return this.#connection.write(call, (tx) => forget(tx, this.#named(name), data, call))
   }
 
   watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {

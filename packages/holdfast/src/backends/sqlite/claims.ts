@@ -15,10 +15,12 @@
  */
 import assert from 'node:assert/strict'
 import { CapacityMismatchError, type LossReason } from '../../base/errors.ts'
+import { compareClaims } from '../../kit/session.ts'
 import type { AcquireRequest, Claim, GrantedClaim, ListedClaims, LostClaim } from '../../spi.ts'
 import { unavailable } from './failures.ts'
-import { catchUp, promote, removeSession, TouchedNames } from './queue.ts'
+import { catchUp, promote, promoteAll, removeSession } from './queue.ts'
 import type { Situation } from './statements.ts'
+import { drawToken } from './tokens.ts'
 import type { Transaction } from './transaction.ts'
 
 /** Whose claims these are. */
@@ -40,35 +42,34 @@ export type Admission =
   | { readonly kind: 'busy'; readonly retryAfterMs?: number }
   | { readonly kind: 'session-gone' }
 
-export type Queueing = Granted | { readonly kind: 'session-gone' } | { readonly kind: 'queue-full' }
+export type Queueing = Granted | { readonly kind: 'session-gone' | 'queue-full' | 'waiting' }
 
 export function tryAcquire(tx: Transaction, owner: Owner, request: AcquireRequest): Admission {
   const situation = judge(tx, owner, request)
   if (situation === null) return { kind: 'session-gone' }
   if (situation.ended === 1) return { kind: 'busy' }
-  return admit(tx, owner, request, situation) ?? busy(tx, situation)
+  const granted = admit(tx, owner, request, situation)
+  if (granted !== null) return granted
+  const { closed_until } = situation
+  return closed_until === null ? { kind: 'busy' } : { kind: 'busy', retryAfterMs: closed_until - tx.nowMs }
 }
 
-/** Null: it is queued, and has to wait for its grant. */
 export function enqueue(
   tx: Transaction,
   owner: Owner,
   request: AcquireRequest,
   address: () => string | null,
-): Queueing | null {
+): Queueing {
   const situation = judge(tx, owner, request)
   if (situation === null) return { kind: 'session-gone' }
   if (situation.ended === 1) throw unavailable('the attempt was abandoned', 'not-applied')
   const granted = admit(tx, owner, request, situation)
-  if (granted !== null || situation.position !== null) return granted
-  if (isQueueFull(tx, owner, request)) return { kind: 'queue-full' }
-  const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
-  const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
-  const { namespace, session } = owner
-  const label = request.owner ?? null
-  tx.sql.insertWaiter.run(namespace, name, attempt, session, ...common, address(), label)
-  tx.log.append('waiting', { namespace, name, attempt, session, owner: label, token: null })
-  return null
+  if (granted !== null) return granted
+  if (situation.queued === 0) {
+    if (isQueueFull(tx, owner, request)) return { kind: 'queue-full' }
+    tx.sql.insertWaiter.run(...columnsOf(tx, owner, request), address(), request.owner ?? null)
+  }
+  return { kind: 'waiting' }
 }
 
 /** All waiters that there are live: `judge` has removed the others. */
@@ -78,83 +79,68 @@ function isQueueFull(tx: Transaction, { namespace }: Owner, { name, maxWaiters }
 }
 
 /** Everything that decides, as it is once all that is due by now has been done. Null: the session is gone. */
-function judge(tx: Transaction, owner: Owner, { name, attempt }: Claim): Situation | null {
-  const look = () => tx.sql.situation.first(owner.namespace, name, owner.session, attempt)
-  let situation = look()
-  const dueMs = Math.min(situation?.first_expiry ?? Infinity, situation?.closed_until ?? Infinity)
-  if (dueMs <= tx.nowMs) {
-    catchUp(tx)
-    situation = look()
+function judge(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): Situation | null {
+  let situation = tx.sql.situation.first(namespace, name, session, attempt)
+  if (situation !== undefined && situation.due <= tx.nowMs) {
+    catchUp(tx, situation.due)
+    situation = tx.sql.situation.first(namespace, name, session, attempt)
   }
-  if (situation === undefined || situation.alive_until === null) return null
-  tx.tokens.know(situation.next_token, situation.reserved_token)
-  tx.log.know(situation.watched_until)
-  return situation
+  return situation?.alive === 1 ? situation : null
 }
 
 /** Null: not now. */
 function admit(tx: Transaction, owner: Owner, request: AcquireRequest, situation: Situation): Granted | null {
-  const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
-  const { namespace, session } = owner
+  const { name, weight, capacity } = request
+  const { data } = situation
   if (situation.holds === 1) return grantOf(tx, owner, request)
   // A waiter keeps its position, whatever has become of the capacity. If it were due, it would hold by now.
-  if (situation.position !== null) return null
+  if (situation.queued === 1) return null
   if (situation.capacity !== null && situation.capacity !== capacity)
     throw new CapacityMismatchError(name, capacity, situation.capacity)
   const isClosed = situation.closed_until !== null
   if (isClosed || situation.waited_for === 1 || situation.held + weight > capacity) return null
-  const token = tx.drawToken()
-  const common = [mode, weight, capacity, lockDelayMs, tx.nowMs, note] as const
-  const label = request.owner ?? null
-  tx.sql.insertHolder.run(namespace, name, attempt, session, token, ...common, situation.data, label)
-  tx.log.append('acquired', { namespace, name, attempt, session, owner: label, token })
-  return { kind: 'granted', token, data: situation.data }
+  tx.tokens ??= { next: situation.next_token, reserved: situation.reserved_token }
+  const token = drawToken(tx)
+  tx.sql.insertHolder.run(...columnsOf(tx, owner, request), token, data, request.owner ?? null)
+  return { kind: 'granted', token, data }
 }
 
-function busy(tx: Transaction, { closed_until }: Situation): Admission {
-  return closed_until === null ? { kind: 'busy' } : { kind: 'busy', retryAfterMs: closed_until - tx.nowMs }
+/** What a holder and a waiter have in common. */
+function columnsOf({ nowMs }: Transaction, { namespace, session }: Owner, request: AcquireRequest) {
+  const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
+  return [namespace, name, attempt, session, mode, weight, capacity, lockDelayMs, nowMs, note] as const
 }
 
 /** What the attempt was granted before. */
 function grantOf(tx: Transaction, owner: Owner, claim: Claim): Granted {
   const found = tx.sql.grantOf.first(owner.namespace, claim.name, claim.attempt, owner.session)
   assert(found !== undefined, 'the transaction has just seen it')
-  return { kind: 'granted', token: found.token, data: found.data }
+  return { kind: 'granted', token: BigInt(found.token), data: found.data }
 }
 
 export function release(
   tx: Transaction,
-  owner: Owner,
+  { namespace, session }: Owner,
   { name, attempt, grantId }: GrantedClaim,
   keepForMs: number,
 ): 'released' | 'not-held' {
-  const { namespace, session } = owner
-  const token = BigInt(grantId)
-  const [released] = tx.sql.release.all(namespace, name, attempt, session, tx.nowMs, token)
+  const released = tx.sql.release.first(namespace, name, attempt, session, tx.nowMs, Number(grantId))
   if (released === undefined) return 'not-held'
-  tx.log.know(released.watched_until)
-  tx.log.append('released', { namespace, name, attempt, session, owner: released.owner, token })
   if (keepForMs > 0) tx.sql.close.run(namespace, name, released.capacity, tx.nowMs + keepForMs)
-  if (released.waited_for === 1) makeRoom(tx, owner, name)
+  if (released.waited_for === 1) {
+    catchUp(tx)
+    promote(tx, namespace, name)
+  }
   return 'released'
 }
 
-export function abandon(tx: Transaction, owner: Owner, { name, attempt }: Claim): void {
-  const { namespace, session } = owner
-  if (tx.sql.isAlive.first(session, tx.nowMs) === undefined) return
-  tx.sql.mark.run(session, attempt, 'abandoned', null)
-  const claim = { namespace, name, attempt, session }
-  const [held] = tx.sql.deleteHolder.all(namespace, name, attempt, session)
-  if (held !== undefined) tx.log.append('released', { ...claim, ...held })
-  const [waited] = tx.sql.deleteWaiter.all(namespace, name, attempt, session)
-  if (waited !== undefined) tx.log.append('gave-up', { ...claim, ...waited, token: null })
-  if (held !== undefined || waited !== undefined) makeRoom(tx, owner, name)
-}
-
-/** After something has left a name. */
-function makeRoom(tx: Transaction, { namespace }: Owner, name: string): void {
+export function abandon(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): void {
   catchUp(tx)
-  promote(tx, namespace, name)
+  if (tx.sql.isAlive.first(session) === undefined) return
+  tx.sql.markAbandoned.run(session, attempt)
+  const held = tx.sql.deleteHolder.run(namespace, name, attempt, session)
+  const waited = tx.sql.deleteWaiter.run(namespace, name, attempt, session)
+  if (held + waited > 0) promote(tx, namespace, name)
 }
 
 export function setData(
@@ -163,11 +149,10 @@ export function setData(
   { name, attempt, grantId }: GrantedClaim,
   data: string,
 ): 'stored' | 'not-held' {
-  const token = BigInt(grantId)
-  const [stored] = tx.sql.setData.all(namespace, name, attempt, session, tx.nowMs, data, token)
-  if (stored === undefined) return 'not-held'
-  tx.log.know(stored.watched_until)
-  tx.log.append('data', { namespace, name, attempt, session, owner: stored.owner, token })
+  const { sql, nowMs } = tx
+  if (sql.setData.run(namespace, name, attempt, session, nowMs, data, Number(grantId)) === 0)
+    return 'not-held'
+  sql.logData.run(namespace, name, attempt)
   return 'stored'
 }
 
@@ -177,61 +162,33 @@ export interface Kept {
   readonly unlisted: readonly Claim[]
 }
 
-/** One statement for all claims, however many; more only if the session has others than it thinks. Null: gone. */
-export function keepAlive(tx: Transaction, owner: Owner, claims: ListedClaims): Kept | null {
-  const { sql } = tx
-  const { namespace, session } = owner
-  const listed = [...claims.held, ...claims.waiting]
-  const [kept] = sql.keepAlive.all(session, tx.nowMs, asList(listed), namespace)
-  catchUp(tx)
-  if (kept === undefined) return null
-  const missing = new Set(JSON.parse(kept.missing) as number[])
-  const found = listed.filter((_, index) => !missing.has(index))
-  const lostClaims = listed.filter((_, index) => missing.has(index)).map((claim) => lost(tx, owner, claim))
+/** Two statements for all claims, however many; more only if the session has others than it thinks. Null: gone. */
+export function keepAlive(tx: Transaction, owner: Owner, listed: ListedClaims): Kept | null {
+  const { session } = owner
+  if (tx.sql.prolong.run(session, tx.nowMs) === 0) return null
+  const found = tx.sql.claimsOf
+    .all(session)
+    .map(({ name, attempt, token }) => ({ name, attempt, grantId: token === null ? null : String(token) }))
+  const { lost, granted, unlisted } = compareClaims(listed, found)
   return {
-    lost: lostClaims,
-    granted: claims.waiting.length === 0 ? [] : turnsOf(tx, owner, claims.waiting),
-    unlisted: kept.claims === found.length ? [] : unlisted(tx, owner, found),
+    lost: lost.map((claim) => whyLost(tx, owner, claim)),
+    granted: granted.map((claim) => ({ ...claim, ...grantOf(tx, owner, claim) })),
+    unlisted,
   }
 }
 
-function unlisted(tx: Transaction, { session }: Owner, found: readonly Claim[]): Claim[] {
-  const attempts = JSON.stringify(found.map(({ attempt }) => attempt))
-  return tx.sql.unlisted.all(session, attempts).map(({ name, attempt }) => ({ name, attempt }))
-}
-
-/** Claims as the statements take them. */
-function asList(claims: readonly (Claim | GrantedClaim)[]): string {
-  return JSON.stringify(
-    claims.map((claim) => [claim.name, claim.attempt, 'grantId' in claim ? claim.grantId : null]),
-  )
-}
-
-function lost(tx: Transaction, owner: Owner, claim: Claim): LostClaim {
-  const { attempt } = claim
-  const mark = tx.sql.markOf.first(owner.session, attempt)
-  if (mark?.kind !== 'force-released') return { attempt, reason: whyLost(tx, owner, claim) }
-  return { attempt, reason: 'force-released', ...(mark.detail !== null && { detail: mark.detail }) }
-}
-
-function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LossReason {
+function whyLost(tx: Transaction, { namespace, session }: Owner, { name, attempt }: Claim): LostClaim {
+  const lost = (reason: LossReason) => ({ attempt, reason })
+  const mark = tx.sql.markOf.first(session, attempt)
+  if (mark?.kind === 'force-released') return { ...lost('force-released'), detail: mark.detail }
   // The attempt was granted once more, under another token: the listed grant was deleted before (T84).
-  if (tx.sql.grantOf.first(namespace, name, attempt, session) !== undefined) return 'deleted'
+  if (tx.sql.grantOf.first(namespace, name, attempt, session) !== undefined) return lost('deleted')
   const { held, capacity } = tx.sql.heldWeight.first(namespace, name) ?? { held: 0, capacity: null }
   // What the claim weighed is gone with it; no claim weighs less than 1.
-  return capacity !== null && held + 1 > capacity ? 'taken-over' : 'deleted'
-}
-
-/** Those that hold by now although they were listed as waiting. */
-function turnsOf(tx: Transaction, owner: Owner, waiting: readonly Claim[]): (Claim & Granted)[] {
-  return tx.sql.turns
-    .all(owner.namespace, owner.session, asList(waiting))
-    .map(({ name, attempt, token, data }) => ({ kind: 'granted', name, attempt, token, data }))
+  return lost(capacity !== null && held + 1 > capacity ? 'taken-over' : 'deleted')
 }
 
 export function closeSession(tx: Transaction, { session }: Owner): void {
-  const touched = new TouchedNames()
   catchUp(tx)
-  removeSession(tx, session, 'released', touched)
-  for (const { namespace, name } of touched) promote(tx, namespace, name)
+  promoteAll(tx, removeSession(tx, session))
 }

@@ -1,9 +1,10 @@
 /** A thin layer over `node:sqlite`: typed rows, counted statements, and transactions that say when they are busy. */
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite'
-import { isBusy } from './failures.ts'
+import { isBusy } from '../../clients/sqlite/index.ts'
 import type { Synchronous } from './open.ts'
 import type { Statistics } from './statistics.ts'
 
+/** A prepared statement. Integers are numbers: tokens stay below 2^53. */
 export class Query<Row> {
   readonly #statement: StatementSync
   /** Which value goes where; null if that is the same order. */
@@ -16,47 +17,32 @@ export class Query<Row> {
     this.#statistics = statistics
   }
 
-  first(...parameters: SQLInputValue[]): Row | undefined {
-    this.#statistics.statements++
-    return this.#statement.get(...this.#spellOut(parameters)) as Row | undefined
+  first(...values: SQLInputValue[]): Row | undefined {
+    return this.#statement.get(...this.#inOrder(values)) as Row | undefined
   }
 
-  all(...parameters: SQLInputValue[]): Row[] {
-    this.#statistics.statements++
-    return this.#statement.all(...this.#spellOut(parameters)) as Row[]
+  all(...values: SQLInputValue[]): Row[] {
+    return this.#statement.all(...this.#inOrder(values)) as Row[]
   }
 
   /** How many rows it changed. */
-  run(...parameters: SQLInputValue[]): number {
-    this.#statistics.statements++
-    return Number(this.#statement.run(...this.#spellOut(parameters)).changes)
+  run(...values: SQLInputValue[]): number {
+    return Number(this.#statement.run(...this.#inOrder(values)).changes)
   }
 
-  #spellOut(parameters: SQLInputValue[]): SQLInputValue[] {
-    return this.#order === null ? parameters : this.#order.map((index) => parameters[index] as SQLInputValue)
+  #inOrder(values: SQLInputValue[]): SQLInputValue[] {
+    this.#statistics.statements++
+    return this.#order === null ? values : this.#order.map((index) => values[index] as SQLInputValue)
   }
 }
 
-/**
- * The statements number their parameters, so that one value can stand in several places. Older releases of Node take
- * those for named ones and give them no value.
- */
+/** Not every release of Node binds numbered parameters. To some it gives no value. */
 function bindsNumberedParameters(connection: DatabaseSync): boolean {
   try {
     return connection.prepare('SELECT ?1 AS value').get('given')?.value === 'given'
   } catch {
     return false
   }
-}
-
-/** For those, the numbers are taken out, and say in which order the values are to be given. */
-function withPlainParameters(sql: string): { sql: string; order: number[] } {
-  const order: number[] = []
-  const plain = sql.replace(/\?(\d+)/g, (_, number: string) => {
-    order.push(Number(number) - 1)
-    return '?'
-  })
-  return { sql: plain, order }
 }
 
 export class Database {
@@ -66,7 +52,6 @@ export class Database {
   readonly #bindsNumbered: boolean
   readonly #begin: StatementSync
   readonly #commit: StatementSync
-  readonly #rollback: StatementSync
 
   constructor(connection: DatabaseSync, synchronous: Synchronous, statistics: Statistics) {
     this.#connection = connection
@@ -75,24 +60,17 @@ export class Database {
     this.#bindsNumbered = bindsNumberedParameters(connection)
     this.#begin = connection.prepare('BEGIN IMMEDIATE')
     this.#commit = connection.prepare('COMMIT')
-    this.#rollback = connection.prepare('ROLLBACK')
   }
 
-  query<Row>(sql: string): Query<Row> {
-    return this.#prepare(sql, false)
-  }
-
-  /** For rows with tokens, which a JavaScript number cannot carry: all their integers are `bigint`. */
-  bigQuery<Row>(sql: string): Query<Row> {
-    return this.#prepare(sql, true)
-  }
-
-  #prepare<Row>(numbered: string, readBigInts: boolean): Query<Row> {
-    const asItIs = { sql: numbered, order: null }
-    const { sql, order } = this.#bindsNumbered ? asItIs : withPlainParameters(numbered)
-    const statement = this.#connection.prepare(sql)
-    statement.setReadBigInts(readBigInts)
-    return new Query(statement, order, this.statistics)
+  /** Parameters are numbered, so that one value can stand in several places. */
+  query<Row = never>(sql: string): Query<Row> {
+    if (this.#bindsNumbered) return new Query(this.#connection.prepare(sql), null, this.statistics)
+    const order: number[] = []
+    const plain = sql.replace(/\?(\d+)/g, (_, number: string) => {
+      order.push(Number(number) - 1)
+      return '?'
+    })
+    return new Query(this.#connection.prepare(plain), order, this.statistics)
   }
 
   /** False: another connection has the write lock, and nothing has begun. */
@@ -115,7 +93,7 @@ export class Database {
   /** After some errors SQLite has already rolled back by itself. */
   rollBack(): void {
     try {
-      this.#rollback.run()
+      this.#connection.exec('ROLLBACK')
     } catch {}
   }
 

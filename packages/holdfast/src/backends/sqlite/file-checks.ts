@@ -4,9 +4,10 @@
  * client, and a neighbour that closes the file then believes to be the last and removes the log under our feet.
  */
 import { accessSync, constants, readFileSync, realpathSync, statfsSync, statSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
-import { InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
-import { foreignFile, readOnly } from './failures.ts'
+import { resolve } from 'node:path'
+import { InvalidArgumentError, quote } from '../../base/errors.ts'
+import { checkFolderOf } from '../../clients/sqlite/index.ts'
+import { foreignFile, readOnly, unusable } from './failures.ts'
 
 /** The numbers by which `statfs` tells file systems that reach beyond this machine (Linux, `magic.h` and others). */
 const sharedFileSystems = new Map<number, string>([
@@ -38,16 +39,25 @@ export const fileSystemTypeOf: FileSystemTypeOf = (folder) => statfsSync(folder)
 /** Returns the absolute path, or throws a typed error that says what is wrong with it. */
 export function checkFile(path: string, typeOf: FileSystemTypeOf): string {
   const file = resolve(path)
-  const folder = dirname(file)
-  checkFolder(folder)
-  checkFileSystem(folder, typeOf)
+  const folder = checkFolderOf(file)
+  // Elsewhere the numbers mean other things; there it is an assumption, and `info.assumptions` says so.
+  const shared = process.platform === 'linux' ? sharedFileSystems.get(typeOf(folder)) : undefined
+  if (shared !== undefined)
+    throw unusable(
+      folder,
+      `is on a shared file system (${shared}). The file locks and the shared memory that SQLite relies on do not reach ` +
+        'from one machine to another there, so two holders could have one name. Put the file on a local disk, or use an ' +
+        'engine with a server for locks across machines.',
+    )
+  checkWritable(folder)
   const found = statSync(file, { throwIfNoEntry: false })
-  if (found !== undefined && !found.isFile())
+  if (found === undefined) return file
+  if (!found.isFile())
     throw new InvalidArgumentError('path', `must name a file; ${quote(file)} is something else.`)
-  checkWritable(file, found !== undefined)
-  if (found !== undefined) checkOnePath(file)
+  checkWritable(file)
+  checkOnePath(file)
   // SQLite would take a file of one byte for an empty one, and overwrite it.
-  if (found !== undefined && found.size > 0 && found.size < SMALLEST_DATABASE_BYTES)
+  if (found.size > 0 && found.size < SMALLEST_DATABASE_BYTES)
     throw foreignFile(file, 'is not an SQLite database')
   return file
 }
@@ -57,62 +67,33 @@ export function checkFile(path: string, typeOf: FileSystemTypeOf): string {
  * (as containers do with a single file), would have two logs, and two holders for every name.
  */
 export function checkOnePath(file: string, mounts: () => string = readMounts): void {
-  if (hasOtherNames(file) || isMountPoint(realpathSync(file), mounts()))
-    throw new UnsupportedError(
-      `sqlite: ${quote(file)} has more than one path (a hard link, or the file itself is mounted), and a process that uses another ` +
-        'one would not see its locks. Use one path only; into a container, mount the folder and not the file.',
+  if (statSync(file).nlink > 1 || mountPoints(mounts()).includes(realpathSync(file)))
+    throw unusable(
+      file,
+      'has more than one path (a hard link, or the file itself is mounted), and a process that uses another one would not ' +
+        'see its locks. Use one path only; into a container, mount the folder and not the file.',
     )
 }
 
-export function hasOtherNames(file: string): boolean {
-  return (statSync(file, { throwIfNoEntry: false })?.nlink ?? 1) > 1
-}
-
 function readMounts(): string {
-  if (process.platform !== 'linux') return ''
   try {
-    return readFileSync('/proc/self/mountinfo', 'utf8')
+    return process.platform === 'linux' ? readFileSync('/proc/self/mountinfo', 'utf8') : ''
   } catch {
     return ''
   }
 }
 
-/** The fifth field of every line is the mount point, with blanks and the like in octal. */
-function isMountPoint(file: string, mounts: string): boolean {
-  return mounts
-    .split('\n')
-    .map((line) => line.split(' ')[4] ?? '')
-    .some(
-      (point) =>
-        point.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8))) ===
-        file,
-    )
-}
-
-function checkFolder(folder: string): void {
-  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return
-  throw new InvalidArgumentError('path', `must be in a folder that exists; create ${quote(folder)} first.`)
-}
-
-function checkFileSystem(folder: string, typeOf: FileSystemTypeOf): void {
-  // Elsewhere the numbers mean other things; there it is an assumption, and `info.assumptions` says so.
-  if (process.platform !== 'linux') return
-  const kind = sharedFileSystems.get(typeOf(folder))
-  if (kind === undefined) return
-  throw new UnsupportedError(
-    `sqlite: ${quote(folder)} is on a shared file system (${kind}). The file locks and the shared memory that ` +
-      'SQLite relies on do not reach from one machine to another there, so two holders could have one name. Put ' +
-      'the file on a local disk, or use an engine with a server for locks across machines.',
-  )
+/** The fifth field of every line, with blanks and the like in octal. */
+function mountPoints(mounts: string): readonly string[] {
+  const unescaped = (_: string, code: string) => String.fromCharCode(Number.parseInt(code, 8))
+  return mounts.split('\n').map((line) => (line.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, unescaped))
 }
 
 /** SQLite keeps two more files beside its own, so the folder counts as well. */
-function checkWritable(file: string, exists: boolean): void {
-  for (const each of exists ? [file, dirname(file)] : [dirname(file)]) {
-    try {
-      accessSync(each, constants.R_OK | constants.W_OK)
-    } catch (cause) {
-      throw readOnly(each, cause)
-    }
+function checkWritable(path: string): void {
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK)
+  } catch (cause) {
+    throw readOnly(path, cause)
   }
 }

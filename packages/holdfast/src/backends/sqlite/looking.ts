@@ -3,19 +3,12 @@
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
 import { compareNames } from '../../base/names.ts'
-import type {
-  ClaimState,
-  HolderState,
-  NameState,
-  Page,
-  PageRequest,
-  SessionState,
-  WaiterState,
-} from '../../spi.ts'
-import type { HolderRow, NameKey, NameRow, Statements, WaiterRow } from './statements.ts'
+import { claimState } from '../../kit/backend-kit.ts'
+import type { HolderState, NameState, Page, PageRequest, SessionState, WaiterState } from '../../spi.ts'
+import type { NameKey, Statements } from './statements.ts'
 
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
-export const AFTER_ALL = '\u{10FFFF}'.repeat(64)
+const AFTER_ALL = '\u{10FFFF}'.repeat(64)
 
 export function inspect(
   sql: Statements,
@@ -73,6 +66,17 @@ function inSnapshot<T>(sql: Statements, look: () => T): T {
   }
 }
 
+/** A name while its rows are being gathered. */
+interface Gathered {
+  readonly name: string
+  capacity: number
+  readonly holders: HolderState[]
+  readonly waiters: WaiterState[]
+  data?: string
+  closedForMs: number
+  readonly atMs: number
+}
+
 /** All of them from the first name to the last. */
 function read(
   sql: Statements,
@@ -81,95 +85,38 @@ function read(
   nowMs: number,
   holdersOnly = false,
 ): NameState[] {
-  const found = new Map<string, NameBuilder>()
-  const builderOf = (name: string): NameBuilder => {
-    let builder = found.get(name)
-    if (builder === undefined) {
-      builder = new NameBuilder(name)
-      found.set(name, builder)
-    }
-    return builder
+  const found = new Map<string, Gathered>()
+  const gathered = ({ name, capacity }: { readonly name: string; readonly capacity: number }): Gathered => {
+    const state = found.get(name) ?? { name, capacity, holders: [], waiters: [], closedForMs: 0, atMs: nowMs }
+    found.set(name, state)
+    return state
   }
-  for (const row of sql.holders.all(namespace, ...range)) builderOf(row.name).addHolder(row, nowMs)
+  const close = (state: Gathered, untilMs: number) => {
+    state.closedForMs = Math.max(state.closedForMs, untilMs - nowMs)
+  }
+  for (const row of sql.holders.all(namespace, ...range)) {
+    const state = gathered(row)
+    const expiresInMs = row.expires_at - nowMs
+    if (expiresInMs > 0)
+      state.holders.push({
+        ...claimState(row),
+        token: BigInt(row.token ?? 0),
+        heldForMs: nowMs - row.since,
+        expiresInMs,
+      })
+    else if (row.lock_delay_ms > 0) close(state, row.expires_at + row.lock_delay_ms)
+  }
   for (const row of holdersOnly ? [] : sql.waiters.all(namespace, ...range, nowMs))
-    builderOf(row.name).addWaiter(row, nowMs)
-  for (const row of sql.names.all(namespace, ...range)) builderOf(row.name).addRemains(row)
-  return [...found.values()]
-    .map((builder) => builder.finish(nowMs))
-    .filter((state) => state !== null)
-    .sort((a, b) => compareNames(a.name, b.name))
+    gathered(row).waiters.push({ ...claimState(row), waitingForMs: nowMs - row.since })
+  for (const row of sql.names.all(namespace, ...range)) {
+    const state = gathered(row)
+    if (row.data !== null) state.data = row.data
+    close(state, row.closed_until ?? 0)
+  }
+  return [...found.values()].filter(isInUse).sort((a, b) => compareNames(a.name, b.name))
 }
 
-/** A name while its rows are being gathered. */
-class NameBuilder {
-  readonly #name: string
-  readonly #holders: HolderState[] = []
-  readonly #waiters: WaiterState[] = []
-  #capacity = 0
-  #data: string | null = null
-  #closedUntilMs = 0
-
-  constructor(name: string) {
-    this.#name = name
-  }
-
-  addHolder(row: HolderRow, nowMs: number): void {
-    if (row.expires_at <= nowMs) {
-      this.#close(row.lock_delay_ms > 0 ? row.expires_at + row.lock_delay_ms : 0)
-      this.#capacity ||= Number(row.capacity)
-      return
-    }
-    this.#capacity = Number(row.capacity)
-    this.#holders.push({
-      ...claimState(row),
-      token: row.token,
-      heldForMs: nowMs - row.held_since,
-      expiresInMs: row.expires_at - nowMs,
-    })
-  }
-
-  addWaiter(row: WaiterRow, nowMs: number): void {
-    this.#capacity = row.capacity
-    this.#waiters.push({ ...claimState(row), waitingForMs: nowMs - row.waiting_since })
-  }
-
-  addRemains(row: NameRow): void {
-    this.#capacity ||= row.capacity
-    this.#data = row.data
-    this.#close(row.closed_until ?? 0)
-  }
-
-  #close(untilMs: number): void {
-    this.#closedUntilMs = Math.max(this.#closedUntilMs, untilMs)
-  }
-
-  /** Null: nothing of it is left. */
-  finish(nowMs: number): NameState | null {
-    const closedForMs = Math.max(0, this.#closedUntilMs - nowMs)
-    const data = this.#data
-    if (this.#holders.length + this.#waiters.length === 0 && data === null && closedForMs === 0) return null
-    return {
-      name: this.#name,
-      capacity: this.#capacity,
-      holders: this.#holders,
-      waiters: this.#waiters,
-      ...(data !== null && { data }),
-      closedForMs,
-      atMs: nowMs,
-    }
-  }
-}
-
-function claimState(row: HolderRow | WaiterRow): ClaimState {
-  const { id, holder, owner, mode, note, session } = row
-  return {
-    id,
-    holder,
-    ...(owner !== null && { owner }),
-    mode,
-    weight: Number(row.weight),
-    ...(note !== null && { note }),
-    session,
-    ttlMs: row.ttl_ms,
-  }
+/** Not if nothing is left of it but what has expired. */
+function isInUse({ holders, waiters, data, closedForMs }: Gathered): boolean {
+  return holders.length + waiters.length > 0 || data !== undefined || closedForMs > 0
 }

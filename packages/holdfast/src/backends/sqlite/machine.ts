@@ -39,26 +39,25 @@ export function asSeenBy(clock: Clock, machine: MachineIdentity, isShared = hasS
 /** Exported for its test; `ownMachine` asks the system once. */
 export function identify(platform: NodeJS.Platform): MachineIdentity {
   try {
-    if (platform === 'linux')
+    if (platform === 'darwin')
       return {
-        bootId: readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(),
-        timeNamespaceOffset: monotonicOffset(readTimeNamespaceOffsets()),
+        bootId: run('/usr/sbin/sysctl', '-n', 'kern.bootsessionuuid'),
+        timeNamespaceOffset: NOT_SHIFTED,
       }
-    if (platform === 'darwin') {
-      const bootId = execFileSync('/usr/sbin/sysctl', ['-n', 'kern.bootsessionuuid'], { encoding: 'utf8' })
-      return { bootId: bootId.trim(), timeNamespaceOffset: NOT_SHIFTED }
-    }
+    if (platform !== 'linux') throw new Error(`not known for ${platform}`)
+    const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+    return { bootId, timeNamespaceOffset: monotonicOffset(readTimeNamespaceOffsets()) }
   } catch (cause) {
     throw new UnsupportedError(
       'sqlite: this system does not say when it was started, so a lease from before a restart could not be told ' +
-        'from a living one. Pass `machine: { bootId, timeNamespaceOffset }`.',
+        'from a living one. Pass `machine: { bootId, timeNamespaceOffset }` with an id that changes when the machine restarts.',
       { cause },
     )
   }
-  throw new UnsupportedError(
-    `sqlite: it is not known how to tell one start of the machine from another on ${platform}. Pass ` +
-      '`machine: { bootId, timeNamespaceOffset }` with an id that changes when the machine restarts.',
-  )
+}
+
+function run(program: string, ...parameters: readonly string[]): string {
+  return execFileSync(program, parameters, { encoding: 'utf8' }).trim()
 }
 
 /** Null on kernels that have no time namespaces. */

@@ -13,11 +13,10 @@
 import { statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import type { DatabaseSync } from 'node:sqlite'
-import { hasSharedZero } from '../../base/clock.ts'
-import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
-import { openDatabase } from '../../clients/sqlite/index.ts'
-import { codeOf, foreignFile, isBusy, readOnly, sqliteCodes, unavailable } from './failures.ts'
+import { isBusy, openDatabase } from '../../clients/sqlite/index.ts'
+import { LOG_TRIGGERS } from './event-log.ts'
+import { openingFailure, unusable } from './failures.ts'
 import { checkFile, type FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
 import { ensureSchema, isOfOlderVersion, upgrade } from './schema.ts'
@@ -29,7 +28,7 @@ export interface OpenOptions {
   readonly machine: MachineIdentity
   readonly synchronous: Synchronous
   readonly random: Random
-  /** How long to wait for others who have the file. */
+  /** How long to wait for other processes that have the file. */
   readonly patienceMs: number
   readonly fileSystemTypeOf: FileSystemTypeOf
 }
@@ -56,7 +55,7 @@ export function openFile(options: OpenOptions): OpenFile {
       if (opened !== null) return opened
       prepareAlone(path, options.machine)
     } catch (error) {
-      if (!isBusy(error) || waitedMs >= options.patienceMs) throw asTyped(error, path)
+      if (!isBusy(error) || waitedMs >= options.patienceMs) throw openingFailure(error, path)
       waitedMs += pause(options.random)
     }
   }
@@ -64,26 +63,12 @@ export function openFile(options: OpenOptions): OpenFile {
 
 /** Null: the file is of another boot or of an older version, and was closed again. */
 function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
-  const connection = connect(path, options)
-  try {
-    if (!isOfOlderVersion(connection) && isAdmitted(connection, path, options.machine))
-      return describe(connection, path)
-  } catch (error) {
-    connection.close()
-    throw error
-  }
-  connection.close()
-  return null
-}
-
-function connect(path: string, options: OpenOptions): DatabaseSync {
   const connection = openDatabase(path)
   try {
     connection.exec(`PRAGMA busy_timeout = ${PAUSE_MS}`)
     ensureSchema(connection, path, { fileId: options.random.id(), ...options.machine })
     const mode = connection.prepare('PRAGMA journal_mode = WAL').get()?.journal_mode
-    if (mode !== 'wal')
-      throw new UnsupportedError(`sqlite: ${quote(path)} cannot be shared here: SQLite refused its WAL mode.`)
+    if (mode !== 'wal') throw unusable(path, 'cannot be shared here: SQLite refused its WAL mode.')
     connection.exec(`
       PRAGMA busy_timeout = 0;
       PRAGMA synchronous = ${options.synchronous};
@@ -91,11 +76,16 @@ function connect(path: string, options: OpenOptions): DatabaseSync {
       PRAGMA temp_store = MEMORY;
       PRAGMA wal_autocheckpoint = ${PAGES_PER_CHECKPOINT};
     `)
-    return connection
+    if (!isOfOlderVersion(connection) && isAdmitted(connection, path, options.machine)) {
+      connection.exec(LOG_TRIGGERS)
+      return describe(connection, path)
+    }
   } catch (error) {
     connection.close()
     throw error
   }
+  connection.close()
+  return null
 }
 
 /** 8 MiB of log. Each checkpoint waits for the disk twice, in the middle of a commit. */
@@ -105,10 +95,11 @@ function isAdmitted(connection: DatabaseSync, path: string, machine: MachineIden
   const found = connection.prepare('SELECT boot_id, time_namespace FROM meta').get()
   if (found?.boot_id !== machine.bootId) return false
   if (found.time_namespace === machine.timeNamespaceOffset) return true
-  throw new UnsupportedError(
-    `sqlite: ${quote(path)} is used by processes whose monotonic clock is shifted by "${found.time_namespace}" and ` +
-      `this one's by "${machine.timeNamespaceOffset}" (time namespaces). They cannot agree on when a lease ends; ` +
-      'run all of them in one time namespace, or give them different files.',
+  throw unusable(
+    path,
+    `is used by processes whose monotonic clock is shifted by "${found.time_namespace}" and this one's by ` +
+      `"${machine.timeNamespaceOffset}" (time namespaces). They cannot agree on when a lease ends; run all of them in ` +
+      'one time namespace, or give them different files.',
   )
 }
 
@@ -164,35 +155,9 @@ function describe(connection: DatabaseSync, path: string): OpenFile {
   }
 }
 
-function asTyped(error: unknown, path: string): unknown {
-  if (isHoldfastError(error)) return error
-  const code = codeOf(error)
-  if (code === sqliteCodes.NOTADB) return foreignFile(path, 'is not an SQLite database', error)
-  if (code === sqliteCodes.CORRUPT)
-    return new UnsupportedError(
-      `sqlite: ${quote(path)} is damaged. When no process uses it any more, remove it together with its -wal and ` +
-        '-shm files, or restore a backup; then raise the epoch, because tokens will be counted anew.',
-      { cause: error },
-    )
-  if (code === sqliteCodes.READONLY || code === sqliteCodes.CANTOPEN) return readOnly(path, error)
-  if (isBusy(error))
-    return new UnsupportedError(
-      hasSharedZero
-        ? `sqlite: ${quote(path)} could not be had. Either another program keeps it locked, or processes of a release ` +
-            'with an older layout have it open (stop them first: two layouts do not exclude each other), or processes ' +
-            'that were shown another boot id (as in system containers) have it open: all users of one file must run ' +
-            'under one kernel and see the same /proc/sys/kernel/random/boot_id.'
-        : `sqlite: ${quote(path)} is open in another process. Bun and Deno count monotonic time from the start of ` +
-            'the process, so processes cannot agree on when a lease ends: one process has the file at a time. Use Node, ' +
-            'or an engine on a server.',
-      { cause: error },
-    )
-  return unavailable(`${quote(path)} could not be opened`, 'not-applied', error)
-}
-
 const sleepCell = new Int32Array(new SharedArrayBuffer(4))
 
-/** Returns how long it slept; not the same for all who wait for the same file. */
+/** Returns how long it slept; not the same in all processes that wait for the file. */
 function pause(random: Random): number {
   const ms = PAUSE_MS * (0.5 + random.fraction())
   Atomics.wait(sleepCell, 0, 0, ms)

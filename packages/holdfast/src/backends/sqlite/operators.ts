@@ -1,42 +1,39 @@
 /** What an operator may do to a name, each as a step inside a transaction, on what the operator saw (T78). */
 import { operatorCallExpired } from '../../kit/backend-kit.ts'
-import type { CapacityChange } from '../../spi.ts'
+import type { CapacityChange, OperatorCall } from '../../spi.ts'
 import { catchUp, promote } from './queue.ts'
 import type { NameKey } from './statements.ts'
 import type { Transaction } from './transaction.ts'
 
 /** Before every step. */
-function begin(tx: Transaction, notAfterMs: number): void {
+function begin(tx: Transaction, { notAfterMs }: OperatorCall): void {
   if (tx.nowMs >= notAfterMs) throw operatorCallExpired('sqlite')
   catchUp(tx)
 }
 
-/** Who got the name in between is not hit (T74). The mark tells the old holder why. */
+/** A claim that got the name in between is not hit (T74). The mark tells the old holder why. */
 export function forceRelease(
   tx: Transaction,
   { namespace, name }: NameKey,
   ids: readonly string[],
   reason: string,
-  notAfterMs: number,
+  call: OperatorCall,
 ): number {
-  begin(tx, notAfterMs)
-  const holders = tx.sql.holdersById.all(namespace, name, JSON.stringify(ids))
-  for (const { attempt, session } of holders) {
-    tx.sql.mark.run(session, attempt, 'force-released', reason)
-    const [held] = tx.sql.deleteHolder.all(namespace, name, attempt, session)
-    if (held !== undefined) tx.log.append('force-released', { namespace, name, attempt, session, ...held })
-  }
-  if (holders.length > 0) promote(tx, namespace, name)
-  return holders.length
+  begin(tx, call)
+  const listed = JSON.stringify(ids)
+  tx.sql.markForced.run(namespace, name, listed, reason)
+  const released = tx.sql.deleteForced.run(namespace, name, listed)
+  if (released > 0) promote(tx, namespace, name)
+  return released
 }
 
 export function resize(
   tx: Transaction,
   { namespace, name }: NameKey,
   { from, to }: CapacityChange,
-  notAfterMs: number,
+  call: OperatorCall,
 ): 'resized' | 'in-use' | 'changed' {
-  begin(tx, notAfterMs)
+  begin(tx, call)
   const holders = tx.sql.heldWeight.first(namespace, name)
   const heaviest = tx.sql.heaviestWaiter.first(namespace, name)
   if ((holders?.capacity ?? heaviest?.capacity) !== from) return 'changed'
@@ -51,9 +48,9 @@ export function forget(
   tx: Transaction,
   { namespace, name }: NameKey,
   data: string,
-  notAfterMs: number,
+  call: OperatorCall,
 ): 'forgotten' | 'in-use' | 'changed' {
-  begin(tx, notAfterMs)
+  begin(tx, call)
   const held = (tx.sql.heldWeight.first(namespace, name)?.held ?? 0) > 0
   if (held || tx.sql.firstWaiter.first(namespace, name) !== undefined) return 'in-use'
   if (tx.sql.nameRow.first(namespace, name)?.data !== data) return 'changed'

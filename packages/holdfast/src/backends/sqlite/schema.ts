@@ -7,7 +7,7 @@
  * A file of an older version is upgraded by the first process that finds it and has it alone (`open.ts`). Processes of
  * an older release refuse it from then on.
  *
- * `holders`, `waiters` and `marks` belong to a row of `sessions`; who deletes a session deletes them. A row of
+ * `holders`, `waiters` and `marks` belong to a row of `sessions`, and are deleted with it (`removeSession`). A row of
  * `names` exists only while the name carries data or is closed, so an unused name leaves nothing behind.
  * Times are milliseconds on the machine's monotonic clock and mean something only for the boot in `boot_id`.
  * `events` has rows only while the file is watched (`event-log.ts`).
@@ -18,8 +18,7 @@
  * holders, which takes half a millisecond for 10,000.
  */
 import type { DatabaseSync } from 'node:sqlite'
-import { quote, UnsupportedError } from '../../base/errors.ts'
-import { foreignFile } from './failures.ts'
+import { foreignFile, unusable } from './failures.ts'
 import type { MachineIdentity } from './machine.ts'
 
 /** 'HFST'; it stands in the header of the file and tells it from those of other programs. */
@@ -175,10 +174,10 @@ function isOurs(connection: DatabaseSync, file: string): boolean {
   if (isEmpty && application === 0 && version === 0) return false
   if (application !== APPLICATION_ID) throw foreignFile(file, 'is the SQLite database of another program')
   if (version >= 1 && version <= SCHEMA_VERSION) return true
-  throw new UnsupportedError(
-    `sqlite: ${quote(file)} has version ${version} of the layout, and this Holdfast knows version ` +
-      `${SCHEMA_VERSION}. Two layouts would not exclude each other, so all processes must use the same: upgrade ` +
-      'this one, or choose another file.',
+  throw unusable(
+    file,
+    `has version ${version} of the layout, and this Holdfast knows version ${SCHEMA_VERSION}. Two layouts would not ` +
+      'exclude each other, so all processes must use the same: upgrade this one, or choose another file.',
   )
 }
 

@@ -15,7 +15,8 @@ import type {
 } from '../../spi.ts'
 import * as claims from './claims.ts'
 import type { Connection } from './connection.ts'
-import type { Work } from './writer.ts'
+import type { Transaction } from './transaction.ts'
+import type { Granted } from './waiting-room.ts'
 
 export class SqliteSession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
   readonly #connection: Connection
@@ -30,13 +31,15 @@ export class SqliteSession extends SessionBase<'fenced'> implements BackendSessi
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { room, clock } = this.#connection
+    const { session } = this.#owner
     const since = instantOf(clock)
-    const kept = await this.#connection.writeFirst(call, (tx) => {
-      this.#connection.checkFile(tx)
+    const kept = await this.#connection.prolong(call, (tx) => {
       const kept = claims.keepAlive(tx, this.#owner, this.withoutInFlight(listed))
-      for (const { attempt, ...granted } of kept?.granted ?? [])
-        tx.afterCommit(() => room.handOver(this.#owner.session, attempt, granted))
-      if (kept !== null) tx.afterCommit(() => this.prolonged(since))
+      if (kept !== null)
+        tx.afterCommit.push(() => {
+          for (const { attempt, ...granted } of kept.granted) room.handOver(session, attempt, granted)
+          this.prolonged(since)
+        })
       return kept
     })
     if (kept === null) return { kind: 'gone' }
@@ -46,37 +49,47 @@ export class SqliteSession extends SessionBase<'fenced'> implements BackendSessi
   }
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
-    const admission = await this.#send(request, call, (tx) => claims.tryAcquire(tx, this.#owner, request))
+    checkWeight(request)
+    const admission = await this.asking(request, () =>
+      this.#connection.write(call, (tx) => claims.tryAcquire(tx, this.#owner, request)),
+    )
     return admission.kind === 'granted' ? this.#granted(request, admission) : admission
   }
 
   enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    const { room, wakeUps } = this.#connection
+    const { room, wakeUps, writer, lifetime } = this.#connection
     return new Promise((resolve, reject) => {
+      checkWeight(request)
+      lifetime.begin(call)
       const { session } = this.#owner
-      const granted = (news: claims.Granted) => this.#granted(request, news)
+      const granted = (news: Granted) => this.#granted(request, news)
       const waiter = { request, call, session, granted, resolve, reject }
       room.ask(waiter)
-      const queueing = this.#send(request, call, (tx) => {
-        const admission = claims.enqueue(tx, this.#owner, request, () => wakeUps.address())
-        if (admission === null) tx.afterCommit(() => room.enter(waiter))
-        return admission
-      })
-      queueing.then(
-        (admission) => {
-          if (admission === null) call.onQueued?.()
-          else if (admission.kind === 'granted') room.grant(waiter, admission)
-          else room.settle(waiter, admission)
+      this.inFlight.add(request.attempt)
+      const work = (tx: Transaction) => {
+        const queueing = claims.enqueue(tx, this.#owner, request, () => wakeUps.address())
+        if (queueing.kind === 'waiting') tx.afterCommit.push(() => room.enter(waiter))
+        return queueing
+      }
+      writer.send(call, work, {
+        answered: ({ value }) => {
+          this.inFlight.delete(request.attempt)
+          if (value.kind === 'waiting') call.onQueued?.()
+          else if (value.kind === 'granted') room.grant(waiter, value)
+          else room.settle(waiter, { kind: value.kind })
         },
-        (error: unknown) => room.fail(waiter, error),
-      )
+        failed: (error) => {
+          this.inFlight.delete(request.attempt)
+          room.fail(waiter, error)
+        },
+      })
     })
   }
 
   abandon(claim: Claim, call: Call): Promise<void> {
     return this.#connection.write(call, (tx) => {
       claims.abandon(tx, this.#owner, claim)
-      tx.afterCommit(() => this.#connection.room.abandoned(this.#owner.session, claim.attempt))
+      tx.afterCommit.push(() => this.#connection.room.abandoned(this.#owner.session, claim.attempt))
     })
   }
 
@@ -96,13 +109,11 @@ export class SqliteSession extends SessionBase<'fenced'> implements BackendSessi
     return this.#connection.write(call, (tx) => claims.closeSession(tx, this.#owner))
   }
 
-  #send<T>(request: AcquireRequest, call: Call, work: Work<T>): Promise<T> {
-    const { weight, capacity } = request
-    assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
-    return this.asking(request, () => this.#connection.write(call, work))
-  }
-
-  #granted(claim: Claim, granted: Pick<claims.Granted, 'token' | 'data'>) {
+  #granted(claim: Claim, granted: Granted) {
     return { kind: 'granted' as const, grant: this.grantOf(claim, granted) }
   }
+}
+
+function checkWeight({ weight, capacity }: AcquireRequest): void {
+  assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
 }

@@ -7,7 +7,7 @@ import { call, request } from '../../testing/conformance/requests.ts'
 import { Database } from './database.ts'
 import { prepareStatements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
-import { reserveTokens, TOKENS_PER_RESERVATION, TokenCounter, TokensUsedUp } from './tokens.ts'
+import { drawToken, reserveTokens, TOKENS_PER_RESERVATION, TokensUsedUp } from './tokens.ts'
 
 const block = BigInt(TOKENS_PER_RESERVATION)
 
@@ -89,9 +89,9 @@ describe('tokens', () => {
     connection.exec('PRAGMA synchronous = normal')
     log.length = 0
 
-    assert.throws(() => new TokenCounter(sql).draw(), TokensUsedUp, 'none is reserved')
+    assert.throws(() => drawToken({ sql, tokens: undefined }), TokensUsedUp, 'none is reserved')
     assert.equal(reserveTokens(database, sql), true)
-    assert.equal(new TokenCounter(sql).draw(), 1n)
+    assert.equal(drawToken({ sql, tokens: undefined }), 1n)
     assert.deepEqual(
       log.filter((line) => !line.startsWith('SELECT')),
       [
@@ -152,12 +152,12 @@ function snapshot(rig: SqliteRig): () => void {
 
 /** Writes down every statement, and how much it would wait for the disk. */
 function recorded(connection: DatabaseSync, log: string[]): DatabaseSync {
-  const level = connection.prepare('PRAGMA synchronous')
+  const level = () => connection.prepare('PRAGMA synchronous').get()?.synchronous
   const note = (sql: string) => {
     const [text = ''] = /^(SELECT|UPDATE meta SET \w+|BEGIN IMMEDIATE|COMMIT|ROLLBACK|PRAGMA.*)/.exec(
       sql.trim(),
     ) ?? [sql]
-    log.push(text.startsWith('PRAGMA') ? text : `${text} at synchronous ${level.get()?.synchronous}`)
+    log.push(text.startsWith('PRAGMA') ? text : `${text} at synchronous ${level()}`)
   }
   const noting = <T extends object>(
     inner: T,

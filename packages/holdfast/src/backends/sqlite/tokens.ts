@@ -13,6 +13,7 @@
  */
 import type { Database } from './database.ts'
 import type { Statements } from './statements.ts'
+import type { Transaction } from './transaction.ts'
 
 /**
  * How many tokens one wait for the disk is good for. At 20,000 grants a second that is one wait in three seconds;
@@ -23,45 +24,19 @@ export const TOKENS_PER_RESERVATION = 65_536
 /** Thrown inside a transaction, which is then undone and repeated after a reservation. */
 export class TokensUsedUp extends Error {}
 
-/** The counter, within one transaction: read at the first draw, written back once before the commit. */
-export class TokenCounter {
-  readonly #sql: Statements
-  #next: bigint | undefined
-  #reserved = 0n
-  #drawn = false
-
-  constructor(sql: Statements) {
-    this.#sql = sql
-  }
-
-  /** Saves a statement where the counter was read in this transaction for another reason. */
-  know(next: number, reserved: number): void {
-    // Once something was drawn, the file is behind.
-    if (this.#next !== undefined) return
-    this.#next = BigInt(next)
-    this.#reserved = BigInt(reserved)
-  }
-
-  draw(): bigint {
-    if (this.#next === undefined) this.#read()
-    if (this.#next === undefined || this.#next >= this.#reserved) throw new TokensUsedUp()
-    this.#drawn = true
-    return this.#next++
-  }
-
-  #read(): void {
-    const found = this.#sql.readTokens.first()
-    if (found === undefined) throw new Error('the file has lost its count of tokens')
-    this.#next = found.next
-    this.#reserved = found.reserved
-  }
-
-  writeBack(): void {
-    if (this.#drawn && this.#next !== undefined) this.#sql.writeNextToken.run(this.#next)
-  }
+/** The counter, read once in a transaction and written back once. */
+export interface TokenCounter {
+  next: number
+  readonly reserved: number
 }
 
-/** False: busy. Afterwards there are tokens, unless others were very quick. */
+export function drawToken(tx: Pick<Transaction, 'sql' | 'tokens'>): bigint {
+  tx.tokens ??= tx.sql.readTokens.first()
+  if (tx.tokens === undefined || tx.tokens.next >= tx.tokens.reserved) throw new TokensUsedUp()
+  return BigInt(tx.tokens.next++)
+}
+
+/** False: busy. Afterwards there are tokens, unless other processes were very quick. */
 export function reserveTokens(database: Database, sql: Statements): boolean {
   return database.durably(() => {
     if (!database.begin()) return false

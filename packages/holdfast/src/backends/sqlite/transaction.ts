@@ -1,7 +1,6 @@
 /** One write transaction while it is open: the time by which it judges, and what must happen once it has committed. */
-import { EventLog } from './event-log.ts'
 import type { Statements } from './statements.ts'
-import { TokenCounter } from './tokens.ts'
+import type { TokenCounter } from './tokens.ts'
 
 /** A waiter that was granted. */
 export interface Handover {
@@ -13,42 +12,18 @@ export interface Handover {
   readonly address: string | null
 }
 
-export class Transaction {
+export interface Transaction {
   readonly sql: Statements
   /**
    * Read after the write lock was won. A process that prolonged a session has committed before that, and none can
    * while this transaction is open, so what has expired by this time stays so (T66).
    */
   readonly nowMs: number
-  readonly handovers: Handover[] = []
+  /** Undefined until a token is drawn. */
+  tokens: TokenCounter | undefined
+  readonly handovers: Handover[]
   /** Sessions that this transaction has removed. */
-  readonly endedSessions: number[] = []
-  readonly tokens: TokenCounter
-  readonly log: EventLog
-  readonly #afterCommit: (() => void)[] = []
-
-  constructor(sql: Statements, nowMs: number) {
-    this.sql = sql
-    this.nowMs = nowMs
-    this.tokens = new TokenCounter(sql)
-    this.log = new EventLog(sql, nowMs)
-  }
-
-  drawToken(): bigint {
-    return this.tokens.draw()
-  }
-
-  /** `hook` runs only if and after this transaction has committed, before anything else does. */
-  afterCommit(hook: () => void): void {
-    this.#afterCommit.push(hook)
-  }
-
-  beforeCommit(): void {
-    this.tokens.writeBack()
-    this.log.beforeCommit()
-  }
-
-  committed(): void {
-    for (const hook of this.#afterCommit) hook()
-  }
+  readonly endedSessions: number[]
+  /** Called if and after this transaction has committed, before anything else is. */
+  readonly afterCommit: (() => void)[]
 }

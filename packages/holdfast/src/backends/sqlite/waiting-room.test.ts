@@ -230,11 +230,11 @@ describe('those who wait', () => {
     let readable = false
     const sql = {
       dataVersion: { first: () => ({ data_version: 7 }) },
-      nextDue: { first: () => ({ expiry: null, opening: null }) },
+      fileState: { first: () => ({ due: Infinity }) },
       outcomes: {
         all() {
           if (!readable) throw new Error('busy')
-          return [{ index: 0n, alive: 1n, token: 5n, data: null, mark: null }]
+          return [{ index: 0, alive: 1, token: 5, data: null, mark: null }]
         },
       },
     } as unknown as Statements
@@ -245,8 +245,8 @@ describe('those who wait', () => {
       statistics: noStatistics(),
       pollMs: 100,
     }
-    const poll = new FilePoll({ ...common, sql, catchUp })
-    const room = new WaitingRoom({ sql, clock, namespace: 'default', poll })
+    const poll = new FilePoll({ ...common, sql }, catchUp)
+    const room = new WaitingRoom({ sql, clock, namespace: 'default' }, poll)
     let granted: bigint | undefined
     const granting = (news: { readonly token: bigint }) => {
       granted = news.token

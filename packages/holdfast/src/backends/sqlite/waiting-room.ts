@@ -2,10 +2,9 @@
  * The waiters of this process. A grant by this process is told at once. Others are found in the file: when another process
  * wakes a waiter, and at polls.
  */
-import type { Clock } from '../../base/clock.ts'
 import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../kit/waiting-room.ts'
-import { type FilePoll, ifPossible, type Onlooker } from './poll.ts'
-import type { Statements } from './statements.ts'
+import type { Context } from './connection.ts'
+import type { FilePoll, Onlooker } from './poll.ts'
 
 /** What the file records of a grant. */
 export interface Granted {
@@ -15,21 +14,18 @@ export interface Granted {
 
 export type Waiter = AnyWaiter<'fenced', Granted> & { readonly session: number }
 
-export interface WaitingRoomOptions {
-  readonly sql: Statements
-  readonly clock: Clock
-  readonly namespace: string
-  readonly poll: FilePoll
-}
+type RoomContext = Pick<Context, 'sql' | 'clock' | 'namespace'>
 
 export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
-  readonly #options: WaitingRoomOptions
+  readonly #context: RoomContext
+  readonly #poll: FilePoll
   #hasNewcomers = false
 
-  constructor(options: WaitingRoomOptions) {
-    super({ backend: 'sqlite', onEmpty: () => options.poll.arm() })
-    this.#options = options
-    options.poll.add(this)
+  constructor(context: RoomContext, poll: FilePoll) {
+    super({ backend: 'sqlite', onEmpty: () => poll.arm() })
+    this.#context = context
+    this.#poll = poll
+    poll.add(this)
   }
 
   get isIdle(): boolean {
@@ -43,7 +39,7 @@ export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
   }
 
   armForNewcomers(): void {
-    if (this.#hasNewcomers) this.#options.poll.arm()
+    if (this.#hasNewcomers) this.#poll.arm()
     this.#hasNewcomers = false
   }
 
@@ -54,30 +50,34 @@ export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
     return meant.length > 0
   }
 
-  /** Another process says that these have been granted; the file knows. */
+  /** Another process says that these have been granted; the file knows. If it cannot be read, the next poll finds out. */
   wake(ids: readonly string[]): void {
-    this.#ask(ids.flatMap((id) => this.find(id)))
+    try {
+      this.#ask(ids.flatMap((id) => this.find(id)))
+    } catch {}
   }
 
-  look(): boolean {
-    return this.#ask(this.waiters)
+  look(): void {
+    this.#ask(this.waiters)
   }
 
-  /** Looks up what has become of these. Waiters that are still queued stay. False: the file could not be read. */
-  #ask(waiters: readonly Waiter[]): boolean {
-    if (waiters.length === 0) return true
-    const { sql, clock, namespace } = this.#options
+  /** Looks up what has become of these. Waiters that are still queued stay. */
+  #ask(waiters: readonly Waiter[]): void {
+    if (waiters.length === 0) return
+    const { sql, clock, namespace } = this.#context
     const asked = JSON.stringify(
       waiters.map(({ session, request }) => [session, request.name, request.attempt]),
     )
-    const outcomes = ifPossible(() => sql.outcomes.all(asked, namespace, clock.monotonicMs()))
-    for (const { index, alive, token, data, mark } of outcomes ?? []) {
-      const waiter = waiters[Number(index)]
+    for (const { index, alive, token, data, mark } of sql.outcomes.all(
+      asked,
+      namespace,
+      clock.monotonicMs(),
+    )) {
+      const waiter = waiters[index]
       if (waiter === undefined) continue
-      if (alive !== 1n) this.settle(waiter, { kind: 'session-gone' })
-      else if (token !== null) this.grant(waiter, { token, data })
+      if (alive !== 1) this.settle(waiter, { kind: 'session-gone' })
+      else if (token !== null) this.grant(waiter, { token: BigInt(token), data })
       else this.lost(waiter, mark ?? undefined)
     }
-    return outcomes !== undefined
   }
 }

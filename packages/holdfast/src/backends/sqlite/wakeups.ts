@@ -7,21 +7,13 @@
  * cannot make this process talk to other sockets. Users of one file who are not the same user of the system, or have
  * another folder for temporary files, do not reach each other here and poll.
  */
-import { lstatSync, mkdirSync, readdirSync, statSync, unlinkSync } from 'node:fs'
+import { lstatSync, mkdirSync, readdir, unlink } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
-import type { Random } from '../../base/ids.ts'
-import type { Statistics } from './statistics.ts'
+import type { Context } from './connection.ts'
 
-export interface WakeUpOptions {
-  readonly random: Random
-  readonly statistics: Statistics
-  /** Called with the public ids that another process says have been granted. */
-  readonly onWakeUp: (ids: readonly string[]) => void
-  /** For tests. */
-  readonly folder?: string
-}
+type WakeUpContext = Pick<Context, 'random' | 'statistics' | 'socketFolder'>
 
 const ID = /^[\w-]{22}$/
 const LONGEST_MESSAGE = 64
@@ -31,15 +23,18 @@ const MOST_UNSENT_BYTES = 64 * 1_024
 const LONGEST_SOCKET_PATH = 103
 
 export class WakeUps {
-  readonly #options: WakeUpOptions
+  readonly #context: WakeUpContext
+  readonly #onWakeUp: (ids: readonly string[]) => void
   readonly #folder: string
   readonly #peers = new Map<string, Socket>()
   readonly #incoming = new Set<Socket>()
   #listening: { readonly server: Server; readonly address: string | null } | undefined
 
-  constructor(options: WakeUpOptions) {
-    this.#options = options
-    this.#folder = options.folder ?? join(tmpdir(), `holdfast-${userInfo().uid}`)
+  /** `onWakeUp` is called with the public ids that another process says have been granted. */
+  constructor(context: WakeUpContext, onWakeUp: (ids: readonly string[]) => void) {
+    this.#context = context
+    this.#onWakeUp = onWakeUp
+    this.#folder = context.socketFolder ?? join(tmpdir(), `holdfast-${userInfo().uid}`)
   }
 
   /** Where this process listens, from the first call on; null if it cannot. */
@@ -52,42 +47,40 @@ export class WakeUps {
     if (!ID.test(address)) return
     const socket = this.#peers.get(address) ?? this.#connect(address)
     if (socket.writableLength > MOST_UNSENT_BYTES) return
-    this.#options.statistics.wakeUpsSent++
+    this.#context.statistics.wakeUpsSent++
     // The process may end when the message has left, but not before.
     socket.ref()
     socket.write(`${id}\n`, () => socket.unref())
   }
 
   close(): void {
-    // Sends what is on its way, without waiting for anybody to read it.
+    // Sends what is on its way, without waiting until it is read.
     for (const socket of this.#peers.values()) socket.destroySoon()
     for (const socket of this.#incoming) socket.destroy()
     this.#listening?.server.close()
   }
 
   #listen(): { server: Server; address: string | null } {
-    const address = this.#options.random.id()
+    const address = this.#context.random.id()
     const server = createServer((socket) => this.#receive(socket))
     server.on('error', () => {})
     server.unref()
     const path = this.#pathOf(address)
-    if (!this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH) return { server, address: null }
+    if (process.platform === 'win32' || !this.#prepareFolder() || path.length > LONGEST_SOCKET_PATH)
+      return { server, address: null }
     // A worker of `cluster` would otherwise ask its primary to listen, and share the socket with its siblings.
     server.listen({ path, exclusive: true })
     if (!server.listening) return { server, address: null }
-    if (process.platform !== 'win32') removeStale(this.#folder, path)
+    removeStale(this.#folder, path)
     return { server, address }
   }
 
   #pathOf(address: string): string {
-    return process.platform === 'win32'
-      ? `\\\\.\\pipe\\holdfast-${address}`
-      : join(this.#folder, `${address}.sock`)
+    return join(this.#folder, `${address}.sock`)
   }
 
   /** The folder must be this user's alone: others could otherwise listen instead of us. */
   #prepareFolder(): boolean {
-    if (process.platform === 'win32') return true
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
       const found = lstatSync(this.#folder)
@@ -109,8 +102,8 @@ export class WakeUps {
       rest = lines.pop() ?? ''
       const ids = lines.filter((line) => ID.test(line))
       if (ids.length > 0) {
-        this.#options.statistics.wakeUpsReceived += ids.length
-        this.#options.onWakeUp(ids)
+        this.#context.statistics.wakeUpsReceived += ids.length
+        this.#onWakeUp(ids)
       }
       if (rest.length > LONGEST_MESSAGE || ids.length < lines.length) socket.destroy()
     })
@@ -130,35 +123,19 @@ export class WakeUps {
   }
 }
 
-const STALE_AFTER_MS = 60_000
 const MOST_STALE_AT_ONCE = 32
 
-/**
- * Sockets of processes that were killed stay behind as files. Those without a listener are removed, unless they are
- * so young that their process may be about to listen. Ages are compared within the file system, without a clock.
- */
+/** Sockets of processes that were killed stay behind as files. Those that refuse a connection are removed. */
 function removeStale(folder: string, own: string): void {
-  try {
-    const youngest = statSync(own).mtimeMs
-    readdirSync(folder)
-      .filter((file) => file.endsWith('.sock'))
-      .map((file) => join(folder, file))
-      .filter((path) => youngest - statSync(path).mtimeMs > STALE_AFTER_MS)
-      .slice(0, MOST_STALE_AT_ONCE)
-      .forEach(removeIfDead)
-  } catch {
-    // Another process was cleaning up at the same time.
-  }
-}
-
-function removeIfDead(path: string): void {
-  const probe = connect(path)
-  probe.unref()
-  probe.on('connect', () => probe.destroy())
-  probe.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ECONNREFUSED') return
-    try {
-      unlinkSync(path)
-    } catch {}
+  readdir(folder, (_, files = []) => {
+    const others = files.map((file) => join(folder, file)).filter((path) => path !== own)
+    for (const path of others.slice(0, MOST_STALE_AT_ONCE)) {
+      const probe = connect(path)
+      probe.unref()
+      probe.on('connect', () => probe.destroy())
+      probe.on('error', (error: NodeJS.ErrnoException) => {
+        if (error.code === 'ECONNREFUSED') unlink(path, () => {})
+      })
+    }
   })
 }

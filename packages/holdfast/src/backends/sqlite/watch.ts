@@ -4,73 +4,71 @@
  * no longer has, or that is of another log, starts with a gap and the current holders.
  */
 import type { Clock, Timer } from '../../base/clock.ts'
-import { Changes, picture, type ToldEvent, watching } from '../../kit/watching.ts'
-import type { Call, WatchEvent } from '../../spi.ts'
+import { Changes, currentHolders, picture, type ToldEvent, toldEvent, watching } from '../../kit/watching.ts'
+import type { Call, PageRequest, WatchEvent } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { WATCHED_FOR_MS } from './event-log.ts'
-import { AFTER_ALL } from './looking.ts'
+import { list } from './looking.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
-import type { EventRow, Statements, WatchedHolder } from './statements.ts'
+import type { EventRow, Statements } from './statements.ts'
 
 const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 const EVENTS_AT_ONCE = 256
-const HOLDERS_AT_ONCE = 1_000
-
-export interface WatchersOptions {
-  readonly clock: Clock
-  readonly poll: FilePoll
-  /** Opens the log in a transaction, or prolongs it. */
-  readonly openLog: () => Promise<void>
-}
 
 /** The watchers of this process: keeps the log open for them, and tells them when to read it. */
 export class Watchers extends Changes implements Onlooker {
-  readonly #options: WatchersOptions
-  readonly #joined = new Set<symbol>()
+  readonly #clock: Clock
+  readonly #poll: FilePoll
+  readonly #openLog: () => Promise<void>
+  #joined = 0
+  #isClosed = false
   #prolonging: Timer | undefined
 
-  constructor(options: WatchersOptions) {
+  /** `openLog` opens the log in a transaction, or prolongs it. */
+  constructor(clock: Clock, poll: FilePoll, openLog: () => Promise<void>) {
     super()
-    this.#options = options
-    options.poll.add(this)
+    this.#clock = clock
+    this.#poll = poll
+    this.#openLog = openLog
+    poll.add(this)
   }
 
   get isIdle(): boolean {
-    return this.#joined.size === 0
+    return this.#joined === 0 || this.#isClosed
   }
 
-  /** Call the result to leave. */
-  join(): () => void {
-    const watcher = Symbol('watcher')
-    this.#joined.add(watcher)
-    this.#options.poll.arm()
-    if (this.#joined.size === 1) this.#prolongLater()
-    return () => {
-      if (this.#joined.delete(watcher) && this.isIdle) this.#rest()
+  join(): { readonly leave: () => void } {
+    this.#joined++
+    this.#poll.arm()
+    if (this.#joined === 1) this.#prolongLater()
+    return {
+      leave: () => {
+        this.#joined--
+        if (this.isIdle) this.#rest()
+      },
     }
   }
 
   /** Wakes them, so that they find out. */
   close(): void {
-    this.#joined.clear()
+    this.#isClosed = true
     this.#rest()
     this.changed()
   }
 
   #rest(): void {
     this.#prolonging?.cancel()
-    this.#options.poll.arm()
+    this.#poll.arm()
   }
 
-  look(): boolean {
+  look(): void {
     this.changed()
-    return true
   }
 
   /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
   #prolongLater(): void {
-    this.#prolonging = this.#options.clock.setTimer(PROLONGED_EVERY_MS, () => {
-      this.#options.openLog().catch(() => {})
+    this.#prolonging = this.#clock.setTimer(PROLONGED_EVERY_MS, () => {
+      this.#openLog().catch(() => {})
       this.#prolongLater()
     })
   }
@@ -83,52 +81,47 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  const join = () => ({ leave: connection.watchers.join() })
-  return watching(call, join, () => eventsFrom(connection, prefix, cursor, call))
-}
-
-async function* eventsFrom(
-  connection: Connection,
-  prefix: string,
-  cursor: string | undefined,
-  call: Call,
-): AsyncGenerator<WatchEvent> {
   const { watchers, namespace } = connection
-  let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
-  // A watcher that comes back keeps the log open before it reads, so that it reads on.
-  if (cursor !== undefined) await connection.openLog(call)
-  while (!call.cancelled) {
-    const seen = watchers.changes
-    const events = at === null ? null : await connection.read(call, readFrom(at))
-    if (events === null) {
-      const head = await headOf(connection, call)
-      const holders = holdersOf(connection, prefix, head.nextToken, call)
-      yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
-      at = head
-      continue
+
+  async function* events(): AsyncGenerator<WatchEvent> {
+    let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
+    // A watcher that comes back keeps the log open before it reads, so that it reads on.
+    if (cursor !== undefined) await connection.openLog(call)
+    while (!call.cancelled) {
+      const seen = watchers.changes
+      const events = at === null ? null : await connection.read(call, readFrom(at))
+      if (events === null) {
+        const head = await headOf(connection, call)
+        const holders = holdersBefore(head.nextToken, connection, prefix, call)
+        yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
+        at = head
+        continue
+      }
+      for (const event of events) {
+        at = { logId: String(event.log_id), last: Number(event.no) }
+        const token = event.token === null ? null : BigInt(event.token)
+        if (event.namespace === namespace && event.name.startsWith(prefix))
+          yield { ...toldEvent({ ...event, token }), cursor: cursorOf(at) }
+        if (call.cancelled) return
+      }
+      if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
     }
-    for (const event of events) {
-      at = { logId: event.log_id, last: event.no }
-      const { name } = event
-      if (event.namespace === namespace && name.startsWith(prefix))
-        yield { ...shown(event), cursor: cursorOf(at) }
-      if (call.cancelled) return
-    }
-    if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
   }
+
+  return watching(call, () => watchers.join(), events)
 }
 
 interface Position {
   readonly logId: string
   /** The number of the last event that was seen; 0 before the first. */
-  readonly last: bigint
+  readonly last: number
 }
 
 /** The end of the log, which is open from here on. */
 async function headOf(
   connection: Connection,
   call: Call,
-): Promise<Position & { readonly nextToken: bigint }> {
+): Promise<Position & { readonly nextToken: number }> {
   for (;;) {
     await connection.openLog(call)
     const head = await connection.read(call, (sql) => sql.logHead.first())
@@ -144,45 +137,27 @@ function readFrom({ logId, last }: Position): (sql: Statements) => readonly Even
     const rows = sql.eventsFrom.all(last, EVENTS_AT_ONCE + 1)
     const [first] = rows
     if (first?.log_id !== logId) return null
-    if (first.no === null) return last === 0n ? [] : null
-    const events = rows.filter((row): row is EventRow => row.no !== null)
-    if (last === 0n) return first.no === 1n ? events.slice(0, EVENTS_AT_ONCE) : null
-    return first.no === last ? events.slice(1) : null
+    if (first.no === null) return last === 0 ? [] : null
+    if (last === 0) return first.no === 1 ? rows.slice(0, EVENTS_AT_ONCE) : null
+    return first.no === last ? rows.slice(1) : null
   }
 }
 
 /**
- * Read in pages. Those granted after the position was taken are left out, because the log tells of them; the tokens of
- * one file increase in the order of grants.
+ * Holders granted after the position was taken are left out, because the log tells of them; the tokens of one file increase
+ * in the order of grants.
  */
-async function* holdersOf(
+async function* holdersBefore(
+  nextToken: number,
   connection: Connection,
   prefix: string,
-  nextToken: bigint,
   call: Call,
 ): AsyncGenerator<ToldEvent> {
   const { namespace } = connection
-  const end = `${prefix}${AFTER_ALL}`
-  for (let from = { name: prefix, attempt: '' }; ; ) {
-    const page = await connection.read(call, (sql, nowMs) =>
-      sql.holdersAfter.all(namespace, from.name, from.attempt, end, nextToken, nowMs, HOLDERS_AT_ONCE),
-    )
-    for (const holder of page) yield shown({ kind: 'acquired', ...holder })
-    const last = page.at(-1)
-    if (last === undefined || page.length < HOLDERS_AT_ONCE) return
-    from = last
-  }
-}
-
-function shown({
-  kind,
-  name,
-  id,
-  holder,
-  owner,
-  token,
-}: Pick<EventRow, 'kind'> & Omit<WatchedHolder, 'attempt'>) {
-  return { kind, name, id, holder, ...(owner !== null && { owner }), token }
+  const readPage = (page: PageRequest) =>
+    connection.read(call, (sql, nowMs) => list(sql, { namespace, prefix }, page, nowMs))
+  for await (const holder of currentHolders(readPage))
+    if (holder.token !== null && holder.token < nextToken) yield holder
 }
 
 function cursorOf({ logId, last }: Position): string {
@@ -192,5 +167,5 @@ function cursorOf({ logId, last }: Position): string {
 /** Null for anything that was not handed out as a cursor to go on from. */
 function positionAt(cursor: string): Position | null {
   const [, logId, last] = /^([\w-]{22}):(\d{1,15})$/.exec(cursor) ?? []
-  return logId === undefined || last === undefined ? null : { logId, last: BigInt(last) }
+  return logId === undefined || last === undefined ? null : { logId, last: Number(last) }
 }

@@ -9,6 +9,7 @@ import { systemRandom } from '../../base/ids.ts'
 import { listAll } from '../../kit/backend-kit.ts'
 import { call, permits, request } from '../../testing/conformance/requests.ts'
 import { Database } from './database.ts'
+import type { OpenFile } from './open.ts'
 import { prepareStatements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import { Writer } from './writer.ts'
@@ -34,14 +35,8 @@ function bare(rig: SqliteRig) {
   const database = new Database(connection, 'normal', noStatistics())
   const sql = prepareStatements(database)
   const { clock } = rig
-  const writer = new Writer({
-    database,
-    sql,
-    clock,
-    random: systemRandom,
-    onCommitted: () => {},
-    giveWay: async () => {},
-  })
+  const file = { look: async () => {} } as OpenFile
+  const writer = new Writer({ database, sql, clock, random: systemRandom, file }, () => {})
   return { connection, database, writer }
 }
 
@@ -248,7 +243,7 @@ describe('when writing fails', () => {
       }
       let told = false
       const writing = writer.write(call(), (tx) => {
-        tx.afterCommit(() => {
+        tx.afterCommit.push(() => {
           told = true
         })
         return tx.sql.close.run('default', 'x', 1, 1e9)

@@ -9,33 +9,19 @@
  *   work: anything else fails                   undone: not applied, for all of them
  *   commit fails                                unknown, for all of them
  */
-import type { Clock } from '../../base/clock.ts'
 import { ClosedError, isHoldfastError } from '../../base/errors.ts'
-import type { Random } from '../../base/ids.ts'
-import { Lane, type Sent } from '../../kit/lane.ts'
+import { isBusy } from '../../clients/sqlite/index.ts'
+import { type Asker, Lane, type Sent } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
-import type { Database } from './database.ts'
-import { isBusy, unavailable } from './failures.ts'
-import type { Statements } from './statements.ts'
+import type { Context } from './connection.ts'
+import { unavailable } from './failures.ts'
 import { reserveTokens, TokensUsedUp } from './tokens.ts'
-import { Transaction } from './transaction.ts'
+import type { Transaction } from './transaction.ts'
 
 /** A step of a transaction. It may refuse with a HoldfastError, for itself alone, as long as it has written nothing. */
 export type Work<T> = (tx: Transaction) => T
 
-export interface WriterOptions {
-  readonly database: Database
-  readonly sql: Statements
-  readonly clock: Clock
-  readonly random: Random
-  /** Told of every transaction once it has committed, before any request is answered. */
-  readonly onCommitted: (tx: Transaction) => void
-  /**
-   * Lets the event loop turn. The file answers without that, so a caller in a loop would keep all timers and sockets of
-   * the process from their turn, renewals among them.
-   */
-  readonly giveWay: () => Promise<void>
-}
+type WriterContext = Pick<Context, 'database' | 'sql' | 'clock' | 'random' | 'file'>
 
 /** What one transaction takes on at most: it holds the write lock and the event loop for a few milliseconds then. */
 const MAX_BATCH = 256
@@ -46,15 +32,16 @@ const LONGEST_PAUSE_MS = 10
 /** Long enough that giving way costs nothing, short compared with any TTL. */
 const LONGEST_TURN_MS = 20
 
-type WorkLane = Lane<Work<unknown>, Done>
-
 /** What a step returned; in an object, because it may have returned nothing. */
-interface Done {
-  readonly value: unknown
+export interface Done<T = unknown> {
+  readonly value: T
 }
 
+type WorkLane = Lane<Work<unknown>, Done>
+
 export class Writer {
-  readonly #options: WriterOptions
+  readonly #context: WriterContext
+  readonly #onCommitted: (tx: Transaction) => void
   readonly #lane: WorkLane
   readonly #fastLane: WorkLane
   #tokensUsedUp = false
@@ -63,19 +50,26 @@ export class Writer {
   #workedMs = 0
   #pauses = 0
 
-  constructor(options: WriterOptions) {
-    this.#options = options
+  /** `onCommitted` is told of every transaction once it has committed, before any request is answered. */
+  constructor(context: WriterContext, onCommitted: (tx: Transaction) => void) {
+    this.#context = context
+    this.#onCommitted = onCommitted
     this.#lane = this.#openLane()
     this.#fastLane = this.#openLane()
   }
 
-  write<T>(call: Call, work: Work<T>): Promise<T> {
-    return ask(this.#lane, call, work)
+  /** The asker is told without a promise in between. */
+  send<T>(call: Call, work: Work<T>, asker: Asker<Done<T>>): void {
+    this.#lane.add(work, call, asker as Asker<Done>)
+  }
+
+  async write<T>(call: Call, work: Work<T>): Promise<T> {
+    return (await this.#lane.ask(work, call)).value as T
   }
 
   /** Overtakes what waits: a backlog of new requests must not cost the leases that are there. */
-  writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
-    return ask(this.#fastLane, call, work)
+  async writeFirst<T>(call: Call, work: Work<T>): Promise<T> {
+    return (await this.#fastLane.ask(work, call)).value as T
   }
 
   /** What waits is refused now. */
@@ -86,48 +80,47 @@ export class Writer {
   }
 
   #openLane(): WorkLane {
-    const { clock, giveWay } = this.#options
+    const { clock, file } = this.#context
     return new Lane({
       backend: 'sqlite',
       clock,
       maxBatch: MAX_BATCH,
       send: (steps) => {
         if (this.#workedMs <= LONGEST_TURN_MS) return this.#tryToRun(steps)
+        // A caller in a loop would otherwise keep all timers and sockets of the process waiting, renewals among them.
         this.#workedMs = 0
-        return giveWay().then(() => this.#tryToRun(steps))
+        return file.look().then(() => this.#tryToRun(steps))
       },
     })
   }
 
   #tryToRun(steps: readonly Work<unknown>[]): Sent<Done> {
-    const { clock, random } = this.#options
-    for (let tries = 0; tries < TRIES_AT_ONCE; tries++) {
-      const beganMs = clock.monotonicMs()
-      const answers = this.#run(steps)
-      this.#workedMs += clock.monotonicMs() - beganMs
-      if (answers === null) continue
-      this.#pauses = 0
-      return answers
-    }
-    const longestMs = Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** Math.min(++this.#pauses, 10))
+    const { clock, random } = this.#context
+    const beganMs = clock.monotonicMs()
+    let answers: readonly (Done | Error)[] | null = null
+    for (let tries = 0; tries < TRIES_AT_ONCE && answers === null; tries++) answers = this.#run(steps)
+    this.#workedMs += clock.monotonicMs() - beganMs
+    this.#pauses = answers === null ? Math.min(this.#pauses + 1, 10) : 0
+    if (answers !== null) return answers
+    const longestMs = Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** this.#pauses)
     return { retryInMs: SHORTEST_PAUSE_MS + longestMs * random.fraction() }
   }
 
   /** Null: another process has the write lock, and nothing was done. */
   #run(steps: readonly Work<unknown>[]): readonly (Done | Error)[] | null {
     if (this.#closed) return steps.map(() => new ClosedError('The sqlite backend'))
-    const { database, sql, clock, onCommitted } = this.#options
+    const { database, sql, clock } = this.#context
     let tx: Transaction
-    let answers: readonly (Done | Error)[]
+    const answers: (Done | Error)[] = []
     let committing = false
     try {
       if (this.#tokensUsedUp && !reserveTokens(database, sql)) return null
       this.#tokensUsedUp = false
       if (!database.begin()) return null
-      const open = new Transaction(sql, clock.monotonicMs())
-      tx = open
-      answers = steps.map((step) => perform(step, open))
-      tx.beforeCommit()
+      const nowMs = clock.monotonicMs()
+      tx = { sql, nowMs, tokens: undefined, handovers: [], endedSessions: [], afterCommit: [] }
+      for (const step of steps) answers.push(perform(step, tx))
+      if (tx.tokens !== undefined) sql.writeNextToken.run(tx.tokens.next)
       committing = true
       database.commit()
     } catch (error) {
@@ -141,16 +134,10 @@ export class Writer {
       const failure = unavailable('the file could not be written', outcome, error)
       return steps.map(() => failure)
     }
-    tx.committed()
-    onCommitted(tx)
+    for (const hook of tx.afterCommit) hook()
+    this.#onCommitted(tx)
     return answers
   }
-}
-
-function ask<T>(lane: WorkLane, call: Call, work: Work<T>): Promise<T> {
-  return new Promise((resolve, failed) => {
-    lane.add(work, call, { answered: ({ value }) => resolve(value as T), failed })
-  })
 }
 
 function perform(step: Work<unknown>, tx: Transaction): Done | Error {

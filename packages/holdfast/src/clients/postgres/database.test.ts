@@ -13,20 +13,20 @@ interface Opened extends AsyncDisposable {
   readonly database: PostgresDatabase
 }
 
-type Open = (url: string) => Opened
+type Open = (url: string, options?: { readonly prepare: boolean }) => Opened
 
 const openPg: Open = (url) => {
   const pool = new pg.Pool({ connectionString: url, max: 4 })
   return { database: postgresDatabase(pool), [Symbol.asyncDispose]: () => pool.end() }
 }
 
-const openJs: Open = (url) => {
-  const sql = postgres(url, { max: 4, onnotice: () => {}, transform: postgres.pascal })
+const openJs: Open = (url, options) => {
+  const sql = postgres(url, { ...options, max: 4, onnotice: () => {}, transform: postgres.pascal })
   return { database: postgresDatabase(sql), [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) }
 }
 
-const openJsWithoutTypes: Open = (url) => {
-  const sql = postgres(url, { max: 4, onnotice: () => {}, fetch_types: false })
+const openJsWithoutTypes: Open = (url, options) => {
+  const sql = postgres(url, { ...options, max: 4, onnotice: () => {}, fetch_types: false })
   return { database: postgresDatabase(sql), [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) }
 }
 
@@ -135,8 +135,33 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     expect(answers.flat(2)).toEqual(Array.from({ length: 8 }, () => 1))
   })
 
-  test('a dedicated connection keeps its session, and gives it up at the end', async () => {
+  test('hears notifications on a connection of its own, also behind a client with one connection', async () => {
     await using opened = open(server.url)
+    const { database } = opened
+    const heard: string[] = []
+    let listening = 0
+    const events = {
+      onNotification: (payload: string) => heard.push(payload),
+      onListening: () => listening++,
+      onEnd: () => heard.push('end'),
+    }
+    const listener = await database.listen('Some "channel"', events)
+    await expect.poll(() => listening).toBe(1)
+    await database.query('SELECT pg_notify($1, $2)', ['Some "channel"', 'hello'])
+    await expect.poll(() => heard).toEqual(['hello'])
+    await listener.close()
+  })
+})
+
+describe.runIf(wanted('postgres'))('a dedicated connection of pg', () => {
+  let server: { readonly url: string; stop(): Promise<void> }
+  beforeAll(async () => {
+    server = await reach('postgres')
+  }, 60_000)
+  afterAll(() => server?.stop())
+
+  test('a dedicated connection keeps its session, and gives it up at the end', async () => {
+    await using opened = openPg(server.url)
     const { database } = opened
     const own = await database.dedicated()
     const pids = [
@@ -154,8 +179,8 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     expect(answers).toHaveLength(8)
   })
 
-  test('as many connections of their own as there may be, and whoever asks then gets the next that is given back', async () => {
-    await using opened = open(server.url)
+  test('as many connections of their own as are asked for, beside the pool', async () => {
+    await using opened = openPg(server.url)
     const { database } = opened
     const owned = await Promise.all(Array.from({ length: 4 }, () => database.dedicated()))
     const pids = await Promise.all(owned.map((own) => own.query('SELECT pg_backend_pid()')))
@@ -170,7 +195,7 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
   })
 
   test('statements on a dedicated connection run one after the other, and no client warns of it', async () => {
-    await using opened = open(server.url)
+    await using opened = openPg(server.url)
     const warnings: Error[] = []
     const onWarning = (warning: Error) => warnings.push(warning)
     process.on('warning', onWarning)
@@ -190,23 +215,6 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     }
     expect(warnings).toEqual([])
   })
-
-  test('hears notifications on a connection of its own, also behind a client with one connection', async () => {
-    await using opened = open(server.url)
-    const { database } = opened
-    const heard: string[] = []
-    let listening = 0
-    const events = {
-      onNotification: (payload: string) => heard.push(payload),
-      onListening: () => listening++,
-      onEnd: () => heard.push('end'),
-    }
-    const listener = await database.listen('Some "channel"', events)
-    await expect.poll(() => listening).toBe(1)
-    await database.query('SELECT pg_notify($1, $2)', ['Some "channel"', 'hello'])
-    await expect.poll(() => heard).toEqual(['hello'])
-    await listener.close()
-  })
 })
 
 describe.runIf(wanted('postgres'))('with a server to break', () => {
@@ -224,9 +232,11 @@ describe.runIf(wanted('postgres'))('with a server to break', () => {
     const owned: DedicatedConnection[] = []
     for (const database of databases) {
       await Promise.all(Array.from({ length: 3 }, () => database.query('SELECT pg_sleep(0.05)')))
-      const own = await database.dedicated()
-      own.onEnd(() => ends++)
-      owned.push(own)
+      if (database.client === 'pg') {
+        const own = await database.dedicated()
+        own.onEnd(() => ends++)
+        owned.push(own)
+      }
       await database.listen('here', { onNotification: () => {}, onListening: () => {}, onEnd: () => ends++ })
     }
     const operator = new pg.Client(server.url)
@@ -235,8 +245,8 @@ describe.runIf(wanted('postgres'))('with a server to break', () => {
       'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL',
     )
     await operator.end()
-    // Both connections of our own, and the listener of pg: that of postgres.js comes back by itself.
-    await expect.poll(() => ends).toBe(3)
+    // The connection of our own, and the listener of pg: that of postgres.js comes back by itself.
+    await expect.poll(() => ends).toBe(2)
     for (const own of owned)
       await expect(own.query('SELECT 1')).rejects.toMatchObject({ outcome: 'not-applied' })
     for (const database of databases) {
@@ -253,25 +263,22 @@ describe.runIf(wanted('postgres'))('with a server to break', () => {
     await pool.end()
   })
 
-  test.each(clients)(
-    '%s: whoever waits for a connection gets it, although others end meanwhile',
-    async (_client, open) => {
-      await using opened = open(server.url)
-      const { database } = opened
-      const operator = new pg.Client(server.url)
-      await operator.connect()
-      for (let round = 0; round < 4; round++) {
-        const other = await database.dedicated()
-        const [pid] = (await other.query('SELECT pg_backend_pid()')).flat()
-        const ending = operator.query('SELECT pg_terminate_backend($1)', [pid])
-        const own = await database.dedicated()
-        expect((await own.query('SELECT 1')).flat()).toEqual([1])
-        await ending
-        await own.close()
-      }
-      await operator.end()
-    },
-  )
+  test('pg: a connection of its own is opened although others end meanwhile', async () => {
+    await using opened = openPg(server.url)
+    const { database } = opened
+    const operator = new pg.Client(server.url)
+    await operator.connect()
+    for (let round = 0; round < 4; round++) {
+      const other = await database.dedicated()
+      const [pid] = (await other.query('SELECT pg_backend_pid()')).flat()
+      const ending = operator.query('SELECT pg_terminate_backend($1)', [pid])
+      const own = await database.dedicated()
+      expect((await own.query('SELECT 1')).flat()).toEqual([1])
+      await ending
+      await own.close()
+    }
+    await operator.end()
+  })
 
   test('a black hole: the call settles with its signal, and the pool does not fill up with what hangs', async () => {
     await using proxy = await startProxy(server)
@@ -333,7 +340,7 @@ describe.runIf(wanted('postgres'))('with a server to break', () => {
 describe.runIf(wanted('pgbouncer')).each(clients)('%s behind a transaction pooler', (_client, open) => {
   test('statements and transactions work; notifications come by chance at most', async () => {
     await using pooled = await startPooledPostgres()
-    await using opened = open(pooled.url)
+    await using opened = open(pooled.url, { prepare: false })
     const { database } = opened
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, i) => database.query('SELECT $1::int', [i])),

@@ -7,6 +7,7 @@
  *   help: a right, a table or a password that is missing. An `error` event of a connection that this
  *   layer touches never goes without a listener, which would end the process (T51).
  */
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { PgDatabase } from './pg.ts'
 import { PostgresJsDatabase } from './postgres-js.ts'
@@ -37,20 +38,12 @@ export interface Listener {
   close(): Promise<void>
 }
 
-/**
- * A connection of its own, for what lives in the server's session: not behind a transaction pooler.
- *
- * With postgres.js it is a reserved connection, of which one cannot be quite certain that it always reaches the same
- * session: look for something of the session in the statements whose meaning depends on it.
- */
+/** A connection of its own, for what lives in the server's session: not behind a transaction pooler. */
 export interface DedicatedConnection extends SqlRunner {
-  /** Whether `onEnd` is called at once when the connection ends. */
-  readonly reportsItsEnd: boolean
   /** At most once, also when it has ended already; not after `close`. */
   onEnd(listener: (error: unknown) => void): void
-  /** Ends the connection; of postgres.js, gives up its advisory locks, listening and settings and hands it back. */
   close(): Promise<void>
-  /** It keeps the process alive only while a statement or `close` is awaited, where the client can do that. */
+  /** It keeps the process alive only while a statement or `close` is awaited. */
   unref(): void
 }
 
@@ -60,12 +53,13 @@ export interface PostgresDatabase extends SqlRunner {
   readonly shortage: string | undefined
   /** Commits when `work` resolves, rolls back when it rejects, and rethrows what it threw. */
   transaction<T>(work: TransactionWork<T>, options?: TransactionOptions): Promise<T>
+  /** Only with `pg`. Its end is told at once, and it stays one session of the server. */
   dedicated(options?: QueryOptions): Promise<DedicatedConnection>
   /** Listens on a connection of its own, once: `pg` does not re-connect, postgres.js does. */
   listen(channel: string, events: ListenEvents): Promise<Listener>
   /** Whether warnings of the server reach this layer; otherwise a cancelled wait for a standby goes unnoticed. */
   readonly seesWarnings: boolean
-  /** Takes back its listeners. The client stays the user's, and open. */
+  /** Closes the connections beside the client. The client stays the user's, and open. */
   close(): Promise<void>
 }
 
@@ -91,14 +85,15 @@ export interface DatabaseOptions {
    * a client of postgres.js cannot make another. Default false.
    */
   readonly spare?: boolean
+  readonly clock?: Clock
 }
 
 export function postgresDatabase(
   client: PostgresClient,
-  { backend = 'postgres', spare = false }: DatabaseOptions = {},
+  { backend = 'postgres', spare = false, clock = systemClock }: DatabaseOptions = {},
 ): PostgresDatabase {
   if (isPostgresJs(client)) return new PostgresJsDatabase(client, backend)
-  if (isPgPool(client)) return new PgDatabase(client, backend, spare)
+  if (isPgPool(client)) return new PgDatabase(client, backend, clock, spare)
   throw new InvalidArgumentError('client', "must be a Pool of 'pg' or a client of 'postgres' (postgres.js).")
 }
 
@@ -114,7 +109,7 @@ export function checkClientOptions(argument: string, options: unknown): void {
 }
 
 export function isPostgresJs(client: unknown): client is PostgresJs {
-  return typeof client === 'function' && has(client, 'unsafe', 'begin', 'reserve', 'listen')
+  return typeof client === 'function' && has(client, 'unsafe', 'begin', 'listen')
 }
 
 /** A single `Client` has `connect` too, but cannot serve several statements at once. */

@@ -48,7 +48,7 @@ function isRefusedConnection(error: unknown): boolean {
   return typeof code === 'string' && REFUSED.includes(code)
 }
 
-/** Whoever has closed the client before the locker cannot be helped by trying again. */
+/** Trying again does not help a user who has closed the client before the locker. */
 function isOfClosedClient(error: unknown): boolean {
   if ((error as { code?: unknown } | null)?.code === 'CONNECTION_ENDED') return true
   return error instanceof Error && /^Cannot use a pool after calling end on the pool/.test(error.message)
@@ -60,7 +60,7 @@ function stateOfMissingPassword(error: unknown): string | null {
 }
 
 /**
- * What to do about a mistake that stays until somebody corrects it; null if it is something else. What is there already
+ * What to do about a mistake that stays until it is corrected; null if it is something else. What is there already
  * (duplicates, among them prepared statements behind a pooler) is no mistake of that kind: others came at the same time.
  */
 export function remedyOf(state: string | null): string | null {
@@ -106,9 +106,14 @@ export function asUnavailable(
 }
 
 /**
- * Somebody cancelled the wait for the synchronous standby: the commit is done here, and may be gone after a fail-over.
+ * The wait for the synchronous standby was cancelled: the commit is done here, and may be gone after a fail-over.
  * The statement succeeds all the same, with this warning.
  */
 export function isStandbyWarning({ routine, message }: Notice): boolean {
   return routine === 'SyncRepWaitForLSN' || /wait for synchronous replication/i.test(message ?? '')
+}
+
+/** The commit is done on the primary only: what it was may be gone after a fail-over. */
+export function standbySkipped(backend: string): BackendUnavailableError {
+  return new BackendUnavailableError(backend, 'the wait for the synchronous standby was cancelled', 'unknown')
 }

@@ -100,6 +100,7 @@ test.runIf(wanted('postgres'))(
     }
     await operator.end()
   },
+  60_000,
 )
 
 const ignored = { onNotification: () => {}, onListening: () => {}, onEnd: () => {} }

@@ -2,10 +2,11 @@
  * A client for a URL, made with whichever of the two libraries is installed. Only `open.ts` may load them, so it hands
  * over how.
  */
+import { systemClock } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { ifInstalled, noneInstalled } from '../if-installed.ts'
-import { endWithin } from './ending.ts'
 import { standbyNotices } from './notices.ts'
+import { PgSockets } from './pg-sockets.ts'
 import type { PgPool, PostgresClient, PostgresJs } from './types.ts'
 
 export interface PostgresLibraries {
@@ -13,8 +14,8 @@ export interface PostgresLibraries {
   postgres(): Promise<unknown>
 }
 
-export interface OpenedPostgresClient {
-  readonly client: PostgresClient
+export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient> {
+  readonly client: C
   end(): Promise<void>
 }
 
@@ -31,7 +32,7 @@ export const connectionParameters = [
 /** Requests of one process share few connections, because they share calls. */
 const CONNECTIONS = 4
 
-/** A server that has not welcomed a new connection by then counts as unreachable. Both libraries could wait without an end. */
+/** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
 const CONNECT_WITHIN_SECONDS = 10
 
 /** `location` as in `//user:password@host:port/database`. */
@@ -39,15 +40,39 @@ export async function postgresClientFromUrl(
   location: string,
   parameters: ReadonlyMap<string, string>,
   libraries: PostgresLibraries,
-  connections = CONNECTIONS,
 ): Promise<OpenedPostgresClient> {
+  const target = targetOf(location, parameters)
+  const Pool = await loadPool(libraries.pg)
+  if (Pool !== null) return withPg(Pool, target)
+  const postgres = (await ifInstalled(libraries.postgres)) as PostgresModule | null
+  if (postgres !== null) return withPostgresJs(postgres.default, target)
+  throw noneInstalled('postgres', ['pg', 'postgres'])
+}
+
+/** The same, only with `pg`. */
+export async function poolFromUrl(
+  location: string,
+  parameters: ReadonlyMap<string, string>,
+  pg: () => Promise<unknown>,
+): Promise<OpenedPostgresClient<PgPool>> {
+  const target = targetOf(location, parameters)
+  const Pool = await loadPool(pg)
+  if (Pool === null) throw noneInstalled('postgres+advisory', ['pg'])
+  return withPg(Pool, target)
+}
+
+interface Target {
+  readonly url: string
+  readonly connectSeconds: number
+}
+
+function targetOf(location: string, parameters: ReadonlyMap<string, string>): Target {
   // Not shown: it may hold a password.
   if (!/^\/\/([^@/]*@)?[^@/]*(\/[^/]*)?$/.test(location) || !URL.canParse(`postgres:${location}`))
     throw new InvalidArgumentError(
       'url',
       'must be postgres://host:port/database, with user:password@ in front of the host if needed.',
     )
-  const connectSeconds = checkConnectTimeout(parameters.get('connect_timeout'))
   const passedOn = connectionParameters.flatMap((key) => {
     if (key === 'connect_timeout') return []
     const value = parameters.get(key)
@@ -55,15 +80,7 @@ export async function postgresClientFromUrl(
   })
   const query = new URLSearchParams(passedOn).toString()
   const url = `postgres:${location}${query === '' ? '' : `?${query}`}`
-  const pg = (await ifInstalled(libraries.pg)) as PgModule | null
-  if (pg !== null) {
-    const { Pool, Client } = pg.Pool === undefined ? (pg.default ?? {}) : pg
-    if (Pool !== undefined && Client !== undefined)
-      return withPg(Pool, Client, url, { connections, connectSeconds })
-  }
-  const postgres = (await ifInstalled(libraries.postgres)) as PostgresModule | null
-  if (postgres !== null) return withPostgresJs(postgres.default, url, { connections, connectSeconds })
-  throw noneInstalled('postgres', ['pg', 'postgres'])
+  return { url, connectSeconds: checkConnectTimeout(parameters.get('connect_timeout')) }
 }
 
 /** In seconds, as libpq has it. */
@@ -74,70 +91,47 @@ function checkConnectTimeout(value: string | undefined): number {
   return seconds
 }
 
-interface Limits {
-  readonly connections: number
-  readonly connectSeconds: number
-}
-
 type PoolClass = new (options: object) => PgPool
-
-/** With the inside of it, which has its own end, also before it is connected. */
-type ClientClass = new (
-  options: object,
-) => { readonly connection?: { once?(event: 'end', listener: () => void): unknown } }
 
 interface PgModule {
   readonly Pool?: PoolClass
-  readonly Client?: ClientClass
-  readonly default?: { readonly Pool?: PoolClass; readonly Client?: ClientClass }
+  readonly default?: { readonly Pool?: PoolClass }
 }
 
 interface PostgresModule {
   readonly default: (url: string, options: object) => PostgresJs
 }
 
-function withPg(Pool: PoolClass, Client: ClientClass, url: string, limits: Limits): OpenedPostgresClient {
-  /** All that there are, also those that the pool has not been told of, because they are being opened. */
-  const open = new Set<unknown>()
-  class Remembered extends Client {
-    constructor(options: object) {
-      super(options)
-      open.add(this)
-      this.connection?.once?.('end', () => open.delete(this))
-    }
-  }
+async function loadPool(pg: () => Promise<unknown>): Promise<PoolClass | null> {
+  const loaded = (await ifInstalled(pg)) as PgModule | null
+  return loaded?.Pool ?? loaded?.default?.Pool ?? null
+}
+
+function withPg(Pool: PoolClass, { url, connectSeconds }: Target): OpenedPostgresClient<PgPool> {
+  const sockets = new PgSockets(systemClock)
   const pool = new Pool({
-    Client: Remembered,
     connectionString: url,
-    max: limits.connections,
+    max: CONNECTIONS,
     allowExitOnIdle: true,
     keepAlive: true,
-    connectionTimeoutMillis: limits.connectSeconds * 1_000,
+    connectionTimeoutMillis: connectSeconds * 1_000,
+    stream: sockets.create,
   })
-  // It outlives the adapter's own listener while it is being closed.
-  pool.on('error', () => {})
-  return {
-    client: pool,
-    end: () =>
-      endWithin(
-        () => pool.end(),
-        () => open,
-      ),
-  }
+  return { client: pool, end: () => sockets.endWithin(() => pool.end()) }
 }
 
 function withPostgresJs(
   postgres: PostgresModule['default'],
-  url: string,
-  limits: Limits,
+  { url, connectSeconds }: Target,
 ): OpenedPostgresClient {
-  // It would ask for array types by itself on every new connection, and nobody would catch the failure of that (T51).
   const client = postgres(url, {
-    max: limits.connections,
+    max: CONNECTIONS,
+    // There may be a pooler in transaction mode.
     prepare: false,
+    // It would ask for array types by itself on every new connection, and the failure of that could not be caught (T51).
     fetch_types: false,
     onnotice: standbyNotices(),
-    connect_timeout: limits.connectSeconds,
+    connect_timeout: connectSeconds,
   })
   return { client, end: () => client.end({ timeout: 1 }) }
 }

@@ -22,6 +22,7 @@ export {
   connectionParameters,
   type OpenedPostgresClient,
   type PostgresLibraries,
+  poolFromUrl,
   postgresClientFromUrl,
 } from './from-url.ts'
 export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
@@ -59,9 +60,7 @@ export type {
   PgQuery,
   PostgresClient,
   PostgresJs,
-  PostgresJsConnection,
   PostgresJsQuery,
-  PostgresJsReserved,
   PostgresJsRunner,
   Row,
 } from './types.ts'

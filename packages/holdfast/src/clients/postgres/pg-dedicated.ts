@@ -1,72 +1,80 @@
-/** A connection of `pg` beside the pool, for one user alone. */
+/** A connection of `pg` beside the user's pool, for one user alone. */
+import { cancelledCall, unlessAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import type { DedicatedConnection, Listener, QueryOptions } from './database.ts'
-import { runStatement } from './pg-statement.ts'
-import type { Parameter, PgConnection, Row } from './types.ts'
+import { asUnavailable } from './failures.ts'
+import { poolBeside } from './pg-pools.ts'
+import { PgSockets } from './pg-sockets.ts'
+import { runStatement, stateOf } from './pg-statement.ts'
+import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
 
 const ignore = () => {}
 
+export interface DedicatedOptions {
+  readonly backend: string
+  readonly clock: Clock
+  readonly signal?: AbortSignal | undefined
+  /** It does not keep the process alive, from before the server's first answer on. */
+  readonly unref?: boolean
+}
+
 export class PgDedicated implements DedicatedConnection, Listener {
-  readonly reportsItsEnd = true
-  readonly #connection: PgConnection
-  readonly #end: () => Promise<void>
+  readonly connection: PgPoolClient
+  readonly #sockets: PgSockets
   readonly #backend: string
-  /** One statement at a time: `pg` warns of those that have to wait in its own line. */
-  readonly #line: (() => void)[] = []
-  #isBusy = false
+  /** One statement at a time: `pg` warns of those that have to wait in its own queue. */
+  #last: Promise<unknown> = Promise.resolve()
   #onEnd: ((error: unknown) => void) | undefined
   #ended: { readonly error: unknown } | undefined
   #closed = false
-  /** Whether the process may end while nobody waits for an answer. */
-  #isUnrefed = false
-  /** Calls that somebody waits for. While there are any, the process lives on: nothing else may keep it alive. */
+  /** Whether the process may end while no call waits for an answer. */
+  #isUnrefed: boolean
+  /** Calls in flight. While there are any, the process lives on: nothing else may keep it alive. */
   #awaited = 0
 
-  constructor(connection: PgConnection, end: () => Promise<void>, backend: string) {
-    this.#connection = connection
-    this.#end = end
+  private constructor(connection: PgPoolClient, sockets: PgSockets, backend: string, isUnrefed: boolean) {
+    this.connection = connection
+    this.#sockets = sockets
     this.#backend = backend
+    this.#isUnrefed = isUnrefed
+    stateOf(connection)
     connection.on('error', (error) => this.#finish(error))
     connection.on('end', () => this.#finish(new Error('the connection ended')))
   }
 
-  async query(
+  /** From a pool of one with the settings of the user's; of a pool that cannot be copied, one of its own. */
+  static async open(pool: PgPool, options: DedicatedOptions): Promise<PgDedicated> {
+    const { backend, clock, signal, unref = false } = options
+    if (signal?.aborted) throw cancelledCall(backend, signal, 'not-applied')
+    const sockets = new PgSockets(clock)
+    const own = poolBeside(pool, { max: 1, stream: sockets.create })
+    const connecting = (own ?? pool).connect()
+    if (unref) sockets.hold('unref')
+    try {
+      const connection = await unlessAborted(connecting, signal, () => {
+        connecting.then((late) => late.release(true), ignore)
+        sockets.destroy()
+        return cancelledCall(backend, signal as AbortSignal, 'not-applied')
+      })
+      return new PgDedicated(connection, sockets, backend, unref)
+    } catch (error) {
+      throw asUnavailable(backend, 'no connection', error, 'not-applied')
+    }
+  }
+
+  query(
     text: string,
     parameters: readonly Parameter[] = [],
     { signal, name }: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    return this.#keepingAlive(() => this.#query(text, parameters, signal, name))
-  }
-
-  async #query(
-    text: string,
-    parameters: readonly Parameter[],
-    signal: AbortSignal | undefined,
-    name: string | undefined,
-  ): Promise<readonly Row[]> {
-    this.#assertOpen()
-    if (this.#isBusy) {
-      await new Promise<void>((takeTurn) => this.#line.push(takeTurn))
-      if (this.#ended !== undefined || this.#closed) this.#passOn()
-      this.#assertOpen()
-    }
-    this.#isBusy = true
-    try {
-      return await runStatement(this.#connection, this.#backend, text, parameters, signal, name)
-    } finally {
-      this.#passOn()
-    }
-  }
-
-  #assertOpen(): void {
-    if (this.#ended !== undefined || this.#closed)
-      throw new BackendUnavailableError(this.#backend, 'the connection has ended', 'not-applied')
-  }
-
-  #passOn(): void {
-    const next = this.#line.shift()
-    if (next === undefined) this.#isBusy = false
-    else next()
+    const done = this.#last.then(() => {
+      if (this.#ended !== undefined || this.#closed)
+        throw new BackendUnavailableError(this.#backend, 'the connection has ended', 'not-applied')
+      return runStatement(this.connection, this.#backend, text, parameters, signal, name)
+    })
+    this.#last = done.catch(ignore)
+    return this.#keepingAlive(done)
   }
 
   onEnd(listener: (error: unknown) => void): void {
@@ -77,26 +85,31 @@ export class PgDedicated implements DedicatedConnection, Listener {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    // It may have ended before; what matters is that it has.
-    await this.#keepingAlive(() => this.#end().catch(ignore))
+    await this.#keepingAlive(this.#end())
   }
 
   unref(): void {
     this.#isUnrefed = true
-    if (this.#awaited === 0) this.#hold('unref')
+    if (this.#awaited === 0) this.#sockets.hold('unref')
   }
 
-  async #keepingAlive<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#awaited++ === 0 && this.#isUnrefed) this.#hold('ref')
+  async #keepingAlive<T>(work: Promise<T>): Promise<T> {
+    if (this.#awaited++ === 0 && this.#isUnrefed) this.#sockets.hold('ref')
     try {
-      return await work()
+      return await work
     } finally {
-      if (--this.#awaited === 0 && this.#isUnrefed) this.#hold('unref')
+      if (--this.#awaited === 0 && this.#isUnrefed) this.#sockets.hold('unref')
     }
   }
 
-  #hold(how: 'ref' | 'unref'): void {
-    ;(this.#connection as { ref?: () => void; unref?: () => void })[how]?.()
+  async #end(): Promise<void> {
+    const ended = this.#ended !== undefined ? Promise.resolve() : this.#untilEnd()
+    this.connection.release(true)
+    await this.#sockets.endWithin(() => ended)
+  }
+
+  #untilEnd(): Promise<void> {
+    return new Promise((resolve) => this.connection.on('end', resolve))
   }
 
   #finish(error: unknown): void {
@@ -108,7 +121,8 @@ export class PgDedicated implements DedicatedConnection, Listener {
   #tell(error: unknown): void {
     const listener = this.#onEnd
     this.#onEnd = undefined
-    if (!this.#closed) listener?.(error)
-    if (listener !== undefined && !this.#closed) this.#end().catch(ignore)
+    if (this.#closed || listener === undefined) return
+    listener(error)
+    void this.close()
   }
 }

@@ -4,17 +4,16 @@
  *   connect · send · commit · answer
  *     no connection, or cancelled before sending: certainly nothing happened.
  *     cancelled, or the connection ends, after sending: unknown. The connection is destroyed and not given back to the
- *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves nobody. If it was
- *     cancelled, the server is told before (`pg-cancel.ts`).
+ *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves no call.
  *     the server says ERROR: it has undone the statement.
- *   An `error` event comes at any time: `pg` takes its own listener away while a connection is checked out, and the event
- *   can come before we are told that we have it, when the server's farewell arrives together with its welcome.
+ *
+ * A locker's statements go over a connection beside the pool while the pool has none free: the user's own transactions may
+ * have them all, and wait for the locker (T85).
  */
-import { onAborted, unlessAborted } from '../../base/aborting.ts'
-import { afterThisTurn, systemClock } from '../../base/clock.ts'
+import { cancelledCall, onAborted, unlessAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
-import { cancelledCall, orAborted } from './cancelling.ts'
 import type {
   DedicatedConnection,
   ListenEvents,
@@ -25,36 +24,42 @@ import type {
   TransactionOptions,
   TransactionWork,
 } from './database.ts'
-import { endWithin } from './ending.ts'
 import { asUnavailable } from './failures.ts'
 import { quoteIdentifier } from './identifiers.ts'
 import { endedAsIdle, isEndedAsIdle, limitIdleSql } from './idle-limit.ts'
-import { cancelStatement } from './pg-cancel.ts'
 import { PgDedicated } from './pg-dedicated.ts'
-import { runStatement } from './pg-statement.ts'
-import { SpareConnection } from './spare-connection.ts'
-import type { Parameter, PgConnection, PgPool, PgPoolClient, Row } from './types.ts'
+import { listenForErrors, poolBeside } from './pg-pools.ts'
+import { PgSockets } from './pg-sockets.ts'
+import { runStatement, stateOf } from './pg-statement.ts'
+import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
 
 const ignore = () => {}
 
 /** A pool that is full for a moment is no reason to open another connection. */
 const SPARE_AFTER_MS = 100
+const SPARE_IDLE_MS = 10_000
+const CANCEL_WITHIN_MS = 1_000
 
 export class PgDatabase implements PostgresDatabase {
   readonly client = 'pg'
   readonly seesWarnings = true
   readonly #pool: PgPool
   readonly #backend: string
+  readonly #clock: Clock
   readonly #closing = new AbortController()
-  readonly #spare: SpareConnection | undefined
-  #closed = false
+  readonly #hasSpare: boolean
+  readonly #spareSockets: PgSockets
+  /** A pool of one, which opens its connection when it is needed and closes it when it has been idle. */
+  #spare: PgPool | undefined
   /** Requests for a connection that no call waits for any more. The pool cannot take them back. */
   #leftInPool = 0
 
-  constructor(pool: PgPool, backend: string, spare: boolean) {
+  constructor(pool: PgPool, backend: string, clock: Clock, hasSpare: boolean) {
     this.#pool = pool
     this.#backend = backend
-    if (spare) this.#spare = new SpareConnection(backend, (signal) => this.dedicated({ signal, unref: true }))
+    this.#clock = clock
+    this.#hasSpare = hasSpare
+    this.#spareSockets = new PgSockets(clock)
     listenForErrors(pool)
   }
 
@@ -73,61 +78,110 @@ export class PgDatabase implements PostgresDatabase {
     parameters: readonly Parameter[] = [],
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    if (this.#spare === undefined)
-      return this.#borrow(options, (connection) => connection.query(text, parameters, options))
-    // The pool serves in order. A request that is left in it waits, so another one would wait too, and be left as well.
-    const isStillShort = this.#leftInPool > 0 && this.shortage !== undefined
-    const client = isStillShort ? null : await this.#checkOutSoon(options)
-    if (client !== null)
-      return this.#with(client, (connection) => connection.query(text, parameters, options))
-    return this.#spare.query(text, parameters, options, () => this.shortage ?? 'the pool was full')
+    const { signal } = options
+    const client = await (this.#hasSpare ? this.#checkOutOrSpare(signal) : this.#checkOut(signal))
+    const borrowed = new Borrowed(client, this.#backend)
+    try {
+      return await borrowed.query(text, parameters, options)
+    } finally {
+      borrowed.giveBack()
+    }
   }
 
-  transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
-    const { isolation, maxIdleMs = defaults.ttlMs, until, ...rest } = options
-    const { signal } = rest
-    return this.#borrow(rest, async (connection) => {
-      const query: SqlRunner['query'] = (text, parameters, each) =>
-        connection.query(text, parameters, { ...rest, ...each })
-      const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`
-      const limitIdle = limitIdleSql(maxIdleMs)
-      await connection.query(limitIdle === null ? begin : `${begin}; ${limitIdle}`, [], rest)
-      const honest = (error: unknown) =>
-        isEndedAsIdle(connection.broken) ? endedAsIdle(this.#backend, maxIdleMs, connection.broken) : error
-      let result: T
-      try {
-        const working = work(signal === undefined ? connection : { query }, connection.native)
-        result = await unlessAborted(working, until, () => {
-          // The work may go on, so the connection must not go back to the pool.
-          connection.cutOff(until?.reason)
-          return until?.reason
-        })
-        // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
-        if (signal?.aborted) throw cancelledCall(this.#backend, 'not-applied', signal)
-      } catch (error) {
-        // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
-        // does with one that is broken or still at work for somebody who has gone: there ROLLBACK would wait in line.
-        if (connection.broken === undefined) await rollBack(connection)
-        throw honest(error)
-      }
-      try {
-        await connection.query('COMMIT', [], rest)
-      } catch (error) {
-        throw honest(error)
-      }
+  async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
+    const connection = new Borrowed(await this.#checkOut(options.signal), this.#backend)
+    try {
+      return await this.#transact(connection, work, options)
+    } finally {
+      const { processId } = connection
+      if (processId === undefined || connection.broken === undefined) connection.giveBack()
+      else this.#cancelAtServer(processId).finally(() => connection.giveBack())
+    }
+  }
+
+  async #transact<T>(
+    connection: Borrowed,
+    work: TransactionWork<T>,
+    { isolation, maxIdleMs = defaults.ttlMs, until, signal }: TransactionOptions,
+  ): Promise<T> {
+    const own: QueryOptions = signal === undefined ? {} : { signal }
+    const query: SqlRunner['query'] = (text, parameters, each) =>
+      connection.query(text, parameters, { ...own, ...each })
+    const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`
+    const limitIdle = limitIdleSql(maxIdleMs)
+    const [row] = await query(
+      `${begin}; ${limitIdle === null ? '' : `${limitIdle}; `}SELECT pg_backend_pid()`,
+    )
+    connection.processId = Number(row?.[0])
+    try {
+      const result = await unlessAborted(work({ query }, connection.native), until, () => {
+        // The work may go on, so the connection must not go back to the pool.
+        connection.giveUp(new Error('the transaction was ended', { cause: until?.reason }))
+        return until?.reason
+      })
+      // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
+      if (signal?.aborted) throw cancelledCall(this.#backend, signal, 'not-applied')
+      connection.processId = undefined
+      await query('COMMIT')
       return result
-    })
+    } catch (error) {
+      // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
+      // does with one that is broken or still at work: there ROLLBACK would have to wait.
+      if (connection.broken === undefined) await this.#rollBack(connection)
+      throw isEndedAsIdle(connection.broken)
+        ? endedAsIdle(this.#backend, maxIdleMs, connection.broken)
+        : error
+    }
   }
 
-  async dedicated(options: OwnClientOptions = {}): Promise<DedicatedConnection> {
-    const ownClient = await this.#ownClient(options)
-    return new PgDedicated(ownClient.connection, ownClient.end, this.#backend)
+  /** A connection that does not answer within the limit is given up as well: it would be missing from the pool for ever. */
+  async #rollBack(connection: Borrowed): Promise<void> {
+    connection.processId = undefined
+    try {
+      await this.#within(defaults.callTimeoutMs, (signal) => connection.query('ROLLBACK', [], { signal }))
+    } catch (failure) {
+      connection.giveUp(failure as Error)
+    }
+  }
+
+  /**
+   * Otherwise the server would go on with the statement in flight, and cancelled calls would pile up there behind a lock that
+   * is stuck. The connection is kept meanwhile, so its process serves no other transaction, also behind a pooler.
+   */
+  async #cancelAtServer(processId: number): Promise<void> {
+    const cancel = async (signal: AbortSignal) => {
+      this.#spare ??= this.#openSpare()
+      const borrowed = new Borrowed(await this.#checkOut(signal, this.#spare), this.#backend)
+      await borrowed
+        .query('SELECT pg_cancel_backend($1)', [processId], { signal })
+        .finally(() => borrowed.giveBack())
+    }
+    // A statement that cannot be cancelled goes on until the server finds that its connection has ended.
+    await this.#within(CANCEL_WITHIN_MS, cancel).catch(ignore)
+  }
+
+  async #within(ms: number, work: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
+    const limit = new AbortController()
+    const timer = this.#clock.setTimer(ms, () => limit.abort(), { keepsProcessAlive: true })
+    try {
+      await work(limit.signal)
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  dedicated({ signal }: QueryOptions = {}): Promise<DedicatedConnection> {
+    return PgDedicated.open(this.#pool, { backend: this.#backend, clock: this.#clock, signal })
   }
 
   async listen(channel: string, events: ListenEvents): Promise<Listener> {
-    const { connection, end } = await this.#ownClient({ signal: this.#closing.signal, unref: true })
-    const dedicated = new PgDedicated(connection, end, this.#backend)
-    connection.on('notification', (message) => {
+    const dedicated = await PgDedicated.open(this.#pool, {
+      backend: this.#backend,
+      clock: this.#clock,
+      signal: this.#closing.signal,
+      unref: true,
+    })
+    dedicated.connection.on('notification', (message) => {
       if (message.channel === channel) events.onNotification(message.payload ?? '')
     })
     dedicated.onEnd(events.onEnd)
@@ -137,181 +191,117 @@ export class PgDatabase implements PostgresDatabase {
       await dedicated.close()
       throw error
     }
-    // It waits for news only; whoever waits for it keeps the process alive.
-    dedicated.unref()
     events.onListening()
     return dedicated
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
     this.#closing.abort(new ClosedError(`The ${this.#backend} client`))
-    await this.#spare?.close()
-    stopListening(this.#pool)
+    const spare = this.#spare
+    if (spare === undefined) return
+    this.#spare = undefined
+    await this.#spareSockets.endWithin(() => spare.end())
   }
 
-  /** With a connection of the pool, which goes back afterwards, unless something is wrong with it. */
-  async #borrow<T>(options: QueryOptions, use: (connection: Borrowed) => Promise<T>): Promise<T> {
-    return this.#with(await this.#checkOut(options), use)
-  }
-
-  async #with<T>(client: PgPoolClient, use: (connection: Borrowed) => Promise<T>): Promise<T> {
-    const borrowed = new Borrowed(client, this.#pool, this.#backend)
+  async #checkOutOrSpare(signal: AbortSignal | undefined): Promise<PgPoolClient> {
+    // The pool serves in order. A request that is left in it waits, so another one would wait too, and be left as well.
+    const isStillShort = this.#leftInPool > 0 && this.shortage !== undefined
+    const client = isStillShort ? null : await this.#checkOutSoon(signal)
+    if (client !== null) return client
+    const shortage = this.shortage ?? 'the pool was full'
+    this.#spare ??= this.#openSpare()
     try {
-      return await use(borrowed)
-    } finally {
-      borrowed.giveBack()
+      return await this.#checkOut(signal, this.#spare)
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      const what = `${shortage}, and another connection could not be opened: ${why}`
+      throw new BackendUnavailableError(this.#backend, what, 'not-applied', { cause: error })
     }
+  }
+
+  #openSpare(): PgPool {
+    // A server that accepts and says nothing would keep the one connection for ever.
+    const own = {
+      max: 1,
+      allowExitOnIdle: true,
+      idleTimeoutMillis: SPARE_IDLE_MS,
+      connectionTimeoutMillis: defaults.callTimeoutMs,
+      stream: this.#spareSockets.create,
+    }
+    return poolBeside(this.#pool, own) ?? this.#pool
+  }
+
+  async #checkOut(signal: AbortSignal | undefined, pool = this.#pool): Promise<PgPoolClient> {
+    return (await this.#connect(pool, signal, undefined)) as PgPoolClient
   }
 
   /** Null: the pool had none free for a while, and was not asked any longer. */
-  async #checkOutSoon(options: QueryOptions): Promise<PgPoolClient | null> {
-    const given = new AbortController()
-    const untie = options.signal === undefined ? ignore : onAborted(options.signal, () => given.abort())
-    const connecting = this.#checkOut({ signal: given.signal })
-    let isShort = false
-    // Asked only then: a connection that is free now may go to a call that came before, and one may be being opened.
-    const timer = systemClock.setTimer(SPARE_AFTER_MS, () => {
-      isShort = this.shortage !== undefined
-      if (isShort) given.abort()
-    })
-    try {
-      return await connecting
-    } catch (error) {
-      if (isShort && options.signal?.aborted !== true) return null
-      throw error
-    } finally {
-      timer.cancel()
-      untie()
-    }
+  #checkOutSoon(signal: AbortSignal | undefined): Promise<PgPoolClient | null> {
+    return this.#connect(this.#pool, signal, SPARE_AFTER_MS)
   }
 
-  async #checkOut({ signal }: QueryOptions): Promise<PgPoolClient> {
-    const off = () => cancelledCall(this.#backend, 'not-applied', signal as AbortSignal)
-    if (signal?.aborted) throw off()
-    const connecting = this.#pool.connect()
-    try {
-      return await orAborted(connecting, signal, () => {
+  #connect(
+    pool: PgPool,
+    signal: AbortSignal | undefined,
+    withinMs: number | undefined,
+  ): Promise<PgPoolClient | null> {
+    if (signal?.aborted) return Promise.reject(cancelledCall(this.#backend, signal, 'not-applied'))
+    return new Promise((resolve, reject) => {
+      let isLeft = false
+      const settle = () => {
+        stopListening()
+        timer?.cancel()
+      }
+      const leave = () => {
+        isLeft = true
         this.#leftInPool++
-        connecting
-          .then((client) => client.release(), ignore)
-          .finally(() => {
+        settle()
+      }
+      const stopListening =
+        signal === undefined
+          ? ignore
+          : onAborted(signal, () => {
+              leave()
+              reject(cancelledCall(this.#backend, signal, 'not-applied'))
+            })
+      // Asked only then: a connection that is free now may go to a call that came before, and one may be being opened.
+      const onSlow = () => {
+        if (this.shortage === undefined) return
+        leave()
+        resolve(null)
+      }
+      const timer = withinMs === undefined ? undefined : this.#clock.setTimer(withinMs, onSlow)
+      pool.connect().then(
+        (client) => {
+          if (isLeft) {
             this.#leftInPool--
-          })
-        return off()
-      })
-    } catch (error) {
-      throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
-    }
-  }
-
-  /** A connection beside the pool, so that the pool keeps all of its own; kept out of it if the pool cannot make one. */
-  async #ownClient(
-    options: OwnClientOptions,
-  ): Promise<{ connection: PgConnection; end: () => Promise<void> }> {
-    const { Client, options: settings } = this.#pool as { Client?: PgClientClass; options?: object }
-    if (typeof Client !== 'function' || settings === undefined) {
-      const client = await this.#checkOut(options)
-      client.on('error', ignore)
-      return { connection: client, end: async () => client.release(true) }
-    }
-    const client = new Client(settings)
-    client.on('error', ignore)
-    if (options.unref) client.unref?.()
-    const end = () =>
-      endWithin(
-        () => client.end(),
-        () => [client],
+            client.release()
+            return
+          }
+          settle()
+          resolve(client)
+        },
+        (error: unknown) => {
+          if (isLeft) this.#leftInPool--
+          settle()
+          reject(asUnavailable(this.#backend, 'no connection', error, 'not-applied'))
+        },
       )
-    try {
-      const connecting = client.connect().then(ignore)
-      await orAborted(connecting, options.signal, () => {
-        end().catch(ignore)
-        return cancelledCall(this.#backend, 'not-applied', options.signal as AbortSignal)
-      })
-    } catch (error) {
-      throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
-    }
-    return { connection: client, end }
+    })
   }
-}
-
-/** A connection that does not answer within the limit is given up as well: it would be missing from the pool for ever. */
-async function rollBack(connection: Borrowed): Promise<void> {
-  const tooLong = new AbortController()
-  const timer = systemClock.setTimer(defaults.callTimeoutMs, () => tooLong.abort(), {
-    keepsProcessAlive: true,
-  })
-  try {
-    await connection.query('ROLLBACK', [], { signal: tooLong.signal })
-  } catch (failure) {
-    connection.giveUp(failure as Error)
-  } finally {
-    timer.cancel()
-  }
-}
-
-/** How many of ours use each pool: one listener serves them all, so that Node does not suspect a leak. */
-const users = new WeakMap<PgPool, number>()
-
-/** A pool reports the end of an idle connection as an event, and opens another when it needs one. */
-function listenForErrors(pool: PgPool): void {
-  const before = users.get(pool) ?? 0
-  users.set(pool, before + 1)
-  if (before > 0) return
-  pool.on('error', ignore)
-  pool.on('acquire', listenUntilTold)
-}
-
-/** Connections that have our listener until the end of this turn. */
-const listenedTo = new WeakSet<PgConnection>()
-
-/**
- * For the caller that checks it out: until it had the time to listen itself. Calls that were cancelled while they waited
- * for a connection pass it on at once, any number of them in one turn, and one listener serves them all.
- */
-function listenUntilTold(connection: PgConnection): void {
-  if (listenedTo.has(connection)) return
-  listenedTo.add(connection)
-  connection.on('error', ignore)
-  afterThisTurn(() => {
-    listenedTo.delete(connection)
-    connection.removeListener('error', ignore)
-  })
-}
-
-function stopListening(pool: PgPool): void {
-  const left = (users.get(pool) ?? 1) - 1
-  users.set(pool, left)
-  if (left > 0) return
-  pool.removeListener('error', ignore)
-  pool.removeListener('acquire', listenUntilTold)
-}
-
-type PgClientClass = new (
-  options: object,
-) => PgConnection & { connect(): Promise<unknown>; end(): Promise<void>; unref?(): void }
-
-interface OwnClientOptions extends QueryOptions {
-  /** It does not keep the process alive, from before the server's first answer on. */
-  readonly unref?: boolean
 }
 
 /** A connection of the pool while we have it. */
 class Borrowed implements SqlRunner {
-  readonly #client: PgPoolClient
-  readonly #pool: PgPool
+  readonly native: PgPoolClient
   readonly #backend: string
-  #broken: Error | undefined
-  /** The server may be at work for somebody who has gone. */
-  #isCancelled = false
+  /** That of the server, while a transaction has work in it. */
+  processId: number | undefined
+  #failure: Error | undefined
 
-  constructor(client: PgPoolClient, pool: PgPool, backend: string) {
-    this.#client = client
-    this.#pool = pool
+  constructor(client: PgPoolClient, backend: string) {
+    this.native = client
     this.#backend = backend
-    client.on('error', this.#onError)
   }
 
   async query(
@@ -320,48 +310,24 @@ class Borrowed implements SqlRunner {
     { signal }: QueryOptions = {},
   ): Promise<readonly Row[]> {
     try {
-      return await runStatement(this.#client, this.#backend, text, parameters, signal)
+      return await runStatement(this.native, this.#backend, text, parameters, signal)
     } catch (error) {
       // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
-      // nobody may get it while it is still at work.
-      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') {
-        this.#isCancelled ||= this.#broken === undefined && signal?.aborted === true
-        this.#onError(error)
-      }
+      // no other call may get it while it is still at work.
+      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') this.giveUp(error)
       throw error
     }
   }
 
-  get native(): PgPoolClient {
-    return this.#client
-  }
-
   get broken(): Error | undefined {
-    return this.#broken
+    return stateOf(this.native).broken ?? this.#failure
   }
 
   giveUp(error: Error): void {
-    this.#onError(error)
-  }
-
-  /** The same while another caller may have a statement in flight on it. */
-  cutOff(reason: unknown): void {
-    this.#isCancelled ||= this.#broken === undefined
-    this.#onError(new Error('the transaction was ended', { cause: reason }))
+    this.#failure ??= error
   }
 
   giveBack(): void {
-    if (this.#isCancelled) void cancelStatement(this.#pool, this.#client).then(() => this.#release())
-    else this.#release()
-  }
-
-  #release(): void {
-    this.#client.removeListener('error', this.#onError)
-    if (this.#broken === undefined) this.#client.release()
-    else this.#client.release(this.#broken)
-  }
-
-  readonly #onError = (error: Error) => {
-    this.#broken ??= error
+    this.native.release(this.broken)
   }
 }

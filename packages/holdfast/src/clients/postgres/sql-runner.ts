@@ -74,7 +74,7 @@ async function withPostgresJs(
   text: string,
   parameters: readonly Parameter[],
 ): Promise<readonly Row[]> {
-  return (await tx.unsafe(text, asPlainText(tx, parameters), { prepare: false }).values()) as readonly Row[]
+  return (await tx.unsafe(text, asPlainText(tx, parameters), { prepare: true }).values()) as readonly Row[]
 }
 
 /** What Kysely makes of `CompiledQuery.raw`. Rows have the columns in order, whatever a plugin calls them. */

@@ -84,24 +84,29 @@ export interface TablePart {
   readonly sql: (schema: string) => string
   /** Which function prints the SQL, for messages. */
   readonly printedBy: string
-  /** For a part that keeps its version in a table of its own, which `create` and `upgrade` make and change. */
-  readonly own?: OwnVersion
-}
-
-export interface OwnVersion {
-  readonly table: string
-  readonly upgrade: (schema: string) => string
-  readonly upgradePrintedBy: string
+  /** Where its version and origin are. Default: its row of `parts`. `meta` has one row, and is made by `sql`. */
+  readonly versionTable?: 'meta'
 }
 
 /** All statements that create and upgrade the part, for users who apply them by themselves. */
-export function tablesSql({ part, version, upgradesFrom = version, sql }: TablePart, schema: string): string {
+export function tablesSql(part: TablePart, schema: string): string {
+  const { version, upgradesFrom = version, sql, versionTable } = part
   const s = quoteIdentifier(schema)
-  return `CREATE SCHEMA IF NOT EXISTS ${s};
-CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);
+  const [columns, values, key] =
+    versionTable === undefined
+      ? ['part, version, origin', `${quoteText(part.part)}, ${version}`, 'part']
+      : ['version, origin', version, 'single']
+  const parts = `
+CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);`
+  // A user who may not create schemas can use one that is there.
+  return `DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = ${quoteText(schema)}) THEN
+    CREATE SCHEMA ${s};
+  END IF;
+END $$;${versionTable === undefined ? parts : ''}
 ${sql(s).trim()}
-INSERT INTO ${s}.parts (part, version, origin) VALUES ('${part}', ${version}, gen_random_uuid()::text)
-ON CONFLICT (part) DO UPDATE SET version = ${version} WHERE parts.version BETWEEN ${upgradesFrom} AND ${version - 1};
+INSERT INTO ${s}.${versionTable ?? 'parts'} AS v (${columns}) VALUES (${values}, gen_random_uuid()::text)
+ON CONFLICT (${key}) DO UPDATE SET version = ${version} WHERE v.version BETWEEN ${upgradesFrom} AND ${version - 1};
 `
 }
 
@@ -113,16 +118,16 @@ export async function ensureTables(
   runner: SqlRunner,
   part: TablePart,
   schema: string,
-  { create }: { readonly create: boolean },
+  { create, sql = tablesSql(part, schema) }: { readonly create: boolean; readonly sql?: string },
 ): Promise<{ readonly origin: string; readonly found: boolean }> {
   const before = await look(runner, part, schema)
   const found = before?.version === part.version
   if (!found && !create)
     throw new UnsupportedError(
       `postgres: the schema ${quote(schema)} has ${before === null ? 'no tables' : 'tables of an older release'} for ` +
-        `${part.part}, and createSchema is off. Apply what ${printedBy(part, before !== null)} returns first.`,
+        `${part.part}, and createSchema is off. Apply what ${part.printedBy} returns first.`,
     )
-  if (!found) await make(runner, part, schema, before !== null)
+  if (!found) await make(runner, part, schema, sql)
   const now = found ? before : await look(runner, part, schema)
   if (now === null)
     throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
@@ -137,7 +142,7 @@ interface Found {
 
 /** Null: the part is not there. */
 async function look(runner: SqlRunner, part: TablePart, schema: string): Promise<Found | null> {
-  const table = `${quoteIdentifier(schema)}.${part.own?.table ?? 'parts'}`
+  const table = `${quoteIdentifier(schema)}.${part.versionTable ?? 'parts'}`
   const [exists] = await runner.query('SELECT to_regclass($1::text)::text', [table])
   if (exists?.[0] === null) return null
   const [row] = await runner.query(
@@ -154,18 +159,17 @@ async function look(runner: SqlRunner, part: TablePart, schema: string): Promise
   )
 }
 
-function isPart({ part, own }: TablePart): string {
-  return own === undefined ? `part = ${quoteText(part)}` : 'true'
+function isPart({ part, versionTable }: TablePart): string {
+  return versionTable === undefined ? `part = ${quoteText(part)}` : 'true'
 }
 
 /**
  * One statement, so that what is half made is undone with it. A DO block takes no parameters; the name of the schema has been
  * checked, and has no dollar that could end a quotation. Notices of what exists already are not for the user.
  */
-async function make(runner: SqlRunner, part: TablePart, schema: string, isThere: boolean): Promise<void> {
+async function make(runner: SqlRunner, part: TablePart, schema: string, sql: string): Promise<void> {
   const s = quoteIdentifier(schema)
-  const table = part.own?.table ?? 'parts'
-  const create = part.own === undefined ? tablesSql(part, schema) : part.sql(s)
+  const table = part.versionTable ?? 'parts'
   try {
     await runner.query(`DO $holdfast_once$
     DECLARE
@@ -178,15 +182,13 @@ async function make(runner: SqlRunner, part: TablePart, schema: string, isThere:
         SELECT version INTO found FROM ${s}.${table} WHERE ${isPart(part)};
       END IF;
       PERFORM set_config('client_min_messages', 'warning', true);
-      IF found IS NULL THEN
-        EXECUTE $holdfast_create$ ${create} $holdfast_create$;
-      ELSIF found < ${part.version} THEN
-        EXECUTE $holdfast_upgrade$ ${part.own?.upgrade(s) ?? create} $holdfast_upgrade$;
+      IF found IS NULL OR found < ${part.version} THEN
+        EXECUTE $holdfast_tables$ ${sql} $holdfast_tables$;
       END IF;
       PERFORM set_config('client_min_messages', level, true);
     END $holdfast_once$`)
   } catch (error) {
-    throw refused(error, part, schema, isThere) ?? error
+    throw refused(error, part, schema) ?? error
   }
 }
 
@@ -229,16 +231,12 @@ async function checkRelations(
     )
 }
 
-function printedBy(part: TablePart, isThere: boolean): string {
-  return isThere ? (part.own?.upgradePrintedBy ?? part.printedBy) : part.printedBy
-}
-
-function refused(error: unknown, part: TablePart, schema: string, isThere: boolean): HoldfastError | null {
+function refused(error: unknown, part: TablePart, schema: string): HoldfastError | null {
   const cause = sqlStateOf(error) === null && error instanceof Error ? error.cause : error
   if (sqlStateOf(cause) !== '42501') return null
   return new UnsupportedError(
     `postgres: this user may not create or update the tables for ${part.part} in the schema ${quote(schema)}. Let a user who ` +
-      `may apply what ${printedBy(part, isThere)} returns, and grant this user the use of them.`,
+      `may apply what ${part.printedBy} returns, and grant this user the use of them.`,
     { cause },
   )
 }

@@ -7,7 +7,7 @@
 export type Parameter = string | number | boolean | null
 
 /**
- * The columns of a row, in the order of the statement. By place and not by name, because both clients can be told to
+ * The columns of a row, in the order of the statement. By position and not by name, because both clients can be told to
  * rename columns. What must not depend on a user's type parsers is cast to `text` in the statement.
  */
 export type Row = readonly unknown[]
@@ -22,8 +22,8 @@ export interface Notice {
 
 export interface PgQuery {
   readonly text: string
-  readonly name?: string
-  readonly values?: Parameter[]
+  name?: string
+  values?: Parameter[]
   readonly rowMode: 'array'
 }
 
@@ -39,8 +39,6 @@ export interface PgConnection {
   on(event: 'notice', listener: (notice: Notice) => void): unknown
   on(event: 'notification', listener: (message: PgNotification) => void): unknown
   on(event: 'end', listener: () => void): unknown
-  removeListener(event: 'error', listener: (error: Error) => void): unknown
-  removeListener(event: 'notice', listener: (notice: Notice) => void): unknown
 }
 
 export interface PgPoolClient extends PgConnection {
@@ -53,41 +51,27 @@ export interface PgPool {
   readonly totalCount?: number
   readonly idleCount?: number
   readonly waitingCount?: number
+  /** What it was made with: Holdfast makes connections beside the pool in the same way. */
+  readonly options?: { readonly password?: unknown }
   connect(): Promise<PgPoolClient>
   on(event: 'error', listener: (error: Error) => void): unknown
   on(event: 'acquire', listener: (connection: PgConnection) => void): unknown
-  removeListener(event: 'error', listener: (error: Error) => void): unknown
-  removeListener(event: 'acquire', listener: (connection: PgConnection) => void): unknown
   end(): Promise<void>
 }
 
 /** What runs statements in postgres.js: the client, a transaction, or a reserved connection. */
 export interface PostgresJsRunner {
-  unsafe(
-    query: string,
-    parameters?: Parameter[],
-    options?: { prepare?: boolean; onexecute?: (connection: PostgresJsConnection) => void },
-  ): PostgresJsQuery
-}
-
-/** The inside of a connection, as `begin` of postgres.js itself gets hold of it. */
-export interface PostgresJsConnection {
-  onclose?: ((error: Error) => void) | null
+  unsafe(query: string, parameters?: Parameter[], options?: { prepare?: boolean }): PostgresJsQuery
 }
 
 export interface PostgresJsQuery {
   values(): PromiseLike<readonly unknown[]>
 }
 
-export interface PostgresJsReserved extends PostgresJsRunner {
-  release(): void
-}
-
 /** The client of postgres.js. */
 export interface PostgresJs extends PostgresJsRunner {
   readonly options: object
   begin<T>(options: string, work: (tx: PostgresJsRunner) => Promise<T>): Promise<unknown>
-  reserve(): Promise<PostgresJsReserved>
   listen(
     channel: string,
     onNotify: (payload: string) => void,

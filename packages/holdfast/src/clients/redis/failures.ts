@@ -9,16 +9,17 @@ import {
   type HoldfastError,
   UnsupportedError,
 } from '../../base/errors.ts'
-import { reasonOf, withoutArguments } from './trouble.ts'
 
 /** Refusals of the server that come before a script has written anything. */
 const refusals = new Set([
+  'ASK',
   'BUSY',
   'CLUSTERDOWN',
   'CROSSSLOT',
   'LOADING',
   'MASTERDOWN',
   'MISCONF',
+  'MOVED',
   'NOAUTH',
   'NOPERM',
   'NOREPLICAS',
@@ -58,7 +59,7 @@ export function outcomeOfFailure(error: unknown): CallOutcome {
   return sentNothing ? 'not-applied' : 'unknown'
 }
 
-/** What to do about a mistake that stays until somebody corrects it, by what the server said; null if it is something else. */
+/** What to do about a mistake that stays until it is corrected, by what the server said; null if it is something else. */
 export function remedyOf(said: string): string | null {
   if (/\b(WRONGPASS|NOAUTH)\b|\bERR invalid password/.test(said))
     return 'Give the right user and password, in the URL (redis://user:password@host:port) or to the client.'
@@ -106,4 +107,20 @@ export function withoutSecrets(error: unknown): unknown {
   clean.name = error.name
   if (error.stack !== undefined) clean.stack = withoutArguments(error.stack)
   return clean
+}
+
+/** An error of a client in one line, without a full stop. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  // An address that leads to several gives an error of errors, without a text of its own.
+  const inner = error instanceof AggregateError ? error.errors.map(reasonOf).join(', ') : ''
+  // A Cluster of ioredis says of what went wrong only that it did.
+  const { lastNodeError, code } = error as { lastNodeError?: unknown; code?: unknown }
+  const text = (error.message || inner || String(code ?? error.name)).replace(/\.$/, '')
+  return withoutArguments(lastNodeError instanceof Error ? `${text}: ${reasonOf(lastNodeError)}` : text)
+}
+
+/** A server that does not know a command repeats its arguments: of AUTH, the password. */
+function withoutArguments(message: string): string {
+  return message.replace(/,? with args beginning with:[^\n]*/g, '')
 }

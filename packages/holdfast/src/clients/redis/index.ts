@@ -1,8 +1,7 @@
 export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
+export { type Readiness, readinessOf } from './client-state.ts'
 export {
   type DedicatedConnection,
-  type Presence,
-  type Promptness,
   RedisConnection,
   type RedisConnectionOptions,
   type RedisNode,
@@ -15,9 +14,8 @@ export {
   redisClientFromUrl,
 } from './from-url.ts'
 export { escapeBraces, escapeGlob, foreignId, unescapeBraces } from './key-text.ts'
-export { UNKNOWN_GROUP } from './node-redis.ts'
-export type { RedisReply, RedisTopology } from './raw.ts'
-export { type Readiness, readinessOf } from './readiness.ts'
+export type { Promptness } from './prompt.ts'
+export { type RedisReply, type RedisTopology, UNKNOWN_ADDRESS } from './raw.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
 export {
   SCAN_START,
@@ -34,6 +32,8 @@ export {
   ifPermitted,
   infoField,
   isDenied,
+  isOlder,
+  OLDEST_REDIS,
   refusalOf,
   settingOf,
   textOf,
@@ -41,4 +41,3 @@ export {
 } from './server-findings.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'
-export { isOlder, OLDEST_REDIS } from './versions.ts'

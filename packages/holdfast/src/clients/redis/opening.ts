@@ -16,15 +16,3 @@ export async function opened<T>(stop: AbortSignal, connect: () => Promise<T>, en
     stop.removeEventListener('abort', end)
   }
 }
-
-/** All of them, or none: if one cannot be opened, the others are closed. */
-export async function allOpened<C extends { close(): void }>(
-  opening: readonly Promise<C>[],
-): Promise<readonly C[]> {
-  const settled = await Promise.allSettled(opening)
-  const failed = settled.find(({ status }) => status === 'rejected') as PromiseRejectedResult | undefined
-  const all = settled.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
-  if (failed === undefined) return all
-  for (const each of all) each.close()
-  throw failed.reason
-}

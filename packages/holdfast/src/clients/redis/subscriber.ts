@@ -1,17 +1,18 @@
 /**
- * One connection for messages, kept up for as long as somebody listens.
+ * One connection for messages, kept up for as long as there is a subscription.
  *
  *   closed ──first subscribe──▶ open                      [#connect]
  *   open ──connection lost──▶ coming back ──▶ open        [#comeBack]   tells every listener: messages may be missing
  *   any ──close──▶ ended                                               also a connection that is in its handshake
  *
  * What may go wrong between two steps: the connection is lost before or after a SUBSCRIBE is confirmed (everything is
- * subscribed anew on the next connection, and everybody is told); a message comes for a channel that has been left
- * (nobody is asked); it is lost silently (nobody notices here: keep-alives must bring what matters); the server accepts
+ * subscribed anew on the next connection, and all listeners are told); a message comes for a channel that has been left
+ * (it is dropped); it is lost silently (it is not noticed here: keep-alives must bring what matters); the server accepts
  * the connection and says nothing (it is given up after a while, and the next one is tried).
  */
 import type { Clock, Timer } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
+import { SingleFlight } from '../../base/single-flight.ts'
 import type { RawSubscriber } from './raw.ts'
 
 export interface Subscription {
@@ -30,17 +31,24 @@ const LONGEST_PAUSE_MS = 2_000
 const LONGEST_OPENING_MS = 10_000
 
 export class Subscriber {
-  readonly #open: (stop: AbortSignal) => Promise<RawSubscriber>
+  readonly #flight: SingleFlight<RawSubscriber>
   readonly #clock: Clock
   readonly #random: Random
   readonly #listening = new Map<string, Listening>()
   #connection: RawSubscriber | undefined
-  #connecting: Promise<RawSubscriber> | undefined
   #pause: Timer | undefined
   readonly #ending = new AbortController()
 
-  constructor(open: (stop: AbortSignal) => Promise<RawSubscriber>, clock: Clock, random: Random) {
-    this.#open = open
+  constructor(
+    open: (stop: AbortSignal) => Promise<RawSubscriber>,
+    backend: string,
+    clock: Clock,
+    random: Random,
+  ) {
+    this.#flight = new SingleFlight(backend, (stop) => this.#connect(open(stop)), {
+      ms: LONGEST_OPENING_MS,
+      clock,
+    })
     this.#clock = clock
     this.#random = random
   }
@@ -72,27 +80,16 @@ export class Subscriber {
     this.#ending.abort(new Error('the subscriber is closed'))
     this.#listening.clear()
     this.#pause?.cancel()
-    const connection = this.#connection
-    this.#connection = undefined
-    connection?.close()
+    this.#drop()
   }
 
   #connected(): Promise<RawSubscriber> {
     if (this.#ending.signal.aborted) return Promise.reject(this.#ending.signal.reason)
-    if (this.#connection !== undefined) return Promise.resolve(this.#connection)
-    this.#connecting ??= this.#connect().finally(() => {
-      this.#connecting = undefined
-    })
-    return this.#connecting
+    return this.#flight.join()
   }
 
-  async #connect(): Promise<RawSubscriber> {
-    const limit = new AbortController()
-    const timer = this.#clock.setTimer(LONGEST_OPENING_MS, () =>
-      limit.abort(new Error(`no connection within ${LONGEST_OPENING_MS} ms`)),
-    )
-    const opening = this.#open(AbortSignal.any([this.#ending.signal, limit.signal]))
-    const connection = await opening.finally(() => timer.cancel())
+  async #connect(opening: Promise<RawSubscriber>): Promise<RawSubscriber> {
+    const connection = await opening
     if (this.#ending.signal.aborted) {
       connection.close()
       throw this.#ending.signal.reason
@@ -100,11 +97,18 @@ export class Subscriber {
     this.#connection = connection
     connection.onLost(() => {
       if (this.#connection !== connection) return
-      this.#connection = undefined
-      connection.close()
+      this.#drop()
       this.#comeBack(0)
     })
     return connection
+  }
+
+  /** Let go of before it is closed: its end is ours, and no loss to come back from. */
+  #drop(): void {
+    const connection = this.#connection
+    this.#connection = undefined
+    this.#flight.drop(new Error('the subscriber is closed'))?.catch(() => {})
+    connection?.close()
   }
 
   #comeBack(tries: number): void {
@@ -113,10 +117,7 @@ export class Subscriber {
     this.#pause?.cancel()
     this.#pause = this.#clock.setTimer(ms, () => {
       this.#resume().catch(() => {
-        // Let go of before it is closed: its end is ours, and no loss to come back from.
-        const failed = this.#connection
-        this.#connection = undefined
-        failed?.close()
+        this.#drop()
         this.#comeBack(Math.min(tries + 1, 10))
       })
     })

@@ -35,42 +35,45 @@ export function isInTransaction(database: SqliteDatabase): boolean {
   try {
     database.exec('BEGIN DEFERRED')
   } catch (error) {
-    if (primaryCodeOf(error) === SQLITE_ERROR) return true
+    if (primaryCodeOf(error) === sqliteCodes.ERROR) return true
     throw error
   }
   database.exec('ROLLBACK')
   return false
 }
 
-const SQLITE_ERROR = 1
-const SQLITE_BUSY = 5
-const SQLITE_LOCKED = 6
-const SQLITE_READONLY = 8
-const SQLITE_CORRUPT = 11
-const SQLITE_CANTOPEN = 14
-const SQLITE_PROTOCOL = 15
-const SQLITE_CONSTRAINT = 19
-const SQLITE_NOTADB = 26
+/** Primary result codes. */
+export const sqliteCodes = {
+  ERROR: 1,
+  BUSY: 5,
+  LOCKED: 6,
+  READONLY: 8,
+  CORRUPT: 11,
+  CANTOPEN: 14,
+  PROTOCOL: 15,
+  CONSTRAINT: 19,
+  NOTADB: 26,
+} as const
 
 /** Another connection has the file, and will let go of it. */
 export function isBusy(error: unknown): boolean {
   const code = primaryCodeOf(error)
-  return code === SQLITE_BUSY || code === SQLITE_LOCKED
+  return code === sqliteCodes.BUSY || code === sqliteCodes.LOCKED || code === sqliteCodes.PROTOCOL
 }
 
 /** What was written breaks a rule of the user's own tables. */
 export function isConstraintViolation(error: unknown): boolean {
-  return primaryCodeOf(error) === SQLITE_CONSTRAINT
+  return primaryCodeOf(error) === sqliteCodes.CONSTRAINT
 }
 
 /** What to do when the file itself is wrong, so that trying again will not help; undefined if it is not. */
 export function remedyFor(error: unknown): string | undefined {
   switch (primaryCodeOf(error)) {
-    case SQLITE_READONLY:
+    case sqliteCodes.READONLY:
       return 'this connection may not write it. Open it for writing, change the permissions of the file and of its folder, in which SQLite keeps side files, or choose another place.'
-    case SQLITE_CANTOPEN:
+    case sqliteCodes.CANTOPEN:
       return 'it cannot be opened. It must be a file, or the place for a new one, and this process must be allowed to read and write it and its folder.'
-    case SQLITE_NOTADB:
+    case sqliteCodes.NOTADB:
       return 'it is not an SQLite database, and was left as it is. Choose the file in which the protected data is.'
     default:
       return undefined
@@ -90,14 +93,14 @@ export function primaryCodeOf(error: unknown): number | undefined {
 
 /** For Deno, whose `exec` leaves the code out. */
 const codeOfMessage: Readonly<Record<string, number>> = {
-  'database is locked': SQLITE_BUSY,
-  'database table is locked': SQLITE_LOCKED,
-  'cannot start a transaction within a transaction': SQLITE_ERROR,
-  'attempt to write a readonly database': SQLITE_READONLY,
-  'database disk image is malformed': SQLITE_CORRUPT,
-  'unable to open database file': SQLITE_CANTOPEN,
-  'locking protocol': SQLITE_PROTOCOL,
-  'file is not a database': SQLITE_NOTADB,
+  'database is locked': sqliteCodes.BUSY,
+  'database table is locked': sqliteCodes.LOCKED,
+  'cannot start a transaction within a transaction': sqliteCodes.ERROR,
+  'attempt to write a readonly database': sqliteCodes.READONLY,
+  'database disk image is malformed': sqliteCodes.CORRUPT,
+  'unable to open database file': sqliteCodes.CANTOPEN,
+  'locking protocol': sqliteCodes.PROTOCOL,
+  'file is not a database': sqliteCodes.NOTADB,
 }
 
 /** The path of the file behind a connection; empty for a database in memory, and for one that cannot say. */
@@ -106,7 +109,7 @@ export function fileOf(database: SqliteDatabase): string {
     const row = prepare(database, 'PRAGMA database_list').get()
     return String((row as { file?: unknown } | undefined)?.file ?? '')
   } catch {
-    // It is closed or broken: whoever asks is about to say so.
+    // It is closed or broken: the caller is about to say so.
     return ''
   }
 }

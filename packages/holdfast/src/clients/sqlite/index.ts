@@ -1,6 +1,7 @@
-/** What Holdfast knows of connections to SQLite, for those who use a file of the user's. */
+/** What Holdfast knows of connections to SQLite, for modules that use a file of the user's. */
 export {
   fileOf,
+  isBusy,
   isInTransaction,
   isSqliteDatabase,
   prepare,
@@ -8,6 +9,7 @@ export {
   type SqliteDatabase,
   type SqliteParameter,
   type SqliteStatement,
+  sqliteCodes,
 } from './client.ts'
-export { openDatabase } from './opening.ts'
+export { checkFolderOf, openDatabase } from './opening.ts'
 export { ownStep, type TransactionTerms, transact, whileBusy } from './transaction.ts'

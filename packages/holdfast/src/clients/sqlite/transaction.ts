@@ -4,7 +4,7 @@
  *   (none) ──BEGIN IMMEDIATE, waits while the file is busy──▶ open ──body returned, COMMIT──▶ (none)
  *                                                             open ──anything thrown, ROLLBACK──▶ (none)
  *
- * The file is locked for writing from the first moment on, so nobody's fence can come between check and commit.
+ * The file is locked for writing from the first moment on, so no other fence can come between check and commit.
  */
 import { type Clock, sleep } from '../../base/clock.ts'
 import {
@@ -35,7 +35,7 @@ export interface TransactionTerms {
   readonly database: SqliteDatabase
   readonly clock: Clock
   readonly signal: AbortSignal | undefined
-  /** Who speaks in messages. */
+  /** The subject of messages. */
   readonly who?: string
 }
 

@@ -148,7 +148,9 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
     for (const way of ['directly', 'through a pooler'] as const)
       test(`G5 T41 six ${library.name} clients ${way}: 120 read-modify-writes lose none`, async () => {
         const url = way === 'directly' ? server.postgres.url : server.url
-        const opened = Array.from({ length: 6 }, () => library.open(url, { max: 2 }))
+        const opened = Array.from({ length: 6 }, () =>
+          library.open(url, { max: 2, prepare: way === 'directly' }),
+        )
         const runs = opened.flatMap(({ client }) => {
           const one = postgresGuard({ client, schema })
           return Array.from({ length: 20 }, () =>

@@ -1,12 +1,9 @@
 /**
- * What a guard keeps in Redis, in five keys that lie in one slot of a Cluster:
+ * What a guard keeps in Redis, in three keys that lie in one slot of a Cluster:
  *
  *   names     hash: name → the newest fence, and the highest exclusive token among all that were seen
  *   touched   sorted set: name, by when it was touched last
  *   issuers   hash: `pinned` → whose fence came first; `floor <issuer>` → what stays of forgotten names
- *   calls     hash: series → what has arrived of it, so that what a client sends twice is applied once (`calls.ts`);
- *             `opened` → how many there were; `memory` → a random text, as old as the hash
- *   series    sorted set: series, by when it was opened
  *
  * A token is text of 19 digits: a double, which is all that Lua has, tells only 53 of its 63 bits apart (T42). Texts of one
  * length are ordered like the numbers. Neither names nor issuers contain control characters, so a line break parts them.
@@ -18,8 +15,6 @@ export interface GuardKeys {
   readonly names: string
   readonly touched: string
   readonly issuers: string
-  readonly calls: string
-  readonly series: string
 }
 
 export function guardKeys(tag: string, name: string): GuardKeys {
@@ -28,8 +23,6 @@ export function guardKeys(tag: string, name: string): GuardKeys {
     names: `${prefix}names`,
     touched: `${prefix}touched`,
     issuers: `${prefix}issuers`,
-    calls: `${prefix}calls`,
-    series: `${prefix}series`,
   }
 }
 

@@ -2,14 +2,13 @@
  * The guard's own scripts, and the frame around an effect. Check and effect are one script, which Redis runs as a whole
  * and replicates and persists as a whole.
  *
- *   look the number of the call up ──has arrived before──▶ answer with what came of it, change nothing
+ *   compare the server's clock with the deadline ──late──▶ answer that, change nothing
  *   compare what the decision was made on ──differs──▶ answer with what is there now
  *   look at what the effect needs (`before`) ──not so──▶ answer with what is not so
  *   remember the decision, then run the effect ──raises──▶ answer with what it said
  *
- * What may go wrong: the same call arrives again, at once or much later (`calls.ts`). So its number is used up by its first
- * arrival, whatever comes of it. An effect that raises an error does not undo what it has written before, as always in
- * Redis; nor is what the guard learnt undone, which only ever refuses more.
+ * An effect that raises an error does not undo what it has written before, as always in Redis; nor is what the guard learnt
+ * undone, which only ever refuses more.
  */
 import { type RedisScript, redisScript } from '../../clients/redis/index.ts'
 
@@ -38,23 +37,16 @@ end
 return #forgotten
 `)
 
-/**
- * KEYS calls, series; ARGV a random text, for how many ms the server keeps a series, how many it closes at most. Answers
- * with the name of a series that never was before: a late copy of this call opens another, which nobody uses.
- */
-export const openScript = redisScript(`
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, ARGV[3])
-for _, series in ipairs(old) do
-  redis.call('HDEL', KEYS[1], series)
-  redis.call('ZREM', KEYS[2], series)
-end
-redis.call('HSETNX', KEYS[1], 'memory', ARGV[1])
-local series = redis.call('HGET', KEYS[1], 'memory') .. '.' .. redis.call('HINCRBY', KEYS[1], 'opened', 1) .. '.' .. ARGV[1]
-redis.call('HSET', KEYS[1], series, '1 ')
-redis.call('ZADD', KEYS[2], now, series)
-return series
+/** Lua: the server's time in milliseconds. */
+const NOW = `(function()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end)()`
+
+/** KEYS a key of its own; ARGV a text, for how many ms it is kept. Answers with the server's time. */
+export const markScript = redisScript(`
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return ${NOW}
 `)
 
 /** What comes first in the answer of a framed script. */
@@ -62,71 +54,43 @@ export const outcomes = {
   factsDiffer: 0,
   applied: 1,
   beforeDiffers: 2,
-  appliedBefore: 3,
-  effectFailed: 4,
-  seriesUnknown: 5,
-  settledBefore: 6,
+  effectFailed: 3,
+  late: 4,
 } as const
 
 /**
- * KEYS names, touched, issuers, calls, then those of the effect. ARGV the series of the call, its number, the lowest number
- * that is still in flight, the time, how many fields are compared, changed and touched, then those, then what belongs to
- * the effect. In `calls` a series has its lowest number that counts, and from there on for each number a character: `-` if
- * it has not arrived, otherwise what came of it. `body` defines the functions `before` (answers false if all is well) and `effect`; they come first, so that
- * they see nothing but their own KEYS and ARGV, and that lines are counted as in the user's own text.
+ * KEYS names, touched, issuers, then those of the effect. ARGV the deadline on the server's clock, the guard's time, how many
+ * fields are compared, changed and touched, then those, then what belongs to the effect. `body` defines the functions
+ * `before` (answers false if all is well) and `effect`; they come first, so that they see nothing but their own KEYS and
+ * ARGV, and that lines are counted as in the user's own text.
  */
 function framed(body: string): RedisScript {
   return redisScript(`${body}
-local series, number = ARGV[1], tonumber(ARGV[2])
-local known = redis.call('HGET', KEYS[4], series)
-if not known then
-  local memory = redis.call('HGET', KEYS[4], 'memory')
-  return {memory == string.match(series, '^[^.]+') and 6 or 5}
-end
-local lowest, seen = string.match(known, '^(%d+) (.*)$')
-if number < tonumber(lowest) then return {6} end
-local place = number - lowest + 1
-local earlier = string.sub(seen, place, place)
-if earlier == '1' then return {3} end
-if earlier == '2' or earlier == '4' then return {tonumber(earlier)} end
-local function use_up(outcome)
-  local settled = math.max(0, ARGV[3] - lowest)
-  lowest, seen, place = lowest + settled, string.sub(seen, settled + 1), place - settled
-  seen = string.sub(seen, 1, place - 1) .. string.rep('-', place - 1 - #seen) .. outcome .. string.sub(seen, place + 1)
-  redis.call('HSET', KEYS[4], series, lowest .. ' ' .. seen)
-end
-local at = 7
+if ${NOW} > tonumber(ARGV[1]) then return {4} end
+local at = 5
 local function take() at = at + 1 return ARGV[at] end
-local compared, changed, touched = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local texts, differs = {0}, earlier == '0'
+local compared, changed, touched = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local texts, differs = {0}, false
 for i = 1, compared do
   local key, field, expected = KEYS[tonumber(take())], take(), take()
   local text = redis.call('HGET', key, field) or ''
   texts[i + 1] = text
   if text ~= expected then differs = true end
 end
-if differs then
-  use_up('0')
-  return texts
-end
+if differs then return texts end
 local changes_at = at
 at = at + changed * 3 + touched
 local keys, args = {}, {}
-for i = 5, #KEYS do keys[#keys + 1] = KEYS[i] end
+for i = 4, #KEYS do keys[#keys + 1] = KEYS[i] end
 for i = at + 1, #ARGV do args[#args + 1] = ARGV[i] end
 local reason = before(keys, args)
-if reason then
-  use_up('2')
-  return {2, reason}
-end
-use_up('1')
+if reason then return {2, reason} end
 at = changes_at
 for _ = 1, changed do redis.call('HSET', KEYS[tonumber(take())], take(), take()) end
-for _ = 1, touched do redis.call('ZADD', KEYS[2], ARGV[4], take()) end
+for _ = 1, touched do redis.call('ZADD', KEYS[2], ARGV[2], take()) end
 local is_done, result = pcall(effect, keys, args)
 if is_done and not (type(result) == 'table' and result.err) then return {1, result} end
-use_up('4')
-return {4, tostring(type(result) == 'table' and result.err or result)}
+return {3, tostring(type(result) == 'table' and result.err or result)}
 `)
 }
 

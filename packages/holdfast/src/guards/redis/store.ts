@@ -1,71 +1,58 @@
 /** The guard's memory, and the one script that changes it together with an effect. */
 
 import type { Clock } from '../../base/clock.ts'
-import { BackendUnavailableError } from '../../base/errors.ts'
-import { type Random, systemRandom } from '../../base/ids.ts'
+import { ConflictError, quote } from '../../base/errors.ts'
 import type { RedisConnection, RedisReply, RedisScript } from '../../clients/redis/index.ts'
-import type { CheckedProof } from '../proofs.ts'
-import { type Call, Calls, SERIES_KEPT_MS } from './calls.ts'
-import { type FactMemory, Facts, type Field, fieldsOf } from './facts.ts'
+import type { CallLimit, EffectConnections } from './effect-connections.ts'
+import { type Fact, Facts, type Field } from './facts.ts'
 import { compileErrorOf, failureOfEffect, unreadable } from './failures.ts'
 import type { GuardKeys } from './layout.ts'
-import { forgetScript, openScript, outcomes, readScript, recallScript } from './scripts.ts'
+import { forgetScript, framedEffect, outcomes, readScript, recallScript } from './scripts.ts'
 
 export interface Effect {
   readonly script: RedisScript
   readonly keys: readonly string[]
   readonly args: readonly string[]
-  /** Whether its answer is needed: one that got lost cannot be had again. */
-  readonly hasResult: boolean
   /** What is to blame when it raises an error: an argument of the user's, and what was asked of it. */
   readonly blame: { readonly argument: string; readonly what: string }
 }
 
 export type Outcome =
   | { readonly kind: 'applied'; readonly result: RedisReply }
-  /** Somebody was quicker: what is there now. */
+  /** Another call was quicker: what is there now. */
   | { readonly kind: 'facts-differ'; readonly facts: Facts }
-  /** What the effect needs is not so: the key that it is about, unless the answer with it was lost. */
-  | { readonly kind: 'before-differs'; readonly key: string | null }
 
 const FORGOTTEN_AT_ONCE = 500
-const CLOSED_AT_ONCE = 10
 const MOST_SCRIPTS = 1_000
 
 export class GuardStore {
   readonly #connection: RedisConnection
+  readonly #effects: EffectConnections
   readonly #keys: GuardKeys
   readonly #clock: Clock
   readonly #timeoutMs: number
-  readonly #calls: Calls
   readonly #scripts = new Map<string, RedisScript>()
 
   constructor(
     connection: RedisConnection,
+    effects: EffectConnections,
     keys: GuardKeys,
     clock: Clock,
     timeoutMs: number,
-    random: Random = systemRandom,
   ) {
     this.#connection = connection
+    this.#effects = effects
     this.#keys = keys
     this.#clock = clock
     this.#timeoutMs = timeoutMs
-    this.#calls = new Calls(async () => {
-      const args = [random.id(), String(SERIES_KEPT_MS), String(CLOSED_AT_ONCE)]
-      return String(await this.#run(openScript, [keys.calls, keys.series], args))
-    }, clock)
   }
 
-  recall(proofs: readonly CheckedProof[]): Promise<Facts> {
-    return this.recallFields(fieldsOf(proofs))
-  }
-
-  async recallFields(fields: readonly Field[]): Promise<Facts> {
+  async recall(fields: readonly Field[]): Promise<Facts> {
+    if (fields.length === 0) return new Facts([])
     const { names, issuers } = this.#keys
     const args = fields.flatMap(({ hash, field }) => [hash === 'names' ? '1' : '2', field])
     const texts = (await this.#run(recallScript, [names, issuers], args)) as readonly RedisReply[]
-    return new Facts(fields.map((field, index) => ({ field, text: String(texts[index] ?? '') })))
+    return factsOf(fields, texts)
   }
 
   async read(key: string): Promise<string | null> {
@@ -74,7 +61,7 @@ export class GuardStore {
     return reply === null ? null : String(reply)
   }
 
-  /** Repeats itself until there is nothing left to forget, so that no call holds the server up for long. */
+  /** In parts, so that no call holds the server up for long. */
   async forget(untouchedForMs: number): Promise<number> {
     const { names, touched, issuers } = this.#keys
     // The wall clock, because the guard outlives processes and machines. A stepped one forgets too early or too late:
@@ -88,108 +75,77 @@ export class GuardStore {
     }
   }
 
-  /** Makes `apply` one round trip; to be sent together with a `recall`. */
-  async prepare(): Promise<void> {
-    await this.#calls.prepare()
-  }
-
-  /** Applies the decision in `memory` and the effect, if `facts` are still so. */
-  async apply(facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome> {
-    for (;;) {
-      const call = await this.#calls.begin()
-      try {
-        const outcome = await this.#applyOnce(call, facts, memory, effect)
-        if (outcome !== null) return outcome
-      } finally {
-        call.settle()
-      }
-    }
-  }
-
-  /** Null if the server has lost what it knew of this guard's calls, and with it whatever an earlier copy has done. */
-  async #applyOnce(call: Call, facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome | null> {
-    const { names, touched, issuers, calls } = this.#keys
-    const numberOf = ({ hash }: Field) => (hash === 'names' ? '1' : '3')
-    const compared = facts.entries
-    const { changes } = memory
-    const header = [
-      call.series,
-      String(call.number),
-      String(call.lowest),
+  /** Runs the effect and leaves `after` in the memory, if it is still as `before`. Sent once, whatever becomes of it. */
+  async apply(before: Facts, after: Facts, effect: Effect): Promise<Outcome> {
+    const { names, touched, issuers } = this.#keys
+    const compared = before.all
+    const changed = after.changesSince(before)
+    const touchedNames = after.all.filter(({ hash }) => hash === 'names').map(({ field }) => field)
+    const textsOf = ({ hash, field, text }: Fact) => [hash === 'names' ? '1' : '3', field, text]
+    const args = [
       String(Math.round(this.#clock.wallMs())),
-      String(compared.length),
-      String(changes.length),
-      String(memory.touched.length),
-      ...[...compared, ...changes].flatMap(({ field, text }) => [numberOf(field), field.field, text]),
-      ...memory.touched,
+      ...[compared, changed, touchedNames].map(({ length }) => String(length)),
+      ...[...compared, ...changed].flatMap(textsOf),
+      ...touchedNames,
+      ...effect.args,
     ]
-    const keys = [names, touched, issuers, calls, ...effect.keys]
-    const reply = await this.#run(effect.script, keys, [...header, ...effect.args]).catch(
-      (error: unknown) => {
-        throw compileErrorOf(error, effect.blame.argument) ?? error
-      },
+    const sending = this.#within((limit) =>
+      this.#effects.run(effect.script, [names, touched, issuers, ...effect.keys], args, limit),
     )
+    const reply = await sending.catch((error: unknown) => {
+      throw compileErrorOf(error, effect.blame.argument) ?? error
+    })
     const [outcome, ...rest] = reply as readonly RedisReply[]
+    const [first = null] = rest
     switch (Number(outcome)) {
       case outcomes.applied:
-        return { kind: 'applied', result: rest[0] ?? null }
-      case outcomes.beforeDiffers:
-        return {
-          kind: 'before-differs',
-          key: rest[0] === undefined ? null : this.#withoutPrefix(String(rest[0])),
-        }
+        return { kind: 'applied', result: first }
       case outcomes.factsDiffer:
-        return {
-          kind: 'facts-differ',
-          facts: new Facts(compared.map(({ field }, index) => ({ field, text: String(rest[index] ?? '') }))),
-        }
-      case outcomes.effectFailed:
-        if (rest[0] === undefined) throw unknown('the effect has raised an error, but what it said was lost')
-        throw failureOfEffect(effect.blame, String(rest[0]))
-      case outcomes.seriesUnknown:
-        this.#calls.leave(call.series)
-        return null
-      case outcomes.appliedBefore:
-        // The client has sent it twice, and the answer to the first went lost with its connection.
-        if (!effect.hasResult) return { kind: 'applied', result: null }
-        throw unknown('the effect was applied, but its answer was lost')
+        return { kind: 'facts-differ', facts: factsOf(compared, rest) }
+      case outcomes.beforeDiffers: {
+        const key = String(first).slice(this.#connection.keyPrefix.length)
+        throw new ConflictError(`${quote(key)} has been changed by another while it was used.`)
+      }
       default:
-        this.#calls.leave(call.series)
-        throw unknown('the call came so late that the server cannot tell whether it had come before')
+        throw failureOfEffect(effect.blame, String(first))
     }
   }
 
-  /** A script for the text of an effect, made once. */
-  scriptOf(source: string, make: (source: string) => RedisScript): RedisScript {
+  /** The script around the user's own Lua, made once. */
+  scriptOf(source: string): RedisScript {
     let script = this.#scripts.get(source)
     if (script === undefined) {
       // Texts that never come again would fill the memory.
       if (this.#scripts.size >= MOST_SCRIPTS) this.#scripts.clear()
-      script = make(source)
+      script = framedEffect(source)
       this.#scripts.set(source, script)
     }
     return script
   }
 
-  #withoutPrefix(key: string): string {
-    return key.slice(this.#connection.keyPrefix.length)
+  #run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    return this.#within(({ signal }) => this.#connection.run(script, keys, args, signal))
   }
 
-  async #run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+  async #within<T>(call: (limit: CallLimit) => Promise<T>): Promise<T> {
+    const clock = this.#clock
     const limit = new AbortController()
-    const timer = this.#clock.setTimer(
+    const timer = clock.setTimer(
       this.#timeoutMs,
       () => limit.abort(new Error(`no answer within ${this.#timeoutMs} ms`)),
       { keepsProcessAlive: true },
     )
+    const deadlineMs = clock.monotonicMs() + this.#timeoutMs
     try {
-      return await this.#connection.run(script, keys, args, limit.signal)
+      return await call({ clock, deadlineMs, signal: limit.signal })
     } finally {
       timer.cancel()
     }
   }
 }
 
-function unknown(what: string): BackendUnavailableError {
-  return new BackendUnavailableError('redis', what, 'unknown')
+function factsOf(fields: readonly Field[], texts: readonly RedisReply[]): Facts {
+  return new Facts(
+    fields.map(({ hash, field }, index) => ({ hash, field, text: String(texts[index] ?? '') })),
+  )
 }

@@ -146,9 +146,9 @@ export class History {
   }
 
   #judge(sequence: number): void {
-    const event = this.#engine.log.at(sequence)
-    if (event === null) return
-    const { kind, name, id, token } = event
+    const logged = this.#engine.log.at(sequence)
+    if (logged === undefined) return
+    const { kind, name, id, token } = logged.event
     const request = this.#requests.get(id)
     if (request === undefined) return void this.violations.push(`G1 ${id} appeared without a request`)
     if (kind === 'acquired' && token !== null) this.#granted(name, id, token, request)

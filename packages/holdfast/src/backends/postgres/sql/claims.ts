@@ -1,111 +1,92 @@
 /**
- * What sessions do with their claims: one call for a batch, each item with its own answer, none of which raises.
+ * What sessions do with their claims: one call for a batch, each request with its own answer, none of which raises.
  *
- *   t  tryAcquire   granted | busy | session-gone | mismatch
- *   q  enqueue      granted | queued | queue-full | late | abandoned | session-gone | mismatch
- *   r  release      released | not-held                  the mode is the token of the grant
- *   a  abandon      abandoned
- *   d  setData      stored | not-held                    the same
+ *   g  acquire   granted | busy | queued | queue-full | late | abandoned | session-gone | mismatch (the capacity, in data)
+ *   r  release   released | not-held
+ *   a  abandon   abandoned
+ *   d  setData   stored | not-held
  *
- * Without a token the attempt decides. Of \`p_owners\`, \`p_max_waiters\` and \`p_wait_ms\`, NULL stands for an array of NULLs.
+ * Answers are rows in JSON, each after a comma: op, attempt, kind, token, data, ms, session. `handed` is a grant to a waiter
+ * of the caller's process; without a token this waiter should look.
  *
  * What may go wrong between the steps of a call: send · lock · judge · write · commit · answer.
  *   Crash or error before the commit: nothing happened. Crash or lost answer after it: a claim is the session's and ends
  *   with it; asked again, the attempt finds its own row and the same token. A cancelled wait for a standby counts as a
  *   lost answer. A pause anywhere: the locks are held meanwhile, time is read after they are won, and belief counts
  *   from the session's last prolongation, which is older.
- *   A session that ends between the look at it and the commit: the claim is over as soon as it is there (see turns).
- *   Released and handed over are one transaction: there is no moment in which the name is free for others.
+ *   A session that ends between the look at it and the commit: the claim is over as soon as it is there (see locks).
+ *   Released and granted to the next are one transaction: there is no moment in which the name is free for others.
  *   Abandon leaves its mark under the lock of the name, which a late request for the same attempt takes first (T73).
  *
  * Rows come and go thousands of times a second, and leave entries in the indexes. A plain index scan marks those that
  * it found dead, so that the next one passes over them; a bitmap scan does not, and would become slower with every call.
- *
- * Nearly all calls need one statement besides the lock: the name is free, or the holder releases and nobody waits. The
- * others go on to \`settle\`.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
 import { isWatched } from './events.ts'
-import { LOCK_SEED } from './turns.ts'
+import { keyOf } from './locks.ts'
 
 export const claims = (s: string) => `
-CREATE OR REPLACE FUNCTION ${s}.apply(
-  p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
-  p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
-  p_owners text[], p_max_waiters integer[], p_wait_ms double precision[])
-RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan ${BY_INDEX} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+-- Nearly all requests are done by one of two statements: the holder releases, or the name is free. The others are settled.
+CREATE OR REPLACE FUNCTION ${s}.apply(p_namespace text, p_channel text, p_requests ${s}.request[]) RETURNS text
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_row record;
   v_done text[] := '{}';
-  v_line text[] := '{}';
-  v_lazily boolean;
+  v_released text[] := '{}';
+  v_rows text := '';
   v_lasts boolean := false;
 BEGIN
-  -- As begin_work and lock_names do it, without the cost of a statement for each.
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
     PERFORM ${s}.begin_work();
   END IF;
-  IF cardinality(p_names) = 1 THEN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED})) THEN
-      PERFORM ${s}.wait_for_name(hashtextextended(p_namespace || chr(31) || p_names[1], ${LOCK_SEED}));
-    END IF;
-  ELSE
-    PERFORM ${s}.lock_names(p_namespace, p_names);
+  -- For one name that is free, without the cost of a statement.
+  IF cardinality(p_requests) > 1 OR NOT pg_try_advisory_xact_lock(${keyOf('p_requests[1].name')}) THEN
+    PERFORM ${s}.lock_names(p_namespace, ARRAY(SELECT r.name FROM unnest(p_requests) AS r));
   END IF;
 
-  IF 'r' = ANY (p_ops) THEN
+  IF cardinality(p_requests) > 1 OR p_requests[1].op = 'r' THEN
     FOR v_row IN
-      DELETE FROM ${s}.holders h
-      USING unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_ms) AS i (op, name, attempt, session, token, ms),
-        LATERAL (
-          SELECT f.ctid FROM ${s}.holders f
-          WHERE f.namespace = p_namespace AND f.name = i.name AND f.attempt = i.attempt AND f.session + 0 = i.session
-            AND (i.token IS NULL OR f.token::text = i.token) OFFSET 0) held
-      WHERE i.op = 'r' AND h.ctid = held.ctid AND EXISTS (
-        SELECT FROM ${s}.sessions z
-        WHERE z.no = i.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0)
-      RETURNING h.name, h.attempt, h.session, h.owner, h.token, h.capacity, i.ms, ${isWatched(s)} AS is_watched,
-        EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0) AS waited_for
+      DELETE FROM ${s}.holders h WHERE h.ctid = ANY (ARRAY(
+        SELECT f.ctid FROM unnest(p_requests) AS r, LATERAL (
+          SELECT f.ctid FROM ${s}.holders f WHERE f.namespace = p_namespace AND f.name = r.name AND f.attempt = r.attempt
+            AND f.session + 0 = r.session AND f.token::text = r.token OFFSET 0) f
+        WHERE r.op = 'r' AND r.ms = 0 AND EXISTS (
+          SELECT FROM ${s}.sessions z
+          WHERE z.no = r.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0)))
+      RETURNING h.name, h.attempt, h.session, h.owner, h.token, ${isWatched(s)} AS is_watched,
+        EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0) AS is_waited_for
     LOOP
       IF v_row.is_watched THEN
         PERFORM ${s}.log_event(p_namespace, 'released', v_row.name, v_row.attempt, v_row.session, v_row.owner, v_row.token);
       END IF;
-      IF v_row.ms > 0 THEN
-        v_lasts := true;
-        PERFORM ${s}.close_name(p_namespace, v_row.name, v_row.capacity,
-          clock_timestamp() + v_row.ms * interval '1 millisecond');
+      IF v_row.is_waited_for THEN
+        v_released := v_released || v_row.name;
       END IF;
-      IF v_row.waited_for THEN v_line := v_line || v_row.name; END IF;
       v_done := v_done || ('r' || v_row.attempt);
-      op := 'r'; attempt := v_row.attempt; kind := 'released';
-      RETURN NEXT;
+      v_rows := v_rows || ',' || json_build_array('r', v_row.attempt, 'released');
     END LOOP;
   END IF;
 
-  IF 't' = ANY (p_ops) OR 'q' = ANY (p_ops) THEN
+  IF cardinality(v_done) < cardinality(p_requests) THEN
     FOR v_row IN
       INSERT INTO ${s}.holders
-      SELECT p_namespace, i.name, i.attempt, i.session, nextval(${quoteText(`${s}.tokens`)}), i.mode, i.weight, i.capacity, i.ms,
-        clock_timestamp(), i.note, n.data, i.owner
+      SELECT p_namespace, r.name, r.attempt, r.session, nextval(${quoteText(`${s}.tokens`)}), r.mode, r.weight, r.capacity,
+        r.ms, clock_timestamp(), r.text, n.data, r.owner
       FROM (
-        -- Of several who want the same name, one at most finds it free.
-        SELECT DISTINCT ON (name) *
-        FROM unnest(p_ops, p_names, p_attempts, p_sessions, p_modes, p_weights, p_capacities, p_ms, p_texts, p_owners)
-          WITH ORDINALITY AS u (op, name, attempt, session, mode, weight, capacity, ms, note, owner, nth)
-        WHERE u.op IN ('t', 'q') ORDER BY name, nth) i
+        -- Of several requests for the same name, one at most finds it free.
+        SELECT DISTINCT ON (name) * FROM unnest(p_requests) WITH ORDINALITY AS u WHERE u.op = 'g' ORDER BY name, ordinality) r
       LEFT JOIN LATERAL (
-        SELECT n.data, n.closed_until FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = i.name OFFSET 0) n ON true
+        SELECT n.data, n.closed_until FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = r.name OFFSET 0) n ON true
       WHERE EXISTS (
           SELECT FROM ${s}.sessions z
-          WHERE z.no = i.session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()
+          WHERE z.no = r.session AND z.namespace = p_namespace AND z.ended IS NULL AND z.expires_at > clock_timestamp()
             AND (NOT z.has_marks OR NOT EXISTS (
-              SELECT FROM ${s}.marks m WHERE m.session = i.session AND m.attempt = i.attempt OFFSET 0)) OFFSET 0)
+              SELECT FROM ${s}.marks m WHERE m.session = r.session AND m.attempt = r.attempt OFFSET 0)) OFFSET 0)
         AND (n.closed_until IS NULL OR n.closed_until <= clock_timestamp())
-        AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = i.name OFFSET 0)
-        AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = i.name OFFSET 0)
+        AND (r.wait_ms IS NULL OR statement_timestamp() + r.wait_ms * interval '1 millisecond' > clock_timestamp())
+        AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = r.name OFFSET 0)
+        AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = r.name OFFSET 0)
       RETURNING name, attempt, session, owner, token, previous_data, ${isWatched(s)} AS is_watched
     LOOP
       IF v_row.is_watched THEN
@@ -113,240 +94,178 @@ BEGIN
       END IF;
       v_lasts := true;
       v_done := v_done || ('g' || v_row.attempt);
-      op := 'g'; attempt := v_row.attempt; kind := 'granted'; token := v_row.token; data := v_row.previous_data;
-      RETURN NEXT;
+      v_rows := v_rows || ',' || json_build_array('g', v_row.attempt, 'granted', v_row.token::text, v_row.previous_data);
     END LOOP;
   END IF;
 
-  IF cardinality(v_done) < cardinality(p_ops) OR cardinality(v_line) > 0 THEN
-    RETURN QUERY SELECT * FROM ${s}.settle(p_namespace, p_channel, p_ops, p_names, p_attempts, p_sessions, p_modes,
-      p_weights, p_capacities, p_ms, p_texts, p_owners, p_max_waiters, p_wait_ms, v_done, v_line);
-    IF NOT v_lasts THEN
-      PERFORM ${s}.commit_lazily_if_it_may();
-    END IF;
-  ELSIF NOT v_lasts THEN
-    v_lazily := ${s}.commit_lazily();
+  IF cardinality(v_done) < cardinality(p_requests) OR cardinality(v_released) > 0 THEN
+    v_rows := v_rows || ${s}.settle(p_namespace, p_channel, v_released,
+      ARRAY(SELECT r FROM unnest(p_requests) AS r WHERE r.op || r.attempt <> ALL (v_done)));
   END IF;
+  IF NOT v_lasts THEN
+    PERFORM ${s}.relax_commit();
+  END IF;
+  RETURN v_rows;
 END $$;
 
--- What is left of a batch, item by item, with the names locked. h: something for a waiter of the caller's process.
-CREATE OR REPLACE FUNCTION ${s}.settle(
-  p_namespace text, p_channel text, p_ops text[], p_names text[], p_attempts text[], p_sessions bigint[],
-  p_modes text[], p_weights integer[], p_capacities integer[], p_ms double precision[], p_texts text[],
-  p_owners text[], p_max_waiters integer[], p_wait_ms double precision[], p_done text[], p_line text[])
-RETURNS TABLE (op text, attempt text, kind text, token text, data text, ms double precision, session bigint)
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+-- What is left of a batch, one request after the other, with the names locked. p_released: names that waiters can have now.
+CREATE OR REPLACE FUNCTION ${s}.settle(p_namespace text, p_channel text, p_released text[], p_requests ${s}.request[])
+RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  v_names text[];
-  v_abandoning bigint[];
-  v_perhaps bigint[];
+  v_names text[] := ARRAY(SELECT DISTINCT r.name FROM unnest(p_requests) AS r) || p_released;
   v_name text;
-  v_is_watched boolean;
-  v_gone record;
-  v_is_gone boolean;
-  i integer;
+  v_request ${s}.request;
+  v_rows text := '';
 BEGIN
-  SELECT coalesce(array_agg(DISTINCT u.name), '{}') || p_line, coalesce(array_agg(u.session) FILTER (WHERE u.op = 'a'), '{}'),
-    coalesce(array_agg(u.session), '{}')
-  INTO v_names, v_abandoning, v_perhaps
-  FROM unnest(p_ops, p_names, p_attempts, p_sessions) AS u (op, name, attempt, session)
-  WHERE CASE WHEN u.op IN ('t', 'q') THEN 'g' ELSE u.op END || u.attempt <> ALL (p_done);
-  PERFORM ${s}.lock_sessions(p_namespace, v_names, v_abandoning, v_perhaps);
+  PERFORM ${s}.lock_sessions(p_namespace, v_names, ARRAY(SELECT r.session FROM unnest(p_requests) AS r WHERE r.op = 'a'),
+    ARRAY(SELECT r.session FROM unnest(p_requests) AS r));
   PERFORM ${s}.clear(p_namespace, v_names);
-  v_is_watched := ${isWatched(s)};
   FOREACH v_name IN ARRAY v_names LOOP
-    RETURN QUERY SELECT 'h', p.attempt, 'handed', p.token::text, p.data, NULL::double precision, p.session
-    FROM ${s}.promote(p_namespace, v_name, p_channel) p;
+    v_rows := v_rows || ${s}.grant_next(p_namespace, v_name, p_channel);
   END LOOP;
-  -- Whoever released a name that is waited for may have closed it as well.
-  FOREACH v_name IN ARRAY p_line LOOP
-    RETURN QUERY SELECT 'h', p.attempt, 'postponed', NULL, NULL, NULL::double precision, p.session
-    FROM ${s}.names n, ${s}.postpone(p_namespace, v_name, p_channel) p
-    WHERE n.namespace = p_namespace AND n.name = v_name AND n.closed_until > clock_timestamp();
+  FOREACH v_request IN ARRAY p_requests LOOP
+    IF v_request.op = 'g' THEN
+      v_rows := v_rows || ${s}.claim(p_namespace, p_channel, v_request);
+    ELSIF v_request.op = 'd' THEN
+      v_rows := v_rows || ${s}.store_data(p_namespace, v_request);
+    ELSE
+      v_rows := v_rows || ${s}.drop_claim(p_namespace, p_channel, v_request);
+    END IF;
   END LOOP;
-
-  FOR i IN 1 .. cardinality(p_ops) LOOP
-    CONTINUE WHEN CASE WHEN p_ops[i] IN ('t', 'q') THEN 'g' ELSE p_ops[i] END || p_attempts[i] = ANY (p_done);
-    v_name := p_names[i];
-    op := CASE WHEN p_ops[i] IN ('t', 'q') THEN 'g' ELSE p_ops[i] END;
-    attempt := p_attempts[i];
-    token := NULL; data := NULL; ms := NULL; session := NULL;
-    IF p_ops[i] IN ('t', 'q') THEN
-      SELECT a.kind, a.token, a.data, a.ms INTO kind, token, data, ms
-      FROM ${s}.claim(p_namespace, p_channel, p_ops[i] = 'q', v_name, p_attempts[i], p_sessions[i], p_modes[i],
-        p_weights[i], p_capacities[i], p_ms[i], p_texts[i], p_owners[i], p_max_waiters[i],
-        statement_timestamp() + p_wait_ms[i] * interval '1 millisecond') a;
-      RETURN NEXT;
-      CONTINUE;
-    END IF;
-
-    IF p_ops[i] = 'd' THEN
-      INSERT INTO ${s}.names AS n (namespace, name, capacity, data)
-      SELECT p_namespace, v_name, h.capacity, p_texts[i]
-      FROM ${s}.holders h JOIN ${s}.sessions z ON z.no = h.session AND z.ended IS NULL
-      WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i]
-        AND (p_modes[i] IS NULL OR h.token::text = p_modes[i])
-      ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
-      kind := CASE WHEN FOUND THEN 'stored' ELSE 'not-held' END;
-      IF FOUND AND v_is_watched THEN
-        PERFORM ${s}.log_event(p_namespace, 'data', v_name, h.attempt, h.session, h.owner, h.token) FROM ${s}.holders h
-        WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i];
-      END IF;
-      PERFORM ${s}.must_last();
-      RETURN NEXT;
-      CONTINUE;
-    END IF;
-
-    IF p_ops[i] = 'a' THEN
-      kind := 'abandoned';
-      INSERT INTO ${s}.marks SELECT z.no, p_attempts[i], 'abandoned' FROM ${s}.sessions z
-      WHERE z.no = p_sessions[i] AND z.namespace = p_namespace AND z.ended IS NULL
-      ON CONFLICT DO NOTHING;
-      UPDATE ${s}.sessions z SET has_marks = true WHERE z.no = p_sessions[i] AND NOT z.has_marks;
-      DELETE FROM ${s}.waiters w
-      WHERE w.session = p_sessions[i] AND w.attempt = p_attempts[i]
-        AND w.namespace || '' = p_namespace AND w.name || '' = v_name
-      RETURNING w.owner INTO v_gone;
-      IF FOUND AND v_is_watched THEN
-        PERFORM ${s}.log_event(p_namespace, 'gave-up', v_name, p_attempts[i], p_sessions[i], v_gone.owner, NULL);
-      END IF;
-    END IF;
-    -- Everything that was over has been cleared, so what is found is alive.
-    DELETE FROM ${s}.holders h
-    WHERE h.namespace = p_namespace AND h.name = v_name AND h.attempt = p_attempts[i] AND h.session + 0 = p_sessions[i]
-      AND (p_ops[i] = 'a' OR p_modes[i] IS NULL OR h.token::text = p_modes[i])
-    RETURNING h.capacity, h.owner, h.token INTO v_gone;
-    v_is_gone := FOUND;
-    IF v_is_gone AND v_is_watched THEN
-      PERFORM ${s}.log_event(p_namespace, 'released', v_name, p_attempts[i], p_sessions[i], v_gone.owner, v_gone.token);
-    END IF;
-    IF p_ops[i] = 'r' THEN
-      kind := CASE WHEN v_is_gone THEN 'released' ELSE 'not-held' END;
-      IF v_is_gone AND p_ms[i] > 0 THEN
-        PERFORM ${s}.close_name(p_namespace, v_name, v_gone.capacity,
-          clock_timestamp() + p_ms[i] * interval '1 millisecond');
-        RETURN QUERY SELECT 'h', p.attempt, 'postponed', NULL, NULL, NULL::double precision, p.session
-        FROM ${s}.postpone(p_namespace, v_name, p_channel) p;
-      END IF;
-    END IF;
-    RETURN NEXT;
-    RETURN QUERY SELECT 'h', p.attempt, 'handed', p.token::text, p.data, NULL::double precision, p.session
-    FROM ${s}.promote(p_namespace, v_name, p_channel) p;
-  END LOOP;
+  RETURN v_rows;
 END $$;
 
--- One acquire on a name that is locked, cleared and promoted: whoever is there counts.
-CREATE OR REPLACE FUNCTION ${s}.claim(
-  p_namespace text, p_channel text, p_waits boolean, p_name text, p_attempt text, p_session bigint, p_mode text,
-  p_weight integer, p_capacity integer, p_lock_delay_ms double precision, p_note text, p_owner text,
-  p_max_waiters integer, p_until timestamptz)
-RETURNS TABLE (kind text, token text, data text, ms double precision) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+CREATE OR REPLACE FUNCTION ${s}.answer(
+  p_request ${s}.request, p_kind text, p_token bigint DEFAULT NULL, p_data text DEFAULT NULL, p_ms double precision DEFAULT NULL)
+RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT ',' || json_build_array(p_request.op, p_request.attempt, p_kind, p_token::text, p_data, p_ms)
+$$;
+
+-- One acquire on a name that is locked, cleared and granted to its waiters: what is there counts.
+CREATE OR REPLACE FUNCTION ${s}.claim(p_namespace text, p_channel text, p_request ${s}.request) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   v_found record;
-  v_token bigint;
+  v_own ${s}.holders;
+  v_wish ${s}.waiters;
 BEGIN
   SELECT
-    (SELECT z.ended IS NULL FROM ${s}.sessions z WHERE z.no = p_session AND z.namespace = p_namespace) AS is_alive,
-    EXISTS (SELECT FROM ${s}.marks m WHERE m.session = p_session AND m.attempt = p_attempt) AS has_mark,
+    (SELECT z.ended IS NULL FROM ${s}.sessions z WHERE z.no = p_request.session AND z.namespace = p_namespace) AS is_alive,
+    EXISTS (SELECT FROM ${s}.marks m WHERE m.session = p_request.session AND m.attempt = p_request.attempt) AS has_mark,
     EXISTS (SELECT FROM ${s}.waiters w
-      WHERE w.session = p_session AND w.attempt = p_attempt
-        AND w.namespace || '' = p_namespace AND w.name || '' = p_name) AS waits,
-    EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name) AS waited_for,
-    (SELECT coalesce(sum(h.weight), 0) FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name) AS held,
+      WHERE w.session = p_request.session AND w.attempt = p_request.attempt
+        AND w.namespace || '' = p_namespace AND w.name || '' = p_request.name) AS waits,
+    EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_request.name) AS is_waited_for,
+    (SELECT coalesce(sum(h.weight), 0) FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_request.name) AS held,
     coalesce(
-      (SELECT h.capacity FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name LIMIT 1),
-      (SELECT w.capacity FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 1)
-    ) AS capacity,
-    (SELECT n.data FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = p_name) AS data,
+      (SELECT h.capacity FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_request.name LIMIT 1),
+      (SELECT w.capacity FROM ${s}.waiters w
+        WHERE w.namespace = p_namespace AND w.name = p_request.name ORDER BY w.place LIMIT 1)) AS capacity,
+    (SELECT n.data FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = p_request.name) AS data,
     (SELECT n.closed_until FROM ${s}.names n
-      WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()) AS closed_until,
-    ${isWatched(s)} AS is_watched
+      WHERE n.namespace = p_namespace AND n.name = p_request.name AND n.closed_until > clock_timestamp()) AS closed_until
   INTO v_found;
   IF v_found.is_alive IS NOT TRUE THEN
-    RETURN QUERY SELECT 'session-gone', NULL::text, NULL::text, NULL::double precision;
-    RETURN;
+    RETURN ${s}.answer(p_request, 'session-gone');
   END IF;
   IF v_found.has_mark THEN
-    RETURN QUERY SELECT CASE WHEN p_waits THEN 'abandoned' ELSE 'busy' END, NULL::text, NULL::text, NULL::double precision;
-    RETURN;
+    RETURN ${s}.answer(p_request, CASE WHEN p_request.waits THEN 'abandoned' ELSE 'busy' END);
   END IF;
-  RETURN QUERY SELECT 'granted', h.token::text, h.previous_data, NULL::double precision FROM ${s}.holders h
-  WHERE h.namespace = p_namespace AND h.name = p_name AND h.attempt = p_attempt AND h.session + 0 = p_session;
-  IF FOUND THEN RETURN; END IF;
+  SELECT * INTO v_own FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_request.name
+    AND h.attempt = p_request.attempt AND h.session + 0 = p_request.session;
+  IF FOUND THEN
+    RETURN ${s}.answer(p_request, 'granted', v_own.token, v_own.previous_data);
+  END IF;
+  v_wish := ROW(p_namespace, p_request.name, 0, p_request.attempt, p_request.session, p_request.mode, p_request.weight,
+    p_request.capacity, p_request.ms, clock_timestamp(), p_request.text, p_channel, p_request.owner,
+    statement_timestamp() + p_request.wait_ms * interval '1 millisecond');
   -- The caller has gone meanwhile, and abandons the attempt.
-  IF p_until <= clock_timestamp() THEN
-    RETURN QUERY SELECT 'late', NULL::text, NULL::text, NULL::double precision;
-    RETURN;
+  IF v_wish.until <= clock_timestamp() THEN
+    RETURN ${s}.answer(p_request, 'late');
   END IF;
-  -- Who waits keeps its place, whatever has become of the capacity; when its turn came, it would hold by now.
+  -- A waiter keeps its position, whatever has become of the capacity; if it could be granted, it would hold by now.
   IF NOT v_found.waits THEN
-    IF v_found.capacity <> p_capacity THEN
-      RETURN QUERY SELECT 'mismatch', NULL::text, v_found.capacity::text, NULL::double precision;
-      RETURN;
+    IF v_found.capacity <> p_request.capacity THEN
+      RETURN ${s}.answer(p_request, 'mismatch', NULL, v_found.capacity::text);
     END IF;
-    IF v_found.closed_until IS NULL AND NOT v_found.waited_for AND v_found.held + p_weight <= p_capacity THEN
-      PERFORM ${s}.must_last();
-      v_token := nextval(${quoteText(`${s}.tokens`)});
-      INSERT INTO ${s}.holders VALUES (p_namespace, p_name, p_attempt, p_session, v_token, p_mode, p_weight, p_capacity,
-        p_lock_delay_ms, clock_timestamp(), p_note, v_found.data, p_owner);
-      IF v_found.is_watched THEN
-        PERFORM ${s}.log_event(p_namespace, 'acquired', p_name, p_attempt, p_session, p_owner, v_token);
-      END IF;
-      RETURN QUERY SELECT 'granted', v_token::text, v_found.data, NULL::double precision;
-      RETURN;
+    IF v_found.closed_until IS NULL AND NOT v_found.is_waited_for AND v_found.held + p_request.weight <= p_request.capacity THEN
+      RETURN ${s}.answer(p_request, 'granted', ${s}.hold(v_wish, v_found.data), v_found.data);
     END IF;
     -- Sessions that were over have been marked as ended. A waiter whose own time is over counts until it is first.
-    IF p_waits AND p_max_waiters IS NOT NULL AND (
+    IF p_request.waits AND p_request.max_waiters IS NOT NULL AND (
       SELECT count(*) FROM (
-        SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name
+        SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_request.name
           AND EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = w.session AND z.ended IS NULL OFFSET 0)
-        LIMIT p_max_waiters) AS queued) >= p_max_waiters
+        LIMIT p_request.max_waiters) AS queued) >= p_request.max_waiters
     THEN
-      RETURN QUERY SELECT 'queue-full', NULL::text, NULL::text, NULL::double precision;
-      RETURN;
+      RETURN ${s}.answer(p_request, 'queue-full');
     END IF;
-    IF p_waits THEN
-      INSERT INTO ${s}.waiters VALUES (p_namespace, p_name, nextval(${quoteText(`${s}.places`)}), p_attempt, p_session, p_mode,
-        p_weight, p_capacity, p_lock_delay_ms, clock_timestamp(), p_note, p_channel, p_owner, p_until);
-      IF v_found.is_watched THEN
-        PERFORM ${s}.log_event(p_namespace, 'waiting', p_name, p_attempt, p_session, p_owner, NULL);
-      END IF;
+    IF p_request.waits THEN
+      v_wish.place := nextval(${quoteText(`${s}.places`)});
+      INSERT INTO ${s}.waiters SELECT v_wish.*;
+      PERFORM ${s}.log_event(p_namespace, 'waiting', p_request.name, p_request.attempt, p_request.session, p_request.owner, NULL);
     END IF;
   END IF;
-  IF p_waits THEN
-    RETURN QUERY SELECT 'queued', NULL::text, NULL::text, ${s}.due_in(p_namespace, p_name);
-  ELSE
-    RETURN QUERY SELECT 'busy', NULL::text, NULL::text,
-      extract(epoch FROM v_found.closed_until - clock_timestamp())::double precision * 1000;
+  IF p_request.waits THEN
+    RETURN ${s}.answer(p_request, 'queued', p_ms => ${s}.due_in(p_namespace, p_request.name));
   END IF;
+  RETURN ${s}.answer(p_request, 'busy',
+    p_ms => extract(epoch FROM v_found.closed_until - clock_timestamp())::double precision * 1000);
 END $$;
 
--- In how many milliseconds time alone may change something: the session of a holder or waiter is over, or the name opens.
--- Null: nothing can. Waiters count because they may hold the name before it is looked at again. Only the first of them do, so
--- that joining a long queue costs no more than a short one; the end of a later one is noticed one look later.
--- In PL/pgSQL, which keeps the plan: to make it takes ten times as long as to run it.
-CREATE OR REPLACE FUNCTION ${s}.due_in(p_namespace text, p_name text) RETURNS double precision LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${s}.store_data(p_namespace text, p_request ${s}.request) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  v_held ${s}.holders;
 BEGIN
-  RETURN (SELECT greatest(0, extract(epoch FROM min(at) - clock_timestamp()) * 1000)::double precision FROM (
-    -- The end of a waiter's session changes nothing before it is first, and then it is removed.
-    SELECT CASE WHEN z.ended IS NULL AND z.no IS NOT NULL THEN z.expires_at WHEN c.holds THEN clock_timestamp() END AS at
-    FROM (
-      SELECT h.session, true AS holds FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name
-      UNION (SELECT w.session, false FROM ${s}.waiters w
-        WHERE w.namespace = p_namespace AND w.name = p_name ORDER BY w.place LIMIT 50)
-    ) AS c LEFT JOIN LATERAL (SELECT * FROM ${s}.sessions z WHERE z.no = c.session OFFSET 0) z ON true
-    UNION ALL
-    SELECT n.closed_until FROM ${s}.names n
-    WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp()
-    UNION ALL
-    -- Somebody has removed the holder behind everybody's back.
-    SELECT clock_timestamp()
-    WHERE EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = p_name)
-      AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = p_name)
-      AND NOT EXISTS (SELECT FROM ${s}.names n
-        WHERE n.namespace = p_namespace AND n.name = p_name AND n.closed_until > clock_timestamp())
-  ) AS soon);
+  SELECT * INTO v_held FROM ${s}.holders h
+  WHERE h.namespace = p_namespace AND h.name = p_request.name AND h.attempt = p_request.attempt
+    AND h.session + 0 = p_request.session AND h.token::text = p_request.token;
+  IF NOT FOUND THEN
+    RETURN ${s}.answer(p_request, 'not-held');
+  END IF;
+  PERFORM ${s}.must_last();
+  INSERT INTO ${s}.names AS n (namespace, name, capacity, data)
+  VALUES (p_namespace, p_request.name, v_held.capacity, p_request.text)
+  ON CONFLICT (namespace, name) DO UPDATE SET data = excluded.data;
+  PERFORM ${s}.log_event(p_namespace, 'data', v_held.name, v_held.attempt, v_held.session, v_held.owner, v_held.token);
+  RETURN ${s}.answer(p_request, 'stored');
+END $$;
+
+-- One release or abandon. What was over has been cleared, so what is found is alive.
+CREATE OR REPLACE FUNCTION ${s}.drop_claim(p_namespace text, p_channel text, p_request ${s}.request) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+  v_held ${s}.holders;
+  v_waiter ${s}.waiters;
+  v_rows text := '';
+BEGIN
+  IF p_request.op = 'a' THEN
+    INSERT INTO ${s}.marks SELECT z.no, p_request.attempt, 'abandoned' FROM ${s}.sessions z
+    WHERE z.no = p_request.session AND z.namespace = p_namespace AND z.ended IS NULL
+    ON CONFLICT DO NOTHING;
+    UPDATE ${s}.sessions z SET has_marks = true WHERE z.no = p_request.session AND NOT z.has_marks;
+    DELETE FROM ${s}.waiters w
+    WHERE w.session = p_request.session AND w.attempt = p_request.attempt
+      AND w.namespace || '' = p_namespace AND w.name || '' = p_request.name
+    RETURNING w.* INTO v_waiter;
+    IF FOUND THEN
+      PERFORM ${s}.log_event(p_namespace, 'gave-up', v_waiter.name, v_waiter.attempt, v_waiter.session, v_waiter.owner, NULL);
+    END IF;
+  END IF;
+  DELETE FROM ${s}.holders h
+  WHERE h.namespace = p_namespace AND h.name = p_request.name AND h.attempt = p_request.attempt
+    AND h.session + 0 = p_request.session AND (p_request.op = 'a' OR h.token::text = p_request.token)
+  RETURNING h.* INTO v_held;
+  IF FOUND THEN
+    PERFORM ${s}.log_event(p_namespace, 'released', v_held.name, v_held.attempt, v_held.session, v_held.owner, v_held.token);
+    IF p_request.ms > 0 THEN
+      -- A release that keeps the name closed grants it to no waiter, but the first one must know when to ask again.
+      PERFORM ${s}.close_name(p_namespace, v_held.name, v_held.capacity,
+        clock_timestamp() + p_request.ms * interval '1 millisecond');
+      v_rows := ${s}.tell_waiter((SELECT w FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = v_held.name
+        ORDER BY w.place LIMIT 1), p_channel, NULL, NULL);
+    END IF;
+  END IF;
+  RETURN ${s}.answer(p_request, CASE WHEN p_request.op = 'a' THEN 'abandoned' WHEN v_held.name IS NULL THEN 'not-held'
+    ELSE 'released' END) || v_rows || ${s}.grant_next(p_namespace, p_request.name, p_channel);
 END $$;
 `

@@ -2,17 +2,17 @@
  * The log of events, for watchers. It is written only while its namespace is watched, by the transactions that make the
  * changes. Without a watcher a change costs one lookup in an empty table, within a statement that runs anyway.
  *
- *   closed ──a watcher comes──▶ open                          with a new id                               [watch_log]
- *   open ──a watcher comes, or prolongs──▶ open               also after `watched_until`                  [watch_log]
- *   open ──a watcher finds that it came with a dump──▶ open   with a new id, and empty                    [watch_log]
+ *   closed ──a watcher comes──▶ open                          with a new id                               [open_log]
+ *   open ──a watcher comes, or prolongs──▶ open               also after `watched_until`                  [open_log]
+ *   open ──a watcher finds that it came with a dump──▶ open   with a new id, and empty                    [open_log]
  *   open ──an event comes after `watched_until`──▶ closed     its events stay until the next watcher      [log_event]
  *
  * A transaction that skips an event has closed the log, or has seen no open one. So an open log has every event of all transactions
- * that began to write after it was opened; the watcher that opens it waits for those that began before (`writers`). It
- * finds them by their lock on `holders`, which every function that logs takes before it looks for the log.
+ * that began to write after it was opened, and is complete when those that began before have ended. They are found by their lock
+ * on `holders`, which every function that logs takes before it looks for the log.
  *
  * Ids do not follow the order of commits, and neither do transaction ids. So a position in the log is a set of transactions
- * whose events were seen: a snapshot. An event is new if its transaction is visible and not in that set. For one name the
+ * whose events were seen: a snapshot, as text: `xmax.xip.xip`. An event is new if its transaction is visible and not in that set. For one name the
  * order of transaction ids is the order of events, because a transaction writes nothing, and so has no id, before it has the
  * lock of the name; and the next one that gets this lock sees what was committed under it.
  *
@@ -43,6 +43,9 @@ export const isWatched = (s: string, namespace = 'p_namespace') =>
  */
 export const WRITTEN_BY = 'written_by xid8 NOT NULL DEFAULT pg_current_xact_id()'
 
+/** The virtual transaction ids of those that may miss an event; NULL: not looked up yet. */
+export const INCOMPLETE = 'incomplete_by text[]'
+
 export const eventTables = (s: string) => `
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   namespace text COLLATE "C" PRIMARY KEY,
@@ -51,7 +54,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   -- Events of transactions before this one were cut off, as far as the snapshot sees them.
   cut xid8 NOT NULL DEFAULT '0',
   cut_by pg_snapshot NOT NULL DEFAULT '1:1:',
-  ${WRITTEN_BY}
+  ${WRITTEN_BY},
+  ${INCOMPLETE}
 );
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.watchers (
   namespace text COLLATE "C" NOT NULL,
@@ -93,10 +97,11 @@ BEGIN
 END $$;
 `
 
-const EVENT = `kind text, xid xid8, no bigint, name text, id text, holder text, owner text, token bigint,
-  left_ms double precision`
-const now = `'now', NULL::xid8, NULL::bigint, pg_current_snapshot()::text, NULL, NULL, NULL, NULL::bigint,
-    NULL::double precision`
+const EVENT =
+  'kind text, xid xid8, no bigint, name text, id text, holder text, owner text, token bigint, left_ms double precision'
+const snapshot = `(SELECT concat_ws('.', pg_snapshot_xmax(now), (SELECT string_agg(xid::text, '.') FROM pg_snapshot_xip(now) AS xid))
+    FROM pg_current_snapshot() AS now)`
+const now = `'now', NULL::xid8, NULL::bigint, ${snapshot}, NULL, NULL, NULL, NULL::bigint, NULL::double precision`
 
 export const events = (s: string) => `
 -- Cuts off what is more than the log keeps. From the last cut on: before it are only rows that VACUUM has not removed yet, which
@@ -155,15 +160,15 @@ BEGIN
   WHERE w.namespace = p_namespace AND w.expires_at > clock_timestamp();
 END $$;
 
--- Opens the log or keeps it open. The id of the log, and in how many milliseconds a session of the namespace may
--- be over; null: there is none. It reads the sessions, which is a small table.
-CREATE OR REPLACE FUNCTION ${s}.watch_log(p_namespace text, p_channel text)
-RETURNS TABLE (log uuid, due_ms double precision) LANGUAGE plpgsql ${BY_INDEX} AS $$
+-- Opens the log or keeps it open. Its id, whether it is complete, a snapshot from which on it is, and in how many milliseconds
+-- a session of the namespace may be over (null: there is none). It reads the sessions, which is a small table.
+CREATE OR REPLACE FUNCTION ${s}.open_log(p_namespace text, p_channel text)
+RETURNS TABLE (log uuid, is_complete boolean, seen text, due_ms double precision) LANGUAGE plpgsql ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_until timestamptz := clock_timestamp() + interval '${WATCHED_FOR_MS} milliseconds';
   v_new uuid := gen_random_uuid();
-  v_log uuid;
+  v_log ${s}.logs;
 BEGIN
   PERFORM ${s}.begin_work();
   PERFORM ${s}.limit_waits();
@@ -171,14 +176,22 @@ BEGIN
   INSERT INTO ${s}.logs AS l (namespace, id, watched_until) VALUES (p_namespace, v_new, v_until)
   ON CONFLICT (namespace) DO UPDATE SET watched_until = greatest(l.watched_until, excluded.watched_until),
     written_by = excluded.written_by
-  RETURNING l.id INTO v_log;
+  RETURNING l.* INTO v_log;
   INSERT INTO ${s}.watchers AS w VALUES (p_namespace, p_channel, v_until)
   ON CONFLICT (namespace, channel) DO UPDATE SET expires_at = excluded.expires_at;
   DELETE FROM ${s}.watchers w WHERE w.namespace = p_namespace AND w.expires_at <= clock_timestamp();
-  IF v_log = v_new THEN
+  IF v_log.id = v_new THEN
     DELETE FROM ${s}.events e WHERE e.namespace = p_namespace;
+  ELSIF v_log.incomplete_by IS DISTINCT FROM '{}' THEN
+    -- The transaction that opened it has committed. Those that write since then see the log.
+    UPDATE ${s}.logs l SET incomplete_by = ARRAY(
+      SELECT DISTINCT k.virtualtransaction FROM pg_catalog.pg_locks k
+      WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.relation = ${quoteText(`${s}.holders`)}::regclass
+        AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+        AND (v_log.incomplete_by IS NULL OR k.virtualtransaction = ANY (v_log.incomplete_by)))
+    WHERE l.namespace = p_namespace RETURNING l.* INTO v_log;
   END IF;
-  RETURN QUERY SELECT v_log,
+  RETURN QUERY SELECT v_log.id, v_log.incomplete_by IS NOT DISTINCT FROM '{}', ${snapshot},
     min(CASE WHEN z.ended IS NULL THEN greatest(0, extract(epoch FROM z.expires_at - clock_timestamp()) * 1000) ELSE 0 END)
       ::double precision
   FROM ${s}.sessions z
@@ -187,18 +200,17 @@ BEGIN
     OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.session = z.no OFFSET 0));
 END $$;
 
--- What is new since a snapshot, given as p_from and p_open: events of transactions from p_from on, and of those of p_open.
--- With p_until, only events that this snapshot sees. With p_xid and p_no, only events after that one. The first row is 'now',
--- with the present snapshot in name. No row: the log does not have all that is new.
-CREATE OR REPLACE FUNCTION ${s}.read_log(
-  p_namespace text, p_log uuid, p_from xid8, p_open xid8[], p_until pg_snapshot, p_xid xid8, p_no bigint, p_limit integer)
+-- What is new since the snapshot p_seen; with p_until, only what this snapshot sees; only events after p_xid and p_no. The first
+-- row is 'now', with the present snapshot in name. No row: the log does not have all that is new.
+CREATE OR REPLACE FUNCTION ${s}.read_events(
+  p_namespace text, p_log uuid, p_seen xid8[], p_until xid8[], p_xid xid8, p_no bigint, p_limit integer)
 RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT ${now} FROM ${s}.logs l
-  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut <= p_from
-    AND p_from <= pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS (
-    SELECT FROM unnest(p_open) AS o (xid) WHERE o.xid < l.cut AND pg_visible_in_snapshot(o.xid, l.cut_by));
+  WHERE l.namespace = p_namespace AND l.id = p_log AND l.cut <= p_seen[1]
+    AND p_seen[1] <= pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS (
+    SELECT FROM unnest(p_seen[2:]) AS o (xid) WHERE o.xid < l.cut AND pg_visible_in_snapshot(o.xid, l.cut_by));
   IF NOT FOUND THEN
     RETURN;
   END IF;
@@ -207,19 +219,19 @@ BEGIN
     extract(epoch FROM n.expires_at - clock_timestamp())::double precision * 1000
   FROM (
     (SELECT * FROM ${s}.events e
-      WHERE e.namespace = p_namespace AND e.xid >= p_from AND (e.xid, e.no) > (p_xid, p_no) AND e.log = p_log
-        AND (p_until IS NULL OR pg_visible_in_snapshot(e.xid, p_until))
+      WHERE e.namespace = p_namespace AND e.xid >= p_seen[1] AND (e.xid, e.no) > (p_xid, p_no) AND e.log = p_log
+        AND (p_until IS NULL OR (e.xid < p_until[1] AND e.xid <> ALL (p_until[2:])))
       ORDER BY e.xid, e.no LIMIT p_limit)
     UNION ALL
-    SELECT o.* FROM unnest(p_open) AS u (xid) CROSS JOIN LATERAL (
+    SELECT o.* FROM unnest(p_seen[2:]) AS u (xid) CROSS JOIN LATERAL (
       SELECT * FROM ${s}.events e
       WHERE e.namespace = p_namespace AND e.xid = u.xid AND (e.xid, e.no) > (p_xid, p_no) AND e.log = p_log
-        AND (p_until IS NULL OR pg_visible_in_snapshot(e.xid, p_until)) OFFSET 0) o
+        AND (p_until IS NULL OR (e.xid < p_until[1] AND e.xid <> ALL (p_until[2:]))) OFFSET 0) o
   ) AS n ORDER BY n.xid, n.no LIMIT p_limit;
 END $$;
 
--- The current holders, and before them 'now' as in read_log: one picture, of one moment.
-CREATE OR REPLACE FUNCTION ${s}.watched_holders(p_namespace text, p_prefix text)
+-- The current holders, and before them 'now' as in read_events: one picture, of one moment.
+CREATE OR REPLACE FUNCTION ${s}.holders_now(p_namespace text, p_prefix text)
 RETURNS TABLE (${EVENT}) LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$
 #variable_conflict use_column
 BEGIN

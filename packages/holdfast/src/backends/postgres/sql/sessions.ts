@@ -3,13 +3,12 @@
  *
  *   keep_alive  send · lock the row · judge · prolong · commit · answer
  *               the new end counts from inside the transaction, belief from before it was sent. While the commit is
- *               in flight, also while it waits for a standby, the row is locked and nobody judges it.
+ *               in flight, also while it waits for a standby, the row is locked and no call judges it.
  *   close       the session is over for everybody at its first commit; claims beyond CLOSE_AT_ONCE are given up in
- *               further calls, or by whoever touches their names, or by a sweep.
+ *               further calls, or by a call that touches their names, or by a sweep.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
-import { isWatched } from './events.ts'
-import { LOCK_SEED } from './turns.ts'
+import { keyOf } from './locks.ts'
 
 export const CLOSE_AT_ONCE = 64
 
@@ -58,7 +57,6 @@ ${BY_INDEX} AS $$
 #variable_conflict use_column
 DECLARE
   v_found ${s}.sessions;
-  v_claim record;
 BEGIN
   PERFORM ${s}.begin_work();
   PERFORM ${s}.limit_waits();
@@ -77,7 +75,8 @@ BEGIN
 
   -- One statement, so that a waiter that becomes a holder is seen in one of the two. A waiter is listed without a token,
   -- and may hold by now. A claim that is held under another token is lost, and unlisted as well (T84).
-  FOR v_claim IN
+  RETURN QUERY
+  WITH wrong AS (
     SELECT coalesce(l.name, c.name) AS name, coalesce(l.attempt, c.attempt) AS attempt,
       l.attempt IS NOT NULL AS is_lost, c.attempt IS NOT NULL AS is_unlisted
     FROM unnest(p_attempts, p_names, p_tokens) AS l (attempt, name, token)
@@ -85,30 +84,19 @@ BEGIN
       SELECT h.name, h.attempt, h.token::text FROM ${s}.holders h WHERE h.session = p_session
       UNION ALL SELECT w.name, w.attempt, NULL FROM ${s}.waiters w WHERE w.session = p_session
     ) c ON c.attempt = l.attempt AND c.name = l.name
-    WHERE l.attempt IS NULL OR c.attempt IS NULL OR l.token <> coalesce(c.token, '')
-  LOOP
-    name := v_claim.name;
-    attempt := v_claim.attempt;
-    IF v_claim.is_lost THEN
-      kind := 'lost';
-      SELECT m.detail INTO token FROM ${s}.marks m
-      WHERE m.session = p_session AND m.attempt = v_claim.attempt AND m.kind = 'force-released';
-      data := CASE
-        WHEN FOUND THEN 'force-released'
-        WHEN v_claim.is_unlisted THEN 'deleted'
-        -- What the claim weighed is gone with it; no claim weighs less than 1.
-        WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
-          WHERE h.namespace = p_namespace AND h.name = v_claim.name) THEN 'taken-over'
-        ELSE 'deleted' END;
-      RETURN NEXT;
-    END IF;
-    IF v_claim.is_unlisted THEN
-      kind := 'unlisted';
-      token := NULL;
-      data := NULL;
-      RETURN NEXT;
-    END IF;
-  END LOOP;
+    WHERE l.attempt IS NULL OR c.attempt IS NULL OR l.token <> coalesce(c.token, ''))
+  SELECT 'lost', d.name, d.attempt, m.detail, CASE
+    WHEN m.attempt IS NOT NULL THEN 'force-released'
+    WHEN d.is_unlisted THEN 'deleted'
+    -- What the claim weighed is gone with it; no claim weighs less than 1.
+    WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
+      WHERE h.namespace = p_namespace AND h.name = d.name) THEN 'taken-over'
+    ELSE 'deleted' END
+  FROM wrong d LEFT JOIN LATERAL (
+    SELECT * FROM ${s}.marks m
+    WHERE m.session = p_session AND m.attempt = d.attempt AND m.kind = 'force-released' OFFSET 0) m ON true
+  WHERE d.is_lost
+  UNION ALL SELECT 'unlisted', d.name, d.attempt, NULL, NULL FROM wrong d WHERE d.is_unlisted;
 
   IF cardinality(p_waiting) > 0 THEN
     RETURN QUERY SELECT 'granted', h.name, h.attempt, h.token::text, h.previous_data FROM ${s}.holders h
@@ -120,25 +108,23 @@ BEGIN
 END $$;
 
 -- The claims of a session on some of its names, with everything that follows from their end. The names are locked.
-CREATE OR REPLACE FUNCTION ${s}.give_up(p_namespace text, p_channel text, p_session bigint, p_names text[])
-RETURNS TABLE (session bigint, attempt text, token bigint, data text) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+CREATE OR REPLACE FUNCTION ${s}.end_claims(p_namespace text, p_channel text, p_session bigint, p_names text[])
+RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   v_name text;
-  v_gone record;
+  v_gone ${s}.waiters;
+  v_rows text := '';
 BEGIN
   PERFORM ${s}.clear(p_namespace, p_names);
   FOR v_gone IN
-    DELETE FROM ${s}.waiters w WHERE w.session = p_session AND w.name || '' = ANY (p_names)
-    RETURNING w.name, w.attempt, w.owner, ${isWatched(s)} AS is_watched
+    DELETE FROM ${s}.waiters w WHERE w.session = p_session AND w.name || '' = ANY (p_names) RETURNING w.*
   LOOP
-    IF v_gone.is_watched THEN
-      PERFORM ${s}.log_event(p_namespace, 'gave-up', v_gone.name, v_gone.attempt, p_session, v_gone.owner, NULL);
-    END IF;
+    PERFORM ${s}.log_event(p_namespace, 'gave-up', v_gone.name, v_gone.attempt, p_session, v_gone.owner, NULL);
   END LOOP;
   FOREACH v_name IN ARRAY p_names LOOP
-    RETURN QUERY SELECT * FROM ${s}.promote(p_namespace, v_name, p_channel);
+    v_rows := v_rows || ${s}.grant_next(p_namespace, v_name, p_channel);
   END LOOP;
+  RETURN v_rows;
 END $$;
 
 CREATE OR REPLACE FUNCTION ${s}.names_of(p_session bigint, p_most integer) RETURNS text[] LANGUAGE sql AS $$
@@ -148,27 +134,28 @@ CREATE OR REPLACE FUNCTION ${s}.names_of(p_session bigint, p_most integer) RETUR
   ) AS claimed
 $$;
 
--- handed over to a waiter of the caller's process, or: there is more to give up
-CREATE OR REPLACE FUNCTION ${s}.close_session(p_namespace text, p_channel text, p_session bigint)
-RETURNS TABLE (kind text, attempt text, token text, data text, session bigint) LANGUAGE plpgsql
+-- Rows as in claims, and "more" if there is more to give up.
+CREATE OR REPLACE FUNCTION ${s}.end_session(p_namespace text, p_channel text, p_session bigint) RETURNS text LANGUAGE plpgsql
 ${BY_INDEX} AS $$
-#variable_conflict use_column
 DECLARE
   v_names text[] := ${s}.names_of(p_session, ${CLOSE_AT_ONCE});
+  v_rows text;
 BEGIN
   PERFORM ${s}.begin_work();
   PERFORM ${s}.lock_names(p_namespace, v_names);
   PERFORM ${s}.lock_sessions(p_namespace, v_names, ARRAY[p_session], '{}');
   UPDATE ${s}.sessions z SET ended = 'closed', ended_at = clock_timestamp()
   WHERE z.no = p_session AND z.namespace = p_namespace AND z.ended IS NULL;
-  RETURN QUERY SELECT 'handed', g.attempt, g.token::text, g.data, g.session
-  FROM ${s}.give_up(p_namespace, p_channel, p_session, v_names) g;
-  RETURN QUERY SELECT 'more', NULL, NULL, NULL, NULL::bigint
-  WHERE cardinality(${s}.names_of(p_session, 1)) > 0
-    AND EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = p_session AND z.namespace = p_namespace);
+  v_rows := ${s}.end_claims(p_namespace, p_channel, p_session, v_names);
+  IF cardinality(${s}.names_of(p_session, 1)) > 0
+    AND EXISTS (SELECT FROM ${s}.sessions z WHERE z.no = p_session AND z.namespace = p_namespace)
+  THEN
+    v_rows := v_rows || ',["more"]';
+  END IF;
+  RETURN v_rows;
 END $$;
 
--- Tidies up after one session that is over. Nobody waits for this: what is over does not count, swept or not. One
+-- Cleans up after one session that is over. No caller waits for this: what is over does not count, swept or not. One
 -- sweeper at a time is enough. True: there may be more to do.
 CREATE OR REPLACE FUNCTION ${s}.sweep() RETURNS boolean LANGUAGE plpgsql ${BY_INDEX} AS $$
 DECLARE
@@ -184,13 +171,13 @@ BEGIN
     ELSE z.ended_at < clock_timestamp() - ${REMEMBER_ENDED} OR cardinality(${s}.names_of(z.no, 1)) > 0 END
   LIMIT 1;
   IF NOT FOUND THEN
-    -- A few at a time: each takes a place in the server's lock table, which has some thousands for everybody.
+    -- A few at a time: each needs an entry in the server's lock table, which has some thousands for all connections.
     -- Materialized, because the planner would otherwise try the locks of all rows before it looks for these.
     WITH over AS MATERIALIZED (
       SELECT o.namespace, o.name FROM ${s}.names o
       WHERE o.data IS NULL AND o.closed_until < clock_timestamp() - interval '1 minute' LIMIT ${CLOSE_AT_ONCE}),
     mine AS MATERIALIZED (
-      SELECT * FROM over WHERE pg_try_advisory_xact_lock(hashtextextended(namespace || chr(31) || name, ${LOCK_SEED})))
+      SELECT * FROM over WHERE pg_try_advisory_xact_lock(${keyOf('name', 'namespace')}))
     DELETE FROM ${s}.names n USING mine WHERE n.namespace = mine.namespace AND n.name = mine.name
       AND n.data IS NULL AND n.closed_until < clock_timestamp() - interval '1 minute';
     RETURN FOUND;
@@ -202,7 +189,7 @@ BEGIN
   IF v_found.ended IS NULL THEN
     RETURN true;
   END IF;
-  PERFORM ${s}.give_up(v_found.namespace, NULL, v_found.no, v_names);
+  PERFORM ${s}.end_claims(v_found.namespace, NULL, v_found.no, v_names);
   IF v_found.ended_at < clock_timestamp() - ${REMEMBER_ENDED} AND cardinality(${s}.names_of(v_found.no, 1)) = 0 THEN
     DELETE FROM ${s}.marks m WHERE m.session = v_found.no;
     DELETE FROM ${s}.sessions z WHERE z.no = v_found.no;

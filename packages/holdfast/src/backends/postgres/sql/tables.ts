@@ -1,7 +1,7 @@
 /**
- * What the schema looks like. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
+ * What the schema looks like: made, or of an older version brought up to date. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
  * and `detail` of a mark, and the tables of the log (see events). Version 4 adds `until` of a waiter, and `written_by`
- * of a log. A column that is added stands last, in new tables as in upgraded ones.
+ * of a log, version 5 the type `request` and `incomplete_by` of a log. A column that is added stands last.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -9,24 +9,42 @@
  *
  * - A renewal updates one row and no index: `sessions` has indexes on what never changes, and room on each page
  *   for the versions that it leaves behind, which the next access to the page removes again.
- * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see turns).
+ * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see locks).
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
 import { alterTables } from '../../../clients/postgres/index.ts'
-import { eventTables, grantEventTables, WRITTEN_BY } from './events.ts'
+import { eventTables, grantEventTables, INCOMPLETE, WRITTEN_BY } from './events.ts'
+
+/** A request of a batch (see claims). `text`: the note of an acquire, or data to store. `ms`: lock-delay or hold-at-least. */
+export const REQUEST = [
+  ['op', 'text'],
+  ['name', 'text'],
+  ['attempt', 'text'],
+  ['session', 'bigint'],
+  ['token', 'text'],
+  ['ms', 'double precision'],
+  ['text', 'text'],
+  ['waits', 'boolean'],
+  ['mode', 'text'],
+  ['weight', 'integer'],
+  ['capacity', 'integer'],
+  ['owner', 'text'],
+  ['max_waiters', 'integer'],
+  ['wait_ms', 'double precision'],
+] as const
 
 export const tables = (s: string) => `
-CREATE TABLE ${s}.meta (
+CREATE TABLE IF NOT EXISTS ${s}.meta (
   single boolean PRIMARY KEY DEFAULT true CHECK (single),
   version integer NOT NULL,
   origin text NOT NULL
 );
 
 -- Nothing is cached: a connection that had drawn numbers ahead would hand out small ones later (T67).
-CREATE SEQUENCE ${s}.tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1 NO CYCLE;
-CREATE SEQUENCE ${s}.places AS bigint CACHE 1;
+CREATE SEQUENCE IF NOT EXISTS ${s}.tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1 NO CYCLE;
+CREATE SEQUENCE IF NOT EXISTS ${s}.places AS bigint CACHE 1;
 
-CREATE TABLE ${s}.sessions (
+CREATE TABLE IF NOT EXISTS ${s}.sessions (
   no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   id text COLLATE "C" UNIQUE,
   namespace text COLLATE "C" NOT NULL,
@@ -38,7 +56,7 @@ CREATE TABLE ${s}.sessions (
   has_marks boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
-CREATE TABLE ${s}.holders (
+CREATE TABLE IF NOT EXISTS ${s}.holders (
   namespace text COLLATE "C" NOT NULL,
   name text COLLATE "C" NOT NULL,
   attempt text COLLATE "C" NOT NULL,
@@ -54,9 +72,8 @@ CREATE TABLE ${s}.holders (
   owner text,
   PRIMARY KEY (namespace, name, attempt)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-CREATE INDEX holders_by_session ON ${s}.holders (session);
 
-CREATE TABLE ${s}.waiters (
+CREATE TABLE IF NOT EXISTS ${s}.waiters (
   namespace text COLLATE "C" NOT NULL,
   name text COLLATE "C" NOT NULL,
   place bigint NOT NULL,
@@ -73,9 +90,8 @@ CREATE TABLE ${s}.waiters (
   until timestamptz,
   PRIMARY KEY (namespace, name, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-${waitersByAttempt(s)}
 
-CREATE TABLE ${s}.marks (
+CREATE TABLE IF NOT EXISTS ${s}.marks (
   session bigint NOT NULL,
   attempt text COLLATE "C" NOT NULL,
   kind text NOT NULL,
@@ -83,7 +99,7 @@ CREATE TABLE ${s}.marks (
   PRIMARY KEY (session, attempt)
 );
 
-CREATE TABLE ${s}.names (
+CREATE TABLE IF NOT EXISTS ${s}.names (
   namespace text COLLATE "C" NOT NULL,
   name text COLLATE "C" NOT NULL,
   capacity integer NOT NULL,
@@ -92,23 +108,21 @@ CREATE TABLE ${s}.names (
   PRIMARY KEY (namespace, name)
 );
 ${eventTables(s)}
-`
-
-/** Brings the tables of an older version up to date. */
-export const upgradedTables = (s: string) =>
-  eventTables(s) +
-  alterTables(
-    [`${s}.holders`, `${s}.waiters`, `${s}.marks`, `${s}.logs`],
-    `ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
+${alterTables(
+  [`${s}.holders`, `${s}.waiters`, `${s}.marks`, `${s}.logs`],
+  `ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS owner text;
   ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS until timestamptz;
   ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
   ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${WRITTEN_BY};
-  ${waitersByAttempt(s)}
+  ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${INCOMPLETE};
+  CREATE INDEX IF NOT EXISTS holders_by_session ON ${s}.holders (session);
+  CREATE INDEX IF NOT EXISTS waiters_by_attempt ON ${s}.waiters (session, attempt);
   DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
-  ) +
-  grantEventTables(s)
-
-/** Version 1 had (session, attempt, name). */
-const waitersByAttempt = (s: string) =>
-  `CREATE INDEX IF NOT EXISTS waiters_by_attempt ON ${s}.waiters (session, attempt);`
+)}
+${grantEventTables(s)}
+DO $$ BEGIN
+  CREATE TYPE ${s}.request AS (${REQUEST.map(([field, type]) => `${field} ${type}`).join(', ')});
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+`

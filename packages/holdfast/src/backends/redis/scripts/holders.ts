@@ -1,4 +1,4 @@
-/** Lua: what is stored for a name, who holds it, and how holders come and go. Part of `library.ts`. */
+/** Lua: what is stored for a name, and how holders come and go. Part of `library.ts`. */
 export const holders = `
   -- How long the lock key lives: asked only when it matters. Negative: for ever.
   function lib.left(n)
@@ -7,15 +7,14 @@ export const holders = `
   end
 
   function lib.open(lock)
-    look_at_clock()
     local state = lock .. ':s'
-    -- A key of another type answers with an error, which comes as a table: it belongs to somebody else.
+    -- A key of another type answers with an error, which comes as a table: it is not ours.
     local value = redis.pcall('GET', lock)
     local fields = redis.pcall('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd', 'l')
     local is_foreign, is_unusable = type(value) == 'table', fields.err ~= nil
     if is_unusable then fields = {} end
     local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
-      is_unusable = is_unusable, first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_line = fields[2], data = fields[7] }
+      is_unusable = is_unusable, first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_queue = fields[2], data = fields[7] }
     -- Written by every client that counts the fields of gaps, and by no other.
     if fields[8] and match(fields[2] or '', '%.00$') then n.gaps = 's' .. fields[8] .. ':' end
     local generation = fields[3]
@@ -87,8 +86,8 @@ export const holders = `
     n.kind, n.who = 'closed', nil
   end
 
-  -- The lock key is gone, or another's: those of several that it stood for hold nothing any more. They are found by what
-  -- the state says of them: the set of their times has gone together with the lock key.
+  -- The lock key is gone, or not ours: the holders of several that it stood for hold nothing any more. They are found by their
+  -- fields in the state, because the set of their times has gone together with the lock key.
   function lib.drop_holders(n)
     for _, field in ipairs(call('HKEYS', n.state)) do
       if sub(field, 1, 2) == 'h:' then
@@ -107,8 +106,8 @@ export const holders = `
   -- What is rare must outlive everything that it describes; with data it stays.
   function lib.keep(n, ms)
     if n.data then return end
-    -- A quarter more, so that not everybody who comes has to prolong it.
-    -- Watchers find those of several whose time is up there, also one that comes back.
+    -- A quarter more, so that not every newcomer has to prolong it.
+    -- Watchers, also one that comes back, find the expired holders of several there.
     if is_watched() then ms = ms + WATCHED_FOR_MS end
     if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
   end
@@ -121,7 +120,7 @@ export const holders = `
       n.kind, n.who, n.delay, n.left, n.capacity = 'exclusive', who, delay, ttl_ms + delay, LOCK
       n.is_stale = false
       call('SET', n.lock, n.value, 'PX', n.left)
-      lib.log(n.lock, 'acquired', who, token, body, mode)
+      lib.log(n.lock, 'acquired', who, token, body)
       lib.remember(n, ttl_ms)
       return is_fenced and token or now
     end
@@ -129,14 +128,14 @@ export const holders = `
       local generation = sub(who, 1, 22)
       n.kind, n.value, n.left, n.closed = 'several', 'hf1m|' .. generation, 0, 0
       n.is_stale = false
-      -- Somebody may have deleted part of what was stored for those before.
+      -- Part of what was stored for earlier holders may have been deleted.
       call('DEL', n.holders)
       call('HSET', n.state, 'g', generation, 'cap', n.capacity)
     end
     n.held = n.held + weight
     call('HSET', n.state, 'hw', n.held, 'h:' .. who, weight .. '|' .. mode .. '|' .. token .. '|' .. nowMs .. '|' .. body)
     lib.hold(n, who, ttl_ms, delay)
-    lib.log(n.lock, 'acquired', who, token, body, mode)
+    lib.log(n.lock, 'acquired', who, token, body)
     lib.remember(n, ttl_ms)
     return is_fenced and token or tostring(nowMs)
   end
@@ -153,8 +152,8 @@ export const holders = `
     lib.keep(n, left)
   end
 
-  -- What is stored of one of several who hold, and when its time ends. Who is not in the set of times holds nothing,
-  -- whatever else is left of it.
+  -- What is stored of one of several holders, and when its time ends. An attempt that is not in the set of times holds
+  -- nothing, whatever else is left of it.
   function lib.record(n, who)
     local ends = n.kind == 'several' and call('ZSCORE', n.holders, who)
     if not ends then return nil end

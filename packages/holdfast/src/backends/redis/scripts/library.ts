@@ -1,7 +1,7 @@
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { holders } from './holders.ts'
-import { line } from './line.ts'
-import { log } from './log.ts'
+import { log, WATCHED_FOR_MS } from './log.ts'
+import { queue } from './queue.ts'
 import { steps } from './steps.ts'
 
 /**
@@ -12,18 +12,18 @@ import { steps } from './steps.ts'
  *
  *   lock          hf1|<attempt>|<session>|<body>|<token>|<granted at: seconds.microseconds>   one exclusive holder
  *                 hf1m|<generation>     several holders, in lock:h; lives as long as the last of them
- *                 hf1c                  closed: nobody holds it, and nobody may yet
+ *                 hf1c                  closed: not held, and not to be granted yet
  *                 anything else         a foreign client's
- *   lock:s        hash: f, t            first place in line, and the one after the last, as <place>.00 (see below)
+ *   lock:s        hash: f, t            first position in the queue, and the one after the last, as <position>.00 (see below)
  *                       l               which queue this is: the attempt that began it, the first half of it, and when
- *                       s<l>:<place>    at both ends of a gap, that is of places that were left: the other end
+ *                       s<l>:<position> at both ends of a gap, that is of positions that were left: the other end
  *                       e               how many fields s there are; with HLEN it tells how many wait
- *                       q<place>        <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: who stands
+ *                       q<position>     <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: the waiter
  *                                       there, until when it counts, and when its process will look by itself
- *                       w:<who>         its place
+ *                       w:<who>         its position
  *                       h:<who>         a holder of several: <weight>|<mode>|<token>|<granted at>|<body>
  *                       g, hw, c        generation, held weight, closed until
- *                       cap             capacity, while several hold or somebody waits
+ *                       cap             capacity, while there are several holders, or waiters
  *                       d               data
  *   lock:h        sorted set: holders of several, by the end of their time
  *   lock:x:<who>  this attempt can never land: 'abandoned' or 'force-released'
@@ -32,7 +32,7 @@ import { steps } from './steps.ts'
  *   Older clients share the queue with those of now. All read f and t as numbers. Those of before gaps write t as a whole
  *   number and know neither l nor s; those that knew gaps but did not count their fields write .0, and look for gaps only
  *   where they find that. So a t without .00 says that an older client has joined this queue; until it is empty no gap is
- *   looked for, and places that were left are passed one by one. The gaps of a former queue, which such a client leaves
+ *   looked for, and positions that were left are passed one by one. The gaps of a former queue, which such a client leaves
  *   behind, have another l.
  *
  *   `who` is <attempt>|<public half of the session's id>, `body` is <lock delay>|<ttl>|<json of label, note and owner>. Older
@@ -40,23 +40,26 @@ import { steps } from './steps.ts'
  *   renewed and released by one of them alone; to a newer client that attaches the session it is lost.
  *
  * One script is one step: nothing can come between. What may go wrong between two of them:
- * - a holder's time runs out: Redis removes the key, and whoever looks next settles the line;
- * - a waiter dies: its place counts only until its heartbeat ends, and what it is granted ends then too (G10);
- * - a push is lost: the keep-alive and the poke answer with the grant (T19);
- * - somebody deletes the lock key: its holders are over, also those of lock:h (their generation is not current);
- * - somebody deletes lock:s: the holders of several are not known any more, and the name stays closed until the end of
+ * - a holder's time runs out: Redis removes the key, and the next look grants to the first waiter;
+ * - a waiter dies: its position counts only until its heartbeat ends, and what it is granted ends then too (G10);
+ * - a push is lost: the next heartbeat or look answers with the grant (T19);
+ * - the lock key is deleted: its holders are over, also those of lock:h (their generation is not current);
+ * - lock:s is deleted: the holders of several are not known any more, and the name stays closed until the end of
  *   the longest of them.
  */
 export const library = `
-local function library()
+local function library(fencing, watch, now, nowUs, draw_token, refusal, is_held)
   local lib = {}
+  local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
+  local is_fenced = fencing == '1' or fencing == '2'
+  local is_cluster = fencing == '2' or fencing == '3'
+  local nowMs = floor(nowUs / 1000)
   local LOCK = ${LOCK_CAPACITY}
   local HINT_MARGIN_MS = 100
   local POLL_MS = 400
   local MOST_DEAD = 100
-  local WATCHED_FOR_MS = 60000
-${log}${holders}${line}${steps}
+  local WATCHED_FOR_MS = ${WATCHED_FOR_MS}
+${log}${holders}${queue}${steps}
   return lib
 end
-local lib
 `

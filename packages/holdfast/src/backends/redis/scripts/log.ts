@@ -1,12 +1,19 @@
+/** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
+export const WATCHED_FOR_MS = 60_000
+
 /** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `watching.ts`. */
 export const log = `
-  function lib.log(lock, kind, who, token, body, mode)
+  local watched, has_woken
+
+  -- Asked at most once in a call. What is denied is not watched.
+  local function is_watched()
+    if watched == nil then watched = watch and redis.pcall('EXISTS', watch) == 1 end
+    return watched
+  end
+
+  function lib.log(lock, kind, who, token, body)
     if not is_watched() then return end
-    local event = cjson.encode({ kind, sub(who, 1, 22), token or '', lock, body or '', mode == 'exclusive' and 1 or 0 })
-    if is_cluster then
-      redis.pcall('PUBLISH', watch .. ':log', event)
-      return
-    end
+    local event = cjson.encode({ kind, sub(who, 1, 22), token or '', lock, body or '' })
     local added = redis.pcall('XADD', watch .. ':log', 'NOMKSTREAM', 'MAXLEN', '~', 10000, '*', 'e', event)
     -- An event that cannot be written ends the log: watchers find a gap.
     if type(added) ~= 'string' then
@@ -17,7 +24,7 @@ export const log = `
     has_woken = true
   end
 
-  -- What is told of one who holds.
+  -- What is told of a holder: token, body, and when it was granted.
   function lib.shown(n, who)
     if n.kind == 'exclusive' and n.who == who then
       local body, token, at = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|([^|]+)$')
@@ -27,13 +34,12 @@ export const log = `
   end
 
   function lib.log_holder(n, kind, who)
-    if not is_watched() then return end
-    lib.log(n.lock, kind, who, lib.shown(n, who))
+    if is_watched() then lib.log(n.lock, kind, who, lib.shown(n, who)) end
   end
 
   -- From now on the end of this holder, or of one of several, is found.
   function lib.remember(n, left)
-    if not is_watched() or is_cluster then return end
+    if not is_watched() then return end
     if n.kind == 'exclusive' then
       local token, body, at = lib.shown(n, n.who)
       redis.pcall('HSET', watch .. ':held', n.lock, sub(n.who, 1, 22) .. '|' .. token .. '|' .. at .. '|' .. body)
@@ -44,20 +50,20 @@ export const log = `
   end
 
   function lib.forget(n)
-    if not is_watched() or is_cluster then return end
+    if not is_watched() then return end
     redis.pcall('HDEL', watch .. ':held', n.lock)
     redis.pcall('ZREM', watch .. ':due', n.lock)
   end
 
   -- How a holder has ended whose key is gone: before its time is up, it was deleted.
   function lib.ending(lock)
-    local due = not is_cluster and redis.pcall('ZSCORE', watch .. ':due', lock)
+    local due = redis.pcall('ZSCORE', watch .. ':due', lock)
     return type(due) == 'string' and tonumber(due) > nowMs and 'ended' or 'expired'
   end
 
   -- An exclusive holder is over, and no step has told of it.
   function lib.notice_end(n)
-    local known = not is_cluster and redis.pcall('HGET', watch .. ':held', n.lock)
+    local known = redis.pcall('HGET', watch .. ':held', n.lock)
     if type(known) ~= 'string' then return end
     local id, token, at, body = match(known, '^([^|]*)|(%d*)|([^|]*)|(.*)$')
     if n.kind == 'exclusive' and sub(n.who, 1, 22) == id then

@@ -1,16 +1,16 @@
-/** Steps of one name that are not asked for often: its data, and what operators see and do. */
+/** Rare steps of one name: its data, what operators see and do, and the re-check of a grant. */
 import { redisScript } from '../../../clients/redis/index.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { library } from './library.ts'
-import { prelude, SLOT_IS_MOVING } from './prelude.ts'
+import { prelude, SLOT_IS_MOVING, useLibrary } from './prelude.ts'
 
-const start = `${prelude}${library}
-lib = library()
-local lock = KEYS[1]
-if is_moving(lock) then return redis.error_reply('${SLOT_IS_MOVING}') end
+const start = `${prelude}${library}${useLibrary}
+local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
+local lock, nowMs = KEYS[1], floor(nowUs / 1000)
+if lib.is_moving(lock) then return redis.error_reply('${SLOT_IS_MOVING}') end
 `
 
-/** KEYS lock; ARGV fencing, who, grant, data. */
+/** KEYS lock; ARGV setting, who, grant, data. */
 export const setDataScript = redisScript(`${start}
 local n = lib.open(lock)
 if not lib.holds(n, ARGV[2], ARGV[3]) then return 'n' end
@@ -21,9 +21,21 @@ return 's'
 `)
 
 /**
- * KEYS lock; ARGV fencing, `holders` if the waiters are not needed. Answers nil, or: kind, capacity, closed for, data, holders, waiters, time,
- * how long the lock lives, digest of a foreign value. What time has brought
- * about is seen as done; who is dead is not shown. It writes nothing but what is over anyway.
+ * KEYS lock; ARGV setting, who. Whether it holds. It prolongs nothing, but is a write, because WAIT counts what its own
+ * connection has written: the expiry is set to what it is.
+ */
+export const recheckScript = redisScript(`${start}
+local n = lib.open(lock)
+if not lib.holding(n, ARGV[2]) then return 0 end
+local left = call('PTTL', lock)
+if left > 0 then call('PEXPIRE', lock, left) end
+return 1
+`)
+
+/**
+ * KEYS lock; ARGV setting, `holders` if the waiters are not needed. Answers nil, or: kind, capacity, closed for, data, holders,
+ * waiters, time, how long the lock lives, digest of a foreign value. Holders and waiters whose time is up are not shown. It
+ * writes nothing but what is over anyway.
  */
 export const inspectScript = redisScript(`${start}
 local n = lib.open(lock)
@@ -50,11 +62,10 @@ return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, 
 
 /** Refuses a call that arrives after its expiry (T78). */
 const operatorStart = `${start}
-look_at_clock()
 if nowMs >= tonumber(ARGV[2]) then return 'late' end
 `
 
-/** KEYS lock; ARGV fencing, expiry, how long marks last, reason, then the ids. Answers with the number of holders that were released. */
+/** KEYS lock; ARGV setting, expiry, how long marks last, reason, then the ids. Answers with the number of holders that were released. */
 export const forceReleaseScript = redisScript(`${operatorStart}
 lib.write_also_when_full(lock)
 local n = lib.open(lock)
@@ -82,11 +93,11 @@ lib.finish(n)
 return released
 `)
 
-/** KEYS lock; ARGV fencing, expiry, from, to. */
+/** KEYS lock; ARGV setting, expiry, from, to. */
 export const resizeScript = redisScript(`${operatorStart}
 local n = lib.open(lock)
 local capacity = tonumber(ARGV[4])
-lib.forget_dead_line(n)
+lib.forget_dead_queue(n)
 if n.capacity ~= tonumber(ARGV[3]) then return 'changed' end
 local heaviest = n.held
 for _, w in ipairs(lib.living(n)) do heaviest = math.max(heaviest, w.weight) end
@@ -98,7 +109,7 @@ lib.finish(n)
 return 'resized'
 `)
 
-/** KEYS lock; ARGV fencing, expiry, data. */
+/** KEYS lock; ARGV setting, expiry, data. */
 export const forgetScript = redisScript(`${operatorStart}
 local n = lib.open(lock)
 lib.settle(n)

@@ -1,10 +1,11 @@
 /**
- * What every script starts with: the server's time and the tokens, both looked at only when they are needed.
+ * What every script about names starts with: the server's time and the tokens, both looked at only when they are needed.
  *
- * ARGV[1] is one digit, followed by where watchers are found (see watching.ts). The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last of KEYS), and on a
- * Redis Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the server's time in
- * microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as `1.79e+15`
- * (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
+ * ARGV[1], the setting, is one digit, followed by the key that exists while the namespace is watched (watching.ts); on a Redis
+ * Cluster by nothing. The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last
+ * of KEYS), and on a Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the
+ * server's time in microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as
+ * `1.79e+15` (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
  *
  * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
  * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.
@@ -18,98 +19,68 @@
 import { LARGEST_ENGINE_TOKEN } from '../../../base/fence.ts'
 
 export const prelude = `
-local call, sub, match, floor = redis.call, string.sub, string.match, math.floor
-local fencing, watch = sub(ARGV[1], 1, 1), sub(ARGV[1], 2)
+-- Most calls need little of this script. Each function costs time in each call, so there are few, and they share few variables.
+local fencing, watch = string.sub(ARGV[1], 1, 1), #ARGV[1] > 1 and string.sub(ARGV[1], 2)
 local is_fenced = fencing == '1' or fencing == '2'
-local is_cluster = fencing == '2' or fencing == '3'
-local watched, has_woken
-local now, nowUs, nowMs
-local behindUs = 0
-local drawn, reserved = 0, 0
-
-local function look_at_clock()
-  if now then return end
-  local time = call('TIME')
-  now = time[1] .. '.' .. time[2]
-  nowUs = time[1] * 1000000 + time[2]
-  nowMs = floor(nowUs / 1000)
-end
-
--- Asked at most once in a call. What is denied is not watched.
-local function is_watched()
-  if watched == nil then
-    local found
-    if is_cluster then found = redis.pcall('PUBSUB', 'NUMSUB', watch)[2] else found = redis.pcall('EXISTS', watch) end
-    watched = type(found) == 'number' and found > 0
-  end
-  return watched
-end
-
--- Whether an exclusive lock's value is of this grant; of any, if none is named.
--- Token and time are in its last 35 characters, so only they are searched: the whole value would cost as much as the commands do.
-local function is_grant(value, grant)
-  if grant == '' then return true end
-  local token, at = match(value, '|(%d*)|([^|]+)$', -40)
-  return (is_fenced and token or at) == grant
-end
-
--- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
--- command about several keys then, unless it has all of them.
-local function are_apart(...)
-  if not is_cluster then return false end
-  local found = redis.pcall('EXISTS', ...)
-  return type(found) == 'table' and match(found.err, 'non local key') ~= nil
-end
-
--- The second key never exists, so a slot that is being moved always refuses this.
-local function is_moving(lock)
-  return are_apart(lock, lock .. ':x:')
-end
+local now, nowUs
+local drawn, reserved, behindUs = 0, 0, 0
+local lib
 
 -- That the memory is full, say, is the answer to one request alone. What refuses every write, as on a replica, is raised in
 -- the server's own words, which the clients act upon; nothing has been written then.
 local function refusal(lock, message)
-  if match(message, 'READONLY') or match(message, 'MISCONF') or match(message, 'NOREPLICAS') then
-    call('HDEL', lock .. ':s', '-')
+  if string.match(message, 'READONLY') or string.match(message, 'MISCONF') or string.match(message, 'NOREPLICAS') then
+    redis.call('HDEL', lock .. ':s', '-')
   end
   return { 'e', message }
 end
 
--- The first of those that come after everything that was drawn, and up to which they may be drawn. Otherwise nothing, and
--- the answer that says why: the key has another type, is no number that can be added to, or cannot be written.
-local function reserve(key, suffix, count, ...)
-  local mark = redis.pcall('GET', key)
-  if type(mark) == 'table' then return nil, 'y' .. suffix end
-  if mark and not match(mark, '^%d+$') then return nil, 'z' .. suffix end
-  local last = tonumber(mark or 0)
-  local first = nowUs
-  if last >= first then
-    first = last + 1
-    if last - nowUs > behindUs then behindUs = last - nowUs end
+-- A token that comes after everything that was drawn. Otherwise nothing, and the answer that says why: the key of the mark has
+-- another type, is no number that can be added to, or cannot be written.
+local function draw_token(lock, us)
+  if not is_fenced then return '' end
+  if drawn == reserved then
+    local is_own = fencing == '2'
+    local key, suffix = is_own and lock .. ':t' or KEYS[#KEYS], is_own and ':t' or ''
+    local mark = redis.pcall('GET', key)
+    if type(mark) == 'table' then return nil, 'y' .. suffix end
+    if mark and not string.match(mark, '^%d+$') then return nil, 'z' .. suffix end
+    local before, last = us - 1, tonumber(mark or 0)
+    if last > before then
+      before, behindUs = last, math.max(behindUs, last - us)
+    end
+    local upto = before + (is_own and 1 or #KEYS - 1)
+    if upto > ${LARGEST_ENGINE_TOKEN} then return nil, 'z' .. suffix end
+    local text = string.format('%.0f', upto)
+    local written = is_own and redis.pcall('SET', key, text, 'PX', 86400000) or not is_own and redis.pcall('SET', key, text)
+    if written.err then return nil, refusal(key, written.err) end
+    drawn, reserved = before, upto
   end
-  if first + count - 1 > ${LARGEST_ENGINE_TOKEN} then return nil, 'z' .. suffix end
-  local written = redis.pcall('SET', key, string.format('%.0f', first + count - 1), ...)
-  if written.err then return nil, refusal(key, written.err) end
-  return first, first + count - 1
+  drawn = drawn + 1
+  return string.format('%.0f', drawn)
 end
 
--- Nothing, and the answer that says so, if there can be none.
-local function draw_token(lock)
-  if not is_fenced then return '' end
-  local token, last
-  if fencing == '2' then
-    token, last = reserve(lock .. ':t', ':t', 1, 'PX', 86400000)
-    if not token then return nil, last end
-  elseif drawn < reserved then
-    token = drawn + 1
-    drawn = token
-  else
-    token, last = reserve(KEYS[#KEYS], '', #KEYS - 1)
-    if not token then return nil, last end
-    drawn, reserved = token, last
-  end
-  return string.format('%.0f', token)
+-- Whether an exclusive lock without lock-delay is held by this grant, or by any grant of the attempt if none is named. Token and
+-- time are in the last 35 characters, so only they are searched.
+local function is_held(lock, who, grant)
+  local value, mine = redis.pcall('GET', lock), 'hf1|' .. who .. '|0|'
+  if type(value) ~= 'string' or string.sub(value, 1, #mine) ~= mine then return false end
+  local token, at = string.match(value, '|(%d*)|([^|]+)$', -40)
+  return grant == '' or (is_fenced and token or at) == grant
 end
+`
+
+/** Lua: looks at the clock, at most once in a call. */
+export const lookAtClock = `
+  if not now then
+    local time = redis.call('TIME')
+    now, nowUs = time[1] .. '.' .. time[2], time[1] * 1000000 + time[2]
+  end
+`
+
+/** Lua: what a script does before it uses the library. */
+export const useLibrary = `${lookAtClock}
+  lib = lib or library(fencing, watch, now, nowUs, draw_token, refusal, is_held)
 `
 
 /** Starts with the server's own error code, so that clients recognise it. Sent only before anything is written. */

@@ -6,7 +6,7 @@ import { redisScript } from '../../../clients/redis/index.ts'
 
 /**
  * KEYS session; ARGV ttl, label, channel. Answers with the TTL that counts: opening again prolongs, and changes nothing.
- * The empty message shows that this user of the server may publish; without that, nobody who waits would be told.
+ * The empty message shows that this user of the server may publish; without that, no waiter would be told of its grant.
  */
 export const openSessionScript = redisScript(`
 redis.call('PUBLISH', ARGV[3], '')

@@ -1,5 +1,16 @@
+import { OpCode } from './op-codes.ts'
+
 /** Lua: what a request asks for, each as one step. Part of `library.ts`. */
 export const steps = `
+  -- Grants what can be granted now, and stores what has changed. Answers with what became of the attempt.
+  function lib.outcome(n, who, w)
+    lib.settle(n)
+    lib.finish(n)
+    local grant, left = lib.holding(n, who)
+    if grant then return lib.granted(n, grant, left) end
+    return w and not w.has_left and lib.tell(n, w)
+  end
+
   function lib.acquire(lock, who, body, weight, capacity, mode, ttl_ms, channel, most_waiters)
     if call('EXISTS', lock .. ':x:' .. who) == 1 then return 'x' end
     local n = lib.open(lock)
@@ -13,54 +24,34 @@ export const steps = `
         lib.store(n, w)
         lib.keep(n, ttl_ms)
       end
-      lib.settle(n)
-      lib.finish(n)
-      grant, left = lib.holding(n, who)
-      if grant then return lib.granted(n, grant, left) end
-      return channel and not w.has_left and lib.tell(n, w) or 'b'
+      return lib.outcome(n, who, channel and w) or 'b'
     end
-    lib.forget_dead_line(n)
+    lib.forget_dead_queue(n)
     if n.capacity and n.capacity ~= capacity then
       if n.moved then call('HSET', n.state, 'f', n.first) end
       return 'm' .. n.capacity
     end
     lib.settle(n)
-    local ahead = lib.head(n)
-    if not ahead and (n.kind == 'free' or (n.kind == 'several' and n.closed <= nowMs)) and n.held + weight <= capacity then
-      local token, unusable = draw_token(lock)
-      if not token then
-        lib.finish(n)
-        return unusable
+    local head = lib.head(n)
+    local answer
+    if not head and lib.is_open(n) and n.held + weight <= capacity then
+      local token, refused = draw_token(lock, nowUs)
+      if token then
+        n.capacity = capacity
+        answer = lib.granted(n, lib.grant(n, token, who, body, weight, mode, ttl_ms), -1)
+      else
+        answer = refused
       end
-      n.capacity = capacity
-      local grant = lib.grant(n, token, who, body, weight, mode, ttl_ms)
-      lib.finish(n)
-      return lib.granted(n, grant, -1)
+    elseif not channel then
+      answer = n.kind == 'closed' and 'b' .. lib.left(n) or 'b'
+    elseif most_waiters and lib.is_full(n, most_waiters) then
+      answer = 'f'
+    else
+      return lib.join(n, not head, { who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
+        mode = mode, body = body }, capacity)
     end
-    if not channel then
-      lib.finish(n)
-      return n.kind == 'closed' and 'b' .. lib.left(n) or 'b'
-    end
-    if most_waiters and lib.is_full(n, most_waiters) then
-      lib.finish(n)
-      return 'f'
-    end
-    if not ahead then
-      n.first, n.tail = 0, 0
-      -- With the time: one attempt can begin two queues (T84).
-      local line = sub(who, 1, 22) .. string.format('.%.0f', nowUs)
-      n.gaps = 's' .. line .. ':'
-      call('HSET', n.state, 'f', 0, 'l', line, 'cap', capacity)
-    elseif n.moved then
-      call('HSET', n.state, 'f', n.first)
-    end
-    w = { place = n.tail, who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
-      mode = mode, body = body }
-    n.tail = n.tail + 1
-    local told = lib.tell(n, w, 't', n.gaps and n.tail .. '.00' or n.tail, 'w:' .. who, w.place)
-    lib.keep(n, ttl_ms)
-    lib.log(lock, 'waiting', who, '', body)
-    return told
+    lib.finish(n)
+    return answer
   end
 
   -- A server whose memory is full lets a script go on once it has written. Giving up, and keeping what one has, must be
@@ -78,14 +69,12 @@ export const steps = `
     return released and 'r' or 'n'
   end
 
-  function lib.abandon(lock, who, mark_ms)
+  function lib.abandon(lock, who, _, mark_ms)
     lib.write_also_when_full(lock)
     call('SET', lock .. ':x:' .. who, 'abandoned', 'PX', mark_ms)
     local n = lib.open(lock)
-    if not lib.let_go(n, who, 0) then
-      local w = lib.waiter(n, who)
-      if w then lib.give_up(n, w) end
-    end
+    local w = not lib.let_go(n, who, 0) and lib.waiter(n, who)
+    if w then lib.give_up(n, w) end
     lib.settle(n)
     lib.finish(n)
     return 'x'
@@ -99,8 +88,8 @@ export const steps = `
     return 'k'
   end
 
-  -- The heartbeat of a waiter; if its turn has come meanwhile, what it holds is prolonged as well.
-  function lib.beat(lock, who, ttl_ms)
+  -- If the waiter has been granted meanwhile, what it holds is prolonged as well.
+  function lib.heartbeat(lock, who, _, ttl_ms)
     lib.write_also_when_full(lock)
     local n = lib.open(lock)
     local w = lib.waiter(n, who)
@@ -110,24 +99,54 @@ export const steps = `
       lib.keep(n, ttl_ms)
       lib.remove_dead_behind(n, w)
     end
-    lib.settle(n)
-    lib.finish(n)
-    local grant = lib.holding(n, who)
-    if grant then
-      lib.prolong(n, who, ttl_ms)
-      return lib.granted(n, grant, -1)
-    end
-    return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
+    local answer = lib.outcome(n, who, w)
+    if not lib.prolong(n, who, ttl_ms) then return answer or lib.why_lost(n, who) end
+    return lib.granted(n, answer[2], -1)
   end
 
-  -- A look by somebody who waits: what time has brought about is done, and prolongs nothing.
+  -- Prolongs nothing.
   function lib.look(lock, who)
     local n = lib.open(lock)
-    local w = lib.waiter(n, who)
-    lib.settle(n)
-    lib.finish(n)
-    local grant, left = lib.holding(n, who)
-    if grant then return lib.granted(n, grant, left) end
-    return w and not w.has_left and lib.tell(n, w) or lib.why_lost(n, who)
+    return lib.outcome(n, who, lib.waiter(n, who)) or lib.why_lost(n, who)
+  end
+
+  -- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
+  -- command about several keys then, unless it has all of them.
+  local function are_apart(...)
+    if not is_cluster then return false end
+    local found = redis.pcall('EXISTS', ...)
+    return type(found) == 'table' and match(found.err, 'non local key') ~= nil
+  end
+
+  -- The second key never exists, so a slot that is being moved always refuses this.
+  function lib.is_moving(lock)
+    return are_apart(lock, lock .. ':x:')
+  end
+
+  local steps = {
+    ['${OpCode.enqueue}'] = lib.acquire,
+    ['${OpCode.tryAcquire}'] = lib.acquire,
+    ['${OpCode.release}'] = lib.release,
+    ['${OpCode.renew}'] = lib.renew,
+    ['${OpCode.abandon}'] = lib.abandon,
+    ['${OpCode.heartbeat}'] = lib.heartbeat,
+    ['${OpCode.look}'] = lib.look,
+  }
+
+  -- An error, say of a key that has another type, is the answer to this request, and to no other.
+  function lib.step(operation, lock, who, ...)
+    -- A renewal needs only existing keys. Every other step may need a key that is missing, or already on the other node. But an
+    -- exclusive lock can be released: waiters that are on the other side find the name free when they look.
+    if operation == '${OpCode.renew}' then
+      if are_apart(lock, lock .. ':s', lock .. ':h') then return 'v' end
+    elseif lib.is_moving(lock) then
+      local grant, keep_ms = ...
+      if operation ~= '${OpCode.release}' or keep_ms > 0 or not is_held(lock, who, grant) then return 'v' end
+      call('DEL', lock)
+      return 'r'
+    end
+    local is_done, answer = pcall(steps[operation], lock, who, ...)
+    if is_done then return answer end
+    return refusal(lock, type(answer) == 'table' and answer.err or tostring(answer))
   end
 `

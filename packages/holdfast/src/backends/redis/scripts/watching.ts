@@ -3,8 +3,7 @@
  * a call costs one look at a key that is not there.
  *
  *   watch         the id of the log, while it is watched; watchers prolong it. If it is missing, nothing is written
- *   watch:log     stream: one field e, an event as JSON: kind, public id, token, lock key, body, 1 if
- *                 it is the grant of an exclusive lease. The newest 10,000 or so
+ *   watch:log     stream: one field e, an event as JSON: kind, public id, token, lock key, body. The newest 10,000 or so
  *   watch:held    hash: of each exclusive holder, by lock key: <public id>|<token>|<granted at>|<body>
  *   watch:due     sorted set: lock keys that are held, by the time from which on one of their holders may be over
  *
@@ -12,15 +11,11 @@
  * that opens the name tells of the end. Watchers open the names that are due. A renewal writes nothing here, so a name that was
  * renewed is opened too, and is due again when the rest of its time is up: one to one and a half times per TTL.
  *
- * On a Cluster these keys would lie in other slots than the locks. There `watch` is a channel: a watcher subscribes to it at
- * every primary, which a step can see, and the events are published to watch:log. Watchers find the ends there themselves.
+ * On a Cluster these keys would lie in other slots than the locks, so there is no log there, and core compares lists.
  */
 import { redisScript } from '../../../clients/redis/index.ts'
 import { library } from './library.ts'
-import { prelude } from './prelude.ts'
-
-/** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
-export const WATCHED_FOR_MS = 60_000
+import { prelude, useLibrary } from './prelude.ts'
 
 /**
  * KEYS watch; ARGV an id for a new log, for how long. Opens the log or prolongs it. Answers with its id, the position of its
@@ -52,13 +47,12 @@ return events[1] and events[1][1] == ARGV[2] and events
 `)
 
 /**
- * KEYS watch; ARGV fencing, how many at most, then further lock keys, or "all" when there are no more of them. Looks at the
+ * KEYS watch; ARGV setting, how many at most, then further lock keys, or "all" when there are no more of them. Looks at the
  * names that are due. Answers with the milliseconds until the next is, 0 if there is more to look at now; −1 if none is.
  */
-export const lookAtDueScript = redisScript(`${prelude}${library}
-lib = library()
-look_at_clock()
-if not is_watched() then return -1 end
+export const lookAtDueScript = redisScript(`${prelude}${library}${useLibrary}
+local call, match, nowMs = redis.call, string.match, math.floor(nowUs / 1000)
+if redis.pcall('EXISTS', watch) ~= 1 then return -1 end
 local due = watch .. ':due'
 local locks = call('ZRANGEBYSCORE', due, '-inf', nowMs, 'LIMIT', 0, ARGV[2])
 for i = 3, #ARGV do locks[#locks + 1] = ARGV[i] end
@@ -70,7 +64,7 @@ for _, lock in ipairs(locks) do
     if not is_done then
       local message = type(failure) == 'table' and failure.err or tostring(failure)
       if match(message, 'NOPERM') or match(message, 'executing the script can') then return redis.error_reply(message) end
-      -- Something about it is not ours; its next step will say so.
+      -- A key of it is not ours; its next step will say so.
       call('ZREM', due, lock)
     end
   end
