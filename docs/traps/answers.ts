@@ -22,7 +22,7 @@ export const answers: TrapSection = {
         test: 'T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients',
       },
       'postgres-advisory': {
-        test: 'T11 T14 pg: a wait that is cancelled around the moment of its grant leaves nothing held',
+        test: 'T11 T14 pg: an acquire that is cancelled around the moment of its grant leaves nothing held',
       },
       later: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
     },

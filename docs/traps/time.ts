@@ -53,7 +53,7 @@ export const time: TrapSection = {
       redlock: { test: 'T6 votes that come in when the TTL is over make no lease' },
       postgres: { test: 'T6 who waits for the lock of a name longer than its session lives gets nothing' },
       'postgres-advisory': {
-        test: 'T6 T18 T20 G10 a waiter in a black hole costs the living one TTL, not one after the other',
+        test: 'T6 T18 T20 G10 waiters in a black hole cost the living nothing',
       },
     },
     {

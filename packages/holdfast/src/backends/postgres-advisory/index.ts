@@ -5,7 +5,6 @@
  * const locker = createLocker(await postgresAdvisory({ client: pool }))
  * ```
  */
-
 import { checkKnownOptions } from '../../base/options.ts'
 import { checkSchema, tablesSql } from '../../clients/postgres/index.ts'
 import type { Backend } from '../../spi.ts'

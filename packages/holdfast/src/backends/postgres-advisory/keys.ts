@@ -56,6 +56,11 @@ export class Keys {
     this.#ask = askServer
   }
 
+  /** Whether two names are likely to have the same key: the default uses all 64 bits. */
+  get mayCollide(): boolean {
+    return this.#choice !== undefined
+  }
+
   of(name: string): string | Promise<string> {
     if (this.#choice === undefined) return defaultKey(this.#namespace, name).toString()
     if (this.#choice !== 'hashtext') return checkedKey(this.#choice(name)).toString()

@@ -7,10 +7,9 @@
  * It may hide for a moment while others keep it busy. So this only serves to refuse early and with the reason: every
  * statement of a session looks itself whether it runs where it should (see `schema.ts`).
  */
-
 import { UnsupportedError } from '../../base/errors.ts'
 import type { DedicatedConnection, PostgresDatabase } from '../../clients/postgres/index.ts'
-import { NAME } from './links.ts'
+import { NAME } from './connection.ts'
 
 const LOOKS = 2
 

@@ -2,15 +2,13 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../base/options.ts'
 import {
   checkClientOptions,
-  checkSchema,
+  checkSchemaOptions,
   type PostgresClient,
   postgresDatabase,
-  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
@@ -63,25 +61,19 @@ export async function openPostgres(
 ): Promise<PostgresBackend> {
   checkClientOptions('postgres options', options)
   checkKnownOptions('postgres options', options, knownOptions)
-  const { clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const schema = checkSchema(options.schema)
+  const { schema, create } = checkSchemaOptions(options)
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
-  if (typeof createSchema !== 'boolean')
-    throw new InvalidArgumentError('createSchema', 'must be true or false.')
 
   const { schemaSql: sql, end } = surroundings
   // In a client of our own there are no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
-    const found = await ensureSchema(database, schema, {
-      create: createSchema,
+    const origin = await ensureSchema(database, schema, {
+      create,
       ...(sql !== undefined && { sql }),
     })
-    if (found.hasStandby && !database.seesWarnings)
-      throw new UnsupportedError(
-        `postgres: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`,
-      )
     const connection = new Connection({
       database,
       schema,
@@ -91,7 +83,7 @@ export async function openPostgres(
       pollMs,
       ...(end !== undefined && { end }),
     })
-    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${found.origin}/${namespace}` }
+    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${origin}/${namespace}` }
     return new PostgresBackend(connection, infoOf(described), random)
   } catch (error) {
     await database.close()

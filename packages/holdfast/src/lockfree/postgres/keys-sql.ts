@@ -1,5 +1,5 @@
 /** The table of idempotency keys and its functions. */
-import { BY_INDEX, quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { BY_INDEX, quoteText, READ_AND_WRITE, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
 /** A look at a key has a connection meanwhile. It is given up after this, and repeated if the caller still waits. */
@@ -18,6 +18,7 @@ export const keyTables: TablePart = {
   version: 2,
   // In layout 1 the plan of a claim depended on statistics (T83).
   upgradesFrom: 1,
+  relations: { idempotency: READ_AND_WRITE, idempotency_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.idempotency (
