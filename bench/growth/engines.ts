@@ -1,6 +1,7 @@
 /** Opens lockers on the engines whose growth is measured. */
 import { join } from 'node:path'
 import { createLocker, type Locker } from 'holdfast'
+import { etcd } from 'holdfast/etcd'
 import { memory, sharedMemoryEngine } from 'holdfast/memory'
 import { postgres } from 'holdfast/postgres'
 import { postgresAdvisory } from 'holdfast/postgres/advisory'
@@ -44,6 +45,9 @@ export const engines: Readonly<Record<string, Open>> = {
   async 'postgres-advisory'(place) {
     const { client, close } = openPg(firstUrl(place))
     return opened(createLocker(await postgresAdvisory({ client, namespace: place.namespace })), close)
+  },
+  async etcd({ urls, namespace }) {
+    return opened(createLocker(await etcd({ hosts: urls, namespace })))
   },
 }
 

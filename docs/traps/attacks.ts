@@ -14,6 +14,7 @@ export const attacks: TrapSection = {
       sqlite: { reason: 'every call is answered by the file, in the same turn' },
       redis: { test: 'T76 calls in flight at a reset do not stop the calls after it' },
       redlock: { test: 'T76 nodes whose client forgets calls at a reset do not owe an answer for ever' },
+      etcd: { test: 'T76 a request that is given up does not count as in flight for ever' },
     },
     {
       id: 'T77',
@@ -78,6 +79,7 @@ export const attacks: TrapSection = {
       redlock: { reason: 'no queue' },
       postgres: { reason: 'a position is a row, which is deleted when its waiter leaves' },
       'postgres-advisory': { reason: 'a wait is a statement of the server’s own, which is cancelled' },
+      etcd: { reason: 'a position is a key, which is deleted when its waiter leaves' },
     },
     {
       id: 'T82',
@@ -141,6 +143,7 @@ export const attacks: TrapSection = {
       'postgres-advisory': {
         reason: 'each lock has a connection beside the pool, and its statements go over that',
       },
+      etcd: { reason: 'the backend has a connection of its own, which no caller can block' },
     },
     {
       id: 'T86',
@@ -156,6 +159,7 @@ export const attacks: TrapSection = {
       redlock: { reason: 'Redlock issues no fences, so nothing of it is guarded' },
       postgres: { test: 'T86 with pg, a holder that is frozen in a run does not block its successor' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine' },
+      etcd: { reason: 'a matter of the guard, not of the engine' },
       later: { reason: 'a matter of the guard, not of the engine' },
     },
     {
@@ -181,6 +185,9 @@ export const attacks: TrapSection = {
         reason: 'declared: prolongation is committed, as far as the assumptions about standbys hold',
       },
       'postgres-advisory': { reason: 'there is no renewal: the connection is the lease' },
+      etcd: {
+        test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
+      },
       later: { reason: 'info.prolongation says which engines can do that; guards check the token' },
     },
     {
@@ -197,6 +204,7 @@ export const attacks: TrapSection = {
       'postgres-advisory': {
         reason: 'declared: a waiter needs a connection of its own for as long as it waits',
       },
+      etcd: { test: 'T89 many waiters of one client need few connections' },
       later: { reason: 'C239 counts the connections of every backend that waits in a queue' },
     },
     {
@@ -211,6 +219,31 @@ export const attacks: TrapSection = {
       },
       redlock: { reason: 'a Cluster is refused: every node is one server of its own' },
       later: { reason: 'only a Redis Cluster has slots' },
+    },
+    {
+      id: 'T91',
+      title:
+        'A ping, one tick and a committed write do not prove a prolongation; a deposed leader answers pings, reads and syncs',
+      seenIn: 'ZooKeeper',
+      core: { reason: 'only ZooKeeper prolongs a session by pings' },
+      backends: 'as core',
+      later: { later: ['zookeeper'] },
+    },
+    {
+      id: 'T92',
+      title: 'Predecessor gone does not mean first: a waiter in the middle may have cancelled',
+      core: { reason: 'the queue is the engine’s' },
+      backends: 'each its own',
+      memory: { reason: 'the engine grants the name itself, to the first waiter' },
+      sqlite: { reason: 'the release grants the name, to the first waiter' },
+      redis: { reason: 'the release grants the name, to the first waiter' },
+      redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
+      postgres: { reason: 'the release grants the name, to the first waiter' },
+      'postgres-advisory': { reason: 'the server’s own queue grants the lock' },
+      etcd: {
+        test: 'T92 a waiter in the middle cancels: the one behind it is not granted before the holder leaves',
+      },
+      later: { later: ['zookeeper', 'consul'] },
     },
   ],
 }

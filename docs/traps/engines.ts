@@ -9,7 +9,7 @@ export const engines: TrapSection = {
       core: engineDecides,
       backends: { test: 'C44 G2 T61 a token is a positive number of at most 63 bits' },
       redlock: { reason: 'it issues no tokens, by type' },
-      later: { later: ['etcd'] },
+      later: { reason: 'only etcd has lease ids' },
     },
     {
       id: 'T62',
@@ -25,7 +25,10 @@ export const engines: TrapSection = {
         'etcd: a stopped and resumed old leader confirmed a keep-alive that the new leader never saw, 7 of 10; belief outlived the key by 1.9–2.6 s at TTL 6 s',
       core: { reason: 'only etcd has a leader that can be stopped and resumed' },
       backends: 'as core',
-      later: { later: ['etcd'] },
+      etcd: {
+        test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
+      },
+      later: { reason: 'only etcd has leases that one leader renews' },
     },
     {
       id: 'T64',
@@ -120,6 +123,7 @@ export const engines: TrapSection = {
       redlock: { reason: 'expiry is judged by the servers, which keep their own time' },
       postgres: { reason: 'expiry is judged by the server, which keeps its own time' },
       'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
+      etcd: { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
     {
@@ -129,7 +133,7 @@ export const engines: TrapSection = {
       backends: { test: 'C116 T72 the release of any holder lets the first waiter through' },
       redlock: { reason: 'it has no semaphores, and refuses them' },
       'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
-      later: { later: ['etcd', 'zookeeper'] },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T73',
@@ -165,7 +169,8 @@ export const engines: TrapSection = {
       'postgres-advisory': {
         test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
       },
-      later: { later: ['etcd'] },
+      etcd: { test: 'G2 T75 a restored snapshot issues tokens again: a raised epoch makes them safe' },
+      later: { reason: 'only etcd has revisions that a restored snapshot takes back' },
     },
   ],
 }

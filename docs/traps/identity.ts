@@ -60,6 +60,10 @@ export const identity: TrapSection = {
       'postgres-advisory': {
         test: 'T49 a collision of keys is told apart from contention, across sessions and within one',
       },
+      etcd: {
+        reason:
+          'names are stored as they are; a hash of 52 bits names a session’s lease, whose record is compared',
+      },
       later: { reason: 'only advisory locks have keys that are shorter than the names' },
     },
     {
@@ -93,6 +97,7 @@ export const identity: TrapSection = {
       'postgres-advisory': {
         test: 'T51 T33 pg: a terminated connection loses the lease at the next keep-alive, and the next acquire works',
       },
+      etcd: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
     },
     {
       id: 'T52',

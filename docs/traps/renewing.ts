@@ -50,6 +50,7 @@ export const renewing: TrapSection = {
       'postgres-advisory': {
         test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
       },
+      etcd: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
     },
     {
       id: 'T34',
@@ -63,7 +64,10 @@ export const renewing: TrapSection = {
       redlock: {
         test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
-      later: { later: ['etcd', 'zookeeper', 'consul'] },
+      etcd: {
+        test: 'C149 T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
+      },
+      later: { later: ['zookeeper', 'consul'] },
     },
   ],
 }

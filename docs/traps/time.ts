@@ -34,7 +34,7 @@ export const time: TrapSection = {
         'Asked TTL believed instead of the granted one (etcd raises it to its minimum, Consul refuses under 10 s and expires at up to twice it)',
       core: { test: 'T4 they lie within what the engine can grant' },
       backends: { test: 'C6 T4 a session says which TTL was granted, which is at least what was asked for' },
-      later: { later: ['etcd', 'consul'] },
+      later: { later: ['consul'] },
     },
     {
       id: 'T5',

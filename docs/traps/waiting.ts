@@ -10,6 +10,7 @@ export const waiting: TrapSection = {
       core: { test: 'T17 T18 a waiter whose session died while it was queued starts again in a new one' },
       backends: 'as core',
       redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
+      etcd: { test: 'T17 a waiter whose own key has gone is not granted' },
     },
     {
       id: 'T18',
@@ -20,7 +21,7 @@ export const waiting: TrapSection = {
         test: 'C82 T18 a waiter whose own session expires in the queue is not granted, and learns that it is gone',
       },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
-      later: { later: ['etcd', 'zookeeper', 'consul'] },
+      later: { later: ['zookeeper', 'consul'] },
     },
     {
       id: 'T19',
@@ -35,7 +36,8 @@ export const waiting: TrapSection = {
       postgres: {
         test: 'T19 LISTEN lost and regained, with pg: it listens again, and what was missed is found',
       },
-      later: { later: ['etcd', 'zookeeper', 'consul'] },
+      etcd: { test: 'T19 a watch that begins after the change tells of it' },
+      later: { later: ['zookeeper', 'consul'] },
     },
     {
       id: 'T20',
@@ -124,6 +126,7 @@ export const waiting: TrapSection = {
       redlock: {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
       },
+      etcd: { test: 'G9 T28 with 500 waiting, a release costs as many requests as with 5, and wakes one' },
     },
   ],
 }

@@ -100,10 +100,10 @@ export const guardBugs: readonly GuardBug[] = [
       ...withRun(guard, (proof, effect, options) => guard.run(proof, effect, options)),
       prune: async () => {
         assert(guard.resource instanceof MapResource)
-        const { names } = guard.resource.mapsOf(guard.name)
-        const { size } = names
-        names.clear()
-        return size
+        const names = guard.resource.memoryOf(guard.name)?.names
+        const forgotten = names?.size ?? 0
+        names?.clear()
+        return forgotten
       },
     }),
     foundBy: { guardSuite: 'D91 D92 D93 D95 D98 D140' },

@@ -23,7 +23,11 @@ export interface Recipe {
 
 export const recipes: Readonly<Record<Needed, Recipe>> = {
   redis: { programs: ['redis-server'], debian: ['redis-server'], versionArguments: ['--version'] },
-  etcd: { programs: ['etcd'], debian: ['etcd-server', 'etcd-client'], versionArguments: ['--version'] },
+  etcd: {
+    programs: ['etcd', 'etcdctl'],
+    debian: ['etcd-server', 'etcd-client'],
+    versionArguments: ['--version'],
+  },
   zookeeper: {
     programs: ['java'],
     jar: '/usr/share/java/zookeeper.jar',

@@ -16,6 +16,8 @@ export interface EtcdOptions {
   /** Lets the members talk through proxies, so that one can be cut off from the others. Clients still reach it. */
   readonly partitions?: boolean
   readonly arguments?: readonly string[]
+  /** Files in PEM form. Clients must have a certificate of the authority. */
+  readonly tls?: { readonly ca: string; readonly cert: string; readonly key: string }
 }
 
 export interface EtcdCluster extends Cluster {
@@ -30,6 +32,8 @@ interface Plan {
   readonly name: string
   readonly port: number
   readonly peerPort: number
+  /** Without TLS, for the question whether it is ready. */
+  readonly healthPort: number
   /** Where the others reach it: its own peer port, or a proxy in front of it. */
   readonly advertised: number
   readonly proxy: FaultyProxy | null
@@ -49,10 +53,10 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
 }
 
 async function plan(index: number, { members = 1, partitions = false }: EtcdOptions): Promise<Plan> {
-  const [port = 0, peerPort = 0] = await claimPorts(2)
+  const [port = 0, peerPort = 0, healthPort = 0] = await claimPorts(3)
   const proxy = partitions ? await startProxy({ host, port: peerPort }, { label: senderOf }) : null
   const name = members === 1 ? 'etcd' : `etcd-${index + 1}`
-  return { name, port, peerPort, advertised: proxy?.port ?? peerPort, proxy }
+  return { name, port, peerPort, healthPort, advertised: proxy?.port ?? peerPort, proxy }
 }
 
 /** Members say who they are in the head of their first request to each other. */
@@ -61,14 +65,16 @@ function senderOf(firstBytes: Buffer): string {
 }
 
 function startMember(plan: Plan, cluster: string, options: EtcdOptions): Promise<Server> {
-  const { name, port, peerPort, advertised } = plan
-  const { timing = { heartbeatMs: 100, electionMs: 1_000 }, fsync = false } = options
+  const { name, port, peerPort, healthPort, advertised } = plan
+  const { tls, timing = { heartbeatMs: 100, electionMs: 1_000 }, fsync = false } = options
   const folder = newFolder(name)
+  const url = `${tls === undefined ? 'http' : 'https'}://${host}:${port}`
   const settings = {
     name,
     'data-dir': `${folder}/data`,
-    'listen-client-urls': `http://${host}:${port}`,
-    'advertise-client-urls': `http://${host}:${port}`,
+    'listen-client-urls': url,
+    'advertise-client-urls': url,
+    'listen-metrics-urls': `http://${host}:${healthPort}`,
     'listen-peer-urls': `http://${host}:${peerPort}`,
     'initial-advertise-peer-urls': `http://${host}:${advertised}`,
     'initial-cluster': cluster,
@@ -80,20 +86,24 @@ function startMember(plan: Plan, cluster: string, options: EtcdOptions): Promise
   }
   return startServer({
     name,
-    url: `http://${host}:${port}`,
+    url,
     port,
-    otherPorts: [peerPort],
+    otherPorts: [peerPort, healthPort],
     folder,
     program: need('etcd').path,
     arguments: [
       ...Object.entries(settings).flatMap(([key, value]) => [`--${key}`, String(value)]),
       ...(fsync ? [] : ['--unsafe-no-fsync']),
+      ...(tls === undefined
+        ? []
+        : ['--cert-file', tls.cert, '--key-file', tls.key, '--trusted-ca-file', tls.ca]),
+      ...(tls === undefined ? [] : ['--client-cert-auth']),
       ...(options.arguments ?? []),
     ],
     // Its own orderly end hands leadership over first and takes seconds; it is made to survive this one.
     quit: 'SIGKILL',
     async ready() {
-      const { health } = await fetchJson<{ health: string }>(`http://${host}:${port}/health`)
+      const { health } = await fetchJson<{ health: string }>(`http://${host}:${healthPort}/health`)
       return health === 'true'
     },
   })

@@ -6,7 +6,7 @@
 import { FenceStaleError } from '../../packages/holdfast/src/base/errors.ts'
 import type { Fence } from '../../packages/holdfast/src/base/fence.ts'
 import { pass } from '../../packages/holdfast/src/guards/checkpoint.ts'
-import { type GuardMaps, MapMemory } from '../../packages/holdfast/src/guards/memory/map-memory.ts'
+import { MapMemory } from '../../packages/holdfast/src/guards/memory/map-memory.ts'
 import { Server, type ServerOptions } from './server.ts'
 
 export interface Versions {
@@ -37,12 +37,12 @@ export class ResourceServer extends Server {
   readonly #forgetAfterMs: number
   readonly #guarded = new Map<string, number>()
   readonly #control = new Map<string, number>()
-  readonly #memory: GuardMaps = { names: new Map(), issuers: new Map() }
   readonly #clock = {
     monotonicMs: () => this.scheduler.nowMs,
     wallMs: () => this.scheduler.nowMs,
     setTimer: () => ({ cancel: () => {} }),
   }
+  #memory = new MapMemory(this.#clock)
   #visits = 0
 
   constructor(options: ResourceOptions) {
@@ -71,9 +71,8 @@ export class ResourceServer extends Server {
 
   /** The check and the effect are one step. */
   #guardedVisit(visit: Visit): number | null {
-    const names = new Map(this.#memory.names)
-    const issuers = new Map(this.#memory.issuers)
-    const memory = new MapMemory(this.#memory, this.#clock)
+    const before = this.#memory
+    const memory = new MapMemory(this.#clock, before)
     if (++this.#visits % VISITS_BETWEEN_FORGETTING === 0) memory.forget(this.#forgetAfterMs)
     try {
       const settings = {
@@ -87,10 +86,9 @@ export class ResourceServer extends Server {
       if (error instanceof FenceStaleError) return null
       throw error
     }
-    memory.apply()
+    this.#memory = memory
     this.journal.note(() => {
-      restore(this.#memory.names, names)
-      restore(this.#memory.issuers, issuers)
+      this.#memory = before
     })
     return this.#visitRegister(this.#guarded, 'guarded', visit)
   }
@@ -105,9 +103,4 @@ export class ResourceServer extends Server {
     this.journal.set(register, name, version + 1)
     return version + 1
   }
-}
-
-function restore<K, V>(map: Map<K, V>, from: Map<K, V>): void {
-  map.clear()
-  for (const [key, value] of from) map.set(key, value)
 }

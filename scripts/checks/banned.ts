@@ -1,4 +1,4 @@
-// Core and the backends take time and randomness from where tests can replace them, and never print.
+// Core, the clients and the backends take time and randomness from where tests can replace them, and never print.
 //
 // The check reads the syntax tree, so words in comments and strings do not count, and neither does a method
 // of an injected object that happens to be called `setTimeout`.
@@ -48,7 +48,7 @@ const timerModules = new Set(['node:timers', 'node:timers/promises'])
 
 export function checkBanned(src: string): Complaint[] {
   const complaints: Complaint[] = []
-  for (const folder of ['base', 'locker', 'kit', 'backends']) {
+  for (const folder of ['base', 'locker', 'kit', 'clients', 'backends']) {
     for (const path of filesUnder(join(src, folder), isSource)) {
       const found = bannedIn(pathFrom(src, path), readFileSync(path, 'utf8'))
       complaints.push(...found.map((complaint) => ({ ...complaint, file: pathFrom(root, path) })))
@@ -101,5 +101,9 @@ function isReference(node: ts.Identifier): boolean {
 
 if (import.meta.main) {
   const src = join(root, 'packages/holdfast/src')
-  finish('banned', checkBanned(src), 'no time, randomness or output outside their files in core and backends')
+  finish(
+    'banned',
+    checkBanned(src),
+    'no time, randomness or output outside their files in core, clients and backends',
+  )
 }

@@ -118,10 +118,10 @@ test('an open cell, a missing trap and a stale page are refused', () => {
 })
 
 test('the page shows tests, reasons and what comes later', () => {
-  const cells = { core: { test: 'a | b' }, later: { later: ['etcd', 'consul'] as const } }
+  const cells = { core: { test: 'a | b' }, later: { later: ['zookeeper', 'consul'] as const } }
   const own = { redis: { reason: 'one' }, redlock: { test: 'two' }, postgres: { reason: 'one' } }
   const page = renderTraps(trapsWith({ T1: { ...cells, ...own, seenIn: 'elsewhere' } }))
   expect(page).toContain(
-    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | **redis, postgres**: one<br>**redlock**: ✓ `two` | later: etcd, consul |\n',
+    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | **redis, postgres**: one<br>**redlock**: ✓ `two` | later: zookeeper, consul |\n',
   )
 })

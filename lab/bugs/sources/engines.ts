@@ -2,7 +2,7 @@
 import { library, noCase, type SourceBug, sim } from '../bug.ts'
 
 const engine = `${sim}/engine/engine.ts`
-const guardedRead = '    const names = new Map(this.#memory.names)\n'
+const guardedRead = '    const before = this.#memory\n'
 
 export const engineBugs: readonly SourceBug[] = [
   {

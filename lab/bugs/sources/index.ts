@@ -2,6 +2,7 @@
 import type { SourceBug } from '../bug.ts'
 import { ambiguityBugs } from './ambiguous.ts'
 import { engineBugs } from './engines.ts'
+import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
 import { historyBugs } from './histories.ts'
 import { timeBugs } from './time.ts'
@@ -14,4 +15,5 @@ export const sourceBugs: readonly SourceBug[] = [
   ...engineBugs,
   ...historyBugs,
   ...guaranteeBugs,
+  ...etcdBugs,
 ]

@@ -31,11 +31,13 @@ const schemes: Record<string, () => Promise<FromUrl>> = {
   postgres: () => import('./backends/postgres/from-url.ts'),
   postgresql: () => import('./backends/postgres/from-url.ts'),
   'postgres+advisory': () => import('./backends/postgres-advisory/from-url.ts'),
+  etcd: () => import('./backends/etcd/from-url.ts'),
+  etcds: () => import('./backends/etcd/from-url.ts'),
 }
 
 /**
- * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c` or
- * `postgres://host:port/database`, with options as query parameters: `?namespace=…&issuer=…&epoch=…`.
+ * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c`,
+ * `postgres://host:port/database` or `etcd://a,b,c`, with options as query parameters: `?namespace=…&issuer=…&epoch=…`.
  *
  * The locker keeps the process alive only while a call is pending. With postgres.js it does until it is closed, because that
  * library has no documented way to let a process end while a connection is open.

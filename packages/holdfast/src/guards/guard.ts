@@ -10,7 +10,7 @@
 import type { Fence } from '../base/fence.ts'
 import type { FencedLease } from '../base/types.ts'
 
-/** What shows that somebody is the holder. Unfenced leases and permits are no proof, by type. */
+/** What shows that the caller is the holder. Unfenced leases and permits are no proof, by type. */
 export type Proof = FencedLease | Fence
 
 export interface EnterOptions {
@@ -23,7 +23,7 @@ export interface EnterOptions {
 
 export interface RunOptions extends EnterOptions {
   /**
-   * Ends the wait for a turn, for a busy resource, and for the commit: `run` rejects with the signal's reason and
+   * Ends the wait for other runs, for a busy resource, and for the commit: `run` rejects with the signal's reason and
    * nothing has been applied. An effect that has started is awaited, so hand it the signal too.
    * On PostgreSQL the loss of a lease ends a run as well, and does not wait for the effect.
    */
@@ -68,7 +68,7 @@ export interface Guard<Tx> {
   highest(name: string): Promise<Fence | null>
 
   /**
-   * Forgets the names that nobody has touched for that long, and keeps one floor for each issuer instead: tokens
+   * Forgets the names that were not touched for that long, and keeps one floor for each issuer instead: tokens
    * are ordered across names, so a forgotten name accepts only what is newer than everything that was forgotten.
    * A lease that is older than that must be acquired again. Returns how many names were forgotten.
    */

@@ -11,21 +11,13 @@
  */
 import type { Clock } from '../base/clock.ts'
 import { InvalidArgumentError } from '../base/errors.ts'
-import type { Fence } from '../base/fence.ts'
-import { checkName } from '../base/names.ts'
-import { announceAccepted, pass } from './checkpoint.ts'
-import { Forgetting } from './forgetting.ts'
-import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
+import { pass } from './checkpoint.ts'
+import type { Guard, GuardOptions } from './guard.ts'
+import { type Entry, GuardBase } from './guard-base.ts'
 import type { MapMemory } from './memory/map-memory.ts'
 import { MapResource, MemoryTransaction, type MemoryTx } from './memory/resource.ts'
-import { assertHeld, checkEffect, checkProofs } from './proofs.ts'
-import {
-  checkEnterOptions,
-  checkGuardOptions,
-  checkPruneOptions,
-  checkRunOptions,
-  type GuardSettings,
-} from './settings.ts'
+import type { Remembered } from './rule.ts'
+import { checkGuardOptions, type GuardSettings } from './settings.ts'
 
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 export type { MemoryTx } from './memory/resource.ts'
@@ -61,60 +53,43 @@ export function memoryGuard<Value = unknown>(options: MemoryGuardOptions<Value> 
   return new MapGuard(resource, settings)
 }
 
-class MapGuard<Value> implements MemoryGuard<Value> {
+class MapGuard<Value> extends GuardBase<MemoryTx<Value>> implements MemoryGuard<Value> {
   readonly resource: MapResource<Value>
-  readonly #settings: GuardSettings
-  readonly #forgetting: Forgetting
 
   constructor(resource: MapResource<Value>, settings: GuardSettings) {
+    super(settings)
     this.resource = resource
-    this.#settings = settings
-    this.#forgetting = new Forgetting(settings)
   }
 
-  get name(): string {
-    return this.#settings.name
-  }
-
-  async run<T>(
-    proof: Proof | readonly Proof[],
+  protected runEntered<T>(
+    { proofs, once }: Entry,
     effect: (tx: MemoryTx<Value>) => Promise<T> | T,
-    options?: RunOptions,
+    signal: AbortSignal | undefined,
   ): Promise<T> {
-    const { once, signal } = checkRunOptions(options)
-    const proofs = checkProofs(proof, once)
-    checkEffect(effect)
-    assertHeld(proofs)
     const guarded = async (tx: MemoryTx<Value>) => {
       const memory = this.#memoryIn(tx)
-      if (this.#forgetting.isDue()) memory.forget(this.#settings.forgetAfterMs)
-      pass(memory, this.#settings, proofs, once)
+      if (this.isForgettingDue()) memory.forget(this.settings.forgetAfterMs)
+      pass(memory, this.settings, proofs, once)
       return await effect(tx)
     }
-    const result = await this.resource.transaction(guarded, { signal })
-    announceAccepted(this.name, proofs)
-    return result
+    return this.resource.transaction(guarded, { signal })
   }
 
-  async enter(tx: MemoryTx<Value>, proof: Proof | readonly Proof[], options?: EnterOptions): Promise<void> {
-    const { once } = checkEnterOptions(options)
-    const proofs = checkProofs(proof, once)
-    pass(this.#memoryIn(tx), this.#settings, proofs, once)
-    announceAccepted(this.name, proofs)
+  protected async enterIn(tx: MemoryTx<Value>, { proofs, once }: Entry): Promise<void> {
+    pass(this.#memoryIn(tx), this.settings, proofs, once)
   }
 
-  async highest(name: string): Promise<Fence | null> {
-    return this.resource.mapsOf(this.name).names.get(checkName(name))?.highest ?? null
+  protected async recall(name: string): Promise<Remembered | null> {
+    return this.resource.memoryOf(this.name)?.recall(name) ?? null
   }
 
-  async prune(options: { readonly untouchedForMs: number }): Promise<number> {
-    const untouchedForMs = checkPruneOptions(options)
+  protected forget(untouchedForMs: number): Promise<number> {
     return this.resource.transaction((tx) => this.#memoryIn(tx).forget(untouchedForMs))
   }
 
   #memoryIn(tx: MemoryTx<Value>): MapMemory {
     if (!(tx instanceof MemoryTransaction) || tx.resource !== this.resource)
       throw new InvalidArgumentError('tx', "must be a transaction of the guard's resource.")
-    return tx.memoryOf(this.#settings.name, this.#settings.clock)
+    return tx.memoryOf(this.name, this.settings.clock)
   }
 }

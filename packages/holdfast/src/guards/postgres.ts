@@ -24,9 +24,8 @@ import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import type { Clock } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../base/errors.ts'
-import type { Fence } from '../base/fence.ts'
-import { checkName } from '../base/names.ts'
 import { checkKnownOptions, checkNumber, checkOneOf } from '../base/options.ts'
+import { callInside, type SerialQueue, serialQueueOf } from '../base/serial-queue.ts'
 import {
   checkClientOptions,
   checkSchema,
@@ -42,44 +41,24 @@ import {
   tablesSql,
   typedStep,
 } from '../clients/postgres/index.ts'
-import { announceAccepted } from './checkpoint.ts'
-import { Forgetting } from './forgetting.ts'
-import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
-import { type Lanes, lanesOf } from './postgres/lanes.ts'
+import type { EnterOptions, Guard, GuardOptions, Proof } from './guard.ts'
+import { type Entry, GuardBase } from './guard-base.ts'
 import { guardTables } from './postgres/layout.ts'
 import { LeaseEnd } from './postgres/lease-end.ts'
 import { guardStatements } from './postgres/statements.ts'
 import { PostgresStore } from './postgres/store.ts'
 import { transact } from './postgres/transaction.ts'
-import { assertHeld, checkEffect, checkProofs } from './proofs.ts'
-import {
-  checkEnterOptions,
-  checkGuardOptions,
-  checkPruneOptions,
-  checkRunOptions,
-  type GuardSettings,
-} from './settings.ts'
+import type { Remembered } from './rule.ts'
+import { checkGuardOptions, type GuardSettings } from './settings.ts'
 
 export type {
   CustomTransaction,
   DrizzleTransaction,
   KyselyTransaction,
-  NativeTransaction,
-  Notice,
-  Parameter,
-  PgConnection,
-  PgNotification,
-  PgPool,
-  PgPoolClient,
-  PgQuery,
   PgTransaction,
-  PostgresClient,
-  PostgresJs,
-  PostgresJsQuery,
-  PostgresJsRunner,
-  Row,
   SqlTransaction,
 } from '../clients/postgres/index.ts'
+export type * from '../clients/postgres/types.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 export {
   applyFenced,
@@ -108,7 +87,7 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly client: Client
   /** Where the guard keeps its tables. Default `holdfast`. */
   readonly schema?: string
-  /** Whether it may create them. Default: true. `postgresGuardSchema()` has the SQL for those who do it themselves. */
+  /** Whether it may create them. Default: true. `postgresGuardSchema()` has the SQL for users who do it themselves. */
   readonly createSchema?: boolean
   /** Of the transactions of `run`. Default: what the server or the client's settings say. */
   readonly isolation?: Isolation
@@ -158,7 +137,7 @@ export function postgresGuard<Client extends PostgresClient>(
   const database = sharedDatabase(options.client)
   const guard = new TableGuard({
     database,
-    lanes: lanesOf(options.client),
+    queue: serialQueueOf(options.client),
     settings,
     schema,
     createSchema,
@@ -168,7 +147,7 @@ export function postgresGuard<Client extends PostgresClient>(
   return guard as unknown as PostgresGuard<TransactionOf<Client>>
 }
 
-/** The SQL that creates the guard's tables, for those who apply migrations themselves. */
+/** The SQL that creates the guard's tables, for users who apply migrations themselves. */
 export function postgresGuardSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresGuardSchema options', options, ['schema'])
   return tablesSql(guardTables, checkSchema(options.schema))
@@ -176,7 +155,8 @@ export function postgresGuardSchema(options: { readonly schema?: string } = {}):
 
 interface Parts {
   readonly database: PostgresDatabase
-  readonly lanes: Lanes
+  /** Of all guards of the client, with a key for each name: they would wait for each other's connections. */
+  readonly queue: SerialQueue<SqlRunner>
   readonly settings: GuardSettings
   readonly schema: string
   readonly createSchema: boolean
@@ -184,102 +164,98 @@ interface Parts {
   readonly maxIdleMs: number | undefined
 }
 
-class TableGuard implements PostgresGuard<NativeTransaction> {
+class TableGuard extends GuardBase<NativeTransaction> {
   readonly #parts: Parts
   readonly #store: PostgresStore
   readonly #sameTransaction: string
-  readonly #forgetting: Forgetting
   #hasTables = false
   #preparing: Promise<void> | undefined
 
   constructor(parts: Parts) {
+    super(parts.settings)
     const sql = guardStatements(quoteIdentifier(parts.schema))
     this.#parts = parts
     this.#store = new PostgresStore(sql, parts.settings)
     this.#sameTransaction = sql.sameTransaction
-    this.#forgetting = new Forgetting(parts.settings)
   }
 
-  get name(): string {
-    return this.#parts.settings.name
-  }
-
-  async run<T>(
-    proof: Proof | readonly Proof[],
+  protected async runEntered<T>(
+    { proofs, once }: Entry,
     effect: (tx: NativeTransaction) => Promise<T> | T,
-    options?: RunOptions,
+    signal: AbortSignal | undefined,
   ): Promise<T> {
-    const { once, signal } = checkRunOptions(options)
-    const proofs = checkProofs(proof, once)
-    checkEffect(effect)
-    assertHeld(proofs)
-    const { database, lanes, schema, isolation, settings } = this.#parts
-    const { clock } = settings
-    lanes.assertOutside()
+    const { database, queue, schema, isolation } = this.#parts
+    const { clock } = this.settings
+    queue.assertOutside()
     signal?.throwIfAborted()
     const keys = proofs.map(({ fence }) => JSON.stringify([schema, this.name, fence.name]))
     const leaseEnd = new LeaseEnd(proofs)
     const { maxIdleMs = leaseEnd.maxIdleMs } = this.#parts
+    const sameTransaction = this.#sameTransaction
     const stop = new Cancellation()
     const unties = [stop.follow(signal), stop.follow(leaseEnd.signal)]
+    const told = Promise.withResolvers<T>()
+    // The next run for a name waits until the transaction is over, also if its caller was told before.
+    const running = queue.run(
+      async (queued) => {
+        // These query the database too, so a cancelled run does not wait for them.
+        await unlessCancelled(
+          this.#ready().then(() => this.#forgetIfDue()),
+          stop,
+        )
+        const runEffect = async (runner: SqlRunner, native: NativeTransaction) => {
+          queued.context = runner
+          try {
+            return await callInside(queued, () => effect(native))
+          } finally {
+            queued.isOver = true
+          }
+        }
+        const transaction = transact(
+          { database, isolation, signal, sameTransaction, clock, leaseEnd, maxIdleMs },
+          (runner) => this.#store.pass(runner, proofs, once),
+          runEffect,
+        )
+        transaction.told.then(told.resolve, told.reject)
+        await transaction.isOver
+      },
+      { keys, signal: stop.signal },
+    )
+    running.catch(told.reject)
     try {
-      const result = await lanes.run(
-        keys,
-        async () => {
-          // These query the database too, so a cancelled run does not wait for them.
-          await unlessCancelled(
-            this.#ready().then(() => this.#forgetIfDue()),
-            stop,
-          )
-          const sameTransaction = this.#sameTransaction
-          return transact(
-            { database, isolation, signal, sameTransaction, clock, leaseEnd, maxIdleMs },
-            (runner) => this.#store.pass(runner, proofs, once),
-            (runner, native) => lanes.runEffect(runner, () => effect(native)),
-          )
-        },
-        stop.signal,
-      )
-      announceAccepted(this.name, proofs)
-      return result
+      return await told.promise
     } finally {
       for (const untie of unties) untie()
       leaseEnd.stop()
     }
   }
 
-  async enter(tx: SqlTransaction, proof: Proof | readonly Proof[], options?: EnterOptions): Promise<void> {
-    const { once } = checkEnterOptions(options)
-    const proofs = checkProofs(proof, once)
+  protected async enterIn(tx: SqlTransaction, { proofs, once }: Entry): Promise<void> {
     const runner = sqlRunnerOf(tx)
     await typedStep(async () => {
       // What a transaction makes goes with it if it is rolled back, so only what was there before counts for the next.
       if (!this.#hasTables) this.#hasTables = (await this.#ensureTables(runner)).found
       await this.#store.pass(runner, proofs, once)
     })
-    announceAccepted(this.name, proofs)
   }
 
-  async highest(name: string): Promise<Fence | null> {
-    checkName(name)
+  protected async recall(name: string): Promise<Remembered | null> {
     // Inside an effect the answer is what the effect's own transaction sees; another connection might be long in coming.
-    const { inside } = this.#parts.lanes
+    const { context: inside } = this.#parts.queue.inside ?? {}
     if (inside === undefined) await this.#ready()
-    const remembered = await typedStep(() => this.#store.recall(inside ?? this.#parts.database, name))
-    return remembered?.highest ?? null
+    return typedStep(() => this.#store.recall(inside ?? this.#parts.database, name))
   }
 
-  async prune(options: { readonly untouchedForMs: number }): Promise<number> {
-    const untouchedForMs = checkPruneOptions(options)
-    this.#parts.lanes.assertOutside()
+  protected async forget(untouchedForMs: number): Promise<number> {
+    this.#parts.queue.assertOutside()
     await this.#ready()
     return this.#forget(untouchedForMs, { patient: true })
   }
 
   async #forgetIfDue(): Promise<void> {
-    if (!this.#forgetting.isDue()) return
+    if (!this.isForgettingDue()) return
     // A run does not fail because something old could not be forgotten; there will be another time.
-    await this.#forget(this.#parts.settings.forgetAfterMs, { patient: false }).catch(() => 0)
+    await this.#forget(this.settings.forgetAfterMs, { patient: false }).catch(() => 0)
   }
 
   #forget(untouchedForMs: number, how: { patient: boolean }): Promise<number> {
@@ -288,7 +264,7 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     )
   }
 
-  /** All who come first wait for one look at the tables: one each, left behind by those who call off, would use up the pool. */
+  /** The first calls share one look at the tables: one for each cancelled call would use up the pool. */
   async #ready(): Promise<void> {
     if (this.#hasTables) return
     this.#preparing ??= this.#prepare().finally(() => {
@@ -297,12 +273,12 @@ class TableGuard implements PostgresGuard<NativeTransaction> {
     await this.#preparing
   }
 
-  /** Everybody waits for it, so it must not wait for ever: the next has another connection. */
+  /** Limited, because all calls wait for it. The next try has another connection. */
   async #prepare(): Promise<void> {
-    const { database, settings } = this.#parts
+    const { database } = this.#parts
     const limitMs = defaults.callTimeoutMs
     const tooLong = new AbortController()
-    const timer = settings.clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
+    const timer = this.settings.clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
     const { signal } = tooLong
     // Of what the caller asked for, nothing has been begun.
     const noAnswer = () =>

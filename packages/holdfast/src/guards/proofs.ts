@@ -1,4 +1,4 @@
-/** What callers hand in, made sure of: types do not bind a caller who writes JavaScript. */
+/** Checks what callers hand in: types do not bind callers that are written in JavaScript. */
 import {
   FenceInvalidError,
   InvalidArgumentError,

@@ -95,7 +95,7 @@ export interface RedisGuard extends Guard<RedisTx> {
   /**
    * Reads and writes that are applied together or not at all, without a proof of its own: for `enter`.
    *
-   * @throws ConflictError   somebody has changed what was read
+   * @throws ConflictError   what was read has been changed meanwhile
    */
   transaction<T>(body: (tx: RedisTx) => Promise<T> | T): Promise<T>
 }

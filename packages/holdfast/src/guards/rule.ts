@@ -28,7 +28,7 @@ export interface Known {
   readonly remembered: Remembered | null
   /** Of the fence's issuer. */
   readonly floor: Floor | null
-  /** Null as long as nobody's first fence has been seen. */
+  /** Null until the first fence was accepted. */
   readonly trusted: readonly string[] | null
 }
 

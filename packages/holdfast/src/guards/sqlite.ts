@@ -14,16 +14,14 @@
  * })
  * ```
  *
- * A connection has one transaction at a time, so runs on one connection take turns. Statements that the same
+ * A connection has one transaction at a time, so runs on one connection wait for each other. Statements that the same
  * connection is given elsewhere while an effect awaits something end up in the effect's transaction: let nothing
  * but effects use the guard's connection, or keep effects synchronous.
  */
 import type { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../base/clock.ts'
 import { ClosedError, InvalidArgumentError } from '../base/errors.ts'
-import type { Fence } from '../base/fence.ts'
-import { checkName } from '../base/names.ts'
-import { Turns } from '../base/turns.ts'
+import { type SerialQueue, serialQueueOf } from '../base/serial-queue.ts'
 import {
   checkFolderOf,
   fileOf,
@@ -36,17 +34,11 @@ import {
   transact,
   whileBusy,
 } from '../clients/sqlite/index.ts'
-import { announceAccepted, pass } from './checkpoint.ts'
-import { Forgetting } from './forgetting.ts'
-import type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
-import { assertHeld, checkEffect, checkProofs } from './proofs.ts'
-import {
-  checkEnterOptions,
-  checkGuardOptions,
-  checkPruneOptions,
-  checkRunOptions,
-  type GuardSettings,
-} from './settings.ts'
+import { pass } from './checkpoint.ts'
+import type { Guard, GuardOptions } from './guard.ts'
+import { type Entry, GuardBase } from './guard-base.ts'
+import type { Remembered } from './rule.ts'
+import { checkGuardOptions, type GuardSettings } from './settings.ts'
 import { ensureLayout } from './sqlite/layout.ts'
 import { SqliteStore } from './sqlite/store.ts'
 
@@ -95,65 +87,42 @@ function openFile(path: unknown): DatabaseSync {
   return ownStep(path, () => openDatabase(path))
 }
 
-/** Two guards of one connection must take turns with each other, too. */
-const turnsByConnection = new WeakMap<SqliteDatabase, Turns>()
-
-function turnsOf(database: SqliteDatabase): Turns {
-  let turns = turnsByConnection.get(database)
-  if (turns === undefined) {
-    turns = new Turns()
-    turnsByConnection.set(database, turns)
-  }
-  return turns
-}
-
-class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Database> {
+class TableGuard<Database extends SqliteDatabase>
+  extends GuardBase<Database>
+  implements SqliteGuard<Database>
+{
   readonly #database: Database
-  readonly #settings: GuardSettings
   readonly #closeConnection: () => void
-  readonly #turns: Turns
-  readonly #forgetting: Forgetting
+  /** Two guards of one connection wait for each other, too. */
+  readonly #queue: SerialQueue
   /** One for each connection that `enter` is given; they know their prepared statements. */
   readonly #stores = new WeakMap<SqliteDatabase, SqliteStore>()
   #hasTables = false
   #closed = false
 
   constructor(database: Database, settings: GuardSettings, closeConnection: () => void) {
+    super(settings)
     this.#database = database
-    this.#settings = settings
     this.#closeConnection = closeConnection
-    this.#turns = turnsOf(database)
-    this.#forgetting = new Forgetting(settings)
+    this.#queue = serialQueueOf(database)
   }
 
-  get name(): string {
-    return this.#settings.name
-  }
-
-  async run<T>(
-    proof: Proof | readonly Proof[],
+  protected runEntered<T>(
+    { proofs, once }: Entry,
     effect: (tx: Database) => Promise<T> | T,
-    options?: RunOptions,
+    signal: AbortSignal | undefined,
   ): Promise<T> {
-    const { once, signal } = checkRunOptions(options)
-    const proofs = checkProofs(proof, once)
-    checkEffect(effect)
-    assertHeld(proofs)
-    const result = await this.#transact(async (store) => {
+    return this.#transact(async (store) => {
       ownStep(this.#database, () => {
-        if (this.#forgetting.isDue()) store.forget(this.#settings.forgetAfterMs)
-        pass(store, this.#settings, proofs, once)
+        if (this.isForgettingDue()) store.forget(this.settings.forgetAfterMs)
+        pass(store, this.settings, proofs, once)
       })
       return await effect(this.#database)
     }, signal)
-    announceAccepted(this.name, proofs)
-    return result
   }
 
   /** `tx` may be another connection to the same file. Begin it with BEGIN IMMEDIATE if others write to the file. */
-  async enter(tx: Database, proof: Proof | readonly Proof[], options?: EnterOptions): Promise<void> {
-    const { once } = checkEnterOptions(options)
-    const proofs = checkProofs(proof, once)
+  protected async enterIn(tx: Database, { proofs, once }: Entry): Promise<void> {
     if (this.#closed) throw new ClosedError('The guard')
     if (!isSqliteDatabase(tx)) throw new InvalidArgumentError('tx', 'must be a connection of node:sqlite.')
     ownStep(tx, () => {
@@ -165,28 +134,25 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
       const store = this.#storeOf(tx)
       // Tables that a transaction makes go with it if it is rolled back, so this proves nothing for the next one.
       if (!this.#hasTables) ensureLayout(tx)
-      pass(store, this.#settings, proofs, once)
+      pass(store, this.settings, proofs, once)
     })
-    announceAccepted(this.name, proofs)
   }
 
-  async highest(name: string): Promise<Fence | null> {
-    checkName(name)
-    const recall = () => this.#storeOf(this.#database).recall(name)?.highest ?? null
+  protected async recall(name: string): Promise<Remembered | null> {
+    const recall = () => this.#storeOf(this.#database).recall(name)
     // Inside an effect the answer is what the effect's own transaction sees.
-    if (this.#turns.isInside) return ownStep(this.#database, recall)
-    return this.#takeTurn((terms) => whileBusy(terms, recall))
+    if (this.#queue.inside !== undefined) return ownStep(this.#database, recall)
+    return this.#queued((terms) => whileBusy(terms, recall))
   }
 
-  async prune(options: { readonly untouchedForMs: number }): Promise<number> {
-    const untouchedForMs = checkPruneOptions(options)
+  protected forget(untouchedForMs: number): Promise<number> {
     return this.#transact(async (store) => ownStep(this.#database, () => store.forget(untouchedForMs)))
   }
 
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await this.#turns.take(async () => this.#closeConnection())
+    await this.#queue.run(async () => this.#closeConnection())
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -194,32 +160,35 @@ class TableGuard<Database extends SqliteDatabase> implements SqliteGuard<Databas
   }
 
   #transact<T>(body: (store: SqliteStore) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return this.#takeTurn((terms) => transact(terms, () => body(this.#storeOf(this.#database))), signal)
+    return this.#queued((terms) => transact(terms, () => body(this.#storeOf(this.#database))), signal)
   }
 
-  async #takeTurn<T>(body: (terms: TransactionTerms) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  async #queued<T>(body: (terms: TransactionTerms) => Promise<T>, signal?: AbortSignal): Promise<T> {
     if (this.#closed) throw new ClosedError('The guard')
-    const terms = { database: this.#database, clock: this.#settings.clock, signal }
-    return this.#turns.take(async () => {
-      if (!this.#hasTables)
-        await transact(terms, async () => ownStep(this.#database, () => ensureLayout(this.#database)))
-      this.#hasTables = true
-      return body(terms)
-    }, signal)
+    const terms = { database: this.#database, clock: this.settings.clock, signal }
+    return this.#queue.run(
+      async () => {
+        if (!this.#hasTables)
+          await transact(terms, async () => ownStep(this.#database, () => ensureLayout(this.#database)))
+        this.#hasTables = true
+        return body(terms)
+      },
+      { signal },
+    )
   }
 
   #storeOf(database: SqliteDatabase): SqliteStore {
     let store = this.#stores.get(database)
     if (store === undefined) {
       assertSameFile(database, this.#database)
-      store = new SqliteStore(database, this.#settings.name, this.#settings.clock)
+      store = new SqliteStore(database, this.settings.name, this.settings.clock)
       this.#stores.set(database, store)
     }
     return store
   }
 }
 
-/** In another file the guard would remember something else, and refuse nobody. */
+/** In another file the guard would remember something else, and refuse no stale fence. */
 function assertSameFile(given: SqliteDatabase, own: SqliteDatabase): void {
   if (given === own) return
   const file = fileOf(given)

@@ -2,33 +2,42 @@
 import { type Instant, laterOf } from '../base/clock.ts'
 import type { Claim, Fencing, Grant, ListedClaims, SessionHandle } from '../spi.ts'
 
-export interface SessionFacts {
+export interface SessionFacts<Since extends Instant | null = Instant> {
   readonly id: string
   readonly ttlMs: number
   readonly holder: string
-  readonly since: Instant
+  readonly since: Since
 }
 
-export abstract class SessionBase<F extends Fencing> {
+/** So long ago that nothing may be believed of it. */
+const NEVER: Instant = { monotonicMs: Number.NEGATIVE_INFINITY, wallMs: Number.NEGATIVE_INFINITY }
+
+/** `Since` is null for an attached session where the engine cannot tell when it was last prolonged. */
+export abstract class SessionBase<F extends Fencing, Since extends Instant | null = Instant> {
   readonly id: string
   readonly ttlMs: number
-  readonly since: Instant
+  readonly since: Since
   readonly handle: SessionHandle
   /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
   #prolongedAt: Instant
   /** Attempts whose request is in flight. */
   protected readonly inFlight = new Set<string>()
 
-  constructor({ id, ttlMs, holder, since }: SessionFacts) {
+  constructor({ id, ttlMs, holder, since }: SessionFacts<Since>) {
     this.id = id
     this.ttlMs = ttlMs
     this.since = since
     this.handle = { id, ttlMs, holder }
-    this.#prolongedAt = since
+    this.#prolongedAt = since ?? NEVER
   }
 
   protected get prolongedAt(): Instant {
     return this.#prolongedAt
+  }
+
+  /** False until the first keep-alive of an attached session without a `since`. */
+  protected get hasBeenProlonged(): boolean {
+    return this.#prolongedAt !== NEVER
   }
 
   /** `since`: when the request was sent that the engine is known to have applied. */

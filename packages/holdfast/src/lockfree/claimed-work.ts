@@ -1,4 +1,13 @@
-/** The work under a claim, from the claim to its outcome: see `idempotent.ts` for what may go wrong in between. */
+/**
+ * The work under a claim, from the claim to its outcome. What may go wrong:
+ *   the process dies, or is paused past the end of the claim: the next caller takes over, and is told so (`isTakeover`). One
+ *     that was paused learns it from `signal`, from the guards that refuse its fence, and from LEASE_LOST when it settles.
+ *   it dies after the work and before the settling: the work is done again. For work within this database there is no such
+ *     moment: `store(tx, result)` settles in the transaction that does the work.
+ *   the answer to the settling is lost: it is settled again. If it hangs, the caller is told that the outcome is unknown.
+ *   the transaction of `store` is rolled back, or still open when the work returns: the result is read back from the store
+ *     after its end. Without one the call ends with NOT_COMMITTED, and the claim is given back.
+ */
 import type { Clock, Instant } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import {
@@ -10,12 +19,11 @@ import {
   outcomeOf,
   quote,
 } from '../base/errors.ts'
-import { makeFence } from '../base/fence.ts'
-import { publicIdOf, type Random } from '../base/ids.ts'
+import type { Random } from '../base/ids.ts'
 import type { IdempotentContext } from './idempotent.ts'
-import { KeptClaim } from './kept-claim.ts'
+import { claimFence, KeptClaim } from './kept-claim.ts'
 import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'
-import { OutOfPatience, Patience } from './patience.ts'
+import { OutOfPatience, Patience, within } from './patience.ts'
 import { fromJson, resourceName, toJson } from './payload.ts'
 
 /** What the work was asked for with. */
@@ -50,10 +58,10 @@ export class ClaimedWork<Tx> {
 
   async perform<T>(
     work: (context: IdempotentContext<Tx>) => Promise<T> | T,
-    { token, isTakeover }: { readonly token: bigint; readonly isTakeover: boolean },
+    found: { readonly token: bigint; readonly isTakeover: boolean; readonly since: Instant },
     issuer: string,
-    since: Instant,
   ): Promise<T> {
+    const { token, isTakeover, since } = found
     const { ttlMs, keepMs, signal } = this.#terms
     const kept = new KeptClaim({
       clock: this.#clock,
@@ -61,19 +69,13 @@ export class ClaimedWork<Tx> {
       since,
       ttlMs,
       // One that is not answered is asked again, over another connection, while there is time.
-      renew: () =>
-        new Patience(this.#clock, ttlMs / defaults.renewalsPerTtl, undefined).limit(
-          this.#store.extend(this.#claimed, ttlMs, keepMs),
-        ),
+      renew: () => {
+        const extending = this.#store.extend(this.#claimed, ttlMs, keepMs)
+        return within(this.#clock, ttlMs / defaults.renewalsPerTtl, extending)
+      },
     })
     const context: IdempotentContext<Tx> = {
-      fence: makeFence({
-        issuer,
-        name: this.#resource,
-        mode: 'exclusive',
-        token,
-        grant: publicIdOf(this.#claimed.attempt),
-      }),
+      fence: claimFence({ issuer, resource: this.#resource, token, attempt: this.#claimed.attempt }),
       get signal() {
         return signal === undefined ? kept.signal : AbortSignal.any([kept.signal, signal])
       },
@@ -146,7 +148,6 @@ export class ClaimedWork<Tx> {
       return this.#store.abandon(this.#claimed, { begun: true, keepMs })
     }
     const standing = await this.#persist(readBack, {
-      patience: this.#patience(),
       why: 'the transaction of `store` is still open, or the database hangs or cannot be reached. Commit before the work returns',
       mayBeStored: true,
     })
@@ -164,7 +165,11 @@ export class ClaimedWork<Tx> {
     try {
       const failure = await storeError?.(error)
       if (failure === undefined)
-        await this.#patience().limit(this.#store.abandon(this.#claimed, { begun: true, keepMs }))
+        await within(
+          this.#clock,
+          defaults.callTimeoutMs,
+          this.#store.abandon(this.#claimed, { begun: true, keepMs }),
+        )
       else await this.#settle({ kind: 'failed', body: toJson('failure', failure) })
     } catch {
       // See above.
@@ -174,7 +179,6 @@ export class ClaimedWork<Tx> {
   async #settle(outcome: Omit<Outcome, 'keepMs'>): Promise<void> {
     const { keepMs } = this.#terms
     const standing = await this.#persist(() => this.#store.settle(this.#claimed, { ...outcome, keepMs }), {
-      patience: this.#patience(),
       why: 'another transaction keeps the key locked, or the database hangs or cannot be reached',
       mayBeStored: false,
     })
@@ -187,27 +191,28 @@ export class ClaimedWork<Tx> {
    */
   async #persist(
     step: () => Promise<Standing>,
-    { patience, why, mayBeStored }: { patience: Patience; why: string; mayBeStored: boolean },
+    { why, mayBeStored }: { readonly why: string; readonly mayBeStored: boolean },
   ): Promise<Standing> {
+    const patience = new Patience(this.#clock, defaults.callTimeoutMs)
     let isUnknown = mayBeStored
     let failure: unknown
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
-      try {
-        return await patience.limit(step())
-      } catch (error) {
-        const isLate = error instanceof OutOfPatience
-        if (!isLate) failure = error
-        isUnknown ||= isLate || outcomeOf(error) === 'unknown'
-        const canRepeat = isHoldfastError(error) && error.retryable
-        if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
-        if (!canRepeat || patience.isOver) throw isUnknown ? unanswered(this.#resource, why, failure) : error
+    try {
+      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
+        try {
+          return await patience.limit(step())
+        } catch (error) {
+          const isLate = error instanceof OutOfPatience
+          if (!isLate) failure = error
+          isUnknown ||= isLate || outcomeOf(error) === 'unknown'
+          const canRepeat = isHoldfastError(error) && error.retryable
+          if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+          if (!canRepeat || patience.isOver)
+            throw isUnknown ? unanswered(this.#resource, why, failure) : error
+        }
       }
+    } finally {
+      patience.end()
     }
-  }
-
-  /** The work is over, and somebody waits to hear of it. */
-  #patience(): Patience {
-    return new Patience(this.#clock, defaults.callTimeoutMs, undefined)
   }
 
   #takenOver(): LeaseLostError {

@@ -1,33 +1,16 @@
 /**
- * Work that is done once for a key, however often it is asked for.
+ * Work that is done once for a key, however often it is asked for. The work itself is in `claimed-work.ts`.
  *
  *   (no row) ──claim──▶ working ──settle──▶ done | failed ──keepMs──▶ (no row)
  *                       working ──its time is over: claim by another attempt, with a higher token──▶ working
  *                       working ──the work threw, and errors are not stored──▶ working, with its time over
  *                       working ──given back before any work was begun──▶ (no row)
  *
- * What may go wrong between its steps: claim · work (renewed meanwhile) · settle
- *   the answer to the claim is lost: the same attempt asks again, and gets its own claim.
- *   the answer to the claim comes when its time is over already: the same attempt claims again before it begins.
- *   a crash after the claim: when its time is over, the next caller takes over. It is told so (`isTakeover`), because
- *     what the work does outside of this database may have been done or not. So is everybody after it until there is an
- *     outcome, and who comes after work that threw: it may have done a part.
- *   a pause past the end of the claim: somebody takes over. The paused one is told by `signal` when it wakes, every guard
- *     that its successor has been at refuses its fence, and its outcome is not stored (LEASE_LOST).
- *   a crash after the work and before the settling: the work is done again by whoever takes over. For work within this
- *     database there is no such moment: `store(tx, result)` settles in the transaction that does the work.
- *   the answer to the settling is lost: it is settled again; that is the same outcome, by the same attempt.
- *   the settling hangs: the caller hears after a while that the outcome is unknown. It goes on behind.
- *   the work throws after it has stored its result and committed: the result stays.
- *   the work returns although the transaction of `store` was rolled back, or is still open: the result is read back from
- *     the store, after the end of that transaction and of every call of `store`. Without one the call ends with
- *     NOT_COMMITTED, and the claim is given back. An outcome is never replaced, and `store` is refused once the work has
- *     ended.
- *   a second caller meanwhile: it waits, and looks again and again until there is an outcome or its patience is over.
- *   a look that hangs, behind a transaction that has the key's row or because the database does not answer: the caller is
- *     told when its patience is over. What the look claims after that is given back. Callers for one key look one after
- *     the other, so that those who hang do not use up the connections of all the others.
- *   another payload: refused, as long as the key is remembered.
+ * What may go wrong before the work begins:
+ *   the answer to the claim is lost, or comes when the claim's time is over: the same attempt claims again.
+ *   another caller has the claim: this one looks again until there is an outcome or its time is over (`waitMs`).
+ *   a look hangs: the caller is told at `waitMs`, and what the look claims later is given back. Calls for one key look one
+ *     after the other, so that looks that hang do not use up the connections of all the others (T21).
  */
 import { type Clock, elapsedMs, type Instant, instantOf, systemClock } from '../base/clock.ts'
 import { defaultDriftMs, defaults, limits } from '../base/defaults.ts'
@@ -43,9 +26,9 @@ import type { Fence } from '../base/fence.ts'
 import { newAttempt, type Random, systemRandom } from '../base/ids.ts'
 import { checkName, checkText } from '../base/names.ts'
 import { checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { SerialQueue } from '../base/serial-queue.ts'
 import { ClaimedWork, type Terms } from './claimed-work.ts'
-import type { ClaimAnswer, Claimed, KeyStore } from './key-store.ts'
-import { Looks } from './looks.ts'
+import type { ClaimAnswer, KeyStore } from './key-store.ts'
 import { OutOfPatience, Patience } from './patience.ts'
 import { fromJson, payloadDigest, resourceName } from './payload.ts'
 
@@ -63,11 +46,11 @@ export interface IdempotentRequest {
 }
 
 export interface IdempotentOptions {
-  /** How long a claim outlives its last renewal: after a crash, nobody takes over before. Default 15 s. */
+  /** How long a claim outlives its last renewal: after a crash, no other caller takes over before. Default 15 s. */
   readonly ttlMs?: number
   /**
-   * For how long somebody else's work is waited for, and a database that does not answer. Default 30 s; `Infinity` is
-   * allowed, 0 looks once.
+   * How long to wait for the work of another caller, and for a database that does not answer. Default 30 s; `Infinity`
+   * is allowed, 0 looks once.
    */
   readonly waitMs?: number
   /** For how long the outcome is kept. Default a day. */
@@ -83,14 +66,14 @@ export interface IdempotentOptions {
 
 /** What the work gets. */
 export interface IdempotentContext<Tx> {
-  /** A proof for guards: whoever takes over has a higher token. */
+  /** A proof for guards: a caller that takes over has a higher token. */
   readonly fence: Fence
   /** Aborts when the claim is lost, or when the caller's own signal does. */
   readonly signal: AbortSignal
   /**
-   * Somebody may have begun this work before: it has thrown, died or was overtaken, and there is no outcome. Find out what
-   * it has done outside of this database. It stays so for everybody until there is an outcome, or nobody has asked for
-   * `keepMs`.
+   * Another caller may have begun this work before: it has thrown, died or was overtaken, and there is no outcome. Find out
+   * what it has done outside of this database. It stays so for all callers until there is an outcome, or there was no call
+   * for `keepMs`.
    */
   readonly isTakeover: boolean
   /**
@@ -106,13 +89,13 @@ export interface IdempotentContext<Tx> {
 
 export interface Idempotent<Tx> extends AsyncDisposable {
   /**
-   * Does the work unless it has been done for this key; then the stored result is returned. Everybody gets the result
+   * Does the work unless it has been done for this key; then the stored result is returned. Every caller gets the result
    * as JSON brings it back, whatever `T` says: a `Date` is a string then.
    *
    * @throws KeyReusedError        the key was used with another payload
    * @throws StoredFailureError    the work has failed before, and its failure was stored
-   * @throws AcquireTimeoutError   somebody else was still at it after `waitMs`, or the database had not answered
-   * @throws LeaseLostError        somebody has taken over: this call's outcome does not count
+   * @throws AcquireTimeoutError   another caller was still at it after `waitMs`, or the database had not answered
+   * @throws LeaseLostError        another caller has taken over: this call's outcome does not count
    * @throws NotCommittedError     the work called `store`, and no transaction with its result was committed
    */
   <T>(
@@ -132,9 +115,9 @@ export interface Surroundings {
 
 export function createIdempotent<Tx>(store: KeyStore<Tx>, surroundings: Surroundings = {}): Idempotent<Tx> {
   const { clock = systemClock, random = systemRandom } = surroundings
-  const desk = new Desk(store, clock, random)
+  const calls = new IdempotentCalls(store, clock, random)
   const close = () => store.close()
-  return Object.assign(desk.call.bind(desk) as Idempotent<Tx>, {
+  return Object.assign(calls.call.bind(calls) as Idempotent<Tx>, {
     prune: () => store.prune(),
     close,
     [Symbol.asyncDispose]: close,
@@ -151,11 +134,22 @@ interface Checked extends Terms {
   readonly waitMs: number
 }
 
-class Desk<Tx> {
+/** The claim, or the outcome that was stored before. */
+type Found =
+  | {
+      readonly kind: 'claimed'
+      readonly token: bigint
+      readonly isTakeover: boolean
+      readonly since: Instant
+    }
+  | { readonly kind: 'done' | 'failed'; readonly body: string }
+
+class IdempotentCalls<Tx> {
   readonly #store: KeyStore<Tx>
   readonly #clock: Clock
   readonly #random: Random
-  readonly #looks = new Looks()
+  /** Looks at the store, with a queue for each key. */
+  readonly #looks = new SerialQueue()
   #prunedMs = Number.NEGATIVE_INFINITY
 
   constructor(store: KeyStore<Tx>, clock: Clock, random: Random) {
@@ -170,64 +164,70 @@ class Desk<Tx> {
     options: IdempotentOptions = {},
   ): Promise<T> {
     const checked = check(request, work, options)
-    checked.signal?.throwIfAborted()
-    const patience = new Patience(this.#clock, checked.waitMs, checked.signal)
-    await this.#pruneIfDue(patience)
-    checked.signal?.throwIfAborted()
+    const { scope, key, waitMs, signal } = checked
+    signal?.throwIfAborted()
     const attempt = newAttempt(this.#random)
+    const patience = new Patience(this.#clock, waitMs, signal)
+    let found: Found
+    try {
+      await this.#pruneIfDue(patience)
+      signal?.throwIfAborted()
+      found = await this.#find(checked, attempt, patience)
+    } finally {
+      patience.end()
+    }
+    if ('body' in found) {
+      if (found.kind === 'done') return fromJson(found.body) as T
+      throw new StoredFailureError(scope, key, fromJson(found.body))
+    }
+    const claimed = { scope, key, attempt }
+    const claimedWork = new ClaimedWork(this.#store, this.#clock, this.#random, checked, claimed)
+    return claimedWork.perform(work, found, await this.#store.issuer())
+  }
+
+  async #find(checked: Checked, attempt: string, patience: Patience): Promise<Found> {
+    const { scope, key, ttlMs } = checked
     let last: NoOutcome = { kind: 'blocked' }
     let lateClaims = 0
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
-      const { answer, since } = await this.#claim(checked, attempt, patience)
-      switch (answer.kind) {
-        case 'done':
-          return fromJson(answer.body) as T
-        case 'failed':
-          throw new StoredFailureError(checked.scope, checked.key, fromJson(answer.body))
-        case 'reused':
-          throw new KeyReusedError(checked.scope, checked.key)
-        case 'claimed': {
-          const claimed = { scope: checked.scope, key: checked.key, attempt }
-          const issuer = await this.#store.issuer()
-          if (!this.#isOver(since, checked)) {
-            const performance = new ClaimedWork(this.#store, this.#clock, this.#random, checked, claimed)
-            return performance.perform(work, answer, issuer, since)
-          }
-          // It was so long in coming that somebody else may have the work by now.
-          if (++lateClaims === 1 || !patience.isOver) continue
-          this.#giveBack(claimed, checked)
-          throw giveUp(checked, patience, last)
-        }
-      }
+      const { answer, since } = await this.#look(checked, attempt, patience)
+      if ('body' in answer) return answer
+      if (answer.kind === 'reused') throw new KeyReusedError(scope, key)
       // A look that was cut short does not change what the one before has seen.
-      if (answer.kind !== 'cut-short') last = answer
-      else throw giveUp(checked, patience, last)
+      if (answer.kind === 'cut-short') throw giveUp(checked, patience, last)
+      if (answer.kind === 'claimed') {
+        if (elapsedMs(this.#clock, since) < ttlMs - defaultDriftMs(ttlMs)) return { ...answer, since }
+        // It was so long in coming that another caller may have the work by now.
+        if (++lateClaims === 1 || !patience.isOver) continue
+        this.#giveBack(checked, attempt)
+        throw giveUp(checked, patience, last)
+      }
+      last = answer
       if (!patience.isOver) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
       if (patience.isOver) throw giveUp(checked, patience, last)
     }
   }
 
-  async #claim(
+  async #look(
     checked: Checked,
     attempt: string,
     patience: Patience,
   ): Promise<{ readonly answer: LookAnswer; readonly since: Instant }> {
     const { scope, key, payload, ttlMs, keepMs, signal } = checked
     let since = instantOf(this.#clock)
-    const look = this.#looks.take(resourceName(scope, key), () => {
+    const claim = () => {
       since = instantOf(this.#clock)
       return this.#store.claim({ scope, key, payload, attempt, ttlMs, keepMs })
-    })
+    }
+    const looking = this.#looks.run(claim, { keys: [resourceName(scope, key)], signal: patience.signal })
     try {
-      return { answer: await patience.limit(look.answer), since }
+      return { answer: await patience.limit(looking), since }
     } catch (error) {
       if (signal?.aborted || error instanceof OutOfPatience) {
-        look.leave()
-        // It may be waiting behind another's transaction. What it claims when it gets there is given back.
         const giveBack = ({ kind }: ClaimAnswer) => {
-          if (kind === 'claimed') this.#giveBack({ scope, key, attempt }, checked)
+          if (kind === 'claimed') this.#giveBack(checked, attempt)
         }
-        look.answer.then(giveBack).catch(() => {})
+        looking.then(giveBack).catch(() => {})
         if (signal?.aborted) throw signal.reason
         return { answer: { kind: 'cut-short' }, since }
       }
@@ -238,25 +238,21 @@ class Desk<Tx> {
     }
   }
 
-  /** Nobody waits for it: a claim that could not be given back ends with its time. */
-  #giveBack(claimed: Claimed, { keepMs }: Checked): void {
-    this.#store.abandon(claimed, { begun: false, keepMs }).catch(() => {})
-  }
-
-  #isOver(since: Instant, { ttlMs }: Checked): boolean {
-    return elapsedMs(this.#clock, since) >= ttlMs - defaultDriftMs(ttlMs)
+  /** In the background: a claim that could not be given back ends with its time. */
+  #giveBack({ scope, key, keepMs }: Checked, attempt: string): void {
+    this.#store.abandon({ scope, key, attempt }, { begun: false, keepMs }).catch(() => {})
   }
 
   async #pruneIfDue(patience: Patience): Promise<void> {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
     this.#prunedMs = nowMs
-    // What could not be removed does not count, and is removed another time.
+    // What could not be removed is removed another time.
     await patience.limit(this.#store.prune()).catch(() => 0)
   }
 }
 
-/** Nobody knows yet what became of the claim. */
+/** It is not known yet what became of the claim. */
 interface Unanswered {
   readonly kind: 'unanswered'
   readonly error: unknown
@@ -266,14 +262,14 @@ type LookAnswer = ClaimAnswer | Unanswered | { readonly kind: 'cut-short' }
 
 type NoOutcome = { readonly kind: 'busy' | 'blocked' } | Unanswered
 
-/** What is said when the time is over. */
+/** The error when the time is over. */
 function giveUp({ scope, key }: Checked, { waitedMs }: Patience, last: NoOutcome): unknown {
   if (last.kind === 'unanswered') return last.error
   const advice =
     last.kind === 'busy'
-      ? 'Somebody else is still at this work: ask again later, or raise waitMs.'
-      : 'The database had not answered whether somebody is at this work: another transaction keeps the key locked, or the ' +
-        'database hangs. This call has not begun the work: ask again later, or raise waitMs.'
+      ? 'Another caller is still at this work: ask again later, or raise waitMs.'
+      : 'The database had not answered whether another caller is at this work: another transaction keeps the key locked, or ' +
+        'the database hangs. This call has not begun the work: ask again later, or raise waitMs.'
   return new AcquireTimeoutError(resourceName(scope, key), waitedMs, advice)
 }
 

@@ -6,9 +6,12 @@ import { Belief, type BeliefHost } from '../base/belief.ts'
 import { type Clock, type Instant, instantOf, type Timer } from '../base/clock.ts'
 import { defaultDriftMs, defaults } from '../base/defaults.ts'
 import type { LossReason } from '../base/errors.ts'
+import { type Fence, makeFence } from '../base/fence.ts'
+import { publicIdOf } from '../base/ids.ts'
 
 export interface ClaimTerms {
   readonly clock: Clock
+  /** Tells guards and errors what is claimed. */
   readonly resource: string
   /** When the claim was asked for. */
   readonly since: Instant
@@ -17,6 +20,17 @@ export interface ClaimTerms {
   readonly renew?: () => Promise<boolean>
   /** What to do when it is lost, for the message. */
   readonly advice?: string
+}
+
+/** The proof for guards of a claim. */
+export function claimFence(claim: {
+  readonly issuer: string
+  readonly resource: string
+  readonly token: bigint
+  readonly attempt: string
+}): Fence {
+  const { issuer, resource: name, token, attempt } = claim
+  return makeFence({ issuer, name, mode: 'exclusive', token, grant: publicIdOf(attempt) })
 }
 
 export class KeptClaim extends Belief<BeliefHost> {

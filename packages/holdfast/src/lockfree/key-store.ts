@@ -13,12 +13,12 @@ export interface ClaimRequest {
 
 export type ClaimAnswer =
   /**
-   * The work is the caller's. `isTakeover`: somebody may have begun it before, and there is no outcome. The same attempt is
-   * told the same again, and so is everybody after it until there is an outcome.
+   * The work is the caller's. `isTakeover`: another caller may have begun it before, and there is no outcome. The same attempt is
+   * told the same again, and so is every later one until there is an outcome.
    */
   | { readonly kind: 'claimed'; readonly token: bigint; readonly isTakeover: boolean }
   | { readonly kind: 'done' | 'failed'; readonly body: string }
-  /** Somebody is at it, for so long at most unless it is renewed. */
+  /** Another caller is at it, for so long at most unless it is renewed. */
   | { readonly kind: 'busy'; readonly leftMs: number }
   /** Another transaction has kept the key locked for so long that this look was given up. Nothing was applied. */
   | { readonly kind: 'blocked' }
@@ -54,7 +54,7 @@ export interface KeyStore<Tx> {
   issuer(): Promise<string>
   claim(request: ClaimRequest): Promise<ClaimAnswer>
   /**
-   * False: another has it, or its time is over. One that has its result already is nobody else's, and true. That it was
+   * False: another has it, or its time is over. True for one that has its result already. That it was
    * begun is remembered for `keepMs` beyond the claim, however often that is prolonged.
    */
   extend(claimed: Claimed, ttlMs: number, keepMs: number): Promise<boolean>

@@ -1,21 +1,30 @@
-/** For how long a caller waits: for somebody else's work, and for a database that does not answer. */
-import { type Clock, sleep } from '../base/clock.ts'
+/** How long a caller waits: for the work of another caller, and for a database that does not answer. */
+import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { type Clock, sleep, type Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 
-/** `work` had not settled when the time was over. */
+/** The time was over before the work had settled. */
 export class OutOfPatience extends Error {}
 
 export class Patience {
   readonly #clock: Clock
   readonly #waitMs: number
-  readonly #signal: AbortSignal | undefined
   readonly #startMs: number
+  readonly #stop = new Cancellation()
+  readonly #timer: Timer | undefined
+  readonly #untie: () => void
 
-  constructor(clock: Clock, waitMs: number, signal: AbortSignal | undefined) {
+  /** A caller that does not wait (`waitMs` 0) asks once all the same, and that may take as long as any call. */
+  constructor(clock: Clock, waitMs: number, signal?: AbortSignal) {
     this.#clock = clock
     this.#waitMs = waitMs
-    this.#signal = signal
     this.#startMs = clock.monotonicMs()
+    this.#untie = this.#stop.follow(signal)
+    const limitMs = waitMs === 0 ? defaults.callTimeoutMs : waitMs
+    const end = () => this.#stop.cancel(new OutOfPatience())
+    this.#timer = Number.isFinite(limitMs)
+      ? clock.setTimer(limitMs, end, { keepsProcessAlive: true })
+      : undefined
   }
 
   get waitedMs(): number {
@@ -26,40 +35,38 @@ export class Patience {
     return this.waitedMs >= this.#waitMs
   }
 
-  /**
-   * Settles with `work`, or rejects as soon as the signal aborts, with its reason, or the time is over, with
-   * `OutOfPatience`; `work` is left to itself then. Who does not want to wait for anybody asks once all the same, and
-   * that may take as long as any call.
-   */
+  /** Aborts with the reason of the caller's signal, or with `OutOfPatience`. */
+  get signal(): AbortSignal {
+    return this.#stop.signal
+  }
+
+  /** Settles with `work`, or rejects as soon as `signal` aborts; `work` is left to itself then. */
   limit<T>(work: Promise<T>): Promise<T> {
-    const leftMs = this.#waitMs === 0 ? defaults.callTimeoutMs : this.#waitMs - this.waitedMs
-    return new Promise<T>((resolve, reject) => {
-      const onAbort = () => leave(() => reject(this.#signal?.reason))
-      const timer = Number.isFinite(leftMs)
-        ? this.#clock.setTimer(leftMs, () => leave(() => reject(new OutOfPatience())), {
-            keepsProcessAlive: true,
-          })
-        : undefined
-      const leave = (settle: () => void) => {
-        timer?.cancel()
-        this.#signal?.removeEventListener('abort', onAbort)
-        settle()
-      }
-      this.#signal?.addEventListener('abort', onAbort, { once: true })
-      work.then(
-        (value) => leave(() => resolve(value)),
-        (error: unknown) => leave(() => reject(error)),
-      )
-      if (this.#signal?.aborted) onAbort()
-    })
+    return unlessCancelled(work, this.#stop)
   }
 
   /** At most until the time is over. */
-  pause(ms: number): Promise<void> {
+  async pause(ms: number): Promise<void> {
     const leftMs = Math.max(0, this.#waitMs - this.waitedMs)
-    return sleep(this.#clock, Math.min(ms, leftMs), {
-      ...(this.#signal !== undefined && { signal: this.#signal }),
-      keepsProcessAlive: true,
-    })
+    await sleep(this.#clock, Math.min(ms, leftMs), { signal: this.signal, keepsProcessAlive: true }).catch(
+      (error: unknown) => {
+        if (!(error instanceof OutOfPatience)) throw error
+      },
+    )
+  }
+
+  end(): void {
+    this.#timer?.cancel()
+    this.#untie()
+  }
+}
+
+/** Rejects with `OutOfPatience` if `work` has not settled within `ms`. */
+export async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
+  const patience = new Patience(clock, ms)
+  try {
+    return await patience.limit(work)
+  } finally {
+    patience.end()
   }
 }

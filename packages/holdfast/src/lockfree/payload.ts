@@ -50,7 +50,7 @@ function canonicalJson(payload: unknown): string {
   return text
 }
 
-const REFUSED = 'must be what JSON can express, or bytes; a list must have a value in every place.'
+const REFUSED = 'must be what JSON can express, or bytes; a list must have a value at every index.'
 
 /** JSON escapes what a database could not store in a text. */
 export function toJson(argument: string, value: unknown): string {

@@ -24,21 +24,10 @@ export type {
   CustomTransaction,
   DrizzleTransaction,
   KyselyTransaction,
-  Notice,
-  Parameter,
-  PgConnection,
-  PgNotification,
-  PgPool,
-  PgPoolClient,
-  PgQuery,
   PgTransaction,
-  PostgresClient,
-  PostgresJs,
-  PostgresJsQuery,
-  PostgresJsRunner,
-  Row,
   SqlTransaction,
 } from '../clients/postgres/index.ts'
+export type * from '../clients/postgres/types.ts'
 export type {
   Idempotent,
   IdempotentContext,
@@ -104,7 +93,7 @@ export function postgresJobs<Payload = unknown>(options: PostgresJobsOptions): J
   })
 }
 
-/** The SQL that creates the tables, for those who apply migrations themselves. */
+/** The SQL that creates the tables, for users who apply migrations themselves. */
 export function postgresLockfreeSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresLockfreeSchema options', options, ['schema'])
   const schema = checkSchema(options.schema)

@@ -62,9 +62,9 @@ export function sqliteRow<Column extends string>(
   const statements = rowStatements(options, {
     table: (table) => quoteName('table', table),
     column: quoteName,
-    place: (at) => `?${at}`,
+    parameter: (at) => `?${at}`,
     version: (column) => `CAST(${column} AS TEXT) AS "holdfast version"`,
-    fromText: (place) => `CAST(${place} AS INTEGER)`,
+    fromText: (parameter) => `CAST(${parameter} AS INTEGER)`,
   })
   return {
     async read() {

@@ -28,10 +28,10 @@ export interface VersionedRow<Column extends string, Value> {
 export interface Dialect {
   table(name: string): string
   column(argument: string, name: string): string
-  place(at: number): string
+  parameter(at: number): string
   /** The version as text: a 64-bit number may not fit into a double (T42). */
   version(column: string): string
-  fromText(place: string): string
+  fromText(parameter: string): string
 }
 
 export function rowStatements<Column extends string, Value>(
@@ -46,7 +46,7 @@ export function rowStatements<Column extends string, Value>(
   if (key.length === 0) throw new InvalidArgumentError('key', 'must name at least one column.')
   const keyValues = Object.values(shape.key)
   const where = (first: number) =>
-    key.map((name, at) => `${name} = ${dialect.place(first + at)}`).join(' AND ')
+    key.map((name, at) => `${name} = ${dialect.parameter(first + at)}`).join(' AND ')
   const listed = columns.map((name) => dialect.column('columns', name))
   return {
     keyValues,
@@ -56,10 +56,10 @@ export function rowStatements<Column extends string, Value>(
       const names = namesOf('changes', changes, dialect)
       if (names.includes(version))
         throw new InvalidArgumentError('changes', 'must not name the version column.')
-      const sets = names.map((name, at) => `${name} = ${dialect.place(key.length + 2 + at)}`)
+      const sets = names.map((name, at) => `${name} = ${dialect.parameter(key.length + 2 + at)}`)
       const text =
         `UPDATE ${table} SET ${[...sets, `${version} = ${version} + 1`].join(', ')} ` +
-        `WHERE ${version} = ${dialect.fromText(dialect.place(1))} AND ${where(2)} RETURNING 1`
+        `WHERE ${version} = ${dialect.fromText(dialect.parameter(1))} AND ${where(2)} RETURNING 1`
       return { text, values: [String(from), ...keyValues, ...Object.values(changes)] as (string | Value)[] }
     },
     toRow(row: readonly unknown[]): ReadRow<Column> {

@@ -154,6 +154,8 @@ export class RedisStage {
         clock,
         random: evenRandom,
         pollMs: 20,
+        // A client of a Cluster does not tell its address, so tokens need an issuer.
+        ...(isCluster && { issuer: `cluster/${options.namespace ?? 'default'}` }),
         ...backend,
         ...options,
       }) as Backend<Fencing> as Backend<'fenced'>

@@ -18,7 +18,7 @@ describe('model: sqlite against memory', () => {
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  test('G1 G2 G7 G8 G13 sqlite answers like the reference model', { timeout: 300_000 }, async () => {
+  test('G1 G2 G7 G8 G13 sqlite answers like the reference model', { timeout: 900_000 }, async () => {
     const runs = new Runs('sqlite against memory')
     await fc.assert(
       fc.asyncProperty(spiCommands, async (commands) => {

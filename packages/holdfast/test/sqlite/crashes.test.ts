@@ -138,7 +138,7 @@ describe('kill -9', () => {
     console.log(
       `${kills} kills, ${seen.size} grants and ${releases} releases acknowledged, ${found.size} untold`,
     )
-  }, 120_000)
+  }, 600_000)
 })
 
 /** What a worker said that it was told. */

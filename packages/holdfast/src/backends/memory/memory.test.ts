@@ -118,6 +118,15 @@ describe('the memory engine', () => {
     assert.equal(clock.pendingTimers, 0)
   })
 
+  test('a session and its lock-delay that are both over leave nothing, although no call came in between', async () => {
+    const { clock, engine, backend, session } = await setUp()
+    const dying = await open(backend, 1_000)
+    await dying.tryAcquire(exclusive('dying', { lockDelayMs: 500 }), call)
+    await session.close(call)
+    await clock.advance(1_500)
+    assert.deepEqual(engine.stats(), nothing)
+  })
+
   test('G10 the head of the line is served by the engine itself when the holder dies', async () => {
     const { clock, engine, backend, session } = await setUp()
     const dying = await open(backend, 1_000)

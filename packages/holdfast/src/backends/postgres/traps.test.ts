@@ -95,7 +95,8 @@ describe.runIf(wanted('postgres'))('postgres', () => {
         {
           await using stage = new Stage(pooled.url)
           const sessions = []
-          for (let i = 0; i < 3; i++) sessions.push(await openSession(await stage.backend({ library })))
+          for (let i = 0; i < 3; i++)
+            sessions.push(await openSession(await stage.backend({ library, clients: { prepare: false } })))
           const held = await Promise.all(
             sessions.map(async (session, i) => take(session, exclusive(`n${i}`))),
           )

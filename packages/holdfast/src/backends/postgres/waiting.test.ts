@@ -106,8 +106,8 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
         await using stage = new Stage(bouncer.url)
         const namespace = `pooled/${library.name}`
         const [mine, other] = [
-          await stage.backend({ library, namespace, pollMs: 20 }),
-          await stage.backend({ library, namespace, pollMs: 20 }),
+          await stage.backend({ library, namespace, pollMs: 20, clients: { prepare: false } }),
+          await stage.backend({ library, namespace, pollMs: 20, clients: { prepare: false } }),
         ]
         const [holder, waiter] = [await openSession(mine), await openSession(other)]
         const held = exclusive('x')

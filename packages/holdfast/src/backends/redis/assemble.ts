@@ -15,7 +15,7 @@ import {
   checkClientOptions,
   type RedisClient,
   RedisConnection,
-  UNKNOWN_GROUP,
+  UNKNOWN_ADDRESS,
 } from '../../clients/redis/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
@@ -85,11 +85,11 @@ export function openRedis(
   const waitFor = checkWaits(options)
   const client = new RedisConnection(options.client, { backend: 'redis', clock, random })
   const { isCluster, address } = client
-  if (isFenced && issuer === undefined && address === UNKNOWN_GROUP)
+  if (isFenced && issuer === undefined && address === UNKNOWN_ADDRESS)
     throw new InvalidArgumentError(
       'issuer',
-      'must be given with fencing and createSentinel of node-redis, which does not tell the name of its group: tokens of ' +
-        'two groups must not be taken for those of one.',
+      'must be given with fencing and a Cluster, or createSentinel of node-redis: these clients do not tell where they were ' +
+        'told to connect to, and tokens of two servers must not be taken for those of one.',
     )
   const keys = new Keys({ namespace, isCluster, ...(key && { key }) })
   const demands = { namespace, isFenced, waitFor }

@@ -92,7 +92,7 @@ describe.runIf(wanted('redis'))('redis: a slot that is moved', () => {
   ): Promise<Locker<Fencing>> {
     assert(library !== undefined)
     const { client, close } = await library.openCluster(clusterUrls(cluster))
-    const backend = openRedis({ client, ...(fencing && { fencing }) })
+    const backend = openRedis({ client, ...(fencing && { fencing, issuer: 'cluster' }) })
     const locker = createLocker(backend, { ttlMs }) as Locker<Fencing>
     closing.push(close, () => locker.close({ graceMs: 0 }))
     return locker

@@ -88,7 +88,7 @@ export class RedisSession<F extends Fencing>
       this.#known.set(attempt, { name: request.name, isWaiting: false, isAsked: false })
     let answer: Answer
     try {
-      answer = await this.#connection.send(asking, call)
+      answer = await this.#connection.sender.send(asking, call)
     } catch (error) {
       if (known === undefined && outcomeOf(error) === 'not-applied') this.forget(attempt)
       throw error
@@ -119,7 +119,7 @@ export class RedisSession<F extends Fencing>
       const asked = { claim, known, isNew: before === undefined, sent }
       const enqueueing = new Enqueueing<F>(this, request, asked, call, resolve, reject)
       this.room.ask(enqueueing)
-      this.#connection.ask(claim, call, enqueueing)
+      this.#connection.sender.ask(claim, call, enqueueing)
     })
   }
 
@@ -153,7 +153,7 @@ export class RedisSession<F extends Fencing>
       })
     const [alive, answers] = this.#isGone
       ? [0, []]
-      : await Promise.all([keepSession(), this.#connection.sendAll(requests, call, { promptly })])
+      : await Promise.all([keepSession(), this.#connection.sender.sendAll(requests, call, { promptly })])
     if (Number(alive) !== 1) {
       await this.#end(call)
       return { kind: 'gone' }
@@ -240,7 +240,7 @@ export class RedisSession<F extends Fencing>
 
   async abandon(claim: Claim, call: Call): Promise<void> {
     const request = this.#requests.abandonIfAsked(claim)
-    if (request !== null) await this.#connection.send(request, call)
+    if (request !== null) await this.#connection.sender.send(request, call)
     this.forget(claim.attempt)
     this.room.abandoned(this, claim.attempt)
   }
@@ -255,7 +255,7 @@ export class RedisSession<F extends Fencing>
         this.forget(claim.attempt)
         resolve(kind === 'released' ? 'released' : 'not-held')
       }
-      this.#connection.ask(this.#requests.release(claim, keepForMs), call, { answered, failed })
+      this.#connection.sender.ask(this.#requests.release(claim, keepForMs), call, { answered, failed })
     })
   }
 
@@ -281,7 +281,7 @@ export class RedisSession<F extends Fencing>
     const requests = known.map((claim) =>
       claim.isWaiting ? this.#requests.abandon(claim) : this.#requests.release({ ...claim, grantId: '' }, 0),
     )
-    const answers = await this.#connection.sendAll(requests, call, {
+    const answers = await this.#connection.sender.sendAll(requests, call, {
       onAnswered: (indexes) => {
         for (const index of indexes) this.forget(known[index]?.attempt ?? '')
         call.onProgress?.(this.#known.size)

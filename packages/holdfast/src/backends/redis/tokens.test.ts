@@ -215,7 +215,9 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     const { client, close } = await libraryNamed('ioredis 6').openCluster(clusterUrls(cluster))
     try {
       const key = (name: string) => `{one-slot}:${name}`
-      await using locker = createLocker(openRedis({ client, fencing: 'clock-backed', key }))
+      await using locker = createLocker(
+        openRedis({ client, fencing: 'clock-backed', issuer: 'cluster', key }),
+      )
       const ioredis = client as unknown as { call(command: string, ...args: string[]): Promise<unknown> }
       for (const mark of unusableMarks) {
         await ioredis.call('SET', '{one-slot}:x:t', mark)

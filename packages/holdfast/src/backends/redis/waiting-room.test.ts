@@ -21,9 +21,11 @@ function stage(answerTo: () => Answer | Error = () => ({ kind: 'granted', grantI
     clock,
     random: systemRandom,
     pollMs: 200,
-    look: async (requests) => {
+    look: async (requests, onAnswered) => {
       for (const { who } of requests) looked.push(who)
-      return requests.map(answerTo)
+      const answers = requests.map(answerTo)
+      onAnswered([...answers.keys()], answers)
+      return answers
     },
   })
   const session: EnqueueHost<'fenced'> = {

@@ -16,6 +16,7 @@ import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../kit/waiting
 import type { Fencing } from '../../spi.ts'
 import { type Answer, type Outlook, readPush } from './answers.ts'
 import { type ClaimKey, lookAt, type Request } from './requests.ts'
+import type { OnAnswered } from './sender.ts'
 
 export interface Granted {
   readonly grantId: string
@@ -33,7 +34,10 @@ export interface WaitingRoomOptions {
   readonly clock: Clock
   readonly random: Random
   readonly pollMs: number
-  readonly look: (requests: readonly Request[]) => Promise<readonly (Answer | Error)[]>
+  readonly look: (
+    requests: readonly Request[],
+    onAnswered: OnAnswered,
+  ) => Promise<readonly (Answer | Error)[]>
 }
 
 /** For a name whose holder's end is not known, while another process has the first waiter. */
@@ -49,7 +53,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     this.#looks = new Looks({
       ...options,
       isNeeded: () => this.size > 0,
-      // Answers are not waited for: on a Cluster one primary may be silent.
+      // Not waited for: on a Cluster one primary may be silent, and must not delay looks at the others.
       look: async (names, isForAll) =>
         this.#lookFor(isForAll ? this.waiters : [...names].flatMap((name) => this.of(name).slice(0, 1))),
     })
@@ -91,23 +95,30 @@ export class WaitingRoom extends Room<Waiter, Granted> {
   /** It prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
   #lookFor(waiters: readonly Waiter[]): void {
     if (waiters.length === 0) return
-    const soon = ({ request }: Waiter) => this.#looks.due(request.name, this.#looks.pollInMs())
-    this.#look(waiters.map(({ claim }) => lookAt(claim))).then(
-      (answers) => {
-        for (const [index, waiter] of waiters.entries()) {
-          const answer = answers[index]
-          if (answer !== undefined && !(answer instanceof Error)) this.#found(waiter, answer)
-          // A look that failed says nothing of the position. A waiter that has left may not have been the last for this name.
-          if (answer instanceof Error || !this.isWaiting(waiter)) soon(waiter)
-        }
-      },
-      () => waiters.forEach(soon),
+    const requests = waiters.map(({ claim }) => lookAt(claim))
+    const onAnswered: OnAnswered = (indexes, answers) => {
+      for (const index of indexes) this.#found(waiters[index] as Waiter, answers[index])
+    }
+    this.#look(requests, onAnswered).then(
+      // A look that failed says nothing of the position.
+      (answers) => this.#lookSoon(waiters.filter((_, index) => answers[index] instanceof Error)),
+      () => this.#lookSoon(waiters),
     )
   }
 
-  #found(waiter: Waiter, answer: Answer): void {
+  #found(waiter: Waiter, answer: Answer | Error | undefined): void {
+    if (answer === undefined || answer instanceof Error) return
+    if (answer.kind === 'waiting') {
+      this.expect(waiter, answer.outlook)
+      return
+    }
     if (answer.kind === 'granted') this.grant(waiter, { ...answer, since: waiter.heartbeat })
-    else if (answer.kind === 'waiting') this.expect(waiter, answer.outlook)
     else this.lost(waiter)
+    // There may be other waiters for this name.
+    this.#lookSoon([waiter])
+  }
+
+  #lookSoon(waiters: readonly Waiter[]): void {
+    for (const { request } of waiters) this.#looks.due(request.name, this.#looks.pollInMs())
   }
 }

@@ -220,20 +220,31 @@ export class RedlockNode {
   #exchange(requests: readonly ClaimRequest[], isSecondTry = false): Promise<Replies> {
     const isVote = requests.some(({ operation }) => operation === 'acquire')
     const losses = this.connection.lossCount()
-    return this.#bounded(this.#send(requests, isVote ? this.#runId : '')).then((reply) => {
-      const replies = reply as readonly RedisReply[]
-      if (replies.length === requests.length) {
-        const isRepeated = losses !== this.connection.lossCount()
-        return replies.map((each) => this.#refusalIn(each, isRepeated) ?? each)
-      }
-      // Another process answers.
-      if (isSecondTry)
-        return this.#giveUpOnly(requests, this.#failure('is restarted again and again', 'unknown'))
-      return this.open().then(
-        () => this.#exchange(requests, true),
-        (error: Error) => this.#giveUpOnly(requests, error),
-      )
-    })
+    const sent = this.#send(requests, isVote ? this.#runId : '')
+    return new Promise((resolve, reject) =>
+      this.#bound(
+        sent,
+        (reply) => {
+          const replies = reply as readonly RedisReply[]
+          if (replies.length !== requests.length) return resolve(this.#askAgain(requests, isSecondTry))
+          const isRepeated = losses !== this.connection.lossCount()
+          resolve(replies.map((each) => this.#refusalIn(each, isRepeated) ?? each))
+        },
+        reject,
+      ),
+    )
+  }
+
+  /** Another process has answered, and did nothing. */
+  async #askAgain(requests: readonly ClaimRequest[], isSecondTry: boolean): Promise<Replies> {
+    if (isSecondTry)
+      return this.#giveUpOnly(requests, this.#failure('is restarted again and again', 'unknown'))
+    try {
+      await this.open()
+    } catch (error) {
+      return this.#giveUpOnly(requests, error as Error)
+    }
+    return this.#exchange(requests, true)
   }
 
   /**
@@ -275,29 +286,35 @@ export class RedlockNode {
   }
 
   #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
+    return new Promise((resolve, reject) => this.#bound(sent, resolve, reject))
+  }
+
+  /** Calls one of the two, `failed` also when the time is up. */
+  #bound(
+    sent: Promise<RedisReply>,
+    answered: (reply: RedisReply) => void,
+    failed: (error: unknown) => void,
+  ): void {
     const { clock, deadlines, nodeTimeoutMs } = this.#options
-    return new Promise((resolve, reject) => {
-      const request = deadlines.add(() => {
-        this.#owed++
-        const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
-        reject(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
-      })
-      const settled = () => {
-        const isLate = !deadlines.remove(request)
-        if (isLate) this.#owed--
-        this.#lateMs = isLate ? Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs) : undefined
-      }
-      sent.then(
-        (reply) => {
-          settled()
-          resolve(reply)
-        },
-        (error: unknown) => {
-          settled()
-          reject(error)
-        },
-      )
+    const request = deadlines.add(() => {
+      this.#owed++
+      const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
+      failed(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
     })
+    const isLate = () => {
+      const isInTime = deadlines.remove(request)
+      this.#lateMs = isInTime ? undefined : Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs)
+      if (!isInTime) this.#owed--
+      return !isInTime
+    }
+    sent.then(
+      (reply) => {
+        if (!isLate()) answered(reply)
+      },
+      (error: unknown) => {
+        if (!isLate()) failed(error)
+      },
+    )
   }
 
   /** In the order of the wire this comes before the next request; nobody waits for the answers. */

@@ -265,7 +265,9 @@ describe('keep-alive', () => {
     await using rig = new SqliteRig()
     const session = await rig.session()
     const asked = Array.from({ length: 5_000 }, (_, index) => request(`item ${index}`))
-    const taking = Promise.all(asked.map((each) => session.tryAcquire(each, call())))
+    const ask = (each: (typeof asked)[number], index: number) =>
+      index % 2 === 0 ? session.tryAcquire(each, call()) : session.enqueue(each, call())
+    const taking = Promise.all(asked.map(ask))
     const kept = await session.keepAlive({ held: [], waiting: asked }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual(kept.lost, [])

@@ -75,12 +75,12 @@ export class FilePoll {
     if (version === undefined || version !== this.#seenVersion)
       for (const onlooker of this.#onlookers) onlooker.look()
     this.#seenVersion = version
-    let isDone = true
-    const failed = () => {
-      isDone = false
+    try {
+      if (nextDueMs(sql) <= clock.monotonicMs()) await this.#catchUp()
+    } catch {
+      // What could not be done is tried again at the next poll.
+      return
     }
-    if (nextDueMs(sql) <= clock.monotonicMs()) await this.#catchUp().catch(failed)
-    // What could not be done is tried again at the next poll.
-    if (isDone && !this.#isIdle) this.#lookWhenDue()
+    if (!this.#isIdle) this.#lookWhenDue()
   }
 }

@@ -81,39 +81,34 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  const join = () => connection.watchers.join()
-  return watching(call, join, () => eventsFrom(connection, prefix, cursor, call))
-}
-
-async function* eventsFrom(
-  connection: Connection,
-  prefix: string,
-  cursor: string | undefined,
-  call: Call,
-): AsyncGenerator<WatchEvent> {
   const { watchers, namespace } = connection
-  let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
-  // A watcher that comes back keeps the log open before it reads, so that it reads on.
-  if (cursor !== undefined) await connection.openLog(call)
-  while (!call.cancelled) {
-    const seen = watchers.changes
-    const events = at === null ? null : await connection.read(call, readFrom(at))
-    if (events === null) {
-      const head = await headOf(connection, call)
-      const holders = holdersBefore(head.nextToken, connection, prefix, call)
-      yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
-      at = head
-      continue
+
+  async function* events(): AsyncGenerator<WatchEvent> {
+    let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
+    // A watcher that comes back keeps the log open before it reads, so that it reads on.
+    if (cursor !== undefined) await connection.openLog(call)
+    while (!call.cancelled) {
+      const seen = watchers.changes
+      const events = at === null ? null : await connection.read(call, readFrom(at))
+      if (events === null) {
+        const head = await headOf(connection, call)
+        const holders = holdersBefore(head.nextToken, connection, prefix, call)
+        yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
+        at = head
+        continue
+      }
+      for (const event of events) {
+        at = { logId: String(event.log_id), last: Number(event.no) }
+        const token = event.token === null ? null : BigInt(event.token)
+        if (event.namespace === namespace && event.name.startsWith(prefix))
+          yield { ...toldEvent({ ...event, token }), cursor: cursorOf(at) }
+        if (call.cancelled) return
+      }
+      if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
     }
-    for (const event of events) {
-      at = { logId: String(event.log_id), last: Number(event.no) }
-      const token = event.token === null ? null : BigInt(event.token)
-      if (event.namespace === namespace && event.name.startsWith(prefix))
-        yield { ...toldEvent({ ...event, token }), cursor: cursorOf(at) }
-      if (call.cancelled) return
-    }
-    if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
   }
+
+  return watching(call, () => watchers.join(), events)
 }
 
 interface Position {

@@ -48,7 +48,7 @@ function isRefusedConnection(error: unknown): boolean {
   return typeof code === 'string' && REFUSED.includes(code)
 }
 
-/** Whoever has closed the client before the locker cannot be helped by trying again. */
+/** Trying again does not help a user who has closed the client before the locker. */
 function isOfClosedClient(error: unknown): boolean {
   if ((error as { code?: unknown } | null)?.code === 'CONNECTION_ENDED') return true
   return error instanceof Error && /^Cannot use a pool after calling end on the pool/.test(error.message)
@@ -60,7 +60,7 @@ function stateOfMissingPassword(error: unknown): string | null {
 }
 
 /**
- * What to do about a mistake that stays until somebody corrects it; null if it is something else. What is there already
+ * What to do about a mistake that stays until it is corrected; null if it is something else. What is there already
  * (duplicates, among them prepared statements behind a pooler) is no mistake of that kind: others came at the same time.
  */
 export function remedyOf(state: string | null): string | null {
@@ -73,6 +73,8 @@ export function remedyOf(state: string | null): string | null {
   if (state.startsWith('28'))
     return 'Correct the user or the password of the client, or let the user in (pg_hba.conf).'
   if (state.startsWith('3D')) return 'Create the database, or correct its name in the settings of the client.'
+  if (state === '26000')
+    return 'There is a pooler in transaction mode in between: create the client of postgres.js with `prepare: false`.'
   if (state !== '3F000' && (!state.startsWith('42') || DUPLICATES.includes(state))) return null
   return (
     'Check the names of the schema, the table and its columns. Tables of Holdfast that were removed or changed are made ' +
@@ -106,7 +108,7 @@ export function asUnavailable(
 }
 
 /**
- * Somebody cancelled the wait for the synchronous standby: the commit is done here, and may be gone after a fail-over.
+ * The wait for the synchronous standby was cancelled: the commit is done here, and may be gone after a fail-over.
  * The statement succeeds all the same, with this warning.
  */
 export function isStandbyWarning({ routine, message }: Notice): boolean {

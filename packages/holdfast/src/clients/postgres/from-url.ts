@@ -32,7 +32,7 @@ export const connectionParameters = [
 /** Requests of one process share few connections, because they share calls. */
 const CONNECTIONS = 4
 
-/** A server that has not welcomed a new connection by then counts as unreachable. Both libraries could wait without an end. */
+/** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
 const CONNECT_WITHIN_SECONDS = 10
 
 /** `location` as in `//user:password@host:port/database`. */

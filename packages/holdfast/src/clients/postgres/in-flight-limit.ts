@@ -1,6 +1,6 @@
 /**
  * Limits the statements that postgres.js has at a time to the number of its connections. A statement that is cancelled in
- * the queue of postgres.js is sent all the same when a connection is free, for nobody. Here it can leave the queue.
+ * the queue of postgres.js is sent all the same when a connection is free. Here it can leave the queue.
  */
 import { onAborted } from '../../base/aborting.ts'
 

@@ -1,9 +1,9 @@
 /**
  * Values that are text to the server, sent through postgres.js as `pg` sends them.
  *
- * By itself postgres.js writes a value as the type that the server has found for its place wants it: for `jsonb` it turns
+ * By itself postgres.js writes a value as the type that the server has found for its position wants it: for `jsonb` it turns
  * text into JSON, also text that is JSON already, which `pg` leaves as it is. A value whose type is said to be unknown is
- * left alone, and the server makes of it whatever its place needs, as it does with every value of `pg`.
+ * left alone, and the server makes of it whatever its position needs, as it does with every value of `pg`.
  */
 import type { Parameter, PostgresJsRunner } from './types.ts'
 

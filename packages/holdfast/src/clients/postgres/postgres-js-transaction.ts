@@ -1,8 +1,8 @@
 /**
  * A transaction of postgres.js that ends with its connection.
  *
- * postgres.js goes on sending the statements of a transaction whose connection has ended: over the connection that took
- * its place, outside of any transaction, or over none, which ends the process with an error that nobody can catch. So
+ * postgres.js goes on sending the statements of a transaction whose connection has ended: over the connection that replaced
+ * it, outside of any transaction, or over none, which ends the process with an error that cannot be caught. So
  * what users get is a transaction that refuses statements from then on. It sends a statement when it is awaited, so a
  * statement that was made before the end is refused too.
  */

@@ -9,6 +9,8 @@ import {
   startRedisCluster,
   wanted,
 } from 'holdfast-lab/servers'
+import { Redis } from 'ioredis'
+import { createCluster } from 'redis'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { type ClientLibrary, libraries, type OpenedClient } from '../../../test/redis/clients.ts'
 import { type Clock, systemClock } from '../../base/clock.ts'
@@ -255,6 +257,30 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
         for (const member of cluster.members) await redisCall(member, 'PUBLISH', 'cluster-news', 'x')
         await until(() => heard.length === 3)
       })
+    })
+  })
+
+  test('T52 a key prefix that node-redis does not tell is refused', async () => {
+    const client = createCluster({ rootNodes: urls().map((url) => ({ url })), keyPrefix: 'app:' })
+    client.on('error', () => {})
+    await client.connect()
+    await using({ client, close: () => client.destroy() }, async (connection) => {
+      await assert.rejects(
+        connection.run(remember, ['a'], ['1']),
+        (error) => isHoldfastError(error, 'UNSUPPORTED') && /keyPrefix/.test(error.message),
+      )
+    })
+  })
+
+  test('T52 a client of ioredis that was moved to another database is refused', async () => {
+    const client = new Redis(server.url)
+    await client.select(2)
+    const close = () => client.disconnect()
+    await using({ client, close }, async (connection) => {
+      await assert.rejects(
+        connection.checkDatabase(),
+        (error) => isHoldfastError(error, 'UNSUPPORTED') && /is in database 2/.test(error.message),
+      )
     })
   })
 

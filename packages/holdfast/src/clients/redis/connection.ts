@@ -184,18 +184,18 @@ export class RedisConnection {
   }
 
   /**
-   * The library goes on in another database if the server has none of the number that it was told, and says so at most to
-   * who listens to its errors: that is found out here. A server that does not tell is believed.
+   * ioredis goes on in another database if the server has none of the number that it was told, and says so at most to the
+   * listeners of its errors: that is found out here. A server that does not tell is believed.
    */
   async checkDatabase(signal?: AbortSignal): Promise<void> {
-    const believed = this.#raw.believedDatabase?.() ?? 0
-    if (believed === 0) return
+    const { database } = this.#raw
+    if (database === undefined) return
     const [node] = await this.nodes(signal)
     const told = await node?.send(['CLIENT', 'INFO'], signal).catch(() => null)
     const [, actual] = /\bdb=(\d+)/.exec(String(told)) ?? []
-    if (actual === undefined || Number(actual) === believed) return
+    if (actual === undefined || Number(actual) === database) return
     throw new UnsupportedError(
-      `${this.#backend}: the client was told to use database ${believed}, and is in database ${actual}. ` +
+      `${this.#backend}: the client was told to use database ${database}, and is in database ${actual}. ` +
         (remedyOf('ERR DB index is out of range') ?? ''),
     )
   }
@@ -339,7 +339,7 @@ export class RedisConnection {
     if (this.#ending.signal.aborted) return new ClosedError(`The ${this.#backend} backend`)
     if (signal?.aborted) return this.#cancelledCall(what, 'not-applied', signal)
     if (this.#raw.isUsable) return undefined
-    // Nobody but the user can connect it, so there is nothing to wait for.
+    // Only the user can connect it, so there is nothing to wait for.
     return new UnsupportedError(
       `${this.#backend}: the ${this.#raw.library} client is not connected, or has been closed. Connect it before, and ` +
         'close it after Holdfast.',

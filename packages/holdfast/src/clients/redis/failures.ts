@@ -59,7 +59,7 @@ export function outcomeOfFailure(error: unknown): CallOutcome {
   return sentNothing ? 'not-applied' : 'unknown'
 }
 
-/** What to do about a mistake that stays until somebody corrects it, by what the server said; null if it is something else. */
+/** What to do about a mistake that stays until it is corrected, by what the server said; null if it is something else. */
 export function remedyOf(said: string): string | null {
   if (/\b(WRONGPASS|NOAUTH)\b|\bERR invalid password/.test(said))
     return 'Give the right user and password, in the URL (redis://user:password@host:port) or to the client.'

@@ -24,7 +24,7 @@ export interface OpeningOptions {
   readonly clock?: Clock
 }
 
-/** A server that has not welcomed a new connection by then counts as unreachable. Both libraries could wait without an end. */
+/** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
 const CONNECT_WITHIN_MS = 10_000
 
 /** `redis://user:password@host:port/database`; several hosts, separated by commas, are nodes of one Cluster. */
@@ -116,7 +116,7 @@ function withIoRedis({ Redis, Cluster }: IoRedis, urls: string[]): Made {
     client,
     async connect() {
       await client.connect()
-      // The library goes on in database 0 if there is none of that number, and says so to nobody.
+      // The library goes on in database 0 if there is none of that number, and does not say so.
       if (urls.length === 1 && database !== undefined)
         await client.call('SELECT', database).catch((error: unknown) => {
           throw redisFailure('redis', `choosing database ${database}`, error)
@@ -197,7 +197,7 @@ async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<
     lastError = error
   })
   const connecting = made.connect()
-  // Whoever goes on trying is told by events, and whoever has given up has been told.
+  // A client that goes on trying tells it by events; the first failure is told below.
   connecting.catch(() => {})
   if (mayBeDown) return opened
   const tooLate = Promise.withResolvers<never>()

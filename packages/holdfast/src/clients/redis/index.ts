@@ -14,9 +14,8 @@ export {
   redisClientFromUrl,
 } from './from-url.ts'
 export { escapeBraces, escapeGlob, foreignId, unescapeBraces } from './key-text.ts'
-export { UNKNOWN_GROUP } from './node-redis.ts'
 export type { Promptness } from './prompt.ts'
-export type { RedisReply, RedisTopology } from './raw.ts'
+export { type RedisReply, type RedisTopology, UNKNOWN_ADDRESS } from './raw.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
 export {
   SCAN_START,
@@ -33,6 +32,8 @@ export {
   ifPermitted,
   infoField,
   isDenied,
+  isOlder,
+  OLDEST_REDIS,
   refusalOf,
   settingOf,
   textOf,
@@ -40,4 +41,3 @@ export {
 } from './server-findings.ts'
 export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'
-export { isOlder, OLDEST_REDIS } from './versions.ts'

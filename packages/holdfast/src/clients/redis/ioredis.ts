@@ -1,15 +1,19 @@
 /** ioredis 5 and 6: `Redis` (one server, or through Sentinel) and `Cluster`. */
 import type { IoRedisClient } from './client.ts'
 import { opened } from './opening.ts'
-import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
+import {
+  type RawConnection,
+  type RawNode,
+  type RawRedis,
+  type RawSubscriber,
+  UNKNOWN_ADDRESS,
+} from './raw.ts'
 import { slotOf } from './slots.ts'
 
 /** What we use beyond what tells the libraries apart. */
 interface IoRedis {
   readonly status: string
   readonly stream?: { unref?(): void; destroy?(): void }
-  /** What was selected last, whether or not the server had it. */
-  readonly condition?: { readonly select?: number } | null
   readonly options: {
     readonly keyPrefix?: string
     readonly host?: string
@@ -34,11 +38,9 @@ interface IoRedis {
 }
 
 interface IoRedisCluster extends Omit<IoRedis, 'duplicate'> {
-  readonly isCluster: true
   /** Per slot the keys (`host:port`) of its nodes, the primary first. */
   readonly slots: readonly (readonly string[] | undefined)[]
   nodes(role: 'master'): IoRedis[]
-  readonly startupNodes?: readonly (string | number | { readonly host?: string; readonly port?: number })[]
 }
 
 export function adaptIoRedis(client: IoRedisClient): RawRedis {
@@ -62,14 +64,12 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
   return {
     library: 'ioredis',
     writesOncePerTurn: redis.options.enableAutoPipelining === true,
-    address: cluster === null ? addressOf(redis as IoRedis) : clusterAddress(cluster),
+    address: single === null ? UNKNOWN_ADDRESS : addressOf(single),
     topology: cluster !== null ? 'cluster' : single?.options.sentinels ? 'sentinel' : 'single',
     keyPrefix,
     // The connections of a Cluster do not come back by themselves, and reject what they owe.
     forgetsUnanswered: single?.options.autoResendUnfulfilledCommands === false,
-    ...(single !== null && {
-      believedDatabase: () => databaseOf(single),
-    }),
+    ...(single !== null && { database: single.options.db ?? 0 }),
     get isUsable() {
       return redis.status !== 'end'
     },
@@ -84,13 +84,10 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
       return nodes.map(nodeOf)
     },
     ownerOf: (key) => ownerOf(key) ?? '',
-    dedicated: async (key, stop) => {
-      const copied = await template(key)
-      return connected(copied.duplicate({ ...ownOptions, db: databaseOf(copied) }), stop)
-    },
+    dedicated: async (key, stop) => connected((await template(key)).duplicate(ownOptions), stop),
     subscriber: async (stop) => {
       const nodes = cluster === null ? [] : await clusterNodes(cluster)
-      // Any node of a Cluster passes all messages on; not everybody should ask the same one.
+      // Any node of a Cluster passes all messages on; not every process should ask the same one.
       const any = nodes[Math.trunc(nodes.length * spread(nodes.length))] ?? (await template(null))
       return subscriberOn(any.duplicate(ownOptions), stop)
     },
@@ -104,7 +101,7 @@ function spread(count: number): number {
   return turn / Math.max(1, count)
 }
 
-/** Ours ends when it is lost: whoever uses it opens another and knows that something was missed. */
+/** Ours ends when it is lost: its user opens another and knows that something was missed. */
 const ownOptions = {
   retryStrategy: null,
   lazyConnect: true,
@@ -115,7 +112,7 @@ const ownOptions = {
 }
 
 function isCluster(redis: IoRedis | IoRedisCluster): redis is IoRedisCluster {
-  return 'isCluster' in redis && redis.isCluster === true
+  return 'nodes' in redis && typeof redis.nodes === 'function'
 }
 
 /** The pool of a Cluster is empty until it has been reached. */
@@ -124,23 +121,9 @@ async function clusterNodes(cluster: IoRedisCluster): Promise<IoRedis[]> {
   return cluster.nodes('master')
 }
 
-/** The one that was selected last; a copy would begin with that of the options. */
-function databaseOf({ condition, options }: IoRedis): number {
-  return condition?.select ?? options.db ?? 0
-}
-
 function addressOf(redis: IoRedis): string {
   const { name, sentinels, db = 0 } = redis.options
   return `${sentinels ? `sentinel:${name ?? 'mymaster'}` : labelOf(redis)}/${db}`
-}
-
-function clusterAddress({ startupNodes = [] }: IoRedisCluster): string {
-  const nodes = startupNodes.map((node) =>
-    typeof node === 'object'
-      ? `${node.host ?? '127.0.0.1'}:${node.port ?? 6379}`
-      : String(node).replace(/^.*@|^\w+:\/\//, ''),
-  )
-  return nodes.sort().join(',')
 }
 
 function labelOf({ options }: IoRedis): string {
@@ -181,7 +164,7 @@ async function subscriberOn(own: IoRedis, stop: AbortSignal): Promise<RawSubscri
 }
 
 async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
-  // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
+  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
   own.on('error', () => {})
   // No process stays alive for the sake of ours, also in its handshake: a pending call has a timer that does that.
   own.once('connect', () => own.stream?.unref?.())

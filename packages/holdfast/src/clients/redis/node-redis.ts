@@ -1,7 +1,14 @@
 /** node-redis 5 and 6: what `createClient`, `createCluster` and `createSentinel` return. */
+import { UnsupportedError } from '../../base/errors.ts'
 import type { NodeRedisClient } from './client.ts'
 import { opened } from './opening.ts'
-import type { RawConnection, RawNode, RawRedis, RawSubscriber } from './raw.ts'
+import {
+  type RawConnection,
+  type RawNode,
+  type RawRedis,
+  type RawSubscriber,
+  UNKNOWN_ADDRESS,
+} from './raw.ts'
 import { slotOf } from './slots.ts'
 
 interface Single {
@@ -24,6 +31,8 @@ interface Single {
   once(event: string, listener: (...args: never[]) => void): unknown
 }
 
+type Eval = (script: string, options: { keys: string[]; arguments: string[] }) => Promise<unknown>
+
 interface ClusterNode {
   readonly address: string
 }
@@ -32,23 +41,15 @@ interface NodeRedisCluster {
   readonly isOpen: boolean
   readonly masters: readonly ClusterNode[]
   readonly slots: readonly ({ readonly master: ClusterNode } | undefined)[]
-  readonly _options?: {
-    readonly rootNodes?: readonly {
-      readonly url?: string
-      readonly socket?: { readonly host?: string; readonly port?: number }
-    }[]
-    readonly keyPrefix?: string
-    readonly defaults?: { readonly keyPrefix?: string }
-  }
-  readonly _keyPrefix?: string
   sendCommand(firstKey: string | undefined, isReadonly: boolean, args: readonly string[]): Promise<unknown>
   withTypeMapping(mapping: object): this
   nodeClient(node: ClusterNode): Promise<Single> | Single
+  eval: Eval
 }
 
 interface Sentinel {
   readonly isOpen: boolean
-  readonly _keyPrefix?: string
+  eval: Eval
   sendCommand(isReadonly: boolean, args: readonly string[]): Promise<unknown>
   withTypeMapping(mapping: object): this
   /** Calls it with the client of its own that is connected to the primary; all commands go this way. */
@@ -87,8 +88,6 @@ function adaptSingle(client: Single): RawRedis {
 }
 
 function adaptCluster(cluster: NodeRedisCluster): RawRedis {
-  const options = cluster._options
-  const keyPrefix = String(cluster._keyPrefix ?? options?.keyPrefix ?? options?.defaults?.keyPrefix ?? '')
   const plain = cluster.withTypeMapping({})
   let turn = 0
   const nodeClient = async (node: ClusterNode | undefined): Promise<Single> => {
@@ -99,25 +98,19 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
     library: 'node-redis',
     writesOncePerTurn: true,
     topology: 'cluster',
-    address: clusterAddress(cluster),
-    keyPrefix,
+    address: UNKNOWN_ADDRESS,
+    keyPrefix: '',
     get isUsable() {
       return cluster.isOpen
     },
-    evaluate: (command, script, keys, args) =>
-      plain.sendCommand(
-        keyPrefix + (keys[0] ?? ''),
-        false,
-        evaluation(command, script, keyPrefix, keys, args),
-      ),
+    evaluate: refusingPrefix(plain, (command, script, keys, args) =>
+      plain.sendCommand(keys[0] ?? '', false, evaluation(command, script, '', keys, args)),
+    ),
     primaries: () =>
       Promise.all(cluster.masters.map(async (node) => nodeOf(await nodeClient(node), node.address))),
-    ownerOf: (key) => cluster.slots[slotOf(keyPrefix + key)]?.master.address ?? '',
+    ownerOf: (key) => cluster.slots[slotOf(key)]?.master.address ?? '',
     dedicated: async (key, stop) =>
-      connected(
-        copyOf(await nodeClient(cluster.slots[slotOf(keyPrefix + key)]?.master ?? cluster.masters[0])),
-        stop,
-      ),
+      connected(copyOf(await nodeClient(cluster.slots[slotOf(key)]?.master ?? cluster.masters[0])), stop),
     // Any node of a Cluster passes all messages on; after the loss of one, the next is tried.
     subscriber: async (stop) =>
       subscriberOn(
@@ -127,30 +120,40 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
   }
 }
 
-function clusterAddress({ _options }: NodeRedisCluster): string {
-  const nodes = (_options?.rootNodes ?? []).map(({ url, socket }) =>
-    url === undefined ? `${socket?.host ?? 'localhost'}:${socket?.port ?? 6379}` : new URL(url).host,
-  )
-  return nodes.sort().join(',')
+/**
+ * The library does not tell the key prefix of these clients. Keys without it would not be those of a client that does tell,
+ * and two could hold one lock: so a prefix is looked for in the first call, and refused.
+ */
+function refusingPrefix(client: { eval: Eval }, evaluate: RawRedis['evaluate']): RawRedis['evaluate'] {
+  let hasNone = false
+  return (command, script, keys, args) => {
+    if (hasNone) return evaluate(command, script, keys, args)
+    const [key = ''] = keys
+    return client.eval('return KEYS[1]', { keys: [key], arguments: [] }).then((used) => {
+      if (String(used) !== key)
+        throw new UnsupportedError(
+          'redis: keyPrefix works with createClient only. Choose a namespace instead, or a key function.',
+        )
+      hasNone = true
+      return evaluate(command, script, keys, args)
+    })
+  }
 }
 
-/** The library keeps the name of the group to itself. */
-export const UNKNOWN_GROUP = 'sentinel'
-
 function adaptSentinel(sentinel: Sentinel): RawRedis {
-  const keyPrefix = String(sentinel._keyPrefix ?? '')
   const plain = sentinel.withTypeMapping({})
   return {
     library: 'node-redis',
     writesOncePerTurn: true,
     topology: 'sentinel',
-    address: UNKNOWN_GROUP,
-    keyPrefix,
+    address: UNKNOWN_ADDRESS,
+    keyPrefix: '',
     get isUsable() {
       return sentinel.isOpen
     },
-    evaluate: (command, script, keys, args) =>
-      plain.sendCommand(false, evaluation(command, script, keyPrefix, keys, args)),
+    evaluate: refusingPrefix(plain, (command, script, keys, args) =>
+      plain.sendCommand(false, evaluation(command, script, '', keys, args)),
+    ),
     primaries: async () => [{ label: 'the primary', send: (args) => plain.sendCommand(false, args) }],
     ownerOf: () => '',
     dedicated: async (_key, stop) =>
@@ -204,7 +207,7 @@ function evaluation(
   return [command, script, String(keys.length), ...prefixed, ...args]
 }
 
-/** Ours ends when it is lost: whoever uses it opens another and knows that something was missed. */
+/** Ours ends when it is lost: its user opens another and knows that something was missed. */
 function copyOf(client: Single): Single {
   const socket = { ...client.options?.socket, reconnectStrategy: false }
   const own = client.duplicate({
@@ -213,7 +216,7 @@ function copyOf(client: Single): Single {
     disableOfflineQueue: false,
     commandOptions: {},
   })
-  // Without a listener an error of the socket would end the process (T51); whoever waits is told by 'end'.
+  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
   own.on('error', () => {})
   return own
 }

@@ -2,6 +2,9 @@
 
 export type RedisTopology = 'single' | 'sentinel' | 'cluster'
 
+/** The library does not tell where the client was told to connect to. */
+export const UNKNOWN_ADDRESS = 'unknown'
+
 /** As it comes over the wire; integers are strings when ioredis was asked for that (`stringNumbers`). */
 export type RedisReply = string | number | null | readonly RedisReply[]
 
@@ -32,7 +35,7 @@ export interface RawSubscriber {
 export interface RawRedis {
   readonly library: 'ioredis' | 'node-redis'
   readonly topology: RedisTopology
-  /** Where the client was told to connect to: host, port and database, or the group of Sentinel, or nodes. */
+  /** Where the client was told to connect to: host, port and database, or the group of Sentinel; `UNKNOWN_ADDRESS`. */
   readonly address: string
   /** What the client puts in front of every key. */
   readonly keyPrefix: string
@@ -40,8 +43,8 @@ export interface RawRedis {
   readonly writesOncePerTurn: boolean
   /** The client forgets the commands in flight when its connection closes: their promises never settle. */
   readonly forgetsUnanswered?: boolean
-  /** The database that the client believes to be in, where it goes on in another if there is none of that number. */
-  believedDatabase?(): number
+  /** The database that the client was told to use, where it may be in another: the server has none of that number, or SELECT. */
+  readonly database?: number
   /** False when the client would refuse every command at once: it was closed, or never connected. */
   readonly isUsable: boolean
   /** `EVALSHA` or `EVAL`, sent to the server that has the keys (given without the prefix). */

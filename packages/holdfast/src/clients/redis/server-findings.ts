@@ -7,7 +7,6 @@ import type { WarningCode } from '../../base/events.ts'
 import type { Finding } from '../../spi.ts'
 import type { RedisNode } from './connection.ts'
 import type { RedisReply } from './raw.ts'
-import { isOlder, OLDEST_REDIS } from './versions.ts'
 
 /** A finding that is also told at start. */
 export type Concern = Finding & { readonly code: WarningCode }
@@ -100,4 +99,17 @@ export async function ifPermitted(asked: Promise<RedisReply>): Promise<RedisRepl
 
 export function isDenied(error: unknown): boolean {
   return isHoldfastError(error) && /NOPERM|unknown command/i.test(error.message)
+}
+
+/** The first two numbers of a server's version. */
+export type RedisVersion = readonly [major: number, minor: number]
+
+/** Scripts, `SET … PX` and `EXISTS` of several keys are older; 6.2 is the oldest that anybody still maintains. */
+export const OLDEST_REDIS: RedisVersion = [6, 2]
+
+/** Of a version as `INFO` tells it; one that does not tell is taken as it is. */
+export function isOlder(version: string, [major, minor]: RedisVersion): boolean {
+  const [, itsMajor, itsMinor] = /^(\d+)\.(\d+)/.exec(version) ?? []
+  if (itsMajor === undefined) return false
+  return Number(itsMajor) < major || (Number(itsMajor) === major && Number(itsMinor) < minor)
 }

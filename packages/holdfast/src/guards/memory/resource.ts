@@ -1,35 +1,34 @@
 /** A map with transactions, and beside the data what each guard has learnt. */
 import type { Clock } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
-import { Turns } from '../../base/turns.ts'
-import { type GuardMaps, MapMemory } from './map-memory.ts'
-import { Overlay } from './overlay.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
+import { MapMemory } from './map-memory.ts'
 
-/** Sees its own writes; nobody else does until it has succeeded. */
+/** Sees its own writes; others see them when it has succeeded. */
 export interface MemoryTx<Value = unknown> {
   get(key: string): Value | undefined
   set(key: string, value: Value): void
   delete(key: string): void
 }
 
+/** The data, and the memory of each guard by its name. */
+interface Content<Value> {
+  readonly data: Map<string, Value>
+  readonly guards: Map<string, MapMemory>
+}
+
 export class MapResource<Value = unknown> {
-  readonly #data = new Map<string, Value>()
-  readonly #guards = new Map<string, GuardMaps>()
-  readonly #turns = new Turns()
+  #committed: Content<Value> = { data: new Map(), guards: new Map() }
+  readonly #queue = new SerialQueue()
 
   /** What has been committed, read past every guard. */
   get(key: string): Value | undefined {
-    return this.#data.get(key)
+    return this.#committed.data.get(key)
   }
 
   /** What the guard of this name has committed here. */
-  mapsOf(guard: string): GuardMaps {
-    let maps = this.#guards.get(guard)
-    if (maps === undefined) {
-      maps = { names: new Map(), issuers: new Map() }
-      this.#guards.set(guard, maps)
-    }
-    return maps
+  memoryOf(guard: string): MapMemory | undefined {
+    return this.#committed.guards.get(guard)
   }
 
   /** Applied as a whole when `body` returns, dropped when it throws or the signal has aborted. One at a time. */
@@ -37,64 +36,59 @@ export class MapResource<Value = unknown> {
     body: (tx: MemoryTx<Value>) => Promise<T> | T,
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): Promise<T> {
-    return this.#turns.take(async () => {
-      const tx = new MemoryTransaction(this, this.#data)
+    return this.#queue.run(async () => {
+      const { data, guards } = this.#committed
+      const tx = new MemoryTransaction(this, { data: new Map(data), guards: new Map(guards) })
       try {
         const result = await body(tx)
         options.signal?.throwIfAborted()
-        tx.apply()
+        this.#committed = tx.content
         return result
       } finally {
         tx.end()
       }
-    }, options.signal)
+    }, options)
   }
 }
 
+/** Works on copies, which replace what was committed when it succeeds. */
 export class MemoryTransaction<Value> implements MemoryTx<Value> {
   readonly resource: MapResource<Value>
-  readonly #data: Overlay<Value>
-  readonly #memories = new Map<string, MapMemory>()
+  readonly #content: Content<Value>
+  readonly #copied = new Set<string>()
   #isOpen = true
 
-  constructor(resource: MapResource<Value>, data: Map<string, Value>) {
+  constructor(resource: MapResource<Value>, content: Content<Value>) {
     this.resource = resource
-    this.#data = new Overlay(data)
+    this.#content = content
   }
 
   get(key: string): Value | undefined {
-    return this.#open.#data.get(key)
+    return this.content.data.get(key)
   }
 
   set(key: string, value: Value): void {
-    this.#open.#data.set(key, value)
+    this.content.data.set(key, value)
   }
 
   delete(key: string): void {
-    this.#open.#data.delete(key)
+    this.content.data.delete(key)
   }
 
   /** What the guard of this name remembers, within the transaction. */
   memoryOf(guard: string, clock: Clock): MapMemory {
-    let memory = this.#open.#memories.get(guard)
-    if (memory === undefined) {
-      memory = new MapMemory(this.resource.mapsOf(guard), clock)
-      this.#memories.set(guard, memory)
-    }
-    return memory
+    const { guards } = this.content
+    if (!this.#copied.has(guard)) guards.set(guard, new MapMemory(clock, guards.get(guard)))
+    this.#copied.add(guard)
+    return guards.get(guard) as MapMemory
   }
 
-  apply(): void {
-    this.#data.apply()
-    for (const memory of this.#memories.values()) memory.apply()
+  get content(): Content<Value> {
+    if (!this.#isOpen) throw new InvalidArgumentError('tx', 'belongs to a transaction that is over.')
+    return this.#content
   }
 
   end(): void {
     this.#isOpen = false
-  }
-
-  get #open(): this {
-    if (!this.#isOpen) throw new InvalidArgumentError('tx', 'belongs to a transaction that is over.')
-    return this
   }
 }

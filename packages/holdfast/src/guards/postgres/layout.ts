@@ -5,8 +5,8 @@ import { triggerSql } from './trigger-sql.ts'
 /**
  * - `guards` has a row for each guard: whose fence was the first ever accepted.
  * - `guard_names` has the newest fence of every name, and the highest exclusive token among all that were seen. A row
- *   without a token is a place that somebody has locked before the name's first fence was judged. There is no index on
- *   `touched_ms`: it would change with every run, and nobody but `prune` asks for it. The room that is left in the pages
+ *   without a token was inserted to be locked, before the name's first fence was judged. There is no index on
+ *   `touched_ms`: it would change with every run, and only `prune` reads it. The room that is left in the pages
  *   lets the rows be updated in place.
  * - `guard_issuers` has what stays of forgotten names, one row for each issuer. It exists before the first name of that
  *   issuer is remembered, so that there is always a row on which to collide.

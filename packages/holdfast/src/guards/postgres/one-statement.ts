@@ -92,10 +92,10 @@ export function fencedUpsert(proof: Proof, upsert: FencedUpsert): FencedStatemen
   const sets = checkColumns('set', upsert.set, token)
   const values = [parts.tokenText, ...keyValues, ...sets.values]
   const columns = [token, ...key, ...sets.names]
-  const places = columns.map((_, at) => (at === 0 ? '$1::bigint' : `$${at + 1}`))
+  const parameters = columns.map((_, at) => (at === 0 ? '$1::bigint' : `$${at + 1}`))
   const assigned = [token, ...sets.names].map((name) => `${name} = excluded.${name}`)
   const text =
-    `INSERT INTO ${table} AS t (${columns.join(', ')}) VALUES (${places.join(', ')}) ` +
+    `INSERT INTO ${table} AS t (${columns.join(', ')}) VALUES (${parameters.join(', ')}) ` +
     `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${assigned.join(', ')} ` +
     `WHERE coalesce(t.${token}, 0) ${operatorOf(upsert.once)} excluded.${token}` +
     ` RETURNING ${parts.returning.map((name) => `t.${name}`).join(', ')}`

@@ -17,7 +17,7 @@ export function guardStatements(s: string) {
     lock: `
       INSERT INTO ${s}.guard_names AS n (guard, name, touched_ms)
       SELECT $1::text, w.name, $3::text::bigint
-      FROM unnest($2::text::text[]) WITH ORDINALITY AS w (name, place) ORDER BY w.place
+      FROM unnest($2::text::text[]) WITH ORDINALITY AS w (name, position) ORDER BY w.position
       ON CONFLICT (guard, name) DO UPDATE SET touched_ms = excluded.touched_ms
       RETURNING ${REMEMBERED},
         (SELECT g.pinned_issuer FROM ${s}.guards g WHERE g.guard = $1::text), pg_current_xact_id_if_assigned()::text`,
@@ -28,7 +28,7 @@ export function guardStatements(s: string) {
     lockPin: `SELECT pinned_issuer FROM ${s}.guards WHERE guard = $1::text FOR UPDATE`,
     makeIssuers: `
       INSERT INTO ${s}.guard_issuers (guard, issuer)
-      SELECT $1::text, w.issuer FROM unnest($2::text::text[]) WITH ORDINALITY AS w (issuer, place) ORDER BY w.place
+      SELECT $1::text, w.issuer FROM unnest($2::text::text[]) WITH ORDINALITY AS w (issuer, position) ORDER BY w.position
       ON CONFLICT DO NOTHING`,
     // The setting gathers the fences of all calls in this transaction, and ends with it.
     remember: `
@@ -46,7 +46,7 @@ export function guardStatements(s: string) {
         WHERE same.transaction AND g.guard = $1::text AND $9::text IS NOT NULL)
       SELECT same.transaction::text, set_config('${FENCE_SETTING}',
         concat_ws(' ', nullif(current_setting('${FENCE_SETTING}', true), ''), $10::text), true) FROM same`,
-    dropPlaces: `
+    dropUnused: `
       DELETE FROM ${s}.guard_names WHERE guard = $1::text AND name = ANY ($2::text::text[]) AND token IS NULL`,
     recall: `SELECT ${REMEMBERED} FROM ${s}.guard_names n WHERE n.guard = $1::text AND n.name = $2::text`,
     lockIssuers: `
@@ -74,7 +74,7 @@ export function guardStatements(s: string) {
   }
 }
 
-/** A row with the columns of `REMEMBERED` in front; null if it is only a place that somebody has locked. */
+/** A row with the columns of `REMEMBERED` in front; null if the row was inserted only to be locked. */
 export function readRemembered(row: Row): Remembered | null {
   const [name, issuer, mode, token, grant, exclusiveToken] = row as (string | null)[]
   if (token == null) return null

@@ -1,24 +1,20 @@
 /**
- * What a guard remembers, as rows. What may go wrong between its steps, in any order of several transactions:
+ * What a guard remembers, as rows. The steps of a pass, in the user's transaction or that of `run`:
  *
  *   1 lock and read the names · 2 read the floors · 3 judge · 4 lock the pin, make the issuers' rows, judge again ·
  *   5 remember · (the effect) · commit
  *
- *   Another transaction is at one of the names. Step 1 waits for its row, also for one that does not exist yet: the
- *     place is inserted. All names at once and in one order, so two calls cannot wait for each other.
- *   READ COMMITTED: what step 1 answers is the newest row, but everything else in that statement is as old as its start.
- *     So floors are read in a statement of their own, after the lock. A pin is never changed once it is set, so an old
- *     answer is right unless it is "none"; then step 4 asks again under a lock.
- *   REPEATABLE READ and SERIALIZABLE: the transaction may be older than what others have committed since. Step 1 always
- *     writes the row, and so collides (40001) with everyone who has been at the name since; a row lock alone would not
- *     collide, and the effect would read what was true before the last holder. A row that `forget` has deleted since
- *     does not collide. Then the name is new to step 1, and the row of its issuer, which `forget` changed, collides in
- *     step 2.
- *   Somebody forgets the name meanwhile. `forget` passes over rows that are locked. Once it has deleted a row, step 1
- *     waits for its commit, finds nothing, and step 2 reads the floor that it left.
- *   The process dies, or the effect fails: the transaction goes with all that was remembered.
- *   `tx` is no transaction: each step has been one of its own. Step 5 compares the transaction's id with that of
- *     step 1 and changes nothing, and the places are taken back.
+ *   Another transaction is at one of the names: step 1 waits for its row. A row is inserted for a name that has none. All
+ *     names are locked in one statement and in one order, so two calls cannot wait for each other.
+ *   READ COMMITTED: step 1 answers with the newest row, but the rest of a statement is as old as its start. So floors are
+ *     read in a statement of their own. A pin is never changed once it is set; if there was none, step 4 reads it under a lock.
+ *   REPEATABLE READ and SERIALIZABLE: the snapshot may be older than what others have committed. Step 1 writes the row, and so
+ *     collides (40001) with every transaction that has been at the name since. If `forget` has deleted the row since, the
+ *     issuer's row, which `forget` has changed, collides in step 2.
+ *   `forget` runs meanwhile: it skips rows that are locked. If it has deleted a row, step 1 waits for its commit, finds
+ *     nothing, and step 2 reads the floor that it left.
+ *   `tx` is no transaction: step 5 compares the transaction's id with that of step 1 and changes nothing, and the rows that
+ *     step 1 has inserted are deleted.
  */
 
 import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
@@ -51,10 +47,10 @@ export class PostgresStore {
       const decision = await this.#decide(runner, known, proofs, once)
       await this.#remember(runner, known.transaction, decision, proofs)
     } catch (error) {
-      // A caller who commits all the same must not leave a trace of what was refused. After an error of the server there
-      // is nothing to take back.
+      // A caller may commit all the same, and must not leave a trace of what was refused. After an error of the server
+      // there is nothing to take back.
       if (known.isFresh && isRefusal(error))
-        await runner.query(this.#sql.dropPlaces, [this.#guard, namesOf(proofs)])
+        await runner.query(this.#sql.dropUnused, [this.#guard, namesOf(proofs)])
       throw error
     }
     return { transaction: known.transaction }
@@ -66,9 +62,8 @@ export class PostgresStore {
   }
 
   /**
-   * To be called in a transaction of its own. It takes the issuers' rows first and waits for no name, so it holds up
-   * those who come with a name that is new, for a moment, and nobody else. `patient`: whether it waits in its turn for
-   * those who hold an issuer's row.
+   * To be called in a transaction of its own. It locks the issuers' rows first and waits for no name, so it only delays
+   * runs with a name that is new. `patient`: whether it waits for transactions that have locked an issuer's row.
    */
   async forget(
     runner: SqlRunner,

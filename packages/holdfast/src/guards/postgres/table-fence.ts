@@ -61,7 +61,7 @@ export interface TableFenceOptions {
 /** Writes only. For reads, and so for G5, use `enter` or `run` of a `postgresGuard` in the same transaction. */
 export interface TableFence {
   readonly guards: 'writes'
-  /** What `install` runs, for those who apply migrations by themselves. It can be run again. */
+  /** What `install` runs, for users who apply migrations themselves. It can be run again. */
   readonly installSql: string
   readonly removeSql: string
   /**

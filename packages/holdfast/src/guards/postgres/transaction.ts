@@ -4,18 +4,15 @@
  *   (none) ──BEGIN──▶ open ──pass: the fences are judged and remembered──▶ entered ──effect, COMMIT──▶ (none)
  *                     open | entered ──anything thrown, ROLLBACK or the end of the connection──▶ (none)
  *
- * What may go wrong between its steps:
- *   cancelled before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken
- *     back, so the connection is given up, or rolls back as soon as it has its answer; the effect does not begin. Until
- *     then the transaction is not over (`isOver`): others for the name must not take one connection after the other. But
- *     a connection that is dead may never answer, and looks the same; so they wait for a limited time only.
- *   cancelled later: the effect is awaited, and then rolled back. The answer to that is awaited for a limited time.
- *   a lease is lost before COMMIT is sent: the run rejects at once, and the transaction is undone although the effect may
+ *   Cancelled before the effect has begun: the run rejects at once. A statement that waits for a row cannot be taken back, so
+ *     the transaction is over (`isOver`) when it was answered, or after a limited time: the connection may be dead.
+ *   Cancelled later: the effect is awaited, and then rolled back. The answer to that is awaited for a limited time.
+ *   A lease is lost before COMMIT is sent: the run rejects at once, and the transaction is undone although the effect may
  *     still run. A commit that was sent is awaited: only the server knows what became of it.
- *   the process is frozen: the server ends the transaction when it has been idle for too long (`maxIdleMs`).
- *   the effect ends the transaction, or swallows an error that has ended it: then COMMIT would succeed and mean nothing.
- *     So the transaction is asked who it is before it is committed.
- *   the connection ends after COMMIT was sent, or the run is cancelled before it is answered: unknown, and said so.
+ *   The process is frozen: the server ends the transaction when it has been idle for too long (`maxIdleMs`).
+ *   The effect ends the transaction, or swallows an error that has ended it: COMMIT would succeed and mean nothing, so the
+ *     transaction's id is compared first.
+ *   The connection ends after COMMIT was sent, or the run is cancelled before it is answered: unknown, and said so.
  */
 
 import { onAborted } from '../../base/aborting.ts'
@@ -49,7 +46,7 @@ export interface Transaction<T> {
   readonly told: Promise<T>
   /**
    * When its connection is free again, or was not for `callTimeoutMs` after the caller was told. Never rejects. A commit
-   * that is cancelled before it is answered is left to itself: nobody can tell how long its answer takes.
+   * that is cancelled before it is answered is left to itself: its answer may take any time.
    */
   readonly isOver: Promise<void>
 }
@@ -68,7 +65,7 @@ export function transact<T>(
   /** For the statements before the effect. Those after it must not be cut off by it. */
   const opening = new AbortController()
   let isEndedWithLease = false
-  const callOff = () => {
+  const cancel = () => {
     if (phase === 'opening') {
       opening.abort(signal?.reason)
       left.reject(signal?.reason)
@@ -103,7 +100,7 @@ export function transact<T>(
       throw error
     } finally {
       phase = 'ending'
-      if (signal?.aborted) callOff()
+      if (signal?.aborted) cancel()
     }
     throwIfEnded()
     await assertSameTransaction(runner, terms, transaction)
@@ -117,7 +114,7 @@ export function transact<T>(
     until: leaseEnd.signal,
     maxIdleMs,
   })
-  const stopListening = signal === undefined ? () => {} : onAborted(signal, callOff)
+  const stopListening = signal === undefined ? () => {} : onAborted(signal, cancel)
   const stopWatching = onAborted(leaseEnd.signal, endWithLease)
   const tell = async (): Promise<T> => {
     try {

@@ -1,9 +1,9 @@
 /**
- * What a guard has read of its memory, and what a decision on it would change. The rule is decided here, in the one place
- * where it is written (`rule.ts`); the script that applies the decision first makes sure that everything it was decided on
- * is still so. If not, it changes nothing and answers with what is there now, and the decision is made again.
+ * What a guard has read of its memory (the facts), and what a decision makes of it. The rule is decided outside of the
+ * script, by `rule.ts`. The script that applies the decision compares the facts first. If one differs, it changes nothing
+ * and answers with what is there now, and the guard decides again.
  */
-import type { GuardMemory } from '../checkpoint.ts'
+import type { Decision, GuardKnowledge } from '../checkpoint.ts'
 import type { CheckedProof } from '../proofs.ts'
 import type { Floor, Remembered } from '../rule.ts'
 import { floorField, PINNED, parseFloor, parseRemembered, rememberedText } from './layout.ts'
@@ -13,87 +13,65 @@ export interface Field {
   readonly field: string
 }
 
-/** Fields as they were read; the empty text stands for none. */
-export class Facts {
-  readonly #values: ReadonlyMap<string, { readonly field: Field; readonly text: string }>
-
-  constructor(entries: readonly { readonly field: Field; readonly text: string }[]) {
-    this.#values = new Map(entries.map((entry) => [keyOf(entry.field), entry]))
-  }
-
-  get entries(): readonly { readonly field: Field; readonly text: string }[] {
-    return [...this.#values.values()]
-  }
-
-  get(field: Field): string | null {
-    const text = this.#values.get(keyOf(field))?.text ?? ''
-    return text === '' ? null : text
-  }
-
-  /** The same after `changes`. */
-  with(changes: readonly { readonly field: Field; readonly text: string }[]): Facts {
-    return new Facts([...this.entries, ...changes])
-  }
+/** The empty text stands for none. */
+export interface Fact extends Field {
+  readonly text: string
 }
 
 /** All that the rule asks about these proofs. */
 export function fieldsOf(proofs: readonly CheckedProof[]): readonly Field[] {
-  const names = new Set(proofs.map(({ fence }) => fence.name))
+  if (proofs.length === 0) return []
   const issuers = new Set(proofs.map(({ fence }) => fence.issuer))
   return [
     { hash: 'issuers', field: PINNED },
-    ...[...names].map((field) => ({ hash: 'names', field }) as const),
+    ...proofs.map(({ fence }) => ({ hash: 'names', field: fence.name }) as const),
     ...[...issuers].map((issuer) => ({ hash: 'issuers', field: floorField(issuer) }) as const),
   ]
 }
 
-/** A memory over facts, whose changes are written by a script afterwards. */
-export class FactMemory implements GuardMemory {
-  readonly #facts: Facts
-  readonly #changes = new Map<string, { readonly field: Field; readonly text: string }>()
-  readonly #touched = new Set<string>()
+export class Facts implements GuardKnowledge {
+  readonly #byField: ReadonlyMap<string, Fact>
 
-  constructor(facts: Facts) {
-    this.#facts = facts
+  constructor(facts: readonly Fact[]) {
+    this.#byField = new Map(facts.map((fact) => [keyOf(fact), fact]))
   }
 
-  get changes(): readonly { readonly field: Field; readonly text: string }[] {
-    return [...this.#changes.values()].filter(({ field, text }) => this.#facts.get(field) !== text)
+  get all(): readonly Fact[] {
+    return [...this.#byField.values()]
   }
 
-  get touched(): readonly string[] {
-    return [...this.#touched]
+  /** What is to be written to come from `before` to here. */
+  changesSince(before: Facts): readonly Fact[] {
+    return this.all.filter((fact) => (before.#textOf(fact) ?? '') !== fact.text)
   }
 
   pinnedIssuer(): string | null {
-    return this.#get({ hash: 'issuers', field: PINNED })
-  }
-
-  pinIssuer(issuer: string): void {
-    this.#set({ hash: 'issuers', field: PINNED }, issuer)
+    return this.#textOf({ hash: 'issuers', field: PINNED })
   }
 
   recall(name: string): Remembered | null {
-    const text = this.#get({ hash: 'names', field: name })
+    const text = this.#textOf({ hash: 'names', field: name })
     return text === null ? null : parseRemembered(name, text)
   }
 
   floorOf(issuer: string): Floor | null {
-    const text = this.#get({ hash: 'issuers', field: floorField(issuer) })
+    const text = this.#textOf({ hash: 'issuers', field: floorField(issuer) })
     return text === null ? null : parseFloor(text)
   }
 
-  remember(name: string, remembered: Remembered): void {
-    this.#set({ hash: 'names', field: name }, rememberedText(remembered))
-    this.#touched.add(name)
+  after({ pin, remember }: Decision): Facts {
+    return new Facts([
+      ...this.all,
+      ...(pin === null ? [] : [{ hash: 'issuers', field: PINNED, text: pin } as const]),
+      ...remember.map(
+        ({ name, remembered }) => ({ hash: 'names', field: name, text: rememberedText(remembered) }) as const,
+      ),
+    ])
   }
 
-  #get(field: Field): string | null {
-    return this.#changes.get(keyOf(field))?.text ?? this.#facts.get(field)
-  }
-
-  #set(field: Field, text: string): void {
-    this.#changes.set(keyOf(field), { field, text })
+  #textOf(field: Field): string | null {
+    const text = this.#byField.get(keyOf(field))?.text ?? ''
+    return text === '' ? null : text
   }
 }
 

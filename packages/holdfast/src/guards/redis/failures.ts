@@ -5,7 +5,7 @@
 import { BackendUnavailableError, InvalidArgumentError, isHoldfastError, quote } from '../../base/errors.ts'
 
 /** Where it happened, in front of what happened. */
-const place = /^(?:@?user_script: ?(\d+): )+-?/
+const scriptLine = /^(?:@?user_script: ?(\d+): )+-?/
 /** The server's own trouble, also when it met a command of the effect. */
 const troubles = /^(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|LOADING)\b/
 /** What a single command says before it writes anything. */
@@ -17,7 +17,7 @@ export function compileErrorOf(error: unknown, argument: string): InvalidArgumen
   const [, message] =
     /Error compiling script \(new function\): (.*?)(?: script: \w+, on .*)?$/s.exec(error.cause.message) ?? []
   if (message === undefined) return null
-  const said = message.replace(place, 'line $1: ')
+  const said = message.replace(scriptLine, 'line $1: ')
   return new InvalidArgumentError(argument, `is not Lua that the server can compile: ${sentence(said)}`, {
     cause: error.cause,
   })
@@ -28,7 +28,7 @@ export function failureOfEffect(
   blame: { readonly argument: string; readonly what: string },
   message: string,
 ): InvalidArgumentError | BackendUnavailableError {
-  const [plain, placed] = [message.replace(place, ''), message.replace(place, 'line $1: ')]
+  const [plain, placed] = [message.replace(scriptLine, ''), message.replace(scriptLine, 'line $1: ')]
   const isLua = blame.argument === 'source'
   const cause = new Error(isLua ? placed : plain)
   if (troubles.test(plain))

@@ -1,13 +1,13 @@
 /** The guard's memory, and the one script that changes it together with an effect. */
 
 import type { Clock } from '../../base/clock.ts'
+import { ConflictError, quote } from '../../base/errors.ts'
 import type { RedisConnection, RedisReply, RedisScript } from '../../clients/redis/index.ts'
-import type { CheckedProof } from '../proofs.ts'
 import type { CallLimit, EffectConnections } from './effect-connections.ts'
-import { type FactMemory, Facts, type Field, fieldsOf } from './facts.ts'
+import { type Fact, Facts, type Field } from './facts.ts'
 import { compileErrorOf, failureOfEffect, unreadable } from './failures.ts'
 import type { GuardKeys } from './layout.ts'
-import { forgetScript, outcomes, readScript, recallScript } from './scripts.ts'
+import { forgetScript, framedEffect, outcomes, readScript, recallScript } from './scripts.ts'
 
 export interface Effect {
   readonly script: RedisScript
@@ -19,10 +19,8 @@ export interface Effect {
 
 export type Outcome =
   | { readonly kind: 'applied'; readonly result: RedisReply }
-  /** Somebody was quicker: what is there now. */
+  /** Another call was quicker: what is there now. */
   | { readonly kind: 'facts-differ'; readonly facts: Facts }
-  /** What the effect needs is not so: the key that it is about. */
-  | { readonly kind: 'before-differs'; readonly key: string }
 
 const FORGOTTEN_AT_ONCE = 500
 const MOST_SCRIPTS = 1_000
@@ -49,15 +47,12 @@ export class GuardStore {
     this.#timeoutMs = timeoutMs
   }
 
-  recall(proofs: readonly CheckedProof[]): Promise<Facts> {
-    return this.recallFields(fieldsOf(proofs))
-  }
-
-  async recallFields(fields: readonly Field[]): Promise<Facts> {
+  async recall(fields: readonly Field[]): Promise<Facts> {
+    if (fields.length === 0) return new Facts([])
     const { names, issuers } = this.#keys
     const args = fields.flatMap(({ hash, field }) => [hash === 'names' ? '1' : '2', field])
     const texts = (await this.#run(recallScript, [names, issuers], args)) as readonly RedisReply[]
-    return new Facts(fields.map((field, index) => ({ field, text: String(texts[index] ?? '') })))
+    return factsOf(fields, texts)
   }
 
   async read(key: string): Promise<string | null> {
@@ -66,7 +61,7 @@ export class GuardStore {
     return reply === null ? null : String(reply)
   }
 
-  /** Repeats itself until there is nothing left to forget, so that no call holds the server up for long. */
+  /** In parts, so that no call holds the server up for long. */
   async forget(untouchedForMs: number): Promise<number> {
     const { names, touched, issuers } = this.#keys
     // The wall clock, because the guard outlives processes and machines. A stepped one forgets too early or too late:
@@ -80,21 +75,20 @@ export class GuardStore {
     }
   }
 
-  /** Applies the decision in `memory` and the effect, if `facts` are still so. Sent once, whatever becomes of it. */
-  async apply(facts: Facts, memory: FactMemory, effect: Effect): Promise<Outcome> {
+  /** Runs the effect and leaves `after` in the memory, if it is still as `before`. Sent once, whatever becomes of it. */
+  async apply(before: Facts, after: Facts, effect: Effect): Promise<Outcome> {
     const { names, touched, issuers } = this.#keys
-    const numberOf = ({ hash }: Field) => (hash === 'names' ? '1' : '3')
-    const compared = facts.entries
-    const { changes } = memory
-    const header = [
+    const compared = before.all
+    const changed = after.changesSince(before)
+    const touchedNames = after.all.filter(({ hash }) => hash === 'names').map(({ field }) => field)
+    const textsOf = ({ hash, field, text }: Fact) => [hash === 'names' ? '1' : '3', field, text]
+    const args = [
       String(Math.round(this.#clock.wallMs())),
-      String(compared.length),
-      String(changes.length),
-      String(memory.touched.length),
-      ...[...compared, ...changes].flatMap(({ field, text }) => [numberOf(field), field.field, text]),
-      ...memory.touched,
+      ...[compared, changed, touchedNames].map(({ length }) => String(length)),
+      ...[...compared, ...changed].flatMap(textsOf),
+      ...touchedNames,
+      ...effect.args,
     ]
-    const args = [...header, ...effect.args]
     const sending = this.#within((limit) =>
       this.#effects.run(effect.script, [names, touched, issuers, ...effect.keys], args, limit),
     )
@@ -102,35 +96,31 @@ export class GuardStore {
       throw compileErrorOf(error, effect.blame.argument) ?? error
     })
     const [outcome, ...rest] = reply as readonly RedisReply[]
+    const [first = null] = rest
     switch (Number(outcome)) {
       case outcomes.applied:
-        return { kind: 'applied', result: rest[0] ?? null }
-      case outcomes.beforeDiffers:
-        return { kind: 'before-differs', key: this.#withoutPrefix(String(rest[0])) }
+        return { kind: 'applied', result: first }
       case outcomes.factsDiffer:
-        return {
-          kind: 'facts-differ',
-          facts: new Facts(compared.map(({ field }, index) => ({ field, text: String(rest[index] ?? '') }))),
-        }
+        return { kind: 'facts-differ', facts: factsOf(compared, rest) }
+      case outcomes.beforeDiffers: {
+        const key = String(first).slice(this.#connection.keyPrefix.length)
+        throw new ConflictError(`${quote(key)} has been changed by another while it was used.`)
+      }
       default:
-        throw failureOfEffect(effect.blame, String(rest[0]))
+        throw failureOfEffect(effect.blame, String(first))
     }
   }
 
-  /** A script for the text of an effect, made once. */
-  scriptOf(source: string, make: (source: string) => RedisScript): RedisScript {
+  /** The script around the user's own Lua, made once. */
+  scriptOf(source: string): RedisScript {
     let script = this.#scripts.get(source)
     if (script === undefined) {
       // Texts that never come again would fill the memory.
       if (this.#scripts.size >= MOST_SCRIPTS) this.#scripts.clear()
-      script = make(source)
+      script = framedEffect(source)
       this.#scripts.set(source, script)
     }
     return script
-  }
-
-  #withoutPrefix(key: string): string {
-    return key.slice(this.#connection.keyPrefix.length)
   }
 
   #run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
@@ -152,4 +142,10 @@ export class GuardStore {
       timer.cancel()
     }
   }
+}
+
+function factsOf(fields: readonly Field[], texts: readonly RedisReply[]): Facts {
+  return new Facts(
+    fields.map(({ hash, field }, index) => ({ hash, field, text: String(texts[index] ?? '') })),
+  )
 }

@@ -2,26 +2,30 @@
  * Redis has no transaction in which a program can read, think and write. This is one all the same: reads are made at once
  * and noted, writes are gathered, and a single script at the end applies them if everything that was read is still so.
  *
- *   open ──body returned──▶ applied, or nothing was (CONFLICT: somebody has written what was read)
+ *   open ──body returned──▶ applied, or nothing was (CONFLICT: what was read has been written meanwhile)
  *   open ──body threw──▶ nothing was applied
  */
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { checkInteger } from '../../base/options.ts'
 
-/** Sees its own writes; nobody else does until it has been applied. */
+/** Sees its own writes; others see them when it has been applied. */
 export interface RedisTx {
   /** Null if there is none. Whatever is read must be unchanged at the end, or nothing is applied. */
   get(key: string): Promise<string | null>
-  /** Takes the place of what was there, with its time to live, unless it is given one. */
+  /** Replaces what was there, and its time to live. */
   set(key: string, value: string, options?: { readonly ttlMs?: number }): void
   /** Answers with the new value. A time to live is kept. */
   increment(key: string, by?: number | bigint): Promise<bigint>
   delete(key: string): void
 }
 
-type Write =
-  | { readonly word: 'delete' }
-  | { readonly word: 'set' | 'keep'; readonly text: string; readonly ttlMs: number | null }
+/** `keep`: the time to live stays. */
+interface Write {
+  readonly word: 'delete' | 'set' | 'keep'
+  /** Null after `delete`. */
+  readonly text: string | null
+  readonly ttlMs: number | null
+}
 
 export interface TransactionHost {
   checkKey(key: unknown): string
@@ -42,7 +46,7 @@ export class RedisTransaction implements RedisTx {
     this.#mustBeOpen()
     this.host.checkKey(key)
     const write = this.#written.get(key)
-    if (write !== undefined) return write.word === 'delete' ? null : write.text
+    if (write !== undefined) return write.text
     const known = this.#read.get(key)
     if (known !== undefined) return known
     const text = await this.host.read(key)
@@ -66,23 +70,16 @@ export class RedisTransaction implements RedisTx {
     if (!/^-?\d{1,19}$/.test(before))
       throw new InvalidArgumentError('key', 'must hold a whole number, or nothing, to be incremented.')
     const after = BigInt(before) + amount
-    const write = this.#written.get(key)
-    // What was set in this transaction keeps what it was given.
-    const kept = write === undefined || write.word === 'keep' ? { word: 'keep' as const, ttlMs: null } : null
-    if (kept !== null) this.#written.set(key, { ...kept, text: String(after) })
-    else
-      this.#written.set(key, {
-        word: 'set',
-        text: String(after),
-        ttlMs: write?.word === 'set' ? write.ttlMs : null,
-      })
+    // What was set in this transaction keeps the time to live that it was given.
+    const { word, ttlMs } = this.#written.get(key) ?? { word: 'keep', ttlMs: null }
+    this.#written.set(key, { word: word === 'delete' ? 'set' : word, text: String(after), ttlMs })
     return after
   }
 
   delete(key: string): void {
     this.#mustBeOpen()
     this.host.checkKey(key)
-    this.#written.set(key, { word: 'delete' })
+    this.#written.set(key, { word: 'delete', text: null, ttlMs: null })
   }
 
   get isOpen(): boolean {
@@ -98,12 +95,8 @@ export class RedisTransaction implements RedisTx {
     const keys = [...this.#read.keys(), ...this.#written.keys()]
     const args = [String(this.#read.size)]
     for (const text of this.#read.values()) args.push(...(text === null ? ['none', ''] : ['text', text]))
-    for (const write of this.#written.values())
-      args.push(
-        ...(write.word === 'delete'
-          ? ['delete', '', '']
-          : [write.word, write.text, write.ttlMs === null ? '' : String(write.ttlMs)]),
-      )
+    for (const { word, text, ttlMs } of this.#written.values())
+      args.push(word, text ?? '', ttlMs === null ? '' : String(ttlMs))
     return { keys, args }
   }
 

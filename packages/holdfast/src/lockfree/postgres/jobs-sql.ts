@@ -62,7 +62,7 @@ $$;
  */
 export function jobStatements(s: string) {
   const own = 'id = $1::text::bigint AND attempt = $2::text'
-  const ms = (place: string) => `${place}::text::double precision * interval '1 millisecond'`
+  const ms = (parameter: string) => `${parameter}::text::double precision * interval '1 millisecond'`
   return {
     add: `
       INSERT INTO ${s}.jobs (queue, key, body, visible_at, max_attempts)
@@ -77,7 +77,7 @@ export function jobStatements(s: string) {
     complete: `
       UPDATE ${s}.jobs SET state = 'done', done_at = coalesce(done_at, clock_timestamp()), last_error = NULL
       WHERE ${own} RETURNING 1, ${ON_DISK}`,
-    // The attempt is given up with it: whoever had it cannot complete the job any more.
+    // The attempt is given up with it: its worker cannot complete the job any more.
     fail: `
       UPDATE ${s}.jobs SET attempt = NULL, last_error = $3::text, visible_at = clock_timestamp() + ${ms('$4')}
       WHERE ${own} AND state = 'ready' RETURNING 1`,

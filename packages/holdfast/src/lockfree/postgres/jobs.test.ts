@@ -46,7 +46,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
   for (const library of libraries)
     test(`ten workers with ${library.name}, half of them through a pooler: 200 jobs, each once`, async () => {
       const opened = Array.from({ length: 4 }, (_, at) =>
-        library.open(at % 2 === 0 ? server.postgres.url : server.url, { max: 3 }),
+        library.open(at % 2 === 0 ? server.postgres.url : server.url, { max: 3, prepare: at % 2 === 0 }),
       )
       for (let at = 0; at < 200; at += 50)
         await Promise.all(Array.from({ length: 50 }, (_, each) => jobs.add(`job ${at + each}`)))

@@ -4,26 +4,21 @@
  *   ready ──claimJobs: hidden for visibilityMs, attempts + 1, a new attempt and a higher token──▶ claimed
  *   claimed ──complete, by the attempt that has it──▶ done ──keepMs──▶ (no row)
  *   claimed ──fail, by the attempt that has it──▶ ready, later
- *   claimed ──visibilityMs over──▶ ready; after maxAttempts: dead, until somebody revives it
+ *   claimed ──visibilityMs over──▶ ready; after maxAttempts: dead, until it is revived
  *
- * What may go wrong between its steps: claim · work · complete
- *   two workers claim at once: SKIP LOCKED passes over what the other is taking, and what it has taken is judged again
- *     under the row's lock.
- *   the answer to the claim is lost: the jobs are hidden, and come back when their time is over. That costs an attempt.
- *   a crash or a pause past the time: another worker gets the job. The slow one's `signal` aborts, guards refuse its
- *     fence once the other has been there, and it cannot complete or prolong the job any more (LEASE_LOST), nor give it
- *     back: the row has another attempt.
- *   done too late, but nobody has claimed it since: it counts. The work is done, and nobody else is at it.
- *   the answer to the completion is lost: it can be repeated, and says the truth, because the row stays for a while.
- *   a crash after the work and before the completion: the work is done again. For work within this database there is no
+ *   The answer to the claim is lost: the jobs come back when their time is over. That costs an attempt.
+ *   A worker dies, or is paused past the time: another gets the job. The slow one's `signal` aborts, guards refuse its fence
+ *     once the other has been there, and it cannot complete, prolong or give back the job: the row has another attempt.
+ *   The answer to the completion is lost: it can be repeated, and says the truth, because the row stays for a while.
+ *   A crash after the work and before the completion: the work is done again. For work within this database there is no
  *     such moment: `complete({ tx })` is part of the transaction that does the work.
  */
 
 import { type Clock, type Instant, instantOf } from '../../base/clock.ts'
 import { defaults, limits } from '../../base/defaults.ts'
 import { InvalidArgumentError, LeaseLostError } from '../../base/errors.ts'
-import { type Fence, makeFence } from '../../base/fence.ts'
-import { newAttempt, publicIdOf, type Random } from '../../base/ids.ts'
+import type { Fence } from '../../base/fence.ts'
+import { newAttempt, type Random } from '../../base/ids.ts'
 import { checkText } from '../../base/names.ts'
 import { checkInteger, checkKnownOptions, checkNumber } from '../../base/options.ts'
 import type { PostgresDatabase, Row } from '../../clients/postgres/index.ts'
@@ -33,7 +28,7 @@ import {
   type SqlTransaction,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
-import { KeptClaim } from '../kept-claim.ts'
+import { claimFence, KeptClaim } from '../kept-claim.ts'
 import { fromJson, resourceName, toJson } from '../payload.ts'
 import { jobStatements, jobTables } from './jobs-sql.ts'
 import { Part } from './part.ts'
@@ -41,7 +36,7 @@ import { Part } from './part.ts'
 export interface AddJobOptions {
   /** A job with a key that the queue has seen (and not forgotten, see `keepMs`) is not added again. */
   readonly key?: string
-  /** Nobody gets it before. Default 0. */
+  /** No worker gets it before. Default 0. */
   readonly delayMs?: number
   /** How often it is given out at most. Default 5. */
   readonly maxAttempts?: number
@@ -63,9 +58,9 @@ export interface ClaimedJob<Payload> {
   /** How often it has been given out, this time included. */
   readonly attempts: number
   readonly maxAttempts: number
-  /** A proof for guards: whoever gets the job next has a higher token. */
+  /** A proof for guards: the worker that gets the job next has a higher token. */
   readonly fence: Fence
-  /** Aborts when the time is over, or somebody else has it. */
+  /** Aborts when the time is over, or another worker has it. */
   readonly signal: AbortSignal
   readonly remainingMs: number
   /** Hides it for `visibilityMs` from now. @throws LeaseLostError */
@@ -89,7 +84,7 @@ export interface DeadJob {
 
 export interface JobCounts {
   readonly ready: number
-  /** Claimed by somebody, or added for later. */
+  /** Claimed, or added for later. */
   readonly hidden: number
   /** Given out `maxAttempts` times, and not completed. */
   readonly dead: number
@@ -102,7 +97,7 @@ export interface Jobs<Payload = unknown> {
   ready(): Promise<void>
   /** The id of the job; null if there is one with this key already. */
   add(payload: Payload, options?: AddJobOptions): Promise<string | null>
-  /** The oldest that are due, none of which anybody else has; an empty list if there are none. */
+  /** The oldest that are due, none of which another worker has; an empty list if there are none. */
   claimJobs(options?: ClaimJobsOptions): Promise<readonly ClaimedJob<Payload>[]>
   count(): Promise<JobCounts>
   dead(options?: { readonly limit?: number }): Promise<readonly DeadJob[]>
@@ -122,25 +117,34 @@ export interface JobParts {
   readonly random: Random
 }
 
+type Statement = keyof ReturnType<typeof jobStatements>
+type Query = (
+  name: Statement,
+  parameters: readonly Parameter[],
+  tx?: SqlTransaction,
+) => Promise<readonly Row[]>
+
 const PRUNING_INTERVAL_MS = 600_000
 
 export class PostgresJobs<Payload> implements Jobs<Payload> {
   readonly queue: string
   readonly #parts: JobParts
-  readonly #part: Part
-  readonly #sql: ReturnType<typeof jobStatements>
+  readonly #tables: Part
+  readonly #query: Query
   #prunedMs = Number.NEGATIVE_INFINITY
 
   constructor(parts: JobParts) {
     const { database, schema, create } = parts
     this.queue = parts.queue
     this.#parts = parts
-    this.#part = new Part(database, jobTables, schema, create, parts.clock)
-    this.#sql = jobStatements(quoteIdentifier(schema))
+    this.#tables = new Part(database, jobTables, schema, create, parts.clock)
+    const sql = jobStatements(quoteIdentifier(schema))
+    this.#query = (name, parameters, tx) =>
+      this.#tables.query(sql[name], parameters, tx === undefined ? undefined : sqlRunnerOf(tx))
   }
 
   async ready(): Promise<void> {
-    await this.#part.origin()
+    await this.#tables.origin()
   }
 
   async add(payload: Payload, options: AddJobOptions = {}): Promise<string | null> {
@@ -163,14 +167,12 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
     const visibilityMs = checkVisibility(options.visibilityMs ?? defaults.jobVisibilityMs)
     await this.#pruneIfDue()
     const { clock, random } = this.#parts
-    const origin = await this.#part.origin()
+    const issuer = `jobs:${await this.#tables.origin()}`
     const attempt = newAttempt(random)
+    const claim = { query: this.#query, clock, queue: this.queue, issuer, attempt, visibilityMs }
     const since = instantOf(clock)
     const rows = await this.#query('claim', [this.queue, String(limit), attempt, String(visibilityMs)])
-    return rows.map(
-      (row) =>
-        new PostgresJob<Payload>(this.#access(), this.queue, origin, attempt, since, visibilityMs, row),
-    )
+    return rows.map((row) => new PostgresJob<Payload>({ ...claim, since }, row))
   }
 
   async count(): Promise<JobCounts> {
@@ -203,18 +205,6 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
     return Number(row?.[0])
   }
 
-  #access(): Access {
-    return { clock: this.#parts.clock, query: (name, parameters, tx) => this.#query(name, parameters, tx) }
-  }
-
-  #query(
-    name: keyof ReturnType<typeof jobStatements>,
-    parameters: readonly Parameter[],
-    tx?: SqlTransaction,
-  ): Promise<readonly Row[]> {
-    return this.#part.query(this.#sql[name], parameters, tx === undefined ? undefined : sqlRunnerOf(tx))
-  }
-
   async #pruneIfDue(): Promise<void> {
     const nowMs = this.#parts.clock.monotonicMs()
     if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
@@ -224,13 +214,15 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
   }
 }
 
-interface Access {
+/** One call of `claimJobs`. */
+interface JobClaim {
+  readonly query: Query
   readonly clock: Clock
-  readonly query: (
-    name: 'extend' | 'complete' | 'fail',
-    parameters: readonly Parameter[],
-    tx?: SqlTransaction,
-  ) => Promise<readonly Row[]>
+  readonly queue: string
+  readonly issuer: string
+  readonly attempt: string
+  readonly since: Instant
+  readonly visibilityMs: number
 }
 
 class PostgresJob<Payload> implements ClaimedJob<Payload> {
@@ -240,39 +232,21 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   readonly attempts: number
   readonly maxAttempts: number
   readonly fence: Fence
-  readonly #access: Access
-  readonly #attempt: string
+  readonly #claim: JobClaim
   readonly #kept: KeptClaim
-  readonly #visibilityMs: number
 
-  constructor(
-    access: Access,
-    queue: string,
-    origin: string,
-    attempt: string,
-    since: Instant,
-    visibilityMs: number,
-    row: Row,
-  ) {
+  constructor(claim: JobClaim, row: Row) {
     const [id, key, body, attempts, maxAttempts, token] = row
+    const { clock, queue, issuer, attempt, since, visibilityMs } = claim
     this.id = String(id)
     this.key = key as string | null
     this.payload = fromJson(String(body)) as Payload
     this.attempts = Number(attempts)
     this.maxAttempts = Number(maxAttempts)
     const resource = resourceName('jobs', queue, this.id)
-    this.fence = makeFence({
-      issuer: `jobs:${origin}`,
-      name: resource,
-      mode: 'exclusive',
-      token: BigInt(String(token)),
-      grant: publicIdOf(attempt),
-    })
-    this.#access = access
-    this.#attempt = attempt
-    this.#visibilityMs = visibilityMs
-    const terms = { clock: access.clock, resource, since, ttlMs: visibilityMs }
-    this.#kept = new KeptClaim({ ...terms, advice: KEEP_LONGER })
+    this.fence = claimFence({ issuer, resource, token: BigInt(String(token)), attempt })
+    this.#claim = claim
+    this.#kept = new KeptClaim({ clock, resource, since, ttlMs: visibilityMs, advice: KEEP_LONGER })
   }
 
   get signal(): AbortSignal {
@@ -283,10 +257,10 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     return this.#kept.remainingMs
   }
 
-  async extend(visibilityMs = this.#visibilityMs): Promise<void> {
+  async extend(visibilityMs = this.#claim.visibilityMs): Promise<void> {
     checkVisibility(visibilityMs)
-    const since = instantOf(this.#access.clock)
-    // What is lost stays lost, even if nobody has claimed the job since.
+    const since = instantOf(this.#claim.clock)
+    // What is lost stays lost, even if the job was not claimed since.
     this.signal.throwIfAborted()
     if (!(await this.#act('extend', [String(visibilityMs)]))) throw this.#lost()
     if (!this.#kept.confirm(since, visibilityMs)) this.signal.throwIfAborted()
@@ -318,7 +292,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     parameters: readonly Parameter[],
     tx?: SqlTransaction,
   ): Promise<boolean> {
-    const rows = await this.#access.query(name, [this.id, this.#attempt, ...parameters], tx)
+    const rows = await this.#claim.query(name, [this.id, this.#claim.attempt, ...parameters], tx)
     if (rows.length === 0) this.#kept.lose('taken-over')
     return rows.length === 1
   }

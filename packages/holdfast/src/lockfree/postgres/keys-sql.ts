@@ -2,7 +2,7 @@
 import { BY_INDEX, quoteText, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
-/** A look at a key has a connection meanwhile. It is given up after this, and repeated if anybody still waits. */
+/** A look at a key has a connection meanwhile. It is given up after this, and repeated if the caller still waits. */
 const LONGEST_LOCK_WAIT_MS = 1_000
 
 /**
@@ -10,7 +10,7 @@ const LONGEST_LOCK_WAIT_MS = 1_000
  * meet at the row. The token is drawn after that, so tokens are in the order of claims (T67). In PL/pgSQL every statement
  * sees what was committed while the one before waited, under READ COMMITTED; under other levels the server says 40001.
  *
- * `begun_before`: somebody else may have begun the work under an earlier claim. It stays until there is an outcome,
+ * `begun_before`: another caller may have begun the work under an earlier claim. It stays until there is an outcome,
  * through every claim and every giving back. An outcome is never replaced.
  */
 export const keyTables: TablePart = {
@@ -86,7 +86,7 @@ $$;
 
 export function keyStatements(s: string) {
   const own = 'scope = $1::text AND key = $2::text AND attempt = $3::text'
-  const ms = (place: string) => `${place}::text::double precision * interval '1 millisecond'`
+  const ms = (parameter: string) => `${parameter}::text::double precision * interval '1 millisecond'`
   return {
     claim: `
       SELECT kind, claim_token::text, answer, left_ms::text FROM ${s}.idempotency_claim($1::text, $2::text, $3::text, $4::text,

@@ -44,8 +44,8 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
   async claim(request: ClaimRequest): Promise<ClaimAnswer> {
     const { scope, key, payload, attempt, ttlMs, keepMs } = request
     const parameters = [scope, key, payload, attempt, String(ttlMs), String(keepMs)]
-    // A lock is not waited for that long: no connection is free, or the server does not answer. Whoever asks again does so
-    // over another connection, and this one is given up where the client can do that.
+    // The server waits less long for a lock. So no connection is free, or the server does not answer: the next look has
+    // another connection, and this one is given up where the client can do that.
     await this.#part.origin()
     const tooLong = new AbortController()
     const timer = this.#clock.setTimer(defaults.callTimeoutMs, () => tooLong.abort())

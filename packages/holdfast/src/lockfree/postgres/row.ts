@@ -41,9 +41,9 @@ export function postgresRow<Column extends string>(
   const statements = rowStatements(options, {
     table: (table) => quoteTable('table', table),
     column: (argument, name) => quoteIdentifier(checkIdentifier(argument, name)),
-    place: (at) => `$${at}`,
+    parameter: (at) => `$${at}`,
     version: (column) => `${column}::text`,
-    fromText: (place) => `${place}::text::bigint`,
+    fromText: (parameter) => `${parameter}::text::bigint`,
   })
   return {
     async read() {

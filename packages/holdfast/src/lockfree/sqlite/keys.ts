@@ -2,7 +2,7 @@
  * Idempotency keys in a SQLite file, between all processes of one machine. Every step is one transaction that has the
  * file for itself (BEGIN IMMEDIATE), so it needs no locks of its own.
  *
- * Claims run by the monotonic clock, which all processes of a machine share and nobody can set. It starts again with the
+ * Claims run by the monotonic clock, which all processes of a machine share and which cannot be set. It starts again with the
  * machine: a claim that lies in the future is of before a reboot, and over. Outcomes are kept by the wall clock; a step of
  * it can only make them last longer or shorter.
  */
@@ -10,7 +10,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { ClosedError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
-import { Turns } from '../../base/turns.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import {
   fileOf,
   isInTransaction,
@@ -103,7 +103,7 @@ interface FoundRow {
   readonly fromMs: bigint | null
   readonly untilMs: bigint | null
   readonly expiresMs: bigint
-  /** Whether somebody else may have begun the work under an earlier claim. */
+  /** Whether another caller may have begun the work under an earlier claim. */
   readonly begunBefore: bigint
 }
 
@@ -111,11 +111,11 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   readonly #database: SqliteDatabase & { close(): void }
   readonly #clock: Clock
   readonly #random: Random
-  readonly #turns = new Turns()
+  readonly #queue = new SerialQueue()
   #origin: string | undefined
   #closed = false
 
-  /** The connection is this store's own, and nobody else's statements come between. */
+  /** The connection is this store's own: no statements of others come between. */
   constructor(database: SqliteDatabase & { close(): void }, clock: Clock, random: Random) {
     this.#database = database
     this.#clock = clock
@@ -201,7 +201,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await this.#turns.take(async () => this.#database.close())
+    await this.#queue.run(async () => this.#database.close())
   }
 
   #settle(database: SqliteDatabase, claimed: Claimed, outcome: Outcome): Standing {
@@ -215,7 +215,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   async #step<T>(body: (database: SqliteDatabase) => T): Promise<T> {
     if (this.#closed) throw new ClosedError('The store of idempotency keys')
     const database = this.#database
-    return this.#turns.take(() =>
+    return this.#queue.run(() =>
       transact({ database, clock: this.#clock, signal: undefined, who: WHO }, async () =>
         ownStep(
           database,

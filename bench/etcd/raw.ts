@@ -1,0 +1,86 @@
+/**
+ * A lock on etcd with nothing around it: a transaction that creates the key on a shared lease, and a delete. It has no owner, no queue
+ * and no renewal. The connection is the same as ours, so that the difference is what Holdfast adds.
+ */
+import { systemClock } from '../../packages/holdfast/src/base/clock.ts'
+import {
+  absent,
+  always,
+  EtcdClient,
+  methods,
+  onCondition,
+  put,
+  remove,
+  Watches,
+} from '../../packages/holdfast/src/clients/etcd/index.ts'
+import { neverCancelled } from '../../packages/holdfast/src/kit/backend-kit.ts'
+import type { Taker } from '../subject.ts'
+
+export const ttlMs = 15_000
+
+async function connected(hosts: readonly string[]) {
+  const client = new EtcdClient('etcd', { hosts }, systemClock)
+  const ID = Math.floor(Math.random() * 2 ** 52)
+  const alive = setInterval(() => client.ask(methods.leaseKeepAlive, { ID }, neverCancelled), ttlMs / 3)
+  await client.ask(methods.leaseGrant, { ID, TTL: ttlMs / 1_000 }, neverCancelled)
+  return {
+    client,
+    create: (key: string) =>
+      client.ask(methods.txn, onCondition([absent(key)], [put(key, 'held', ID)]), neverCancelled),
+    remove: (key: string) => client.ask(methods.txn, always([remove(key)]), neverCancelled),
+    async close() {
+      clearInterval(alive)
+      await client.ask(methods.leaseRevoke, { ID }, neverCancelled)
+      client.close()
+    },
+  }
+}
+
+export function rawEtcd(hosts: readonly string[]): Taker {
+  return {
+    name: 'raw',
+    async openTaking() {
+      const raw = await connected(hosts)
+      return {
+        async take(name) {
+          const key = `raw/${name}`
+          const { succeeded } = await raw.create(key)
+          return succeeded ? () => raw.remove(key) : null
+        },
+        close: raw.close,
+      }
+    },
+  }
+}
+
+/** Delete, event, one confirming transaction: the line is an array in this process. */
+export function watchFloor(hosts: readonly string[]): Taker {
+  return {
+    name: 'watch floor',
+    async openTaking() {
+      const raw = await connected(hosts)
+      const watches = new Watches(raw.client, neverCancelled)
+      const waiting: (() => void)[] = []
+      let isHeld = false
+      watches.add(
+        { key: 'floor', filters: [0] },
+        { onResponse: ({ events }) => events.length > 0 && waiting.shift()?.(), onLost: () => {} },
+      )
+      return {
+        async take() {
+          if (isHeld) await new Promise<void>((resolve) => waiting.push(resolve))
+          isHeld = true
+          await raw.create('floor')
+          return async () => {
+            if (waiting.length === 0) isHeld = false
+            await raw.remove('floor')
+          }
+        },
+        async close() {
+          watches.close()
+          await raw.close()
+        },
+      }
+    },
+  }
+}

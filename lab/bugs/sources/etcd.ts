@@ -1,0 +1,69 @@
+/** Bugs of the protocol on etcd, each of which a lock library on etcd has had, or nearly had. */
+import { library, type SourceBug } from '../bug.ts'
+
+const etcd = `${library}/backends/etcd`
+const noticedBy = (name: `G${number}`) => ({ units: { file: 'backends/etcd/protocol.test.ts', name } })
+
+export const etcdBugs: readonly SourceBug[] = [
+  {
+    id: 'G2-etcd-token-at-enqueue',
+    what: 'the token of a waiter is the revision at which it began to wait',
+    edits: [
+      {
+        file: `${etcd}/store.ts`,
+        find: "if (committed.branch !== 'none') return granted(request.mode, committed)",
+        replaceBy:
+          "if (committed.branch !== 'none') return granted(request.mode, { ...committed, revision: own })",
+      },
+    ],
+    foundBy: noticedBy('G2'),
+  },
+  {
+    id: 'G1-etcd-predecessor-gone',
+    what: 'a waiter takes the end of its predecessor for its own turn, although a waiter in the middle may have cancelled',
+    edits: [
+      {
+        file: `${etcd}/statements.ts`,
+        find: 'onCondition([...same, nothingOlder(conflicts, order)], grant, otherwise)',
+        replaceBy: 'onCondition(same, grant, otherwise)',
+      },
+    ],
+    foundBy: noticedBy('G1'),
+  },
+  {
+    id: 'G1-etcd-own-key',
+    what: 'a waiter is granted without a look at its own key, which may have gone while it waited',
+    edits: [
+      {
+        file: `${etcd}/statements.ts`,
+        find: "const same = [created(own, order), valueAfter(own, WAITING), none(this.#part(name, 'k'))]",
+        replaceBy: "const same = [none(this.#part(name, 'k'))]",
+      },
+    ],
+    foundBy: noticedBy('G1'),
+  },
+  {
+    id: 'G3-etcd-old-leader',
+    what: 'a keep-alive counts although the leader that answered it may have been replaced',
+    edits: [
+      {
+        file: `${etcd}/keeping.ts`,
+        find: ' || read.header?.raft_term !== kept.header?.raft_term',
+        replaceBy: '',
+      },
+    ],
+    foundBy: noticedBy('G3'),
+  },
+  {
+    id: 'G7-etcd-release-by-attempt',
+    what: 'a release deletes the key of its attempt, whichever grant that is',
+    edits: [
+      {
+        file: `${etcd}/statements.ts`,
+        find: 'return onCondition([written(own, revision)], [remove(own), ...close])',
+        replaceBy: 'return onCondition([], [remove(own), ...close])',
+      },
+    ],
+    foundBy: noticedBy('G7'),
+  },
+]

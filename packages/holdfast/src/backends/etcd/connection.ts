@@ -1,0 +1,157 @@
+/** What backend and sessions share: the client, the batches of transactions, the reads of queues, and the one stream of watches. */
+import type { Clock } from '../../base/clock.ts'
+import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
+import type { Random } from '../../base/ids.ts'
+import {
+  always,
+  type EtcdClient,
+  getAll,
+  kvsOf,
+  methods,
+  nested,
+  type Operation,
+  type TxnRequest,
+  type TxnResponse,
+  Watches,
+} from '../../clients/etcd/index.ts'
+import { neverCancelled } from '../../kit/backend-kit.ts'
+import { Lane } from '../../kit/lane.ts'
+import { Lifetime } from '../../kit/lifetime.ts'
+import type { PredecessorQueue } from '../../kit/predecessor-queue.ts'
+import type { Call } from '../../spi.ts'
+import { Keys, MAX_BATCH } from './keys.ts'
+import { Found } from './records.ts'
+
+export const BACKEND = 'etcd'
+
+/** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
+interface Statement {
+  readonly name: string
+  readonly build: (index: number) => TxnRequest
+}
+
+/** `branch`: the condition was met; that of the transaction in its place was; or neither. */
+export interface Committed {
+  readonly branch: 'first' | 'second' | 'none'
+  readonly found: Found
+  /** That of all writes of the batch. */
+  readonly revision: number
+  readonly index: number
+}
+
+export interface ConnectionOptions {
+  readonly client: EtcdClient
+  readonly namespace: string
+  readonly clock: Clock
+  readonly random: Random
+}
+
+export class Connection {
+  readonly client: EtcdClient
+  readonly namespace: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly keys: Keys
+  readonly lifetime: Lifetime
+  readonly watches: Watches
+  /** Of the sessions of this process. */
+  readonly queues = new Set<PredecessorQueue>()
+  readonly #lane: Lane<Statement, Committed>
+  readonly #looks: Lane<string, Found>
+
+  constructor({ client, namespace, clock, random }: ConnectionOptions) {
+    this.client = client
+    this.namespace = namespace
+    this.clock = clock
+    this.random = random
+    this.keys = new Keys(namespace)
+    this.lifetime = new Lifetime(BACKEND, clock)
+    this.watches = new Watches(client, neverCancelled)
+    this.#lane = new Lane({
+      backend: BACKEND,
+      clock,
+      maxBatch: MAX_BATCH,
+      maxInFlight: 2,
+      // Two small transactions cost the members more than one.
+      minSplit: MAX_BATCH,
+      keyOf: ({ name }) => name,
+      send: (statements, call) => this.#send(statements, call),
+    })
+    this.#looks = new Lane({
+      backend: BACKEND,
+      clock,
+      maxBatch: Number.POSITIVE_INFINITY,
+      send: (names, call) => this.#lookAt(names, call),
+    })
+  }
+
+  /** One attempt. What leaves at the same moment is one transaction. */
+  commit(name: string, build: Statement['build'], call: Call): Promise<Committed> {
+    this.lifetime.begin(call)
+    return this.#lane.ask({ name, build }, call)
+  }
+
+  /** A name as it is now. */
+  look(name: string, call: Call): Promise<Found> {
+    this.lifetime.begin(call)
+    return this.#looks.ask(name, call)
+  }
+
+  /** A linearizable read at one revision. */
+  async read(operations: readonly Operation[], call: Call): Promise<Found> {
+    return this.found(await this.transact(always(nested(operations)), call))
+  }
+
+  transact(request: TxnRequest, call: Call): Promise<TxnResponse> {
+    this.lifetime.begin(call)
+    return this.client.ask(methods.txn, request, call)
+  }
+
+  found(response: TxnResponse, revision = response.header?.revision ?? 0): Found {
+    return new Found(this.keys, kvsOf(response), revision)
+  }
+
+  close(): void {
+    if (this.lifetime.isOver) return
+    const closed = this.lifetime.end()
+    for (const queue of this.queues) queue.end(closed)
+    this.#lane.close()
+    this.#looks.close()
+    this.watches.close()
+    this.client.close()
+  }
+
+  async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
+    const requests = statements.map(({ build }, index) => build(index))
+    const [first] = requests
+    // Each is a transaction of its own in the batch: a flat one would fail as a whole when one name is busy.
+    const isSingle = first !== undefined && requests.length === 1
+    const request = isSingle ? first : always(requests.map((txn) => ({ txn })))
+    const answer = await this.client.ask(methods.txn, request, call)
+    const revision = answer.header?.revision ?? 0
+    const answers = isSingle ? [answer] : answer.responses.map(({ txn }) => txn as TxnResponse)
+    return answers.map((response, index) => {
+      const found = this.found(response, revision)
+      return { branch: branchOf(response), found, revision, index }
+    })
+  }
+
+  async #lookAt(names: readonly string[], call: Call): Promise<Found[]> {
+    const ranges = [...new Set(names)].map((name) => getAll(this.keys.name(name)))
+    const answer = await this.client.ask(methods.txn, always(nested(ranges)), call)
+    const byName = Map.groupBy(kvsOf(answer), ({ key }) => this.keys.parse(key)?.name)
+    const revision = answer.header?.revision ?? 0
+    const found = new Map<string, Found>()
+    for (const name of new Set(names)) found.set(name, new Found(this.keys, byName.get(name) ?? [], revision))
+    return names.map((name) => found.get(name) as Found)
+  }
+}
+
+function branchOf({ succeeded, responses }: TxnResponse): Committed['branch'] {
+  if (succeeded) return 'first'
+  return responses[0]?.txn?.succeeded === true ? 'second' : 'none'
+}
+
+export function unavailable(what: string, outcome: CallOutcome): BackendUnavailableError {
+  return new BackendUnavailableError(BACKEND, what, outcome)
+}

@@ -1,0 +1,7 @@
+export type { EtcdTls } from './channel.ts'
+export { EtcdClient, type EtcdClientOptions } from './client.ts'
+export { isLeaseNotFound, isLeaseTaken } from './failures.ts'
+export { clusterFindings } from './findings.ts'
+export * from './messages.ts'
+export * from './transactions.ts'
+export { Watches } from './watches.ts'

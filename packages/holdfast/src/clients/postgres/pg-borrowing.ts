@@ -1,0 +1,184 @@
+/**
+ * Connections of a pool of `pg`, borrowed for one statement or one transaction.
+ *
+ * A locker's statements go over a connection beside the pool while the pool has none free: the user's own transactions may
+ * have them all, and wait for the locker (T85). It is in a pool of one, which opens it when it is needed and closes it when it
+ * has been idle.
+ */
+import { cancelledCall, onAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError } from '../../base/errors.ts'
+import type { QueryOptions, SqlRunner } from './database.ts'
+import { asUnavailable } from './failures.ts'
+import { listenForErrors, poolBeside } from './pg-pools.ts'
+import { PgSockets } from './pg-sockets.ts'
+import { runStatement, stateOf } from './pg-statement.ts'
+import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
+
+const ignore = () => {}
+
+/** A pool that is full for a moment is no reason to open another connection. */
+const SPARE_AFTER_MS = 100
+const SPARE_IDLE_MS = 10_000
+
+export class PgLender {
+  readonly #pool: PgPool
+  readonly #backend: string
+  readonly #clock: Clock
+  readonly #sockets: PgSockets
+  #spare: PgPool | undefined
+  /** Requests for a connection that no call waits for any more. The pool cannot take them back. */
+  #leftInPool = 0
+
+  constructor(pool: PgPool, backend: string, clock: Clock) {
+    this.#pool = pool
+    this.#backend = backend
+    this.#clock = clock
+    this.#sockets = new PgSockets(clock)
+    listenForErrors(pool)
+  }
+
+  /** Why a call may wait for a connection. */
+  get shortage(): string | undefined {
+    const { totalCount = 0, idleCount = 0, waitingCount = 0 } = this.#pool
+    if (idleCount > 0 || waitingCount === 0) return undefined
+    const waiting = waitingCount - this.#leftInPool
+    return (
+      `all ${totalCount} connections of the pool are in use${waiting > 0 ? `, and ${waiting} calls wait for one` : ''}: ` +
+      'give the locker a pool of its own, or raise `max`'
+    )
+  }
+
+  async fromPool(signal: AbortSignal | undefined): Promise<Borrowed> {
+    return new Borrowed((await this.#connect(this.#pool, signal)) as PgPoolClient, this.#backend)
+  }
+
+  /** The one beside the pool. */
+  async spare(signal: AbortSignal | undefined): Promise<Borrowed> {
+    this.#spare ??= this.#openSpare()
+    return new Borrowed((await this.#connect(this.#spare, signal)) as PgPoolClient, this.#backend)
+  }
+
+  async fromPoolOrSpare(signal: AbortSignal | undefined): Promise<Borrowed> {
+    // The pool serves in order. A request that is left in it waits, so another one would wait too, and be left as well.
+    const isStillShort = this.#leftInPool > 0 && this.shortage !== undefined
+    const client = isStillShort ? null : await this.#connect(this.#pool, signal, SPARE_AFTER_MS)
+    if (client !== null) return new Borrowed(client, this.#backend)
+    const shortage = this.shortage ?? 'the pool was full'
+    try {
+      return await this.spare(signal)
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      const what = `${shortage}, and another connection could not be opened: ${why}`
+      throw new BackendUnavailableError(this.#backend, what, 'not-applied', { cause: error })
+    }
+  }
+
+  async close(): Promise<void> {
+    const spare = this.#spare
+    if (spare === undefined || spare === this.#pool) return
+    this.#spare = undefined
+    await this.#sockets.endWithin(() => spare.end())
+  }
+
+  #openSpare(): PgPool {
+    const own = {
+      max: 1,
+      allowExitOnIdle: true,
+      idleTimeoutMillis: SPARE_IDLE_MS,
+      // A server that accepts and says nothing would keep the one connection for ever.
+      connectionTimeoutMillis: defaults.callTimeoutMs,
+      stream: this.#sockets.create,
+    }
+    return poolBeside(this.#pool, own) ?? this.#pool
+  }
+
+  /** Null: the pool had none free for `withinMs`, and was not asked any longer. */
+  #connect(pool: PgPool, signal: AbortSignal | undefined, withinMs?: number): Promise<PgPoolClient | null> {
+    if (signal?.aborted) return Promise.reject(cancelledCall(this.#backend, signal, 'not-applied'))
+    return new Promise((resolve, reject) => {
+      let isLeft = false
+      const settle = () => {
+        stopListening()
+        timer?.cancel()
+      }
+      const leave = () => {
+        isLeft = true
+        this.#leftInPool++
+        settle()
+      }
+      const stopListening =
+        signal === undefined
+          ? ignore
+          : onAborted(signal, () => {
+              leave()
+              reject(cancelledCall(this.#backend, signal, 'not-applied'))
+            })
+      // Asked only then: a connection that is free now may go to a call that came before, and one may be being opened.
+      const onSlow = () => {
+        if (this.shortage === undefined) return
+        leave()
+        resolve(null)
+      }
+      const timer = withinMs === undefined ? undefined : this.#clock.setTimer(withinMs, onSlow)
+      pool.connect().then(
+        (client) => {
+          if (isLeft) {
+            this.#leftInPool--
+            client.release()
+            return
+          }
+          settle()
+          resolve(client)
+        },
+        (error: unknown) => {
+          if (isLeft) this.#leftInPool--
+          settle()
+          reject(asUnavailable(this.#backend, 'no connection', error, 'not-applied'))
+        },
+      )
+    })
+  }
+}
+
+/** A connection of a pool while we have it. */
+export class Borrowed implements SqlRunner {
+  readonly native: PgPoolClient
+  readonly #backend: string
+  /** That of the server, while a transaction has work in it. */
+  processId: number | undefined
+  #failure: Error | undefined
+
+  constructor(client: PgPoolClient, backend: string) {
+    this.native = client
+    this.#backend = backend
+  }
+
+  async query(
+    text: string,
+    parameters: readonly Parameter[] = [],
+    { signal }: QueryOptions = {},
+  ): Promise<readonly Row[]> {
+    try {
+      return await runStatement(this.native, this.#backend, text, parameters, signal)
+    } catch (error) {
+      // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
+      // no other call may get it while it is still at work.
+      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') this.giveUp(error)
+      throw error
+    }
+  }
+
+  get broken(): Error | undefined {
+    return stateOf(this.native).broken ?? this.#failure
+  }
+
+  giveUp(error: Error): void {
+    this.#failure ??= error
+  }
+
+  giveBack(): void {
+    this.native.release(this.broken)
+  }
+}

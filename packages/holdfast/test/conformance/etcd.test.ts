@@ -1,0 +1,48 @@
+import { wanted } from 'holdfast-lab/servers'
+import { afterAll, describe, test } from 'vitest'
+import { atOnce } from '../../src/testing/conformance/at-once.ts'
+import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import { EtcdStage } from './etcd-world.ts'
+
+const CASES_AT_ONCE = 64
+// They count what the whole process does.
+const counting = new Set(['C71', 'C239'])
+// It restarts the cluster under those that play beside it.
+const restarting = new Set(['C50'])
+const lacks = ['lock-delay'] as const
+
+describe.runIf(wanted('etcd'))('three members', () => {
+  const stage = new EtcdStage()
+  afterAll(() => stage.stop())
+  const cases = backendCases().filter(({ rule }) => !restarting.has(rule))
+
+  describeBackend({
+    name: 'etcd',
+    describe,
+    test: atOnce((name, body) => test(name, { timeout: 120_000 }, body), CASES_AT_ONCE),
+    cases: cases.filter(({ rule }) => !counting.has(rule)),
+    createWorld: () => stage.world(),
+    lacks,
+  })
+  describeBackend({
+    name: 'etcd, alone',
+    describe,
+    test,
+    cases: cases.filter(({ rule }) => counting.has(rule)),
+    createWorld: () => stage.world(),
+    lacks,
+  })
+})
+
+describe.runIf(wanted('etcd'))('all members restarted', () => {
+  const stage = new EtcdStage()
+  afterAll(() => stage.stop())
+  describeBackend({
+    name: 'etcd, restarted',
+    describe,
+    test,
+    cases: backendCases().filter(({ rule }) => restarting.has(rule)),
+    createWorld: () => stage.world(),
+    lacks,
+  })
+})
