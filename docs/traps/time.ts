@@ -66,6 +66,7 @@ export const time: TrapSection = {
         test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
       },
       redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
+      'postgres-advisory': { reason: 'waiters poll: no grant is older than the statement that made it' },
     },
     {
       id: 'T8',

@@ -44,7 +44,7 @@ export interface LaneOptions<Item, Answer> {
   readonly minSplit?: number
   /** Fewer than these wait while `freeInFlight` batches are in flight. Default: 1. */
   readonly minFurther?: number
-  /** Default: 1. */
+  /** So many batches leave at once, however small they are. Default: 1. */
   readonly freeInFlight?: number
   /** For clients that write once in a turn of the event loop: two batches of one turn would be answered as one. */
   readonly oneBatchPerTurn?: boolean

@@ -76,10 +76,10 @@ export class EtcdBackend implements Backend<'fenced'> {
     const ref = { lease, revision, record: recordOf(found.session) ?? record }
     if (seconds !== null) return new EtcdSession(this.#connection, ref, { id: request.id, since })
     // It was opened before. Since when it lives, only a keep-alive can tell.
-    const prolonged = await prolong(this.#connection, ref, [], call)
-    if (prolonged === null)
+    const prolongedAt = await prolong(this.#connection, ref, call)
+    if (prolongedAt === null)
       throw unavailable('the session has ended while it was opened again', 'not-applied')
-    return new EtcdSession(this.#connection, ref, { id: request.id, since: prolonged.since })
+    return new EtcdSession(this.#connection, ref, { id: request.id, since: prolongedAt })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<'fenced'> | null> {

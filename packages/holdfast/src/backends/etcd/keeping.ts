@@ -10,33 +10,25 @@
  * its term is the same, that leader has renewed the lease.
  */
 import { type Instant, instantOf } from '../../base/clock.ts'
-import { created, methods, nested, type Operation, onCondition } from '../../clients/etcd/index.ts'
+import { created, methods, onCondition } from '../../clients/etcd/index.ts'
 import type { Call } from '../../spi.ts'
 import { type Connection, unavailable } from './connection.ts'
-import type { Found } from './records.ts'
 import type { SessionRef } from './statements.ts'
 
-export interface Prolonged {
-  readonly since: Instant
-  /** What was read with it. */
-  readonly found: Found
-}
-
-/** Null: the session has gone. */
+/** Since when it lives. Null: the session has gone. */
 export async function prolong(
   connection: Connection,
   { lease, revision }: Pick<SessionRef, 'lease' | 'revision'>,
-  operations: readonly Operation[],
   call: Call,
-): Promise<Prolonged | null> {
+): Promise<Instant | null> {
   const { client, clock, keys, lifetime } = connection
   lifetime.begin(call)
   const since = instantOf(clock)
   const kept = await client.ask(methods.leaseKeepAlive, { ID: lease }, call)
   const isThere = created(keys.session(lease), revision)
-  const read = await connection.transact(onCondition([isThere], nested(operations)), call)
+  const read = await connection.transact(onCondition([isThere], []), call)
   if (!read.succeeded) return null
   if (kept.TTL <= 0 || read.header?.raft_term !== kept.header?.raft_term)
     throw unavailable('the leader has changed, and may not know of the keep-alive', 'unknown')
-  return { since, found: connection.found(read) }
+  return since
 }

@@ -55,19 +55,19 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { held, waiting } = this.withoutInFlight(listed)
     const reads = held.map((claim) => get(this.#keyOf(claim), { keys_only: true }))
-    const prolonged = await prolong(this.#connection, this.#ref, reads, call)
-    if (prolonged === null) {
+    const since = await prolong(this.#connection, this.#ref, call)
+    if (since === null) {
       this.#end()
       return { kind: 'gone' }
     }
-    const { since, found } = prolonged
     this.prolonged(since)
-    const [attached, checked, looked] = await Promise.all([
+    const [found, attached, checked, looked] = await Promise.all([
+      this.#connection.readEach(reads, call),
       this.#connection.client.ask(methods.leaseTimeToLive, { ID: this.#ref.lease, keys: true }, call),
       this.#queue.check(waiting, call),
       Promise.all(waiting.map(({ name }) => this.#connection.look(name, call))),
     ])
-    const revisions = new Map(found.claims.map(({ key, revision }) => [key, revision]))
+    const revisions = new Map(found.map(({ key, revision }) => [key, revision]))
     const isHeld = (claim: GrantedClaim) =>
       revisions.get(this.#keyOf(claim)) === (partsOfGrant(claim.grantId)?.revision ?? 0)
     const missing: Claim[] = held.filter((claim) => !isHeld(claim))
@@ -120,7 +120,12 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
     const grant = partsOfGrant(claim.grantId)
     if (grant === null) return 'not-held'
     const closedBy = keepForMs > 0 ? await this.#leaseFor(keepForMs, call) : null
-    const isReleased = await this.#commit(claim, this.#statements.release(claim, grant, closedBy), call)
+    const request = this.#statements.release(claim, grant, closedBy)
+    // The lease on which it is closed may be over. Then only this release fails, and not a batch.
+    const isReleased =
+      closedBy === null
+        ? await this.#commit(claim, request, call)
+        : (await this.#connection.transact(request, call)).succeeded
     return isReleased ? 'released' : 'not-held'
   }
 
@@ -179,7 +184,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
       return parsed !== null && isClaim(parsed.kind) && !known.has(parsed.attempt)
     })
     if (unlisted.length === 0) return []
-    const { claims } = await this.#connection.read(
+    const claims = await this.#connection.readEach(
       unlisted.map((key) => get(key, { keys_only: true })),
       call,
     )

@@ -136,6 +136,8 @@ class History {
 
   #open({ revision, number }: Position): () => void {
     const { watches, keys, clock, random } = this.#connection
+    // They come again.
+    this.#pending = []
     // The revision of a position may have more events.
     const start_revision = number === ALL ? revision + 1 : revision
     const end = watches.add(

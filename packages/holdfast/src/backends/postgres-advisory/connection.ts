@@ -60,8 +60,8 @@ export class Connection {
   }
 
   async close(): Promise<void> {
-    await this.listener.close()
-    await this.database.close()
+    // Together: a listener that is being opened ends with the database.
+    await Promise.all([this.listener.close(), this.database.close()])
     await this.#end?.()
   }
 }

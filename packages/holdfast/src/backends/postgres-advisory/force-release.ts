@@ -44,7 +44,7 @@ export async function forceRelease(
     if (left.length === 0) return marked
     if (clock.monotonicMs() - startedMs >= PATIENCE_MS) {
       const holding = arrayLiteral(left.map(({ conn }) => conn))
-      const [ended] = await connection.query(sql.end, [holding, END_WITHIN_MS], call)
+      const [ended] = await connection.query(sql.end, [holding, END_WITHIN_MS, tokens], call)
       if (ended?.[0] === true) return marked
       const what = `force release of ${quote(name)}: the holder does not react, and its connection could not be ended`
       throw new BackendUnavailableError(NAME, what, 'unknown')

@@ -8,6 +8,7 @@
  * A statement that fails leaves it unknown what the session has, because advisory locks do not roll back. So every failure
  * ends the connection. A statement that was sent is never cancelled: it goes on, and those behind it keep their order.
  */
+import { onAborted } from '../../base/aborting.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
 import type { DedicatedConnection, Parameter, Row } from '../../clients/postgres/index.ts'
@@ -15,6 +16,9 @@ import type { Call, SessionRequest } from '../../spi.ts'
 import { type Connection, NAME } from './connection.ts'
 import { keyOfId } from './keys.ts'
 import type { Statement } from './statements.ts'
+
+/** How long the server may take to answer before the end of the connection has to say it. */
+const LEAVE_WITHIN_MS = 1_000
 
 export class LockConnection {
   /** The key of the lock by which others see that it lives. */
@@ -35,12 +39,19 @@ export class LockConnection {
   static async open(
     connection: Connection,
     { id, ttlMs, holder }: SessionRequest,
-    { signal }: Call,
+    call: Call,
   ): Promise<LockConnection> {
-    const { database, namespace, sql } = connection
-    const dedicated = await database.dedicated({ signal })
+    const { database, namespace, sql, lifetime } = connection
+    const stop = new AbortController()
+    const untie = lifetime.onCut(call, (error) => stop.abort(error))
+    const dedicated = await database.dedicated({ signal: stop.signal }).catch((error: unknown) => {
+      untie()
+      throw error
+    })
     const opened = new LockConnection(connection, dedicated, keyOfId(id))
     const { key } = opened
+    // A statement that hangs would otherwise keep the opening, and with it the end of the backend, for as long as it does.
+    const stopDropping = onAborted(stop.signal, () => opened.drop())
     try {
       const [row] = await opened.run(sql.open, [key, ttlMs])
       if (row?.[0] === 'taken')
@@ -50,12 +61,15 @@ export class LockConnection {
         )
       await opened.run(sql.sweep, [key])
       await opened.run(sql.register, [key, namespace, publicIdOf(id), holder, ttlMs])
-      if (signal.aborted) throw new BackendUnavailableError(NAME, 'the opening was cancelled', 'not-applied')
+      if (stop.signal.aborted) throw stop.signal.reason
       dedicated.unref()
       return opened
     } catch (error) {
       await opened.close()
-      throw error
+      throw stop.signal.aborted ? stop.signal.reason : error
+    } finally {
+      stopDropping()
+      untie()
     }
   }
 
@@ -86,7 +100,12 @@ export class LockConnection {
   /** Gives up all that it holds, and ends: afterwards the server has nothing of it, unless it cannot be reached. */
   async close(): Promise<void> {
     // If the server does not get this, the end of the connection says the same.
-    if (!this.#hasEnded) await this.run(this.#connection.sql.leave, [this.key]).catch(() => {})
+    if (!this.#hasEnded) {
+      const { clock, sql } = this.#connection
+      const timer = clock.setTimer(LEAVE_WITHIN_MS, () => this.drop(), { keepsProcessAlive: true })
+      await this.run(sql.leave, [this.key]).catch(() => {})
+      timer.cancel()
+    }
     this.#hasEnded = true
     await this.#dedicated.close()
   }

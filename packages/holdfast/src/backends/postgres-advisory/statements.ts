@@ -114,10 +114,12 @@ export function statementsFor(schema: string) {
       SELECT CASE WHEN in_time THEN 'in time' ELSE 'late' END,
         (SELECT count(pg_notify('${FORCE_RELEASE_CHANNEL}', m.conn::text)) FROM marked m)::text FROM call`,
     },
-    /** conns, for how long it may take: whether all of them have ended */
+    /** conns, for how long it may take, tokens: whether all of them have ended; those that have freed the tokens go on (T78) */
     end: {
       text: `SELECT coalesce(bool_and(pg_terminate_backend(l.pid, $2::text::bigint)), true)
-        FROM ${s}.advisory_locks l WHERE l.key = ANY (${numbers(1)}) AND l.granted`,
+        FROM ${s}.advisory_locks l WHERE l.key = ANY (${numbers(1)}) AND l.granted AND EXISTS (
+          SELECT FROM ${s}.advisory_holders h
+          WHERE h.conn = l.key AND h.token = ANY (${numbers(3)}) AND h.key IS NOT NULL)`,
     },
   } satisfies Record<string, Statement>
 }

@@ -104,6 +104,11 @@ export class EtcdClient {
     )
   }
 
+  /** The next request asks for another one. */
+  forgetToken(): void {
+    this.#token = undefined
+  }
+
   #failure(error: unknown): HoldfastError {
     return asUnavailable(this.backend, error)
   }
@@ -133,6 +138,7 @@ export class EtcdClient {
 
   /** The current connection, or the first that can be made. Callers share the attempt. */
   async #connected(call: Call): Promise<Channel> {
+    if (this.#isClosed) throw new ConnectionError('the client is closed', 'not-applied')
     this.#channel ??= this.#connect()
     const connecting = this.#channel
     const channel = await new Promise<Channel>((resolve, reject) => {
