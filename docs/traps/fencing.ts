@@ -68,7 +68,7 @@ export const fencing: TrapSection = {
       title:
         'Check, then write, in two steps: a race; and a guard that keeps its memory in the process forgets at restart',
       core: engineDecides,
-      backends: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      backends: { test: 'D63 T41 concurrent runs wait for each other: 50 increments at once make 50' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
     },

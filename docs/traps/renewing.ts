@@ -65,7 +65,7 @@ export const renewing: TrapSection = {
         test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
       etcd: {
-        test: 'C149 T34 a record that somebody removed is reported as lost at the next keep-alive, and stays away',
+        test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
       later: { later: ['zookeeper', 'consul'] },
     },

@@ -172,7 +172,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       await Promise.all([locker.close(), rival.close()])
     }, 60_000)
 
-    test(`T51 pg_terminate_backend of every connection with ${library.name}, again and again: nothing is lost, and nobody dies of an error event`, async () => {
+    test(`T51 pg_terminate_backend of every connection with ${library.name}, again and again: nothing is lost, and no process dies of an error event`, async () => {
       await using server = await startPostgres()
       await using stage = new Stage(server.url)
       const [mine, other] = [

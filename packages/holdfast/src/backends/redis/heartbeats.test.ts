@@ -47,7 +47,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     return { session, waitInLine }
   }
 
-  test('T16 while the memory of the server is full, what is held is renewed, and whoever waits keeps the place', async () => {
+  test('T16 while the memory of the server is full, what is held is renewed, and a waiter keeps its position', async () => {
     await using rig = new Rig()
     const holder = (await sessionOn(rig)).session
     const held = request('x')

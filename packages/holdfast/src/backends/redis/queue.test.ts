@@ -72,7 +72,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     assert.equal(few.publish, 1)
   })
 
-  test('G10 T20 who dies while being handed the lock delays the others by at most the TTL', async () => {
+  test('G10 T20 a waiter that dies while it is granted the lock delays the others by at most the TTL', async () => {
     await using rig = new Rig()
     const ttlMs = 2_000
     const locker = await rig.locker(server.url, { locker: { ttlMs } })

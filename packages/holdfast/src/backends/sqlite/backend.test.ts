@@ -335,7 +335,7 @@ test('T12 an attempt that is asked again gets the same grant, with what it was l
 })
 
 describe('resizing', () => {
-  test('who waits keeps its place, also when it asks again with the capacity that it knows', async () => {
+  test('a waiter keeps its position, also when it asks again with the capacity that it knows', async () => {
     await using rig = new SqliteRig()
     const [holder, waiter] = [await rig.session(), await rig.session()]
     const [held, asked] = [permits('pool', 2, 3), permits('pool', 2, 3)]

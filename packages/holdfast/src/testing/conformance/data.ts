@@ -40,10 +40,10 @@ export const dataCases = topic('data', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await ada.setData(held, 'for you')
       await ada.release(held)
-      assert.equal((await place.granted()).previousData, 'for you')
+      assert.equal((await wait.granted()).previousData, 'for you')
     },
   },
   {

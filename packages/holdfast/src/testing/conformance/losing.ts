@@ -124,7 +124,7 @@ export const losingCases = topic('force release and loss', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       await ada.take('x')
-      const [first, second] = [await bob.line('x'), await eve.line('x')]
+      const [first, second] = [await bob.enqueue('x'), await eve.enqueue('x')]
       assert.equal(await eve.operator.force('x'), 1)
       await first.granted()
       await stage.quiet()
@@ -216,7 +216,7 @@ export const losingCases = topic('force release and loss', [
       await ada.release(over)
       await ada.abandon(given)
       const expected = [y.attempt]
-      if (ada.session.enqueue !== undefined) expected.push((await ada.line('busy')).request.attempt)
+      if (ada.session.enqueue !== undefined) expected.push((await ada.enqueue('busy')).request.attempt)
       const kept = expectAlive(await ada.keepAlive({ held: [x] }))
       assert.deepEqual(kept.unlisted.map((claim) => claim.attempt).toSorted(), expected.toSorted())
       assert(kept.unlisted.every((claim) => claim.name === (claim.attempt === y.attempt ? 'y' : 'busy')))
@@ -383,7 +383,7 @@ export const losingCases = topic('force release and loss', [
       const released = await ada.take(asked)
       await ada.release(released)
       const blocking = await bob.take('x')
-      const copy = await ada.line(asked)
+      const copy = await ada.enqueue(asked)
       const kept = expectAlive(await ada.keepAlive({ held: [released] }))
       assert.deepEqual(
         kept.lost.map(({ attempt }) => attempt),

@@ -33,11 +33,11 @@ export const watchingCases = topic('watching', [
       const watcher = await Watcher.start(stage)
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const places = [await bob.line('x'), await eve.line('x')]
-      assert(places[0] && places[1])
-      await bob.abandon(places[0].request)
+      const waits = [await bob.enqueue('x'), await eve.enqueue('x')]
+      assert(waits[0] && waits[1])
+      await bob.abandon(waits[0].request)
       await ada.release(held)
-      await places[1].granted()
+      await waits[1].granted()
       await watcher.sees('acquired x', 'waiting x', 'waiting x', 'gave-up x', 'released x', 'acquired x')
     },
   },
