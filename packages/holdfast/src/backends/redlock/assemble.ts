@@ -212,7 +212,7 @@ function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfe
         ? `No client uses a TTL above ${maxTtlMs} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
           'counted. Its uptime is true.'
         : 'Every server has each write on its disk before it answers (appendonly yes, appendfsync always), and comes back with it.',
-      'Nobody deletes keys, flushes a server, or lets it evict keys (maxmemory-policy noeviction).',
+      'No keys are deleted, no server is flushed, and none may evict keys (maxmemory-policy noeviction).',
     ],
     confirmed: `A keep-alive that ${quorum} of ${nodes} servers have applied, counted from before it was sent to the first of them.`,
   })
