@@ -26,7 +26,7 @@ export const fencing: TrapSection = {
         test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
       },
       redis: {
-        test: 'T37 the token is drawn with the grant: of two who race, who got in later has the higher one',
+        test: 'T37 the token is drawn with the grant: of two that race, the later one has the higher token',
       },
       redlock: { reason: 'it issues no tokens, by type' },
       later: { reason: 'etcd, ZooKeeper and Consul number the grant itself' },

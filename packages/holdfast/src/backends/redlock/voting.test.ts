@@ -211,7 +211,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     await eventually('nobody has it', async () => (await stage.values('x')).every((value) => value === null))
   })
 
-  test('T14 T15 a caller who goes away is answered at once, and what was won behind it is given back', async () => {
+  test('T14 T15 a cancelled call is answered at once, and what it won afterwards is given back', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
     for (const proxy of nodes.proxies) proxy.hold('down')

@@ -22,7 +22,7 @@ export const dataCases = topic('data', [
   },
   {
     rule: 'C133',
-    title: 'data survives the expiry of the one who left it',
+    title: 'data survives the expiry of the holder that left it',
     needs: ['data'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
@@ -35,7 +35,7 @@ export const dataCases = topic('data', [
   },
   {
     rule: 'C134',
-    title: 'a waiter who is handed the name gets the data with it',
+    title: 'a waiter that is granted the name gets the data with it',
     needs: ['data', 'queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -65,7 +65,7 @@ export const dataCases = topic('data', [
   },
   {
     rule: 'C136',
-    title: 'G7 a holder who has expired cannot overwrite what its successor left',
+    title: 'G7 a holder that has expired cannot overwrite what its successor left',
     needs: ['data'],
     async play(stage) {
       const [ada, bob, eve] = await stage.mortalAndTwo()

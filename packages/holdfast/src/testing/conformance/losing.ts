@@ -91,7 +91,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C145',
-    title: 'G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
+    title: 'G3 T34 a holder that was released by force learns it, with the reason, at its next keep-alive',
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y] = [await ada.take('x'), await ada.take('y')]
@@ -133,7 +133,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C148',
-    title: 'who was released by force may acquire again, with a new attempt',
+    title: 'a holder that was released by force may acquire again, with a new attempt',
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take('x')

@@ -47,7 +47,8 @@ export const manyWaitersCases = topic('many waiters', [
   },
   {
     rule: 'C232',
-    title: 'of many calls at once, never more than the limit stay queued, and who was refused holds nothing',
+    title:
+      'of many calls at once, never more than the limit stay queued, and a call that was refused holds nothing',
     needs: ['queue'],
     async play(stage) {
       const ada = await stage.actor()

@@ -70,7 +70,7 @@ export const watchingCases = topic('watching', [
   },
   {
     rule: 'C184',
-    title: 'who comes back with a cursor sees what it missed, or is told that there is a gap',
+    title: 'a watcher that comes back with a cursor sees what it missed, or is told that there is a gap',
     needs: ['watch'],
     async play(stage) {
       const first = await Watcher.start(stage)
@@ -90,7 +90,7 @@ export const watchingCases = topic('watching', [
   },
   {
     rule: 'C185',
-    title: 'who comes with a cursor from nowhere is told of the gap, and then of the current holders',
+    title: 'a watcher with an unknown cursor is told of the gap, and then of the current holders',
     needs: ['watch'],
     async play(stage) {
       const ada = await stage.actor()
