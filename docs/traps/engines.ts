@@ -93,6 +93,7 @@ export const engines: TrapSection = {
       'postgres-advisory': {
         test: 'T68 G2 tokens rise over a crash, also when another had logged them and not yet waited for the disk',
       },
+      etcd: { reason: 'a token is a revision that a majority has stored; none is issued before' },
       later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
     },
     {

@@ -62,6 +62,7 @@ export const fencing: TrapSection = {
       backends: { test: 'D5 T40 a read of the new holder is enough to shut the old one out' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
+      etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T41',
@@ -71,6 +72,7 @@ export const fencing: TrapSection = {
       backends: { test: 'D63 T41 concurrent runs wait for each other: 50 increments at once make 50' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
+      etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T42',
@@ -80,6 +82,7 @@ export const fencing: TrapSection = {
       redis: { test: 'T69 T42 tokens of the same microsecond are whole numbers, all different' },
       redlock: { reason: 'it issues no tokens, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
+      etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T43',
@@ -90,6 +93,7 @@ export const fencing: TrapSection = {
       },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
+      etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
   ],
 }

@@ -88,6 +88,7 @@ export const time: TrapSection = {
       redlock: {
         test: 'T9 when the clocks of a majority are set forward there are two believers, and the older learns it at its next renewal',
       },
+      etcd: { reason: 'leases count on the monotonic clock of the leader, which cannot be set' },
       later: { reason: 'only Redis can have it' },
     },
   ],

@@ -17,6 +17,7 @@ export function describe({ scenario, engine, verdict, reasons, control, controls
     '',
     ...describeRound(control),
     ...again,
+    ...(engine.published === undefined ? [] : [engine.published, '']),
     ...describeRound(guarded),
     `${verdict.toUpperCase()}${why}`,
   ].join('\n')
@@ -32,6 +33,10 @@ const titles: { readonly [Each in Round['protection']]: string } = {
   'compare-and-set': 'WITH COMPARE-AND-SET IN THE RESOURCE',
 }
 
+function shareOf({ lost, acknowledged }: Round): string {
+  return `${Math.round((100 * lost.length) / acknowledged.length)} %`
+}
+
 function describeRound(round: Round): string[] {
   const { protection, acknowledged, unknown, found, lost, incidents, refusals, history, checks } = round
   const held = checks.checks.filter(({ status }) => status === 'held')
@@ -40,7 +45,7 @@ function describeRound(round: Round): string[] {
     ...listed(mostLines, incidents.map(describeIncident)),
     `  acknowledged  ${acknowledged.length} updates${unknown.length > 0 ? `, and ${unknown.length} unknown` : ''}`,
     `  found         ${found.length}`,
-    `  lost          ${lost.length}${lost.length > 0 ? `: ${firstOf(mostLines, lost).join(', ')}` : ''}`,
+    `  lost          ${lost.length}${lost.length > 0 ? ` (${shareOf(round)}): ${firstOf(mostLines, lost).join(', ')}` : ''}`,
     ...(round.timesTwoBelieved > 0 ? [`  believed      two at once, ${round.timesTwoBelieved} times`] : []),
     ...listed(mostLines, refusals.map(describeRefusal)),
     `  checked       ${history.operations.length} operations, ${history.beliefs.length} beliefs: ` +

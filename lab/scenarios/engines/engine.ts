@@ -5,7 +5,7 @@
 import type { Backend } from '../../../packages/holdfast/src/spi.ts'
 import type { ResourceName } from '../resources/resource.ts'
 
-export type EngineName = 'sqlite' | 'redis' | 'redlock' | 'postgres' | 'postgres-advisory'
+export type EngineName = 'sqlite' | 'redis' | 'redlock' | 'postgres' | 'postgres-advisory' | 'etcd'
 
 /** What a client needs to find the engine: a path, or the URL of every server. */
 export type Addresses = readonly string[]
@@ -76,6 +76,8 @@ export interface Engine {
    * believe at once; everything else has to hold all the same.
    */
   readonly assumes: { readonly [Fault in FaultName]?: RegExp }
+  /** What others have published about locks on this engine without a guard, to stand beside the control. */
+  readonly published?: string
   start(options: StartOptions): Promise<RunningEngine>
   /** In a client process. */
   open(addresses: Addresses, ttlMs: number): Promise<OpenEngine>

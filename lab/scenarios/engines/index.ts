@@ -6,6 +6,7 @@ const loaders: { readonly [Name in EngineName]: () => Promise<Engine> } = {
   redis: async () => (await import('./redis.ts')).redisEngine,
   redlock: async () => (await import('./redlock.ts')).redlockEngine,
   postgres: async () => (await import('./postgres.ts')).postgresEngine,
+  etcd: async () => (await import('./etcd.ts')).etcdEngine,
   'postgres-advisory': async () => (await import('./postgres-advisory.ts')).postgresAdvisoryEngine,
 }
 

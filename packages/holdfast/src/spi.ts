@@ -427,8 +427,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
    *   A cursor that the engine does not know, or no longer has the events of, is answered with a gap, never with an error.
    * - After a gap come `acquired` events for the current holders, and none for waiters. Until the last of them has come, a
    *   cursor leads to another gap.
-   * - Without a gap every event comes exactly once. A backend whose engine can lose a message unnoticed (pub/sub of a Redis
-   *   Cluster) says so on its page. Events of one name come in their order; those of two names may overtake
+   * - Without a gap every event comes exactly once. A backend whose engine can lose a message unnoticed says so on its page. Events of one name come in their order; those of two names may overtake
    *   each other.
    * - A cursor is text of at most `limits.cursorBytes`.
    * - It ends quietly when the call is cancelled, and rejects with `CLOSED` when the backend is disposed. While the engine is

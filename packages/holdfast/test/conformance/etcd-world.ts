@@ -40,8 +40,8 @@ export class EtcdStage {
     })
     return {
       clock: systemClock,
-      ttlMs: 4_000,
-      resolutionMs: 1_000,
+      ttlMs: 6_000,
+      resolutionMs: 1_500,
       passTime: (ms) => sleep(ms),
       client: (options) => clients.add(options),
       delayAnswers: (ms) => clients.delayAnswers(ms),

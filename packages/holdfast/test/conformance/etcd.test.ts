@@ -4,7 +4,7 @@ import { atOnce } from '../../src/testing/conformance/at-once.ts'
 import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
 import { EtcdStage } from './etcd-world.ts'
 
-const CASES_AT_ONCE = 64
+const CASES_AT_ONCE = 48
 // They count what the whole process does.
 const counting = new Set(['C71', 'C239'])
 // It restarts the cluster under those that play beside it.

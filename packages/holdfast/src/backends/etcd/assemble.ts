@@ -1,5 +1,5 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
-import { type Clock, systemClock } from '../../base/clock.ts'
+import { type Clock, keepProcessAlive, systemClock } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
@@ -39,6 +39,8 @@ export async function openEtcd(
   const hosts = checkHosts(options.hosts)
   const client = surroundings.client ?? new EtcdClient(BACKEND, { ...options, hosts }, clock)
   const connection = new Connection({ client, namespace, clock, random })
+  // The connection does not keep the process alive, and the caller waits.
+  const alive = keepProcessAlive(clock)
   try {
     const { clusterId, minTtlMs } = await connection.lifetime.inBackground((call) =>
       firstContact(connection, leaseOf(namespace, random.id()), call),
@@ -48,6 +50,8 @@ export async function openEtcd(
   } catch (error) {
     connection.close()
     throw error
+  } finally {
+    alive.cancel()
   }
 }
 

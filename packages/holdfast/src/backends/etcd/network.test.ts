@@ -61,7 +61,7 @@ describe.runIf(wanted('etcd'))('the network', { timeout: 30_000 }, () => {
     const session = await openSession(backend)
     const sent = backend.statistics.sent
     first().drop('down')
-    const acquiring = session.tryAcquire(request('x'), limitedCall(5_000))
+    const acquiring = session.tryAcquire(request('x'), limitedCall(8_000))
     await expect(acquiring).rejects.toMatchObject({ outcome: 'unknown' })
     expect(backend.statistics.sent - sent).toBe(1)
   })

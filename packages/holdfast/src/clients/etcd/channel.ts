@@ -7,7 +7,7 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2'
 import type { SecureContextOptions } from 'node:tls'
-import type { Clock, Timer } from '../../base/clock.ts'
+import { afterThisTurn, type Clock, type Timer } from '../../base/clock.ts'
 import { ConnectionError, EtcdError } from './failures.ts'
 import type { Method } from './messages.ts'
 import { type Schema, Writer } from './protobuf.ts'
@@ -27,8 +27,8 @@ export interface Stream<Request> {
 }
 
 /** After so long without a word, while something is expected, the member is asked whether it is there. */
-const SILENCE_MS = 500
-const PONG_LIMIT_MS = 1_000
+const SILENCE_MS = 1_000
+const PONG_LIMIT_MS = 2_000
 /** etcd closes connections that ask more often than every 5 s (`--grpc-keepalive-min-time`). */
 const PING_EVERY_MS = 6_000
 
@@ -198,8 +198,17 @@ export class Channel {
 
   #ping(nowMs: number): void {
     this.#pingedMs = nowMs
-    const limit = this.#clock.setTimer(PONG_LIMIT_MS, () => this.destroy())
-    this.#session.ping(() => limit.cancel())
+    let isAnswered = false
+    const limit = this.#clock.setTimer(PONG_LIMIT_MS, () =>
+      // If this process itself was late, the answer may be there and not yet read.
+      afterThisTurn(() => {
+        if (!isAnswered) this.destroy()
+      }),
+    )
+    this.#session.ping(() => {
+      isAnswered = true
+      limit.cancel()
+    })
   }
 }
 

@@ -1,0 +1,60 @@
+/** Three members of etcd. The protected data is in a file, because etcd has no guard. */
+import { openEtcd } from '../../../packages/holdfast/src/backends/etcd/assemble.ts'
+import { type EtcdCluster, type Server, startEtcd } from '../../servers/index.ts'
+import { overtaken } from '../overtaking.ts'
+import { Doors, type Target } from './doors.ts'
+import type { Addresses, Engine, Faults } from './engine.ts'
+import { freezing } from './servers.ts'
+
+const urlOf = ({ host, port }: Target) => `http://${host}:${port}`
+
+export const etcdEngine: Engine = {
+  name: 'etcd',
+  resource: 'sqlite',
+  protection: 'guard',
+  faults: ['partition', 'freeze', 'failOver'],
+  assumes: {},
+  published:
+    'Jepsen (etcd 3.4.3, 2020): 18 % of acknowledged updates were lost under etcd’s own locks, without a guard.',
+  async start({ clients, fault }) {
+    await using stack = new AsyncDisposableStack()
+    const cluster = stack.use(await startEtcd({ members: 3 }))
+    const doors = fault === 'partition' ? stack.use(await Doors.open(clients, cluster.members, urlOf)) : null
+    const leader = await cluster.leader()
+    const owned = stack.move()
+    const urls = cluster.members.map(({ url }) => url)
+    // A grant that was made survives the loss of the leader. Only a client that knows no other member is lost with it.
+    const addressesFor = (client: string) =>
+      fault === 'failOver' && client === overtaken ? [leader.url] : urls
+    return {
+      addresses: urls,
+      addressesFor: (client) => doors?.addressesFor(client) ?? addressesFor(client),
+      faults: {
+        ...(doors && { partition: doors.partition }),
+        failOver: failingOver(cluster),
+        freeze: freezing(cluster.members, 'all members'),
+      },
+      [Symbol.asyncDispose]: () => owned.disposeAsync(),
+    }
+  },
+  async open(hosts: Addresses) {
+    return { backend: await openEtcd({ hosts }), close: async () => {} }
+  },
+}
+
+/** The old leader comes back before the next round: until then a client that knows no other member cannot renew. */
+function failingOver(cluster: EtcdCluster): Faults['failOver'] {
+  let killed: Server | undefined
+  return {
+    async holdBack() {
+      await killed?.restart()
+      killed = undefined
+    },
+    async failOver() {
+      killed = await cluster.leader()
+      await killed.kill()
+      await cluster.leader()
+      return 'the leader was killed, and another member was elected'
+    },
+  }
+}
