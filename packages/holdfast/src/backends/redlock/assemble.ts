@@ -12,7 +12,7 @@ import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
 import { Deadlines } from './deadlines.ts'
 import { Ensemble } from './ensemble.ts'
-import { Layout } from './layout.ts'
+import { Keys } from './keys.ts'
 import { RedlockNode } from './node.ts'
 
 export interface RedlockOptions {
@@ -104,7 +104,7 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
-  const layout = new Layout(namespace, checkKeyFunction(options.key))
+  const keys = new Keys(namespace, checkKeyFunction(options.key))
   const deadlines = new Deadlines(clock, nodeTimeoutMs)
   const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
@@ -116,7 +116,7 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const ensemble = new Ensemble({
     nodes,
     quorum,
-    layout,
+    keys,
     clock,
     random,
     namespace,

@@ -25,7 +25,7 @@ import { neverCancelled } from '../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
 import type { Deadlines } from './deadlines.ts'
-import { bootKey } from './layout.ts'
+import { bootKey } from './keys.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
