@@ -162,7 +162,7 @@ describe('waiters on sqlite', () => {
     assert.deepEqual([rig.rows().waiters, rig.rows().marks], [0, 1])
   })
 
-  test('an abandon in another session with the same attempt disturbs nobody', async () => {
+  test('an abandon in another session with the same attempt disturbs no waiter', async () => {
     await using rig = new SqliteRig()
     const client = rig.open()
     const [holder, waiter] = [await rig.session(client), await rig.session(client)]
@@ -225,7 +225,7 @@ describe('waiters on sqlite', () => {
     assert.equal(wait.state, 'fulfilled')
   })
 
-  test('a look that failed has seen nothing: the next one looks again, although nobody has written since', async () => {
+  test('a look that failed has seen nothing: the next one looks again, although no process has written since', async () => {
     const clock = createFakeClock()
     let readable = false
     const sql = {
