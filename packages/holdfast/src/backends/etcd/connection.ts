@@ -71,9 +71,12 @@ export class Connection {
       backend: BACKEND,
       clock,
       maxBatch: MAX_BATCH,
-      maxInFlight: 2,
+      // Requests for one name cannot share a transaction. When many wait for one, more transactions are in flight.
+      maxInFlight: 16,
+      freeInFlight: 2,
+      minFurther: 16,
       // Two small transactions cost the members more than one.
-      minSplit: MAX_BATCH,
+      minSplit: Number.POSITIVE_INFINITY,
       keyOf: ({ name }) => name,
       send: (statements, call) => this.#send(statements, call),
     })

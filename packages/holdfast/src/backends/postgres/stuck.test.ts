@@ -23,7 +23,7 @@ const ways = [
 
 /** As it is, but for the time: that of the library would make this test wait for seconds. */
 const schemaSql = changedSchema('holdfast', [
-  { file: 'sql/locks.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'400'" },
+  { file: 'sql/locks.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'200'" },
 ])
 
 function cancelledSoon(): Call {

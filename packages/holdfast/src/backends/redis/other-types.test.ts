@@ -80,7 +80,7 @@ describe.runIf(wanted('redis'))('keys of other types', () => {
     const { client, close } = await libraryNamed('ioredis 6').openCluster(clusterUrls(cluster))
     try {
       const key = (name: string) => `{one-slot}:${name}`
-      const backend = openRedis({ client, fencing: 'clock-backed', key, pollMs: 20 })
+      const backend = openRedis({ client, fencing: 'clock-backed', issuer: 'cluster', key, pollMs: 20 })
       await using locker = createLocker(backend, { ttlMs: 5_000 })
       const holder = await locker.acquire('x')
       const waiting = assert.rejects(locker.acquire('x', { waitMs: 20_000 }), isUnsupported)

@@ -90,6 +90,13 @@ export function nested(operations: readonly Operation[]): readonly Operation[] {
   return nested(groups)
 }
 
+/** Whether it only reads, in every branch. */
+export function isRead({ success, failure }: TxnRequest): boolean {
+  return [...success, ...failure].every(
+    ({ range, txn }) => range !== undefined || (txn !== undefined && isRead(txn)),
+  )
+}
+
 /** All keys that a transaction has read, in the branches that were taken. */
 export function kvsOf({ responses }: TxnResponse): KeyValue[] {
   return responses.flatMap(({ range, txn }) => range?.kvs ?? (txn === undefined ? [] : kvsOf(txn)))
