@@ -57,7 +57,7 @@ export const answers: TrapSection = {
         test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
       },
       redlock: {
-        test: 'T14 T15 a caller who goes away is answered at once, and what was won behind it is given back',
+        test: 'T14 T15 a cancelled call is answered at once, and what it won afterwards is given back',
       },
     },
     {

@@ -54,7 +54,7 @@ export const attacks: TrapSection = {
     {
       id: 'T80',
       title:
-        'A SECURITY DEFINER function that PUBLIC may execute: a stranger raises the mark of a guard and locks everybody out',
+        'A SECURITY DEFINER function that PUBLIC may execute: a stranger raises the mark of a guard and locks all holders out',
       core: { reason: 'only PostgreSQL has functions with the rights of their owner' },
       backends: 'as core',
       postgres: {

@@ -51,7 +51,9 @@ export const time: TrapSection = {
       core: { test: 'T6 a grant that arrives after its own time is not handed out' },
       backends: 'as core',
       redlock: { test: 'T6 votes that come in when the TTL is over make no lease' },
-      postgres: { test: 'T6 who waits for the lock of a name longer than its session lives gets nothing' },
+      postgres: {
+        test: 'T6 a call that waits for the lock of a name longer than its session lives gets nothing',
+      },
       'postgres-advisory': {
         test: 'T6 T18 T20 G10 waiters in a black hole cost the living nothing',
       },

@@ -43,11 +43,13 @@ export const waiting: TrapSection = {
     },
     {
       id: 'T20',
-      title: 'A dead waiter blocks a fair queue; a cancelled waiter leaves its place behind',
+      title: 'A dead waiter blocks a fair queue; a cancelled waiter leaves its position behind',
       seenIn: 'Redisson #1104, #2278, #2883, #5019',
       core: engineDecides,
       backends: { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
-      redis: { test: 'G10 T20 who dies while being handed the lock delays the others by at most the TTL' },
+      redis: {
+        test: 'G10 T20 a waiter that dies while it is granted the lock delays the others by at most the TTL',
+      },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
       'postgres-advisory': {
         test: 'T20 a killed process leaves neither holder nor waiter, and no TTL has to pass',

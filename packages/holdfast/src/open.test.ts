@@ -177,7 +177,7 @@ describe('memory:', () => {
     assert.equal(one.info.issuer, other.info.issuer)
   })
 
-  test('with a name outlives those who close it', async () => {
+  test('with a name outlives the lockers that are closed', async () => {
     const first = await openLocker('memory:outlives')
     const token = (await first.acquire('n').then((lease) => lease.fence))?.token ?? 0n
     await first.close()

@@ -234,7 +234,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
   setData?(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'>
 
   /**
-   * `keepForMs`: the name stays closed to everybody for that much longer (hold-at-least). `not-held` means that this
+   * `keepForMs`: the name stays closed to all clients for that much longer (hold-at-least). `not-held` means that this
    * grant had ended before. If a client library may have sent the request twice, the answer to the second copy says
    * nothing about the first: the outcome is unknown.
    */
@@ -330,7 +330,7 @@ export interface NameState {
   readonly waiters: readonly WaiterState[]
   readonly data?: string
   /**
-   * How much longer the name is closed to everybody by a lock-delay or a hold-at-least; 0 if it is not. Missing where the
+   * How much longer the name is closed to all clients by a lock-delay or a hold-at-least; 0 if it is not. Missing where the
    * engine cannot tell.
    */
   readonly closedForMs?: number

@@ -12,7 +12,7 @@ const CASES_AT_ONCE = 32
 const lacks = ['queue', 'permits', 'data', 'lock-delay', 'hold-at-least', 'watch', 'attach'] as const
 
 const attaching = 'a session is a connection, and no other process can go on with it'
-const deleting = 'nobody but the session itself can take a lock away from it, short of ending its connection'
+const deleting = 'only the session itself can free its lock, short of ending its connection'
 const exceptions: readonly DeclaredException[] = [
   ...['C7', 'C8'].map((rule) => ({
     rule,

@@ -27,7 +27,7 @@ export interface RedisStageOptions {
   readonly backend?: Omit<RedisOptions, 'client'>
 }
 
-/** Nobody draws lots here, so that two runs of one case do the same number of things. */
+/** Nothing is random here, so that two runs of one case do the same number of things. */
 const evenRandom = { id: () => systemRandom.id(), fraction: () => 0.5 }
 
 /** What a token counts. */

@@ -32,7 +32,7 @@ interface Statement {
   readonly build: (index: number) => TxnRequest
 }
 
-/** `branch`: the condition was met; that of the transaction in its place was; or neither. */
+/** `branch`: the condition was met; that of the transaction in the else branch was; or neither. */
 export interface Committed {
   readonly branch: 'first' | 'second' | 'none'
   readonly found: Found

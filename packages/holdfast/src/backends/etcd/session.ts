@@ -131,7 +131,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
 
   async close(call: Call): Promise<void> {
     const { lease } = this.#ref
-    // The key goes first: for those who watch, claims that are deleted together with their session's key have expired.
+    // The key goes first: watchers read claims that are deleted together with their session's key as expired.
     const deletion = [remove(this.#connection.keys.session(lease))]
     await this.#connection.transact(onCondition([this.#statements.alive()], deletion), call)
     await this.#connection.client.ask(methods.leaseRevoke, { ID: lease }, call).catch((error: unknown) => {

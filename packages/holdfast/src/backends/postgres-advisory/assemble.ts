@@ -27,10 +27,10 @@ export interface PostgresAdvisoryOptions {
   readonly client: PgPool
   /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
   readonly schema?: string
-  /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL for those who do it themselves. */
+  /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL, to apply it yourself. */
   readonly createSchema?: boolean
   /**
-   * The advisory key of a name, to exclude with others who lock by hand: a function, or `hashtext` for those who lock
+   * The advisory key of a name, to exclude code that locks by hand: a function, or `hashtext` for code that locks
    * `hashtext('name')`. Default: 64 bits of a hash of namespace and name.
    */
   readonly key?: KeyChoice
@@ -125,12 +125,12 @@ function infoOf(described: Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'>):
       'The connection is the lease: when it is cut or ended, the server gives its locks away at once, and the holder learns ' +
         'it with its next keep-alive; until then only the guard protects.',
       'All who must exclude each other use the same database of the same primary, without a pooler in transaction mode in ' +
-        'between; after a fail-over the old primary serves nobody any more.',
+        'between; after a fail-over the old primary serves no client any more.',
       'The tokens of a primary survive its crash and a fail-over: fsync is on, and the next primary is the old one or a ' +
         'synchronous standby.',
       "The server's clock runs as fast as the clients' clocks; a step of it forward may end leases early, and then only the " +
         'guard protects, and a step back lets a holder that went silent keep its locks for that much longer.',
-      'Nobody changes the settings of its connections, writes to its tables or sets its sequence back.',
+      'Only Holdfast changes the settings of its connections and writes to its tables, and its sequence is not set back.',
       'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
         'issuer.',
     ],

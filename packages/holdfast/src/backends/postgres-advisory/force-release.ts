@@ -95,7 +95,7 @@ export class ForceReleaseListener {
       await ready.promise
       return listener
     } catch {
-      // Keep-alives find marks as well, and an operator who waits too long ends the connection.
+      // Keep-alives find marks as well, and an operator's call that waits too long ends the connection.
       hasEnded()
       return undefined
     }

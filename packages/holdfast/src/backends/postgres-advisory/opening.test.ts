@@ -68,7 +68,7 @@ describe.runIf(wanted('postgres'))('opening', () => {
     for (const backend of backends) await backend[Symbol.asyncDispose]()
   })
 
-  test('its tables can be created by somebody else, from the printed SQL, in a schema of any name', async () => {
+  test('its tables can be created by another user, from the printed SQL, in a schema of any name', async () => {
     await using client = poolFor(await ownDatabase())
     const schema = `o'clock "x"`
     const refused = openPostgresAdvisory({ client, schema, createSchema: false })

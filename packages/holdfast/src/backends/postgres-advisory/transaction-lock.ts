@@ -64,7 +64,7 @@ export async function withTransactionLock(
   await runner.query(`SELECT set_config('lock_timeout', $1, true)`, [String(before?.[0])])
 }
 
-/** Takes the lock if it is free, until the transaction ends. False: somebody else has it, and nothing has happened. */
+/** Takes the lock if it is free, until the transaction ends. False: it is taken, and nothing has happened. */
 export async function tryTransactionLock(
   tx: SqlTransaction,
   name: string,

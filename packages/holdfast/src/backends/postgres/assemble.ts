@@ -22,7 +22,7 @@ export interface PostgresOptions {
   readonly client: PostgresClient
   /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
   readonly schema?: string
-  /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL for those who do it themselves. */
+  /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL, to apply it yourself. */
   readonly createSchema?: boolean
   readonly clock?: Clock
   readonly random?: Random
@@ -102,12 +102,12 @@ function infoOf(
     prolongation: 'committed',
     assumptions: [
       'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
-        'standby, with everything that was confirmed, and the old primary serves nobody any more.',
+        'standby, with everything that was confirmed, and the old primary serves no client any more.',
       'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
       "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
         'whose clock is ahead, ends leases early, and then only the guard protects. A step back keeps the names of a dead ' +
         'holder for as much longer.',
-      'Nobody but Holdfast writes to the tables of its schema, and its sequence is not set back.',
+      'Only Holdfast writes to the tables of its schema, and its sequence is not set back.',
       'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
         'issuer.',
     ],

@@ -69,7 +69,7 @@ export async function ensureSchema(
 
 export function wrongIsolation(found: string, options?: ErrorOptions): UnsupportedError {
   return new UnsupportedError(
-    `postgres: connections of this client have the isolation level ${found} by default. Who waits for a lock must see ` +
+    `postgres: connections of this client have the isolation level ${found} by default. A call that waits for a lock must see ` +
       'what was written meanwhile, which takes READ COMMITTED: give Holdfast a client without ' +
       'default_transaction_isolation.',
     options,

@@ -278,7 +278,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
   }
 
   test(
-    'T81 G8 the order of the queue is kept, whoever leaves it',
+    'T81 G8 the order of the queue is kept, whichever waiters leave it',
     async () => {
       const seed = newSeed()
       for (let run = 0; run < 5; run++) await play(seed + run, [withGaps])
@@ -373,7 +373,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     assert.deepEqual(await name.inspect(), { holder: heir, waiters: [first, ...living] })
   })
 
-  test('T81 a refused acquire leaves the gap that it passed behind, so that nobody passes it again', async () => {
+  test('T81 a refused acquire leaves the gap that it passed behind, so that no later call passes it again', async () => {
     const cost = async (gaveUp: number, refuse: boolean) => {
       const name = new Name(wire, `refused ${gaveUp} ${refuse}`)
       await wire.call('HSET', `${name.lock}:s`, 'd', 'data')

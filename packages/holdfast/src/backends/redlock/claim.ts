@@ -3,7 +3,7 @@
 import type { Instant } from '../../base/clock.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
 import type { Claim } from '../../spi.ts'
-import { grantedAtBy, grantIdOf, sharesVote } from './layout.ts'
+import { grantedAtBy, grantIdOf, sharesVote } from './keys.ts'
 import type { ClaimRequest, RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 

@@ -25,7 +25,7 @@ import { neverCancelled } from '../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
 import type { Deadlines } from './deadlines.ts'
-import { bootKey } from './layout.ts'
+import { bootKey } from './keys.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
@@ -147,7 +147,7 @@ export class RedlockNode {
     await this.#contact.reach()
   }
 
-  /** A majority is connected: nobody waits for the first connection of this one for longer than a time-out. */
+  /** A majority is connected: calls wait for the first connection of this node for one time-out at most. */
   shortenWait(): void {
     this.#contact.shortenWait()
   }
@@ -248,8 +248,8 @@ export class RedlockNode {
   }
 
   /**
-   * Others can vote. What is given up here would be kept from everybody, so the node is told all the same, behind what may
-   * still land there; nobody waits for the answer.
+   * Other nodes can vote. A lock that is given up must not stay on this node, so the node is told all the same, after the requests
+   * that may still land there. The answer is not awaited.
    */
   #giveUpOnly(requests: readonly ClaimRequest[], error: Error): readonly Error[] {
     // Without the run id it is not known which grant is to be released.
@@ -317,7 +317,7 @@ export class RedlockNode {
     )
   }
 
-  /** In the order of the wire this comes before the next request; nobody waits for the answers. */
+  /** In the order of the wire this comes before the next request; the answers are not awaited. */
   async #loadScripts(): Promise<void> {
     const [primary] = await this.connection.nodes()
     if (primary === undefined) return

@@ -89,7 +89,7 @@ describe.runIf(wanted('postgres'))('what Holdfast keeps in PostgreSQL', () => {
     })
   })
 
-  test('T80 a table that a stranger has put in the place of ours is refused', async () => {
+  test('T80 a table that a stranger has put there instead of ours is refused', async () => {
     await operator.query('CREATE SCHEMA planted; GRANT ALL ON SCHEMA planted TO stranger')
     const stranger = new pg.Client(server.url.replace('postgres@', 'stranger@'))
     await stranger.connect()

@@ -222,7 +222,7 @@ async function checkRelations(
   if (strange.length > 0)
     throw new UnsupportedError(
       `postgres: ${where} have several owners, and ${strange.map(({ name, owner }) => `${name} belongs to ${owner}`).join(', ')}. ` +
-        'It may be a table of a stranger in the place of ours: drop it, or give all of them one owner.',
+        'It may be a table that another user has put there instead of ours: drop it, or give all of them one owner.',
     )
   const lacking = found.flatMap(({ name, lacking }) => (lacking === null ? [] : [`${lacking} on ${name}`]))
   if (lacking.length > 0)

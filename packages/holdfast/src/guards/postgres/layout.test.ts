@@ -35,7 +35,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
     assert.equal(rows[0].names, 12)
   })
 
-  test('those who apply migrations themselves print them; they can be run again, and are enough', async () => {
+  test('migrations can be printed and applied by hand; they can be run again, and are enough', async () => {
     const sql = postgresGuardSchema({ schema: 'by_hand' })
     const guard = postgresGuard({ client: pool, schema: 'by_hand', createSchema: false })
     await assert.rejects(guard.highest('n'), (error: Error & { code?: string }) => {

@@ -48,13 +48,13 @@ BEGIN
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  -- Whoever asked may have gone meanwhile, and would leave a process of the server behind that waits.
+  -- The caller may have gone meanwhile, and a process of the server would go on waiting.
   PERFORM set_config('lock_timeout', '${LONGEST_LOCK_WAIT_MS}', true);
   INSERT INTO ${s}.idempotency (scope, key, state, attempt, expires_at)
   VALUES (the_scope, the_key, 'new', the_attempt, clock_timestamp()) ON CONFLICT DO NOTHING;
   SELECT * INTO found_row FROM ${s}.idempotency i WHERE i.scope = the_scope AND i.key = the_key FOR UPDATE;
   IF NOT FOUND THEN
-    -- Somebody has given it back in between.
+    -- Another caller has given it back in between.
     kind := 'busy';
     left_ms := 0;
     RETURN;
