@@ -35,7 +35,7 @@ const interrupted = new Promise<void>((resolve) => {
 })
 const started = performance.now()
 const lot = await Promise.race([startAll(), interrupted])
-// Whoever interrupts the start leaves the rest to the watchdog, which ends what there is by then.
+// An interrupted start leaves the rest to the watchdog, which ends what there is by then.
 if (lot === undefined) process.exit(130)
 
 if (json) console.log(JSON.stringify(describe(lot), null, 2))

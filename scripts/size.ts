@@ -27,6 +27,7 @@ const targets: Readonly<Record<string, number>> = {
   guards: 3_000,
   kit: 1_800,
   lockfree: 1_900,
+  'backends/etcd': 1_200,
   'backends/memory': 2_000,
   'backends/postgres': 2_000,
   'backends/postgres-advisory': 1_600,

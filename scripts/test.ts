@@ -98,7 +98,7 @@ function runStep({ name, command, needs, notRun }: Step): { outcome: Outcome; no
   const { status } = spawnSync(process.execPath, command, {
     cwd: root,
     stdio: 'inherit',
-    // Also when undefined: a full run must not be narrowed by a variable that somebody left set.
+    // Also when undefined: a full run must not be narrowed by a variable that was left set.
     env: { ...process.env, HOLDFAST_TEST_ONLY: only },
   })
   const seconds = `${((performance.now() - started) / 1000).toFixed(1)} s`

@@ -22,7 +22,7 @@ export const answers: TrapSection = {
         test: 'T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients',
       },
       'postgres-advisory': {
-        test: 'T11 T14 pg: a wait that is cancelled around the moment of its grant leaves nothing held',
+        test: 'T11 T14 pg: an acquire that is cancelled around the moment of its grant leaves nothing held',
       },
       later: { reason: 'only PostgreSQL cancels a statement that has taken its lock' },
     },
@@ -57,7 +57,7 @@ export const answers: TrapSection = {
         test: 'C173 T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
       },
       redlock: {
-        test: 'T14 T15 a caller who goes away is answered at once, and what was won behind it is given back',
+        test: 'T14 T15 a cancelled call is answered at once, and what it won afterwards is given back',
       },
     },
     {

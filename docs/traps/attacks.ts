@@ -54,7 +54,7 @@ export const attacks: TrapSection = {
     {
       id: 'T80',
       title:
-        'A SECURITY DEFINER function that PUBLIC may execute: a stranger raises the mark of a guard and locks everybody out',
+        'A SECURITY DEFINER function that PUBLIC may execute: a stranger raises the mark of a guard and locks all holders out',
       core: { reason: 'only PostgreSQL has functions with the rights of their owner' },
       backends: 'as core',
       postgres: {
@@ -78,8 +78,8 @@ export const attacks: TrapSection = {
       },
       redlock: { reason: 'no queue' },
       postgres: { reason: 'a position is a row, which is deleted when its waiter leaves' },
-      'postgres-advisory': { reason: 'a wait is a statement of the server’s own, which is cancelled' },
       etcd: { reason: 'a position is a key, which is deleted when its waiter leaves' },
+      'postgres-advisory': { reason: 'no queue' },
     },
     {
       id: 'T82',
@@ -110,7 +110,7 @@ export const attacks: TrapSection = {
         test: 'T83 with plans made while the tables were known to be small, calls read as little with 11,000 others held',
       },
       'postgres-advisory': {
-        test: 'T83 with plans made while the table was small, an acquire reads its own record only',
+        test: 'T83 with plans made while the table was small, a call reads its own record only',
       },
       later: { reason: 'only SQL has plans' },
     },
@@ -141,7 +141,7 @@ export const attacks: TrapSection = {
         test: 'T85 with pg, renewals and other calls go on while guarded transactions have the whole pool',
       },
       'postgres-advisory': {
-        reason: 'each lock has a connection beside the pool, and its statements go over that',
+        reason: 'each session has a connection beside the pool, and its statements go over that',
       },
       etcd: { reason: 'the backend has a connection of its own, which no caller can block' },
     },
@@ -202,7 +202,7 @@ export const attacks: TrapSection = {
       redlock: { reason: 'it has no queue: waiters poll, over one connection to each node' },
       postgres: { test: 'T89 many waiters of one client need few connections' },
       'postgres-advisory': {
-        reason: 'declared: a waiter needs a connection of its own for as long as it waits',
+        test: 'T21 T89 pg: many waiters of one locker need one connection, and hold up no other name',
       },
       etcd: { test: 'T89 many waiters of one client need few connections' },
       later: { reason: 'C239 counts the connections of every backend that waits in a queue' },

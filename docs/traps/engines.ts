@@ -52,6 +52,7 @@ export const engines: TrapSection = {
         test: 'C85 T65 G3 a grant that was handed over is believed no longer than the engine keeps it',
       },
       redlock: { reason: 'nothing is handed over: waiters poll' },
+      'postgres-advisory': { reason: 'nothing is handed over: waiters poll' },
     },
     {
       id: 'T66',

@@ -26,7 +26,7 @@ export const fencing: TrapSection = {
         test: 'C53 G2 T37 the token is drawn with the grant: under contention no successor has a lower one',
       },
       redis: {
-        test: 'T37 the token is drawn with the grant: of two who race, who got in later has the higher one',
+        test: 'T37 the token is drawn with the grant: of two that race, the later one has the higher token',
       },
       redlock: { reason: 'it issues no tokens, by type' },
       later: { reason: 'etcd, ZooKeeper and Consul number the grant itself' },
@@ -69,7 +69,7 @@ export const fencing: TrapSection = {
       title:
         'Check, then write, in two steps: a race; and a guard that keeps its memory in the process forgets at restart',
       core: engineDecides,
-      backends: { test: 'D63 T41 concurrent runs take turns: 50 increments at once make 50' },
+      backends: { test: 'D63 T41 concurrent runs wait for each other: 50 increments at once make 50' },
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },

@@ -74,7 +74,7 @@ export const identity: TrapSection = {
       core: { reason: 'only PostgreSQL has sessions that a pooler shares' },
       backends: 'as core',
       postgres: {
-        test: 'T50 behind a transaction pooler nothing stays locked in the server when everybody is gone (pg)',
+        test: 'T50 behind a transaction pooler nothing stays locked in the server when all clients are gone (pg)',
       },
       'postgres-advisory': {
         test: 'T50 pg: a transaction pooler is refused, with the reason and the way out',
@@ -92,7 +92,7 @@ export const identity: TrapSection = {
       redis: { test: 'T51 G10 a lost connection ends neither the process nor the wait' },
       redlock: { reason: 'it opens no connections of its own; those of the clients are the user’s' },
       postgres: {
-        test: 'T51 pg_terminate_backend of every connection with pg, again and again: nothing is lost, and nobody dies of an error event',
+        test: 'T51 pg_terminate_backend of every connection with pg, again and again: nothing is lost, and no process dies of an error event',
       },
       'postgres-advisory': {
         test: 'T51 T33 pg: a terminated connection loses the lease at the next keep-alive, and the next acquire works',

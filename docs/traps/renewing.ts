@@ -58,7 +58,7 @@ export const renewing: TrapSection = {
         'A held lock key is removed by an operator, by eviction or by FLUSHALL: noticed at the next keep-alive, reported as lost',
       core: { test: 'T34 dual-owner-suspected and lost, when the engine says another' },
       backends: {
-        test: 'C145 G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
+        test: 'C145 G3 T34 a holder that was released by force learns it, with the reason, at its next keep-alive',
       },
       redis: { test: 'T34 FLUSHALL is noticed at the next keep-alive, and told as lost' },
       redlock: {

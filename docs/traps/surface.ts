@@ -27,7 +27,9 @@ export const surface: TrapSection = {
       title: '"Is it locked?" answers `false` when the server is down',
       seenIn: 'redlock-universal',
       core: { test: 'T56 an engine that is down is not a free lock' },
-      backends: { test: 'C154 T56 a check says no to who has expired, and to the predecessor of the holder' },
+      backends: {
+        test: 'C154 T56 a check says no to an expired holder, and to the predecessor of the holder',
+      },
       redis: { test: 'T56 G11 a server that is down is an error, never an answer' },
       redlock: {
         test: 'T56 a name is not called free because nodes are down: what may be held is shown, and without a majority nothing',

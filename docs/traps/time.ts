@@ -51,9 +51,11 @@ export const time: TrapSection = {
       core: { test: 'T6 a grant that arrives after its own time is not handed out' },
       backends: 'as core',
       redlock: { test: 'T6 votes that come in when the TTL is over make no lease' },
-      postgres: { test: 'T6 who waits for the lock of a name longer than its session lives gets nothing' },
+      postgres: {
+        test: 'T6 a call that waits for the lock of a name longer than its session lives gets nothing',
+      },
       'postgres-advisory': {
-        test: 'T6 T18 T20 G10 a waiter in a black hole costs the living one TTL, not one after the other',
+        test: 'T6 T18 T20 G10 waiters in a black hole cost the living nothing',
       },
     },
     {
@@ -66,6 +68,7 @@ export const time: TrapSection = {
         test: 'C86 T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
       },
       redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
+      'postgres-advisory': { reason: 'waiters poll: no grant is older than the statement that made it' },
     },
     {
       id: 'T8',

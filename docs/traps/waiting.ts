@@ -21,6 +21,7 @@ export const waiting: TrapSection = {
         test: 'C82 T18 a waiter whose own session expires in the queue is not granted, and learns that it is gone',
       },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
+      'postgres-advisory': { reason: 'no queue: waiters poll, with pauses of random length' },
       later: { later: ['zookeeper', 'consul'] },
     },
     {
@@ -33,6 +34,7 @@ export const waiting: TrapSection = {
       backends: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       redis: { test: 'T19 pushes that were missed while the subscription was lost are made up for' },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
+      'postgres-advisory': { reason: 'no queue: waiters poll, with pauses of random length' },
       postgres: {
         test: 'T19 LISTEN lost and regained, with pg: it listens again, and what was missed is found',
       },
@@ -41,12 +43,17 @@ export const waiting: TrapSection = {
     },
     {
       id: 'T20',
-      title: 'A dead waiter blocks a fair queue; a cancelled waiter leaves its place behind',
+      title: 'A dead waiter blocks a fair queue; a cancelled waiter leaves its position behind',
       seenIn: 'Redisson #1104, #2278, #2883, #5019',
       core: engineDecides,
       backends: { test: 'C80 T20 G8 a dead waiter at the head does not block the living' },
-      redis: { test: 'G10 T20 who dies while being handed the lock delays the others by at most the TTL' },
+      redis: {
+        test: 'G10 T20 a waiter that dies while it is granted the lock delays the others by at most the TTL',
+      },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
+      'postgres-advisory': {
+        test: 'T20 a killed process leaves neither holder nor waiter, and no TTL has to pass',
+      },
     },
     {
       id: 'T21',
@@ -55,6 +62,9 @@ export const waiting: TrapSection = {
       core: { test: 'T21 many waiters on one name do not keep another name from being granted' },
       backends: { test: 'C78 T21 waiters for one name do not hold up those for another' },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
+      'postgres-advisory': {
+        test: 'T21 T89 pg: many waiters of one locker need one connection, and hold up no other name',
+      },
     },
     {
       id: 'T22',
@@ -104,6 +114,7 @@ export const waiting: TrapSection = {
       redlock: {
         test: 'T26 a try that finds the name taken asks every node once, and so does an acquire that may not wait',
       },
+      'postgres-advisory': { reason: 'no queue: core decides how often it tries' },
     },
     {
       id: 'T27',
@@ -127,6 +138,9 @@ export const waiting: TrapSection = {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
       },
       etcd: { test: 'G9 T28 with 500 waiting, a release costs as many requests as with 5, and wakes one' },
+      'postgres-advisory': {
+        reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
+      },
     },
   ],
 }

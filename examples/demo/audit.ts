@@ -3,7 +3,7 @@ import { amount } from './ledger.ts'
 import type { Round } from './round.ts'
 
 export interface Audit {
-  /** The entries that somebody was told are written. */
+  /** The entries that were acknowledged as written. */
   readonly acknowledged: readonly string[]
   /** The entries that the ledger's file holds. */
   readonly held: readonly string[]

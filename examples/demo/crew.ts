@@ -57,7 +57,7 @@ export class Crew {
     return event
   }
 
-  /** At once, and also whoever is frozen. */
+  /** At once, and also frozen workers. */
   end(): void {
     this.onFailure = () => {}
     for (const worker of this.#workers.values()) worker.kill('SIGKILL')

@@ -13,7 +13,7 @@ export type Report =
   | { readonly kind: 'waiting' }
   | { readonly kind: 'acquired'; readonly token: string }
   | { readonly kind: 'about-to-write'; readonly token: string; readonly entry: Entry }
-  /** The acknowledgement: whoever asked for this entry is told now that it is in the ledger. */
+  /** The acknowledgement: the caller is told now that its entry is in the ledger. */
   | { readonly kind: 'written'; readonly token: string; readonly entry: Entry }
   | { readonly kind: 'refused'; readonly token: string; readonly highest: string; readonly entry: Entry }
   /** The worker noticed by itself, before it wrote, that its lease had ended. */

@@ -1,6 +1,6 @@
 /**
  * What the workers protect: a ledger whose lines carry a running balance. A line is put where the last reader saw a
- * free place, as in a file, so whoever writes by an old reading writes over a line that came in the meantime.
+ * free line, as in a file, so a worker that writes by an old reading writes over a line that came in the meantime.
  */
 import { DatabaseSync } from 'node:sqlite'
 import type { Entry } from './events.ts'

@@ -87,7 +87,7 @@ class Script {
     if (event.kind === 'done' && this.#done.add(event.worker).size === workerNames.length) this.#finish()
   }
 
-  /** The next one begins when the one before has its lease or is in line, so it is mostly the same one who is frozen. */
+  /** The next one begins when the one before has its lease or is queued, so it is mostly the same one that is frozen. */
   #orderNext(): void {
     const name = this.#toBegin.shift()
     if (name !== undefined) this.#crew.order(name, this.#orders)

@@ -42,7 +42,7 @@ export function roundTitle(guarded: boolean, width: number, paint: Paint): strin
   return `  ${paint('bold', title)} ${paint('dim', '─'.repeat(Math.max(0, width - title.length - 5)))}`
 }
 
-/** What is going on, for whoever watches it live. */
+/** What is going on, for people who watch it live. */
 export function statusOf(events: readonly RoundEvent[]): string {
   const { frozen, takeOver } = pauseIn(turnsIn(events))
   if (frozen?.stopped === undefined) return 'They take turns …'

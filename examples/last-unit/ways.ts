@@ -21,7 +21,7 @@ interface Shop {
 
 type Connection = Pick<pg.PoolClient, 'query'>
 
-/** What many programs do. Between the look and the write, everybody else looks, too. */
+/** What many programs do. Between the look and the write, all other buyers look, too. */
 export function naively({ pool, checkout }: Shop): Sell {
   return async (buyer) => {
     const units = await unitsLeft(pool)
@@ -57,7 +57,7 @@ export function withLockedRow({ pool, checkout }: Shop): Sell {
     })
 }
 
-/** Nobody waits. Of those who looked at the same version one can write; the others look again. */
+/** No buyer waits. Of the buyers that looked at the same version one can write; the others look again. */
 export function optimistically({ pool, checkout }: Shop): Sell {
   const row = { table: 'stock', key: { sku: 42 }, columns: ['units'] } as const
   return async (buyer) => {

@@ -66,7 +66,7 @@ export async function liveThrough(url: string, pool: pg.Pool, without?: Layer): 
   return { caught: desk.caught, damage: await damageIn(pool) }
 }
 
-/** Whoever was overtaken is told so, and may ask again. */
+/** A caller that was overtaken is told so, and may ask again. */
 async function payAndAskAgain(desk: Desk, request: PayoutRequest): Promise<Answer> {
   try {
     return await desk.pay(request)

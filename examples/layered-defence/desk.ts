@@ -3,7 +3,7 @@
  *
  *   idempotency      a request that comes twice is answered with what came of it the first time
  *   lock             one payout of a seller at a time, although it is longer than a transaction
- *   guard            whoever was overtaken changes nothing in the ledger
+ *   guard            a holder that was overtaken changes nothing in the ledger
  *   reconciliation   what was begun and not finished is compared with the bank, and settled
  *
  * Each can be left out, to see what it is for.
@@ -130,7 +130,7 @@ export class Desk implements AsyncDisposable {
     }
   }
 
-  /** One at a time for each seller, and in the ledger nobody who was overtaken. */
+  /** One at a time for each seller, and the ledger refuses holders that were overtaken. */
   #alone<T>(seller: string, work: (onLedger: OnLedger) => Promise<T>): Promise<T> {
     const { pool, without } = this.#parts
     const unguarded: OnLedger = (effect) => inTransaction(pool, effect)

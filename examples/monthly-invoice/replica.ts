@@ -10,7 +10,7 @@ const [replica = '', url = ''] = process.argv.slice(2)
 
 const pool = new pg.Pool({ connectionString: url, max: 2 })
 const backend = await postgres({ client: pool, issuer: 'billing' })
-// A service would leave the TTL at 15 s. Here somebody waits for the frozen one to be given up.
+// A service would leave the TTL at 15 s. Here the reader waits until the frozen replica is given up.
 const locker = createLocker(backend, { holder: replica, ttlMs: 1_000 })
 const guard = postgresGuard({ client: pool, issuers: ['billing'] })
 
@@ -32,7 +32,7 @@ const monthEnd: Record<Protection, (month: string) => Promise<Outcome>> = {
 }
 
 async function runOnce(month: string, onDatabase: OnDatabase): Promise<Outcome> {
-  // Under the lease, not before it: whoever waited for the lease finds what the one before has left.
+  // Under the lease, not before it: a replica that waited for the lease finds what its predecessor has left.
   const isDone = await onDatabase(async (tx) => {
     const { rowCount } = await tx.query('SELECT FROM invoices WHERE month = $1 LIMIT 1', [month])
     return rowCount === 1
@@ -49,7 +49,7 @@ async function runOnce(month: string, onDatabase: OnDatabase): Promise<Outcome> 
   return 'ran'
 }
 
-/** Whoever loses its lease, or is refused, begins again, and finds what has been done meanwhile. */
+/** A replica that loses its lease, or is refused, begins again, and finds what has been done meanwhile. */
 async function runUntilDone({ month, protection }: Order): Promise<Outcome> {
   for (;;) {
     try {

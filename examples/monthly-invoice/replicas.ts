@@ -38,7 +38,7 @@ export class Replicas implements Disposable {
     const program = join(import.meta.dirname, 'replica.ts')
     const replica = fork(program, [name, url], { stdio: ['pipe', 'ignore', 'inherit', 'ipc'] })
     this.#processes.set(name, replica)
-    // Whoever is dead does not read; its exit says so better than a write error.
+    // A dead replica does not read; its exit says so better than a write error.
     replica.stdin?.on('error', () => {})
     return new Promise((resolve, reject) => {
       replica.on('message', (report: Report) => {
@@ -47,7 +47,7 @@ export class Replicas implements Disposable {
       })
       replica.once('error', reject)
       replica.once('exit', (code, signal) => {
-        // Those who are killed on purpose have been taken off the list.
+        // Replicas that are killed on purpose have been taken off the list.
         if (!this.#processes.delete(name)) return
         const error = new Error(`${name} ended unexpectedly (${signal ?? `exit code ${code}`}).`)
         reject(error)

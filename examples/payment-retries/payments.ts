@@ -25,13 +25,13 @@ export function payOnce(pool: pg.Pool, provider: Provider, options: IdempotentOp
     idempotent(
       { scope: 'payments', key, payload: order },
       async ({ isTakeover, store }) => {
-        // Somebody has begun this before, and died, or was too slow, or could not write it into our books: the money may
+        // Another caller has begun this before, and died, or was too slow, or could not write it into our books: the money may
         // have moved. (A provider that takes idempotency keys makes this simpler, and covers the case that the other one
         // is still at it: hand the key on.)
         const begun = isTakeover ? await provider.find(key) : undefined
         const charge = begun ?? (await provider.charge(key, order.cents))
 
-        // The entry in our books and the answer for those who ask again are one transaction.
+        // The entry in our books and the answer for later callers are one transaction.
         return inTransaction(pool, async (tx) => {
           const receipt = await book(tx, order, charge)
           await store(tx, receipt)

@@ -37,7 +37,7 @@ const waysToPay = (provider: Provider, options?: IdempotentOptions): Record<Requ
   once: payOnce(pool, provider, options),
 })
 const usual = waysToPay(new Provider(pool))
-// Whoever takes over has to wait for that long after the crash. By default it is 15 s; here somebody is watching.
+// The next caller has to wait for that long after the crash. By default it is 15 s; here the reader is watching.
 const fatal = waysToPay(new FatalProvider(pool), { ttlMs: 1_000 })
 
 async function serve({ id, how, key, order, crash }: Request): Promise<Reply> {

@@ -15,7 +15,7 @@ for (const date of dates) {
 }
 
 async function runOnce(lease: FencedLease, date: string): Promise<'ran' | 'found it done'> {
-  // Under the lease, not before it: whoever waited for the lease finds what the one before has left.
+  // Under the lease, not before it: a replica that waited for the lease finds what its predecessor has left.
   const done = await guard.run(lease, (tx) => tx.prepare('SELECT 1 FROM runs WHERE date = ?').get(date))
   if (done !== undefined) return 'found it done'
 

@@ -1,4 +1,4 @@
-/** Bugs of our own that these tools and reviewers have found, with what shows them. */
+/** Bugs of our own, with what shows them. */
 export interface FoundBug {
   readonly what: string
   readonly where: string
@@ -77,6 +77,6 @@ export const found: readonly FoundBug[] = [
       'third of the TTL (T29). Harmless: it kept no process alive and did nothing.',
     where: 'locker/unresolved.ts, #pause',
     shownBy: 'seeds 141, 225; locker/unresolved.test.ts',
-    state: 'fixed: the end of the session calls the timer off',
+    state: 'fixed: the end of the session cancels the timer',
   },
 ]

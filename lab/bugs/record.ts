@@ -42,7 +42,7 @@ ${notes.join('\n')}
 
 ## Bugs of our own
 
-Found by these tools, or by reading and attacking the code. To see one again, take its fix out and run what is named in
+To see one again, take its fix out and run what is named in
 the third column; seeds are for \`npm run sim -- --seed N\`.
 
 ${cells(['what', 'where', 'shown by', 'state'])}

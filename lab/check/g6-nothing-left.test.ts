@@ -20,7 +20,7 @@ describe('G6 by the engine’s own history', () => {
     )
   })
 
-  test('T20 a cancelled waiter keeps its place', () => {
+  test('T20 a cancelled waiter keeps its position', () => {
     const story = new Story(exact)
       .acquire('A', 0, 50, { outcome: 'fail' })
       .engine(5, 'enqueued', 'a')

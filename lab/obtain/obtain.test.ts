@@ -62,7 +62,7 @@ describe('the set-up script', () => {
   })
 
   test('finds a binary on PATH', () => {
-    const { status, stdout } = check(['redis', 'etcd'], {}, 'redis-server', 'etcd')
+    const { status, stdout } = check(['redis', 'etcd'], {}, 'redis-server', 'etcd', 'etcdctl')
     assert.equal(status, 0)
     assert.equal(stdout.match(/12\.34\.5, found/g)?.length, 2)
   })

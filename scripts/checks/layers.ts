@@ -12,7 +12,7 @@ import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 const everything = ['base', 'kit', 'locker', 'spi.ts', 'clients', 'backends', 'guards', 'lockfree', 'open.ts']
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
-  // What everybody imports.
+  // What all layers import.
   base: { may: ['spi.ts'] },
   'spi.ts': { may: ['base'], typesOnly: true },
   // The client side of a lease.

@@ -56,7 +56,7 @@ export async function nonsense() {
   await openLocker(url, { requires: 'fenced' })
   // @ts-expect-error A URL is a text.
   await openLocker(new URL('memory:'))
-  // @ts-expect-error Whoever wants a fenced locker must ask for it.
+  // @ts-expect-error A caller that wants a fenced locker must ask for it.
   const locker: Locker<'fenced'> = await openLocker(url)
   return locker
 }

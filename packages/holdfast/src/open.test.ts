@@ -42,7 +42,6 @@ describe('URLs that are refused', () => {
     [42, /must be a string.*not number/],
     ['redis://127.0.0.1:1?waitTimeoutMs=abc', /"waitTimeoutMs" without "waitReplicas"/],
     ['redis://127.0.0.1:1?waitReplicas=x', /waitReplicas must be a number, not .*x/],
-    ['postgres+advisory://127.0.0.1:1/x?maxConnections=0', /maxConnections must be .*1/],
     [new URL('memory:'), /must be a string.*not object/],
     ['', /must start with a scheme .*sqlite:locks\.db.*memory:, sqlite:/],
     ['locks.db', /must start with a scheme/],
@@ -178,7 +177,7 @@ describe('memory:', () => {
     assert.equal(one.info.issuer, other.info.issuer)
   })
 
-  test('with a name outlives those who close it', async () => {
+  test('with a name outlives the lockers that are closed', async () => {
     const first = await openLocker('memory:outlives')
     const token = (await first.acquire('n').then((lease) => lease.fence))?.token ?? 0n
     await first.close()

@@ -234,7 +234,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
   setData?(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'>
 
   /**
-   * `keepForMs`: the name stays closed to everybody for that much longer (hold-at-least). `not-held` means that this
+   * `keepForMs`: the name stays closed to all clients for that much longer (hold-at-least). `not-held` means that this
    * grant had ended before. If a client library may have sent the request twice, the answer to the second copy says
    * nothing about the first: the outcome is unknown.
    */
@@ -330,7 +330,7 @@ export interface NameState {
   readonly waiters: readonly WaiterState[]
   readonly data?: string
   /**
-   * How much longer the name is closed to everybody by a lock-delay or a hold-at-least; 0 if it is not. Missing where the
+   * How much longer the name is closed to all clients by a lock-delay or a hold-at-least; 0 if it is not. Missing where the
    * engine cannot tell.
    */
   readonly closedForMs?: number
@@ -427,8 +427,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
    *   A cursor that the engine does not know, or no longer has the events of, is answered with a gap, never with an error.
    * - After a gap come `acquired` events for the current holders, and none for waiters. Until the last of them has come, a
    *   cursor leads to another gap.
-   * - Without a gap every event comes exactly once. A backend whose engine can lose a message unnoticed (pub/sub of a Redis
-   *   Cluster) says so on its page. Events of one name come in their order; those of two names may overtake
+   * - Without a gap every event comes exactly once. A backend whose engine can lose a message unnoticed says so on its page. Events of one name come in their order; those of two names may overtake
    *   each other.
    * - A cursor is text of at most `limits.cursorBytes`.
    * - It ends quietly when the call is cancelled, and rejects with `CLOSED` when the backend is disposed. While the engine is

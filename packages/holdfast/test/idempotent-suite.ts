@@ -131,11 +131,7 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
       })
       await (failing ? assert.rejects(call, planted) : call)
     }
-    assert.deepEqual(
-      seen,
-      [true, true],
-      'the work may have done a part of it, and whoever comes next must look',
-    )
+    assert.deepEqual(seen, [true, true], 'the work may have done a part of it, and the next caller must look')
     assert.equal(await first()(request, () => assert.fail('done already')), 'done')
   })
 
@@ -211,7 +207,7 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     assert.equal(await first()(kept, () => 'again'), 'kept')
   })
 
-  test('G11 who does not want to wait, or not that long, is told that somebody is at it', async () => {
+  test('G11 a caller that does not want to wait, or not that long, is told that another is at it', async () => {
     const request = fresh()
     const gate = Promise.withResolvers<void>()
     const begun = Promise.withResolvers<void>()
@@ -222,12 +218,14 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     await begun.promise
     for (const waitMs of [0, 30])
       await assert.rejects(
-        first()(request, () => assert.fail('somebody is at it'), { waitMs }),
+        first()(request, () => assert.fail('another caller is at it'), { waitMs }),
         { code: 'ACQUIRE_TIMEOUT', message: /Another caller is still at this work/ },
       )
     const reason = new Error('cancelled')
     const controller = new AbortController()
-    const waiting = first()(request, () => assert.fail('somebody is at it'), { signal: controller.signal })
+    const waiting = first()(request, () => assert.fail('another caller is at it'), {
+      signal: controller.signal,
+    })
     controller.abort(reason)
     await assert.rejects(waiting, reason)
     gate.resolve()

@@ -12,7 +12,7 @@ import { createFakeClock } from '../src/testing/fake-clock.ts'
 
 interface RigLockerOptions extends LockerOptions {
   readonly wrap?: (backend: Backend<'fenced'>) => Backend<'fenced'>
-  /** For tests about leases that nobody refers to any more. */
+  /** For tests about leases that are no longer referred to. */
   readonly dropsLeases?: boolean
 }
 
@@ -52,7 +52,7 @@ export function createRig() {
   }
 }
 
-/** A call that nobody limits, for looking at the engine directly. */
+/** A call without a limit, for looking at the engine directly. */
 export const plainCall: Call = callWith()
 
 /** Collects the events of one kind while `body` runs. */

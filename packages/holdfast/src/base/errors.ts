@@ -59,7 +59,7 @@ export class AcquireTimeoutError extends HoldfastError {
   constructor(
     resource: string,
     waitedMs: number,
-    advice = 'locker.inspect(name) shows who holds it and who waits; raise waitMs to wait longer.',
+    advice = 'locker.inspect(name) shows its holders and waiters; raise waitMs to wait longer.',
     found: { readonly holders?: readonly HolderState[]; readonly heldByThisLocker?: boolean } = {},
   ) {
     super(`${quote(resource)} was not free within ${Math.round(waitedMs)} ms. ${advice}`)

@@ -103,8 +103,8 @@ export type WarningCode =
 export type EventKind = keyof HoldfastEvents
 
 /**
- * In whose context listeners are called: what a call did is told in its caller's, so that it can be traced; what happens to
- * a lease by itself is found out by anybody, and is told in a neutral one.
+ * In which context listeners are called. What a call did is told in its caller's context, so that it can be traced. What happens
+ * to a lease by itself may be found out in any context, and is told in a neutral one.
  */
 const kinds: Readonly<Record<EventKind, 'caller' | 'neutral'>> = {
   waiting: 'neutral',

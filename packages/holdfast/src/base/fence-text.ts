@@ -1,6 +1,6 @@
 /**
  * Fences as text, signed or not. A guard that strangers can reach must require the signature: a forged huge token
- * would lock everybody out.
+ * would lock all holders out.
  *
  *   unsigned   hf1/<issuer>/<name>/<mode>/<token>/<grant>
  *   signed     hf1/<issuer>/<name>/<mode>/<token>/<grant>/s1/<key id>/<HMAC-SHA-256 of all that stands before>

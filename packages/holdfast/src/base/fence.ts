@@ -46,7 +46,7 @@ export function withoutEpoch(epoch: number, token: bigint): bigint | null {
   return token >> EPOCH_SHIFT === BigInt(epoch) ? token & LARGEST_ENGINE_TOKEN : null
 }
 
-/** For core only: everybody else gets fences from leases or from `parseFence`. */
+/** For core only: all other code gets fences from leases or from `parseFence`. */
 export function makeFence(fields: {
   readonly issuer: string
   readonly name: string

@@ -69,7 +69,8 @@ export class SingleFlight<T> {
     const timer = limit?.clock.setTimer(limit.ms, () =>
       controller.abort(new Error(`it was not done within ${limit.ms} ms`)),
     )
-    const promise = this.#start(controller.signal).finally(() => timer?.cancel())
+    // A start that throws rejects as well.
+    const promise = (async () => this.#start(controller.signal))().finally(() => timer?.cancel())
     const running: Running<T> = { promise, controller, callers: 0 }
     promise.catch(() => this.#forget(running))
     return running

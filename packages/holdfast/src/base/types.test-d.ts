@@ -72,7 +72,7 @@ export async function fencedLeases() {
   const set = await fenced.acquireAll(['a', 'b'])
   for (const fence of set.fences) needsFence(fence)
   const tried = await fenced.tryAcquire('n')
-  // @ts-expect-error Somebody else may have it.
+  // @ts-expect-error Another holder may have it.
   needsFence(tried.fence)
   if (tried !== null) needsFence(tried.fence)
 }
@@ -153,7 +153,7 @@ export async function forcing() {
     { token: 5n, reason: 'stuck' },
     { all: true, reason: 'stuck' },
   ]
-  // @ts-expect-error Nobody is named.
+  // @ts-expect-error No holder is named.
   await fenced.forceRelease('n', { reason: 'stuck' })
   // @ts-expect-error Two ways of naming at once.
   await fenced.forceRelease('n', { holder: 'h', token: 5n, reason: 'stuck' })

@@ -20,7 +20,7 @@ export interface NameState extends Omit<spi.NameState, 'capacity' | 'holders' | 
   /** All permits of a semaphore; absent for a lock. */
   readonly capacity?: number
   readonly holders: readonly HolderState[]
-  /** In the order of their turns. */
+  /** In the order in which they will be granted. */
   readonly waiters: readonly WaiterState[]
 }
 
@@ -160,7 +160,7 @@ export interface WatchOptions {
   readonly signal?: AbortSignal
 }
 
-/** Whom to release: one holder by its label, one by its token, or everybody. */
+/** Which holders to release: one by its label, one by its token, or all. */
 export type ForceReleaseOptions = { readonly reason: string } & (
   | { readonly holder: string; readonly token?: never; readonly all?: never }
   | { readonly token: bigint; readonly holder?: never; readonly all?: never }

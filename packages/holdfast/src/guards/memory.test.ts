@@ -36,7 +36,7 @@ describeGuard({
 describe('memoryGuard', () => {
   const fence = makeFence({ issuer: 'i', name: 'n', mode: 'exclusive', token: 1n, grant: 'g' })
 
-  test('a transaction sees its own writes and deletions, and nobody else does before it has succeeded', async () => {
+  test('a transaction sees its own writes and deletions, and no other transaction does before it has succeeded', async () => {
     const guard = memoryGuard<number>()
     const { resource } = guard
     await guard.run(fence, (tx) => tx.set('a', 1))

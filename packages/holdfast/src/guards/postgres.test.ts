@@ -17,7 +17,8 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard', () =>
         let site: GuardSite
         beforeAll(() => {
           const url = way === 'directly' ? server.postgres.url : server.url
-          site = guardSite(library, url, `g_${library.name === 'pg' ? 'pg' : 'js'}_${way.slice(0, 3)}`.trim())
+          const schema = `g_${library.name === 'pg' ? 'pg' : 'js'}_${way.slice(0, 3)}`.trim()
+          site = guardSite(library, url, schema, way === 'directly')
         })
         afterAll(() => site[Symbol.asyncDispose]())
 

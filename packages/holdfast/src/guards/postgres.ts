@@ -19,20 +19,19 @@
  * It works behind a pooler in transaction mode.
  */
 
-import { unlessAborted } from '../base/aborting.ts'
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import type { Clock } from '../base/clock.ts'
-import { defaults } from '../base/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError } from '../base/errors.ts'
 import { checkKnownOptions, checkNumber, checkOneOf } from '../base/options.ts'
 import { callInside, type SerialQueue, serialQueueOf } from '../base/serial-queue.ts'
 import {
   checkClientOptions,
   checkSchema,
+  checkSchemaOptions,
   ensureTables,
   type NativeTransaction,
   type PostgresClient,
   type PostgresDatabase,
+  prepareTables,
   quoteIdentifier,
   type SqlRunner,
   type SqlTransaction,
@@ -127,20 +126,18 @@ export function postgresGuard<Client extends PostgresClient>(
 ): PostgresGuard<TransactionOf<Client>> {
   checkClientOptions('postgresGuard options', options)
   const settings = checkGuardOptions(options, ['client', 'schema', 'createSchema', 'isolation', 'maxIdleMs'])
-  const { createSchema = true, isolation, maxIdleMs } = options
-  if (typeof createSchema !== 'boolean')
-    throw new InvalidArgumentError('createSchema', 'must be true or false.')
+  const { isolation, maxIdleMs } = options
   if (isolation !== undefined)
     checkOneOf('isolation', isolation, ['read committed', 'repeatable read', 'serializable'])
   if (maxIdleMs !== undefined) checkNumber('maxIdleMs', maxIdleMs, { min: 1, infinityAllowed: true })
-  const schema = checkSchema(options.schema)
+  const { schema, create } = checkSchemaOptions(options)
   const database = sharedDatabase(options.client)
   const guard = new TableGuard({
     database,
     queue: serialQueueOf(options.client),
     settings,
     schema,
-    createSchema,
+    create,
     isolation,
     maxIdleMs,
   })
@@ -159,7 +156,7 @@ interface Parts {
   readonly queue: SerialQueue<SqlRunner>
   readonly settings: GuardSettings
   readonly schema: string
-  readonly createSchema: boolean
+  readonly create: boolean
   readonly isolation: Isolation | undefined
   readonly maxIdleMs: number | undefined
 }
@@ -273,31 +270,14 @@ class TableGuard extends GuardBase<NativeTransaction> {
     await this.#preparing
   }
 
-  /** Limited, because all calls wait for it. The next try has another connection. */
   async #prepare(): Promise<void> {
-    const { database } = this.#parts
-    const limitMs = defaults.callTimeoutMs
-    const tooLong = new AbortController()
-    const timer = this.settings.clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
-    const { signal } = tooLong
-    // Of what the caller asked for, nothing has been begun.
-    const noAnswer = () =>
-      new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
-    try {
-      const preparing = typedStep(() =>
-        database.transaction((runner) => this.#ensureTables(runner), { signal }),
-      )
-      await unlessAborted(preparing, signal, noAnswer)
-      this.#hasTables = true
-    } catch (error) {
-      throw signal.aborted ? noAnswer() : error
-    } finally {
-      timer.cancel()
-    }
+    const { database, schema, create } = this.#parts
+    await prepareTables(database, guardTables, schema, { create, clock: this.settings.clock })
+    this.#hasTables = true
   }
 
   #ensureTables(runner: SqlRunner): Promise<{ readonly found: boolean }> {
-    const { schema, createSchema } = this.#parts
-    return ensureTables(runner, guardTables, schema, { create: createSchema })
+    const { schema, create } = this.#parts
+    return ensureTables(runner, guardTables, schema, { create })
   }
 }

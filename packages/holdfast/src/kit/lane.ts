@@ -42,8 +42,10 @@ export interface LaneOptions<Item, Answer> {
   readonly maxInFlight?: number
   /** Fewer than these leave in one batch, because two small ones cost more. More are split evenly. */
   readonly minSplit?: number
-  /** Fewer than these wait while another batch is in flight. Default: 1. */
+  /** Fewer than these wait while `freeInFlight` batches are in flight. Default: 1. */
   readonly minFurther?: number
+  /** So many batches leave at once, however small they are. Default: 1. */
+  readonly freeInFlight?: number
   /** For clients that write once in a turn of the event loop: two batches of one turn would be answered as one. */
   readonly oneBatchPerTurn?: boolean
   /** Two requests with the same key do not leave in one batch. */
@@ -198,7 +200,8 @@ export class Lane<Item, Answer> {
   #hasRoom(): boolean {
     const { length } = this.#inFlight
     if (this.#pause !== undefined || length >= this.#maxInFlight) return false
-    return length === 0 || this.#waiting.length >= (this.#options.minFurther ?? 1)
+    const { freeInFlight = 1, minFurther = 1 } = this.#options
+    return length < freeInFlight || this.#waiting.length >= minFurther
   }
 
   readonly #leaveTogether = (): void => {

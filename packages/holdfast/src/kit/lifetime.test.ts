@@ -35,6 +35,22 @@ test('a call that waits is cut when it is cancelled and when the backend ends, u
   assert(!cuts.includes('untied'))
 })
 
+test('what a call waits for settles it, unless it is cut first', async () => {
+  const lifetime = new Lifetime('test', createFakeClock())
+  assert.equal(await lifetime.untilCut(Promise.resolve('done'), callWith()), 'done')
+  await assert.rejects(lifetime.untilCut(Promise.reject(new Error('broken')), callWith()), /broken/)
+  const controller = new AbortController()
+  const failing = Promise.withResolvers<void>()
+  const cancelled = lifetime.untilCut(failing.promise, callWith(controller.signal))
+  const ended = lifetime.untilCut(new Promise(() => {}), callWith())
+  controller.abort()
+  await assert.rejects(cancelled, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+  // What comes of the work later is not an unhandled rejection.
+  failing.reject(new Error('too late'))
+  lifetime.end()
+  await assert.rejects(ended, isClosed)
+})
+
 test('work in the background has a limit, ends with the backend, and leaves no timer', async () => {
   const clock = createFakeClock()
   const lifetime = new Lifetime('test', clock)

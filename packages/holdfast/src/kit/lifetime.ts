@@ -36,6 +36,14 @@ export class Lifetime {
     }
   }
 
+  /** Settles as `work` does, or when the call is cancelled or the backend ends. `work` goes on then. */
+  untilCut<T>(work: Promise<T>, call: Call): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const untie = this.onCut(call, reject)
+      work.then(resolve, reject).finally(untie)
+    })
+  }
+
   /**
    * Work that no caller waits for. It has a limit of its own, because on a connection that hangs it would hang too, and it
    * ends with the backend.

@@ -76,7 +76,7 @@ export interface OrderedStore {
    */
   join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<JoinResult>
 
-  /** Reads. A keep-alive makes one for each waiter, at the same moment, so they should leave together (`Coalescer`). */
+  /** Reads. A keep-alive makes one for each waiter, at the same moment, so they should leave together (`Lane`). */
   look(request: AcquireRequest, call: Call): Promise<QueueStanding>
 
   /**

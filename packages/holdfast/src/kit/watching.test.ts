@@ -11,7 +11,7 @@ async function collect(events: AsyncIterable<WatchEvent>): Promise<WatchEvent[]>
   return all
 }
 
-test('only the end of a picture is a place to go on from', async () => {
+test('only the end of a picture is a cursor to go on from', async () => {
   const cursors = { restart: 'gap', end: 'end' }
   const seen = await collect(picture([holder('a'), holder('b')], cursors))
   expect(seen.map(({ kind, cursor }) => [kind, cursor])).toEqual([

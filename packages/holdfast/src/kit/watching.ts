@@ -65,7 +65,7 @@ export function watching<J extends { readonly leave: () => void }>(
 
 /**
  * A gap, and the current holders. A watcher that stops in the middle of this picture must get all of it again, so only its
- * end is a place to go on from.
+ * end is a cursor to go on from.
  */
 export async function* picture(
   holders: Iterable<ToldEvent> | AsyncIterable<ToldEvent>,

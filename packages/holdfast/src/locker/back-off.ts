@@ -1,4 +1,4 @@
-/** The pause before the next of several rounds: longer each time, and not the same for all who failed together. */
+/** The pause before the next of several rounds: longer each time, and different for clients that failed together. */
 import { type Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { sleep } from '../base/clock.ts'
 import type { LockerContext } from './context.ts'

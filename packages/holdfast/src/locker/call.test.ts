@@ -71,7 +71,7 @@ describe('T16 a call that is never answered', () => {
     assert.equal(seen.reason.outcome, 'unknown')
     assert.equal(seen.reason.backend, 'some-engine')
     assert.match(seen.reason.message, /some-engine: acquire of "n": no answer within 5000 ms/)
-    assert.equal(calls[0]?.signal.aborted, true, 'the backend is told that nobody waits')
+    assert.equal(calls[0]?.signal.aborted, true, 'the backend is told that no caller waits')
     assert.equal(calls[0]?.signal.reason, seen.reason)
   })
 
@@ -187,7 +187,7 @@ describe('a backend that throws when it is told that its call is cancelled', () 
     assert.deepEqual(raised, ['planted'])
   })
 
-  test('nor those who share its stop', async () => {
+  test('nor the calls that share its stop', async () => {
     const stop = new Cancellation()
     const { clock, start } = setUp({ stop })
     const seen = [peek(start(tellBadly)), peek(start()), peek(start(tellBadly)), peek(start())]

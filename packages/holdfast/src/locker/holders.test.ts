@@ -110,7 +110,7 @@ describe('an acquire that times out', () => {
     expect(await failure).toMatchObject({
       waitedMs: 500,
       holders: undefined,
-      message: expect.stringMatching(/locker\.inspect\(name\) shows who holds it/),
+      message: expect.stringMatching(/locker\.inspect\(name\) shows its holders and waiters/),
     })
   })
 

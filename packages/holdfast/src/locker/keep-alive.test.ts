@@ -29,7 +29,7 @@ describe('what it lists', () => {
     expect(closing.status).toBe('fulfilled')
   })
 
-  test('T18 T19 a place that the engine has lost without a word is taken again after it', async () => {
+  test('T18 T19 a position that the engine has lost without a word is taken again after it', async () => {
     const { clock, locker, faulty } = createFaultyRig()
     const holder = await locker().acquire('a', { ttlMs: 60_000 })
     const { client, faults, opened, listed } = faulty()
@@ -71,7 +71,7 @@ describe('what its answer counts for', () => {
     }
     const client = locker({ wrap: claimByClaim })
     const listed = await client.tryAcquire('a', { ttlMs })
-    if (listed === null) throw new Error('nobody else is there')
+    if (listed === null) throw new Error('there is no other session')
     grantedMs = clock.monotonicMs()
     await clock.advance(1_000)
     faults?.next('keepAlive', { kind: 'late-reply', ms: 500 })
@@ -95,7 +95,7 @@ describe('what its answer counts for', () => {
     const sentMs = clock.monotonicMs()
     await clock.advance(2_500)
     for (let i = 0; i < 1_000; i++) faults.next('keepAlive', { kind: 'error-before' })
-    // From here on the place in line is worth nothing: the engine may have dropped it.
+    // From here on the position is worth nothing: the engine may have dropped it.
     const deadlineMs = sentMs + ttlMs - driftMs
     await clock.advance(deadlineMs - clock.monotonicMs() - 20)
     expect(faults.count('openSession')).toBe(1)
@@ -104,7 +104,7 @@ describe('what its answer counts for', () => {
     expect(faults.count('openSession')).toBe(2)
   })
 
-  test('G8 nothing that came after it was sent: a new place in line is no stray', async () => {
+  test('G8 nothing that came after it was sent: a new position in the queue is no stray', async () => {
     const { clock, faulty, locker } = createFaultyRig()
     const holder = await locker().acquire('a', { ttlMs })
     const { client, faults } = faulty()

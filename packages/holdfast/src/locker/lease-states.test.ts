@@ -1,4 +1,4 @@
-/** The state machine of a lease on its own, driven by every order of events that anybody could think of. */
+/** The state machine of a lease on its own, driven by many orders of events. */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { instantOf } from '../base/clock.ts'

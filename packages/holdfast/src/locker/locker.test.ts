@@ -9,7 +9,7 @@ import { createLocker } from './locker.ts'
 
 const ttlMs = 9_000
 
-describe('waiting for a turn', () => {
+describe('waiting for a grant', () => {
   test('G8 waiters are served in the order in which they came, each with a higher token', async () => {
     const { locker } = createRig()
     const first = await locker().acquire('a')

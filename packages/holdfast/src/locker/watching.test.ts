@@ -98,7 +98,7 @@ describe('watching by listing', () => {
     assert.ok(state.lists >= 6)
   })
 
-  test('a place that is given up and taken anew is another one', async () => {
+  test('a position that is given up and taken anew is another one', async () => {
     const { next, events } = watchLists()
     await next([named('n', [holder('a', 1n)])])
     events.length = 0

@@ -13,7 +13,7 @@ const maxSessions = 3
 const maxAbandonedPerSession = 5
 const ttlMs = 80_000_000
 
-/** A locker’s inner parts with small limits; the name `busy` is somebody else’s. */
+/** A locker’s inner parts with small limits; another client holds the name `busy`. */
 async function setUp() {
   const { clock, engine, locker } = createRig()
   await locker().acquire('busy', { ttlMs })

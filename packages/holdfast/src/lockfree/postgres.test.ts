@@ -54,7 +54,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
   })
 
   test.each(libraries)(
-    'G11 with $name, a connection that is dead at the first use costs the first callers a while, and nobody for ever',
+    'G11 with $name, a connection that is dead at the first use costs the first callers a while, and no caller for ever',
     async (library) => {
       await using proxy = await startProxy(server.postgres)
       const dead = new WeakSet<object>()
@@ -160,7 +160,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
   })
 
   test.each(libraries)(
-    'T21 with $name, callers who wait behind one key do not use up the pool of the others',
+    'T21 with $name, callers that wait behind one key do not use up the pool of the others',
     async (library) => {
       await using opened = library.open(server.postgres.url, { max: 2 })
       const idempotent = postgresIdempotent({ client: opened.client })
@@ -267,7 +267,10 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
       )
       await Promise.all(refused)
       order.push('refused')
-      await until('nobody waits in the server for those who have gone', async () => (await waiting()) <= 1)
+      await until(
+        'no process of the server waits for callers that have gone',
+        async () => (await waiting()) <= 1,
+      )
       await blocker.query('COMMIT')
       await blocker.end()
       assert.equal(await patient, 'done')

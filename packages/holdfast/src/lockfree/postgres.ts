@@ -2,13 +2,13 @@
 
 import { type Clock, systemClock } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
-import { InvalidArgumentError } from '../base/errors.ts'
 import { type Random, systemRandom } from '../base/ids.ts'
 import { checkName, checkText } from '../base/names.ts'
 import { checkKnownOptions, checkNumber } from '../base/options.ts'
 import {
   checkClientOptions,
   checkSchema,
+  checkSchemaOptions,
   type PostgresClient,
   type SqlTransaction,
   sharedDatabase,
@@ -103,12 +103,10 @@ export function postgresLockfreeSchema(options: { readonly schema?: string } = {
 function check(argument: string, options: PostgresLockfreeOptions, own: readonly string[]) {
   checkClientOptions(argument, options)
   checkKnownOptions(argument, options, ['client', 'schema', 'createSchema', 'clock', 'random', ...own])
-  const { clock = systemClock, random = systemRandom, createSchema: create = true } = options
-  if (typeof create !== 'boolean') throw new InvalidArgumentError('createSchema', 'must be true or false.')
+  const { clock = systemClock, random = systemRandom } = options
   return {
     database: sharedDatabase(options.client),
-    schema: checkSchema(options.schema),
-    create,
+    ...checkSchemaOptions(options),
     clock,
     random,
   }

@@ -73,7 +73,7 @@ describe('idempotency keys in SQLite', () => {
 })
 
 describe('what is specific to SQLite', () => {
-  test('work that takes many times as long as a claim is renewed, and nobody takes over', async () => {
+  test('work that takes many times as long as a claim is renewed, and no other caller takes over', async () => {
     const path = join(folder, 'long.db')
     const clock = createFakeClock()
     const [one, two] = [sqliteIdempotent({ path, clock }), sqliteIdempotent({ path, clock })]
@@ -85,7 +85,7 @@ describe('what is specific to SQLite', () => {
       return signal.aborted
     })
     await clock.advance(0)
-    const waiting = two({ scope: 's', key: 'k' }, () => assert.fail('somebody is at it'), {
+    const waiting = two({ scope: 's', key: 'k' }, () => assert.fail('another caller is at it'), {
       waitMs: Infinity,
     })
     await clock.advance(150_000)
@@ -235,7 +235,7 @@ describe('answers that get lost', () => {
         close: () => store.close(),
       }
       let answer: unknown
-      createIdempotent(late, { clock })(request, () => assert.fail('nobody waits for it'), { waitMs }).catch(
+      createIdempotent(late, { clock })(request, () => assert.fail('it was given up'), { waitMs }).catch(
         (error: unknown) => {
           answer = error
         },

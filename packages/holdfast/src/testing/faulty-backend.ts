@@ -86,7 +86,7 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
 
   // --- what goes wrong -------------------------------------------------------------------------------------
 
-  /** The next call of this kind goes wrong in this way. Several wait for their turns in order. */
+  /** The next call of this kind goes wrong in this way. Several faults are used one after the other, one for each call. */
   next(kind: CallKind, fault: Fault): void {
     this.#wire.next(kind, fault)
   }

@@ -115,10 +115,7 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
           `${quote(name)} is a semaphore, whose permits cannot be taken over; use lose(name).`,
         )
       if (waiters.length > 0)
-        throw new InvalidArgumentError(
-          'name',
-          `${quote(name)} has others waiting, who would come before a thief.`,
-        )
+        throw new InvalidArgumentError('name', `${quote(name)} has other waiters, which come before a thief.`)
       engine.deleteName(namespace, name)
       return thief.acquire(name, { waitMs: 0 })
     },

@@ -8,23 +8,16 @@ import { postgresAdvisorySite, type Site } from './postgres-advisory-world.ts'
 // Many cases share a server, which one of them restarts; that one has a server of its own.
 const needsRestart = new Set(['C50'])
 const CASES_AT_ONCE = 32
-// Dozens of waiters, and a process of the server for each: that takes time, and is not about time.
-const crowded = new Set(['C70', 'C71', 'C78'])
-// A session is a connection, and no other process can go on with it.
-const lacks = ['permits', 'data', 'lock-delay', 'hold-at-least', 'watch', 'attach'] as const
+// A session is a connection, and no other process can go on with it. A wait in the server would occupy a connection.
+const lacks = ['queue', 'permits', 'data', 'lock-delay', 'hold-at-least', 'watch', 'attach'] as const
 
 const attaching = 'a session is a connection, and no other process can go on with it'
-const deleting = 'nobody but the session itself can take a lock away from it, short of ending its connection'
+const deleting = 'only the session itself can free its lock, short of ending its connection'
 const exceptions: readonly DeclaredException[] = [
   ...['C7', 'C8'].map((rule) => ({
     rule,
     why: attaching,
   })),
-  {
-    rule: 'C239',
-    lacksHook: 'countConnections' as const,
-    why: 'each waiter needs a connection of its own',
-  },
   ...['C51', 'C149', 'C150', 'C220', 'C225'].map((rule) => ({
     rule,
     lacksHook: 'deleteName' as const,
@@ -37,9 +30,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres({ settings: { max_connections: '800' } })
-    for (const library of libraries)
-      for (const where of ['', ' in a crowd'])
-        sites.set(`${library.name}${where}`, postgresAdvisorySite(library, server.url))
+    for (const library of libraries) sites.set(library.name, postgresAdvisorySite(library, server.url))
   }, 60_000)
   afterAll(async () => {
     for (const site of sites.values()) await site[Symbol.asyncDispose]()
@@ -48,19 +39,14 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
 
   const each = atOnce((name, body) => test(name, { timeout: 120_000 }, body), CASES_AT_ONCE)
   for (const { name } of libraries) {
-    const suite = { describe, test: each, lacks }
     describeBackend({
-      ...suite,
       name: `postgres-advisory with ${name}`,
-      cases: backendCases().filter(({ rule }) => !needsRestart.has(rule) && !crowded.has(rule)),
+      describe,
+      test: each,
+      lacks,
+      cases: backendCases().filter(({ rule }) => !needsRestart.has(rule)),
       createWorld: () => (sites.get(name) as Site).world(),
       except: exceptions,
-    })
-    describeBackend({
-      ...suite,
-      name: `postgres-advisory with ${name} in a crowd`,
-      cases: backendCases().filter(({ rule }) => crowded.has(rule)),
-      createWorld: () => (sites.get(`${name} in a crowd`) as Site).world({ ttlMs: 20_000 }),
     })
   }
 })

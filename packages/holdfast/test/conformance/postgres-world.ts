@@ -56,7 +56,8 @@ export class PostgresStage {
     const { server, bouncer, library, moveServer } = parts
     this.#server = server
     this.#bouncer = bouncer
-    this.#opened = library.open((bouncer ?? server).url, { max: 12 })
+    // A pooler in transaction mode does not know prepared statements by their names.
+    this.#opened = library.open((bouncer ?? server).url, { max: 12, prepare: bouncer === undefined })
     this.#operator = new pg.Pool({ connectionString: server.url, max: 2 })
     this.#operator.on('error', () => {})
     if (moveServer === undefined) {

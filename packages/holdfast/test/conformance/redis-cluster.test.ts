@@ -8,7 +8,7 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis clust
   const stage = new RedisStage({
     library: libraryNamed(library),
     isCluster: true,
-    backend: { fencing: 'clock-backed', issuer: 'cluster' },
+    backend: { fencing: 'clock-backed' },
   })
   beforeAll(() => stage.start())
   afterAll(() => stage.stop())

@@ -27,7 +27,7 @@ export interface RedisStageOptions {
   readonly backend?: Omit<RedisOptions, 'client'>
 }
 
-/** Nobody draws lots here, so that two runs of one case do the same number of things. */
+/** Nothing is random here, so that two runs of one case do the same number of things. */
 const evenRandom = { id: () => systemRandom.id(), fraction: () => 0.5 }
 
 /** What a token counts. */
@@ -154,6 +154,8 @@ export class RedisStage {
         clock,
         random: evenRandom,
         pollMs: 20,
+        // A client of a Cluster does not tell its address, so tokens need an issuer.
+        ...(isCluster && { issuer: `cluster/${options.namespace ?? 'default'}` }),
         ...backend,
         ...options,
       }) as Backend<Fencing> as Backend<'fenced'>

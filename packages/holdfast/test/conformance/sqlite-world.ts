@@ -22,7 +22,7 @@ export interface SqliteWorldOptions {
 /** Nothing here is about the disk, so nobody waits for it where the system keeps files in memory. */
 const root = existsSync('/dev/shm') ? '/dev/shm' : tmpdir()
 
-/** Nobody draws lots here, so that two runs of one case do the same number of things. */
+/** Nothing is random here, so that two runs of one case do the same number of things. */
 const evenRandom = { id: () => systemRandom.id(), fraction: () => 0.5 }
 
 export async function sqliteWorld(options: SqliteWorldOptions): Promise<World<'fenced'>> {

@@ -242,5 +242,5 @@ function isWithin(key: string, from: string, range_end: string): boolean {
 }
 
 function responseOf(watch_id: number, events: readonly Event[]): WatchResponse {
-  return { watch_id, created: false, canceled: false, events }
+  return { watch_id, created: false, canceled: false, cancel_reason: '', events }
 }

@@ -25,7 +25,7 @@ describe('model: lockers under faults', () => {
         const world = new LockerWorld(seed)
         await play(world, commands, runs)
         await quiesce(world)
-        assert.deepEqual(unhandled.splice(0), [], 'G11 a rejection that nobody handles')
+        assert.deepEqual(unhandled.splice(0), [], 'G11 a rejection that is not handled')
       }),
       {
         numRuns: RUNS,

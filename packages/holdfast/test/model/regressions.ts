@@ -7,7 +7,7 @@ const permits = { mode: 'permits', capacity: 3, lockDelayMs: 0, note: false, ses
 const lock = { mode: 'exclusive', weight: LOCK_CAPACITY, capacity: LOCK_CAPACITY, note: false } as const
 
 export const spiRegressions: readonly SpiCommand[][] = [
-  // Asked for again after a resize, a place in line was refused for its old capacity.
+  // Asked for again after a resize, a position in the queue was refused for its old capacity.
   [
     { do: 'try', name: 2, weight: 2, ...permits },
     { do: 'enqueue', name: 2, weight: 2, ...permits },
@@ -31,7 +31,7 @@ const holding = { name: 0, mode: 'exclusive', lockDelayMs: 0, holdAtLeastMs: 0, 
 
 /** With the seeds that make the machines wait in the way that it takes. */
 export const lockerRegressions: readonly [LockerCommand[], number][] = [
-  // The session and the deadline of somebody in line ended in the same moment, and it was rejected with undefined.
+  // The session and the deadline of a waiter ended in the same moment, and it was rejected with undefined.
   [
     [
       { do: 'acquire', machine: 0, ttl: 0, waitMs: 0, ...holding },

@@ -9,7 +9,7 @@ export interface OpenedClient<C extends PostgresClient = PostgresClient> extends
 
 export interface ClientOptions {
   readonly max?: number
-  /** False: postgres.js asks nothing by itself when it connects, which nobody would catch if it failed. */
+  /** False: postgres.js asks nothing by itself when it connects: a failure of that could not be caught. */
   readonly fetchTypes?: boolean
   /** False for postgres.js behind a pooler in transaction mode, as its documentation says. */
   readonly prepare?: boolean

@@ -12,8 +12,8 @@ export interface GuardSite extends AsyncDisposable {
 }
 
 /** One schema for all worlds of a site, emptied for each. */
-export function guardSite(library: ClientLibrary, url: string, schema: string): GuardSite {
-  let opened: OpenedClient = library.open(url, { max: 8 })
+export function guardSite(library: ClientLibrary, url: string, schema: string, prepare: boolean): GuardSite {
+  let opened: OpenedClient = library.open(url, { max: 8, prepare })
   const cells = `${schema}_cells`
   let isMade = false
   const query = async (text: string, parameters: string[] = []) =>
@@ -50,7 +50,7 @@ export function guardSite(library: ClientLibrary, url: string, schema: string): 
         passTime: (ms) => clock.advance(ms),
         async reopen() {
           await opened[Symbol.asyncDispose]()
-          opened = library.open(url, { max: 8 })
+          opened = library.open(url, { max: 8, prepare })
         },
         close: async () => {},
       }

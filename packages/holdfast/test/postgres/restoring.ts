@@ -53,7 +53,7 @@ async function holdOnce(
   return lease.fence
 }
 
-/** A copy needs a database that nobody uses; connections of a moment ago may take that long to be gone. */
+/** A copy needs a database that is not in use; connections of a moment ago may take that long to be gone. */
 async function sql(server: Server, text: string): Promise<void> {
   const operator = new pg.Client(server.url)
   await operator.connect()

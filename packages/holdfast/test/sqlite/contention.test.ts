@@ -18,7 +18,7 @@ interface Report {
 }
 
 describe('four processes and one lock', () => {
-  test('G1 G2 G8 T28 never two inside, tokens in order, everybody served, nobody spinning', async () => {
+  test('G1 G2 G8 T28 never two inside, tokens in order, every process served, none spinning', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-contention-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     const [path, inside, turns] = ['locks.db', 'inside', 'turns'].map((name) => join(folder, name))

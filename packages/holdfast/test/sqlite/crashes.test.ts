@@ -30,14 +30,14 @@ function query(path: string, sql: string): Record<string, unknown>[] {
 }
 
 describe('kill -9', () => {
-  test('G10 G13 of a holder: the next in line is granted when its time is up, and not before', async () => {
+  test('G10 G13 of a holder: the next waiter is granted when its time is up, and not before', async () => {
     const path = freshFile()
     const holder = start('hold.ts', path, 'x', 1_000)
     await holder.printed()
     const backend = openSqlite({ path })
     const locker = createLocker(backend, { ttlMs: 5_000 })
     const waiting = locker.acquire('x')
-    // Meanwhile the holder renews; it is killed while somebody waits.
+    // Meanwhile the holder renews; it is killed while there is a waiter.
     await new Promise((resolve) => setTimeout(resolve, 1_200))
     const lag = measureLag()
     holder.process.kill('SIGKILL')

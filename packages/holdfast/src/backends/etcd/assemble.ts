@@ -93,7 +93,7 @@ function infoOf(described: Described, minTtlMs: number): BackendInfo<'fenced'> {
     assumptions: [
       'A majority of the members keeps what it has written: no member is brought back with an old or an empty disk.',
       "The clock of etcd's leader runs as fast as the clients' clocks. Steps of the wall clock do not matter to etcd.",
-      'Nobody but Holdfast writes below the prefix of the namespace.',
+      'Only Holdfast writes below the prefix of the namespace.',
       'After etcd was restored from a snapshot, the epoch is raised before it is used under the same issuer.',
       'After a change of the leader all leases start anew, so the names of a dead holder may stay taken for one TTL more.',
     ],

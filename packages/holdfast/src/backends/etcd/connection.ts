@@ -12,6 +12,8 @@ import { Keys, MAX_BATCH } from './keys.ts'
 import { Found } from './records.ts'
 
 export const BACKEND = 'etcd'
+/** By etcd's default for `--max-txn-ops`. */
+export const READS_AT_ONCE = 128
 
 /** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
 interface Statement {
@@ -19,7 +21,7 @@ interface Statement {
   readonly build: (index: number) => etcd.TxnRequest
 }
 
-/** `branch`: the condition was met; that of the transaction in its place was; or neither. */
+/** `branch`: the condition was met; that of the transaction in the else branch was; or neither. */
 export interface Committed {
   readonly branch: 'first' | 'second' | 'none'
   readonly found: Found
@@ -53,9 +55,12 @@ export class Connection {
       backend: BACKEND,
       clock,
       maxBatch: MAX_BATCH,
-      maxInFlight: 2,
+      // Requests for one name cannot share a transaction. When many wait for one, more transactions are in flight.
+      maxInFlight: 16,
+      freeInFlight: 2,
+      minFurther: 16,
       // Two small transactions cost the members more than one.
-      minSplit: MAX_BATCH,
+      minSplit: Number.POSITIVE_INFINITY,
       keyOf: ({ name }) => name,
       send: (statements, call) => this.#send(statements, call),
     })
@@ -79,9 +84,25 @@ export class Connection {
     return this.#looks.ask(name, call)
   }
 
-  /** A linearizable read at one revision. */
+  /** A linearizable read at one revision, of at most READS_AT_ONCE operations. */
   async read(operations: readonly etcd.Operation[], call: Call): Promise<Found> {
-    return this.found(await this.transact(etcd.always(etcd.nested(operations)), call))
+    return this.found(await this.transact(etcd.always(operations), call))
+  }
+
+  /**
+   * As many linearizable reads as it takes; the revision is that of the first. etcd takes a transaction within a transaction for a
+   * write: it would go through the log of Raft, which takes 1.5 MiB at most.
+   */
+  async readAll(operations: readonly etcd.Operation[], call: Call) {
+    const kvs: etcd.KeyValue[] = []
+    let revision = 0
+    for (let at = 0; at < operations.length; at += READS_AT_ONCE) {
+      const some = operations.slice(at, at + READS_AT_ONCE)
+      const response = await this.transact(etcd.always(some), call)
+      kvs.push(...etcd.kvsOf(response))
+      revision ||= response.header?.revision ?? 0
+    }
+    return { kvs, revision }
   }
 
   transact(request: etcd.TxnRequest, call: Call): Promise<etcd.TxnResponse> {
@@ -121,11 +142,10 @@ export class Connection {
 
   async #lookAt(names: readonly string[], call: Call): Promise<Found[]> {
     const ranges = [...new Set(names)].map((name) => etcd.getAll(this.keys.name(name)))
-    const answer = await this.client.ask(etcd.methods.txn, etcd.always(etcd.nested(ranges)), call)
-    const byName = Map.groupBy(etcd.kvsOf(answer), ({ key }) => this.keys.parse(key)?.name ?? '')
+    const { kvs, revision } = await this.readAll(ranges, call)
+    const byName = Map.groupBy(kvs, ({ key }) => this.keys.parse(key)?.name ?? '')
     const found = new Map<string, Found>()
-    for (const name of new Set(names))
-      found.set(name, new Found(this.keys, byName.get(name) ?? [], answer.header?.revision ?? 0))
+    for (const name of new Set(names)) found.set(name, new Found(this.keys, byName.get(name) ?? [], revision))
     return names.map((name) => found.get(name) as Found)
   }
 }

@@ -11,7 +11,7 @@ export interface MarkRecord {
   readonly detail?: string
 }
 
-/** Who has stored the data is told to watchers. */
+/** Watchers are told which holder has stored the data. */
 export interface DataRecord {
   readonly data: string
   readonly id: string

@@ -4,7 +4,7 @@ import * as etcd from '../../clients/etcd/index.ts'
 import { PredecessorQueue } from '../../kit/predecessor-queue.ts'
 import { type Prolonged, QueueSession } from '../../kit/queue-session.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim, LostClaim } from '../../spi.ts'
-import { BACKEND, type Connection, unavailable } from './connection.ts'
+import { BACKEND, type Connection, READS_AT_ONCE, unavailable } from './connection.ts'
 import { leaseOf, modes, partsOfGrant } from './keys.ts'
 import type { SessionRef, Statements } from './statements.ts'
 import { ClaimStore } from './store.ts'
@@ -61,14 +61,19 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const grant = partsOfGrant(claim.grantId)
     if (grant === null) return 'not-held'
     const closedBy = keepForMs > 0 ? await this.#leaseFor(keepForMs, call) : null
-    const isReleased = await this.#commit(claim, this.#statements.release(claim, grant, closedBy), call)
+    const request = this.#statements.release(claim, grant, closedBy)
+    // The lease on which it is closed may be over. Then only this release fails, and not a batch.
+    const isReleased =
+      closedBy === null
+        ? await this.#commit(claim, request, call)
+        : (await this.#connection.transact(request, call)).succeeded
     return isReleased ? 'released' : 'not-held'
   }
 
   async close(call: Call): Promise<void> {
     const { client, keys, queues } = this.#connection
     const { lease } = this.#ref
-    // The key goes first: for watchers, claims that are deleted together with their session's key have expired.
+    // The key goes first: watchers read claims that are deleted together with their session's key as expired.
     const deletion = etcd.onCondition([this.#statements.alive()], [etcd.remove(keys.session(lease))])
     await this.#connection.transact(deletion, call)
     await client.ask(etcd.methods.leaseRevoke, { ID: lease }, call).catch((error: unknown) => {
@@ -85,13 +90,15 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const { lease } = this.#ref
     // Without any read in it, a member would answer a transaction by itself, however old its state is.
     const reads = [keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]
-    const operations = etcd.nested(reads.map((key) => etcd.get(key, { keys_only: true })))
-    const check = etcd.onCondition([this.#statements.alive()], operations)
+    const operations = reads.map((key) => etcd.get(key, { keys_only: true }))
+    const check = etcd.onCondition([this.#statements.alive()], operations.slice(0, READS_AT_ONCE))
     const { isProlonged, response } = await etcd.prolongLease(client, lease, check, call)
     if (!response.succeeded) return null
     if (!isProlonged)
       throw unavailable('the leader has changed, and may not know of the keep-alive', 'unknown')
-    const revisions = new Map(etcd.kvsOf(response).map(({ key, mod_revision }) => [key, mod_revision]))
+    const others = await this.#connection.readAll(operations.slice(READS_AT_ONCE), call)
+    const kvs = [...etcd.kvsOf(response), ...others.kvs]
+    const revisions = new Map(kvs.map(({ key, mod_revision }) => [key, mod_revision]))
     const isLost = (claim: GrantedClaim) =>
       revisions.get(this.#keyOf(claim)) !== (partsOfGrant(claim.grantId)?.revision ?? 0)
     return { since, lost: held.filter(isLost) }
@@ -121,11 +128,11 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
       return modes.some((mode) => mode === parsed?.kind) && !known.has(parsed?.attempt ?? '')
     })
     if (attached.length === 0) return []
-    const { claims } = await this.#connection.read(
-      attached.map((key) => etcd.get(key)),
+    const { kvs } = await this.#connection.readAll(
+      attached.map((key) => etcd.get(key, { keys_only: true })),
       call,
     )
-    return claims.map(({ name, attempt }) => ({ name, attempt }))
+    return kvs.map(({ key }) => keys.parse(key)).filter((claim) => claim !== null)
   }
 
   async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<boolean> {

@@ -57,7 +57,12 @@ export class ClaimStore implements OrderedStore {
   async look(request: AcquireRequest, call: Call): Promise<QueueStanding> {
     const found = await this.#connection.look(request.name, call)
     const own = found.claim(this.#key(request))
-    if (own !== undefined) return this.#standing(request, found, own)
+    if (own !== undefined) {
+      // If the answer to its join was lost, it does not know yet that it disagrees.
+      const isAgreed = own.granted || found.capacity === found.capacitySince(own.order, request.capacity)
+      if (!isAgreed) await this.#refuse(request, found.capacity ?? request.capacity, call)
+      return this.#standing(request, found, own)
+    }
     const session = etcd.get(this.#connection.keys.session(this.#session.lease))
     return this.#missing(await this.#connection.read([session], call))
   }
@@ -117,14 +122,17 @@ export class ClaimStore implements OrderedStore {
 
   /** Its key was created by this transaction, so what was read is older. */
   async #joined(request: AcquireRequest, found: Found, call: Call): Promise<JoinResult> {
-    const { name, capacity, weight } = request
-    // A waiter that disagrees is never granted, and leaves at once.
-    if (found.capacity !== null && found.capacity !== capacity) {
-      await this.leave(request, call)
-      throw new CapacityMismatchError(name, capacity, found.capacity)
-    }
+    const { capacity, weight } = request
+    if (found.capacity !== null && found.capacity !== capacity)
+      await this.#refuse(request, found.capacity, call)
     const own = { key: this.#key(request), order: BigInt(found.revision), weight, granted: false }
     return { kind: 'waiting', isNew: true, queue: this.#view(request, found, own) }
+  }
+
+  /** A waiter that disagrees is never granted, and leaves at once. */
+  async #refuse(request: AcquireRequest, actual: number, call: Call): Promise<never> {
+    await this.leave(request, call)
+    throw new CapacityMismatchError(request.name, request.capacity, actual)
   }
 
   #standing(request: AcquireRequest, found: Found, own: FoundClaim): QueueStanding {

@@ -78,7 +78,7 @@ async function* eventsFrom(
   }
 }
 
-/** Null for anything that is not a place to go on from. A revision that is yet to come is of a time before a restore (T75). */
+/** Null for anything that is not a cursor of ours. A revision that is yet to come is from before a restore (T75). */
 function positionAt(origin: string, cursor: string, now: Position): Position | null {
   const [, from, revision, number] = /^(.*):(\d{1,16})\.(\d{1,16})$/.exec(cursor) ?? []
   if (from !== origin || Number(revision) > now.revision) return null

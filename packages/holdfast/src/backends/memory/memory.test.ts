@@ -141,7 +141,7 @@ describe('the memory engine', () => {
     assert.equal(clock.pendingTimers, 0)
   })
 
-  test('T20 who died while waiting is never granted anything, even if nobody looked in between', async () => {
+  test('T20 a waiter that died is never granted anything, even if no call came in between', async () => {
     const { clock, backend, session } = await setUp()
     const holder = await open(backend, 1_000)
     const deadWaiter = await open(backend, 1_500)
@@ -180,7 +180,7 @@ describe('the memory engine', () => {
     assert.equal(await memory({ engine }).attachSession(session.handle, call), null)
   })
 
-  test('a wait that is cancelled leaves its place, and asked again gets the same one', async () => {
+  test('a wait that is cancelled leaves its position, and asked again gets the same one', async () => {
     const { engine, backend, session } = await setUp()
     const held = exclusive('n')
     await session.tryAcquire(held, call)
@@ -199,7 +199,7 @@ describe('the memory engine', () => {
     await assert.rejects(backend.inspect('n', call), { code: 'CLOSED' })
   })
 
-  test('T34 a deleted name is told as lost at the next keep-alive, and goes to the next in line', async () => {
+  test('T34 a deleted name is told as lost at the next keep-alive, and goes to the next waiter', async () => {
     const { engine, backend, session } = await setUp()
     const other = await open(backend)
     const held = exclusive('n')
@@ -241,12 +241,12 @@ describe('the memory engine', () => {
       return visits.stop()
     }
     const few = await visitsOfReleases(10)
-    assert.ok(few >= 10, 'somebody is visited at every release')
+    assert.ok(few >= 10, 'a waiter is visited at every release')
     assert.equal(await visitsOfReleases(10_000), few)
   })
 })
 
-/** How often somebody who waits is looked at, or leaves the line. */
+/** How often a waiter is looked at, or leaves the queue. */
 function countVisits(): { stop(): number } {
   let visits = 0
   const iterate = Queue.prototype[Symbol.iterator]
@@ -324,7 +324,7 @@ describe('watching the memory engine', () => {
     assert.equal(clock.pendingTimers, 0)
   })
 
-  test('expiry is told when it happens, also when nobody waits for the name', async () => {
+  test('expiry is told when it happens, also when there is no waiter for the name', async () => {
     const { clock, backend, session } = await setUp()
     const events = iterate(backend)
     const seen = take(events, 2)

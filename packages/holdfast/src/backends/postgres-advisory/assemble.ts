@@ -1,47 +1,39 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
-
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs } from '../../base/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
+import { defaults } from '../../base/defaults.ts'
+import { UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
-import { checkInteger, checkKnownOptions } from '../../base/options.ts'
+import { checkKnownOptions } from '../../base/options.ts'
 import {
-  arrayLiteral,
   checkClientOptions,
-  checkSchema,
+  checkSchemaOptions,
+  checkServer,
   ensureTables,
   isPostgresJs,
   type PgPool,
-  type PostgresDatabase,
   postgresDatabase,
-  remedyOf,
-  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
+import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { PostgresAdvisoryBackend } from './backend.ts'
-import { Ears } from './ears.ts'
+import { Connection, NAME } from './connection.ts'
 import { checkKeyChoice, type KeyChoice } from './keys.ts'
-import { Links, NAME } from './links.ts'
 import { refuseTransactionPooler } from './pooler.ts'
 import { advisoryPart } from './schema.ts'
 
 export interface PostgresAdvisoryOptions {
-  /**
-   * A `Pool` of `pg`. It stays yours: close it after the locker. The connections for locks are opened beside the pool.
-   */
+  /** A `Pool` of `pg`. It stays yours: close it after the locker. The connections for locks are opened beside the pool. */
   readonly client: PgPool
   /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
   readonly schema?: string
-  /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL for those who do it themselves. */
+  /** Whether it may create them. Default: true. `postgresAdvisorySchema()` has the SQL, to apply it yourself. */
   readonly createSchema?: boolean
   /**
-   * The advisory key of a name, to exclude with others who lock by hand: a function, or `hashtext` for those who lock
+   * The advisory key of a name, to exclude code that locks by hand: a function, or `hashtext` for code that locks
    * `hashtext('name')`. Default: 64 bits of a hash of namespace and name.
    */
   readonly key?: KeyChoice
-  /** How many connections it may have open for locks: one for each session and each wait. Default: 50. */
-  readonly maxConnections?: number
   readonly clock?: Clock
   readonly random?: Random
   readonly namespace?: string
@@ -50,18 +42,11 @@ export interface PostgresAdvisoryOptions {
   readonly epoch?: number
 }
 
-/** What `openLocker` needs besides. */
-export interface Surroundings {
-  /** Ends the client with the backend. */
-  readonly end?: () => Promise<void>
-}
-
 const knownOptions = [
   'client',
   'schema',
   'createSchema',
   'key',
-  'maxConnections',
   'clock',
   'random',
   'namespace',
@@ -69,25 +54,28 @@ const knownOptions = [
   'epoch',
 ]
 
-export const USUAL_MAX_CONNECTIONS = 50
-const OLDEST_SERVER = 14
+const SERVER = {
+  backend: NAME,
+  version: 14,
+  ifOlder:
+    'It has no idle_session_timeout, so a holder that went silent would keep its locks. Upgrade it, or use holdfast/postgres ' +
+    'or withTransactionLock().',
+}
 
 /** Clients that were found to reach the server without a transaction pooler in between. */
 const direct = new WeakSet<PgPool>()
 
-/** As `postgresAdvisory`, for tests and measurements: with a view of what it does. */
+/** As `postgresAdvisory`, with a view of what it does. `end`: ends the client with the backend. */
 export async function openPostgresAdvisory(
   options: PostgresAdvisoryOptions,
-  { end }: Surroundings = {},
+  { end }: { readonly end?: () => Promise<void> } = {},
 ): Promise<PostgresAdvisoryBackend> {
   checkClientOptions('postgresAdvisory options', options)
   checkKnownOptions('postgresAdvisory options', options, knownOptions)
-  const { client, clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { client, clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const schema = checkSchema(options.schema)
+  const { schema, create } = checkSchemaOptions(options)
   const key = checkKeyChoice(options.key)
-  if (typeof createSchema !== 'boolean')
-    throw new InvalidArgumentError('createSchema', 'must be true or false.')
   if (isPostgresJs(client))
     throw new UnsupportedError(
       `${NAME}: needs a Pool of pg. A lock lasts as long as its connection, and postgres.js does not tell when one ends. ` +
@@ -95,116 +83,59 @@ export async function openPostgresAdvisory(
     )
   const database = postgresDatabase(client, { backend: NAME, clock })
   try {
-    const { maxConnections: most = USUAL_MAX_CONNECTIONS } = options
-    const maxConnections = checkInteger('maxConnections', most, { min: 1 })
-    await checkServer(database)
+    await checkServer(database, SERVER)
     if (!direct.has(client)) await refuseTransactionPooler(database)
     direct.add(client)
-    const { origin } = await database.transaction((tx) =>
-      ensureTables(tx, advisoryPart, schema, { create: createSchema }),
-    )
-    await checkRights(database, schema)
-    const links = new Links({
+    const { origin } = await ensureTables(database, advisoryPart, schema, { create })
+    const connection = new Connection({
       database,
       schema,
       namespace,
       clock,
       random,
       key,
-      maxConnections,
-      ears: new Ears(client, database, random),
       ...(end !== undefined && { end }),
     })
     const described = { namespace, epoch, issuer: issuer ?? `${NAME}:${origin}/${namespace}` }
-    return new PostgresAdvisoryBackend(links, infoOf(described))
+    return new PostgresAdvisoryBackend(connection, infoOf(described))
   } catch (error) {
     await database.close()
     throw error
   }
 }
 
-async function checkServer(database: PostgresDatabase): Promise<void> {
-  const [row = []] = await database.query(
-    `SELECT current_setting('server_version_num'), pg_is_in_recovery()::text, current_setting('synchronous_standby_names')`,
-  )
-  const [version, inRecovery, standbys] = row.map(String)
-  if (Number(version) < OLDEST_SERVER * 10_000)
-    throw new UnsupportedError(
-      `${NAME}: the server is older than PostgreSQL ${OLDEST_SERVER} and has no idle_session_timeout, so a holder that went ` +
-        'silent would keep its locks. Upgrade it, or use holdfast/postgres or withTransactionLock().',
-    )
-  if (inRecovery === 'true')
-    throw new BackendUnavailableError(
-      NAME,
-      'the server is a standby, which only reads; connect to the primary',
-      'not-applied',
-    )
-  if (standbys !== '' && !database.seesWarnings)
-    throw new UnsupportedError(`${NAME}: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`)
-}
-
-/** What is missing would otherwise show when a lock is taken, or not before somebody waits. */
-async function checkRights(database: PostgresDatabase, schema: string): Promise<void> {
-  const tables = ['sessions', 'claims', 'forced'].map((name) => `advisory_${name}`)
-  const rows = await database.query(
-    `SELECT wanted || ' on ' || name FROM (
-      SELECT t AS name, wanted, has_table_privilege(format('%I.%I', $1::text, t), wanted) AS has
-      FROM unnest($2::text::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) wanted
-      UNION ALL SELECT 'advisory_tokens', wanted,
-        has_sequence_privilege(format('%I.%I', $1::text, 'advisory_tokens'), wanted)
-      FROM unnest('{USAGE,SELECT}'::text[]) wanted
-      UNION ALL SELECT 'advisory_locks', 'SELECT',
-        has_table_privilege(format('%I.%I', $1::text, 'advisory_locks'), 'SELECT')
-    ) rights WHERE NOT has`,
-    [schema, arrayLiteral(tables)],
-  )
-  if (rows.length === 0) return
-  throw new UnsupportedError(
-    `${NAME}: in the schema ${quote(schema)} this user lacks ${rows.map(([right]) => right).join(', ')}. ${remedyOf('42501')}`,
-  )
-}
-
 /** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */
-const EXPIRY_SLACK_MS = 250
+const SERVER_SLACK_MS = 250
 
-interface Described {
-  readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
-}
-
-function infoOf({ namespace, issuer, epoch }: Described): BackendInfo<'fenced'> {
-  return {
+function infoOf(described: Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'>): BackendInfo<'fenced'> {
+  return describeInfo({
+    ...described,
     name: NAME,
     scope: 'cluster',
     fencing: 'fenced',
-    namespace,
-    issuer,
-    epoch,
     modes: ['exclusive', 'shared'],
-    waiting: 'queue',
+    waiting: 'poll',
     lockDelay: 'none',
     holdAtLeast: 'none',
     data: false,
     ttlMs: { min: 100, max: 86_400_000, step: 1 },
-    driftMs: defaultDriftMs,
-    expirySlackMs: () => EXPIRY_SLACK_MS,
+    expirySlackMs: () => SERVER_SLACK_MS + defaults.pollMs + defaults.pollJitterMs,
     prolongation: 'committed',
     assumptions: [
       'The connection is the lease: when it is cut or ended, the server gives its locks away at once, and the holder learns ' +
         'it with its next keep-alive; until then only the guard protects.',
       'All who must exclude each other use the same database of the same primary, without a pooler in transaction mode in ' +
-        'between; after a fail-over the old primary serves nobody any more.',
+        'between; after a fail-over the old primary serves no client any more.',
       'The tokens of a primary survive its crash and a fail-over: fsync is on, and the next primary is the old one or a ' +
         'synchronous standby.',
       "The server's clock runs as fast as the clients' clocks; a step of it forward may end leases early, and then only the " +
         'guard protects, and a step back lets a holder that went silent keep its locks for that much longer.',
-      'Nobody changes the settings of its connections, writes to its tables or sets its sequence back.',
+      'Only Holdfast changes the settings of its connections and writes to its tables, and its sequence is not set back.',
       'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
         'issuer.',
     ],
     confirmed:
       'A statement that was answered on the connection that has the lock, counted from before it was sent: the server ends ' +
       'the connection when it has heard nothing for a TTL.',
-  }
+  })
 }

@@ -1,14 +1,8 @@
 /** The SPI over the advisory locks of a PostgreSQL database. */
-
 import { type Clock, instantOf } from '../../base/clock.ts'
 import { UnsupportedError } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
-import {
-  pageOfSessions,
-  readServerFacts,
-  type ServerFacts,
-  serverFindings,
-} from '../../clients/postgres/index.ts'
+import { pageOfSessions, readServerFacts, serverFindings } from '../../clients/postgres/index.ts'
 import type {
   Backend,
   BackendInfo,
@@ -23,37 +17,39 @@ import type {
   SessionRequest,
   SessionState,
 } from '../../spi.ts'
-import { forceRelease } from './forcing.ts'
-import { unlessCallIsCancelled } from './lane.ts'
-import { type Links, NAME, type Statistics } from './links.ts'
+import { type Connection, NAME } from './connection.ts'
+import { forceRelease } from './force-release.ts'
 import { LockConnection } from './lock-connection.ts'
-import { statesOf } from './looking.ts'
+import { seenHolders, statesOf } from './looking.ts'
 import { AdvisorySession } from './session.ts'
 
 export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
   readonly clock: Clock
   readonly random: Random
-  readonly #links: Links
+  readonly #connection: Connection
   readonly #sessions = new Map<string, Promise<AdvisorySession>>()
   #closing: Promise<void> | undefined
 
-  constructor(links: Links, info: BackendInfo<'fenced'>) {
+  constructor(connection: Connection, info: BackendInfo<'fenced'>) {
     this.info = info
-    this.clock = links.clock
-    this.random = links.random
-    this.#links = links
+    this.clock = connection.clock
+    this.random = connection.random
+    this.#connection = connection
   }
 
-  /** What it has done so far, for tests and measurements. */
-  get statistics(): Readonly<Statistics> {
-    return this.#links.statistics
+  get statistics(): { readonly statements: number } {
+    return this.#connection.statistics
+  }
+
+  whyUnanswered(): string | undefined {
+    return this.#connection.database.shortage
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
-    this.#links.check(call)
+    this.#connection.lifetime.begin(call)
     const known = this.#sessions.get(request.id)
-    if (known !== undefined) return unlessCallIsCancelled(known, call.signal)
+    if (known !== undefined) return this.#connection.lifetime.untilCut(known, call)
     const opening = this.#open(request, call)
     this.#sessions.set(request.id, opening)
     opening.catch(() => this.#sessions.delete(request.id))
@@ -61,50 +57,45 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async attachSession(_handle: SessionHandle, call: Call): Promise<never> {
-    this.#links.check(call)
+    this.#connection.lifetime.begin(call)
     throw new UnsupportedError(
       `${NAME}: a session lives in a connection, and no other process can go on with it. Use holdfast/postgres for that.`,
     )
   }
 
   async inspect(name: string, call: Call): Promise<NameState | null> {
-    this.#links.check(call)
-    const { sql, namespace } = this.#links
-    return statesOf(await this.#links.query(sql.show, [namespace, name], call.signal))[0] ?? null
+    const { sql, namespace } = this.#connection
+    return statesOf(await this.#connection.query(sql.show, [namespace, name], call))[0] ?? null
   }
 
   async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call): Promise<Page<NameState>> {
-    this.#links.check(call)
-    const { sql, namespace } = this.#links
-    const rows = await this.#links.query(sql.list, [namespace, prefix, cursor, limit + 1], call.signal)
-    const states = statesOf(rows)
+    const { sql, namespace } = this.#connection
+    const states = statesOf(
+      await this.#connection.query(sql.list, [namespace, prefix, cursor, limit + 1], call),
+    )
     const items = states.slice(0, limit)
     return { items, next: states.length > limit ? (items.at(-1)?.name ?? null) : null }
   }
 
   async sessions({ cursor = '', limit }: PageRequest, call: Call): Promise<Page<SessionState>> {
-    this.#links.check(call)
-    const { sql, namespace } = this.#links
-    return pageOfSessions(
-      await this.#links.query(sql.sessions, [namespace, cursor, limit + 1], call.signal),
-      limit,
-    )
+    const { sql, namespace } = this.#connection
+    const rows = await this.#connection.query(sql.sessions, [namespace, cursor, limit + 1], call)
+    return pageOfSessions(rows, limit)
   }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
-    this.#links.check(call)
     const facts = await readServerFacts((text, parameters) =>
-      this.#links.query({ text }, parameters, call.signal),
+      this.#connection.query({ text }, parameters, call),
     )
-    return [...serverFindings(facts, this.#links.database), ...connectionFindings(facts, this.#links)]
+    return serverFindings(facts, this.#connection.database)
   }
 
   async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
+    { name, id, token }: { readonly name: string; readonly id: string; readonly token: bigint },
     call: Call,
   ): Promise<boolean> {
-    const state = await this.inspect(holder.name, call)
-    return state?.holders.some(({ id, token }) => id === holder.id && token === holder.token) ?? false
+    const holders = await seenHolders(this.#connection, name, call)
+    return holders.some((holder) => holder.id === id && holder.token === String(token))
   }
 
   async forceRelease(
@@ -113,12 +104,11 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    this.#links.check(call)
-    return forceRelease(this.#links, name, ids, reason, call)
+    return forceRelease(this.#connection, name, ids, reason, call)
   }
 
   async resize(_name: string, _capacity: unknown, call: OperatorCall): Promise<never> {
-    this.#links.check(call)
+    this.#connection.lifetime.begin(call)
     throw new UnsupportedError(`${NAME} has no semaphores, so there is no capacity to change.`)
   }
 
@@ -134,43 +124,25 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async #close(): Promise<void> {
-    this.#links.stop()
-    const { signal } = new AbortController()
+    this.#connection.lifetime.end()
     const sessions = await Promise.allSettled(this.#sessions.values())
     await Promise.allSettled(
-      sessions.map((each) => (each.status === 'fulfilled' ? each.value.end(signal) : undefined)),
+      sessions.map((each) => (each.status === 'fulfilled' ? each.value.end() : undefined)),
     )
-    await this.#links.close()
+    await this.#connection.close()
   }
 
-  async #open(request: SessionRequest, { signal }: Call): Promise<AdvisorySession> {
-    const { id, holder } = request
-    const ttlMs = Math.ceil(request.ttlMs)
-    const { ears } = this.#links
-    const heard = ears.ready()
+  async #open({ id, ttlMs: asked, holder }: SessionRequest, call: Call): Promise<AdvisorySession> {
+    const ttlMs = Math.ceil(asked)
+    // Operators can reach the session from its first moment on.
+    const listening = this.#connection.listener.ready()
     const since = instantOf(this.clock)
-    const session = { holder, channel: ears.channel }
-    const main = await LockConnection.open(this.#links, { id, ttlMs, session, signal })
-    await unlessCallIsCancelled(heard, signal).catch(async (error: unknown) => {
-      await main.close()
+    const locks = await LockConnection.open(this.#connection, { id, ttlMs, holder }, call)
+    await this.#connection.lifetime.untilCut(listening, call).catch(async (error: unknown) => {
+      await locks.close()
       throw error
     })
     const onEnd = () => void this.#sessions.delete(id)
-    return new AdvisorySession(this.#links, main, { id, ttlMs, holder, since, onEnd })
+    return new AdvisorySession(this.#connection, locks, { id, ttlMs, holder, since }, onEnd)
   }
-}
-
-function connectionFindings({ settings }: ServerFacts, { maxConnections }: Links): readonly Finding[] {
-  const allowed =
-    Number(settings.get('max_connections')) - Number(settings.get('superuser_reserved_connections'))
-  if (maxConnections <= allowed) return []
-  return [
-    {
-      code: 'HOLDFAST_POSTGRES_CONNECTIONS',
-      severity: 'warning',
-      what: `maxConnections is ${maxConnections}, and the server allows ${allowed} connections in all.`,
-      why: 'Each session and each wait has a connection of its own. When the server has none left, acquires fail, and so do other programs.',
-      fix: 'Raise max_connections of the server to the sum over all processes, or lower maxConnections.',
-    },
-  ]
 }

@@ -1,20 +1,16 @@
 /** `postgres+advisory://host:port/database`. */
 import { connectionParameters, poolFromUrl } from '../../clients/postgres/index.ts'
-import { asCount, asOneOf, asText, type LockerUrl, onOwnClient } from '../../kit/url.ts'
+import { asOneOf, asText, type LockerUrl, onOwnClient } from '../../kit/url.ts'
 import type { Backend } from '../../spi.ts'
 import { openPostgresAdvisory } from './assemble.ts'
 
 interface Parameters {
   readonly schema: string
   readonly key: 'hashtext'
-  readonly maxConnections: number
 }
 
 export async function openFromUrl(url: LockerUrl): Promise<Backend<'fenced'>> {
-  const options = url.options<Parameters>(
-    { schema: asText, key: asOneOf('hashtext'), maxConnections: asCount },
-    connectionParameters,
-  )
+  const options = url.options<Parameters>({ schema: asText, key: asOneOf('hashtext') }, connectionParameters)
   const { client, end } = await poolFromUrl(url.location, url.parameters, () => url.loadPeer('pg'))
   return onOwnClient(end, () => openPostgresAdvisory({ ...options, client }, { end }))
 }

@@ -5,7 +5,6 @@
  * const locker = createLocker(await postgresAdvisory({ client: pool }))
  * ```
  */
-
 import { checkKnownOptions } from '../../base/options.ts'
 import { checkSchema, tablesSql } from '../../clients/postgres/index.ts'
 import type { Backend } from '../../spi.ts'
@@ -55,7 +54,7 @@ export function postgresAdvisory(options: PostgresAdvisoryOptions): Promise<Back
   return openPostgresAdvisory(options)
 }
 
-/** The SQL that creates its tables and functions, for those who apply migrations themselves. */
+/** The SQL that creates its tables and functions, to apply it with your own migrations. */
 export function postgresAdvisorySchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresAdvisorySchema options', options, ['schema'])
   return tablesSql(advisoryPart, checkSchema(options.schema))

@@ -1,6 +1,6 @@
 /**
  * The 64-bit key by which PostgreSQL knows a name. By default it is made of a hash that spreads names evenly over all 64
- * bits (T49); or it is the user's own, so that others who lock the same keys by hand and we exclude each other.
+ * bits (T49); or it is the user's own, to exclude code that locks the same keys by hand.
  */
 import { hash } from 'node:crypto'
 import { InvalidArgumentError } from '../../base/errors.ts'
@@ -54,6 +54,11 @@ export class Keys {
     this.#namespace = namespace
     this.#choice = choice
     this.#ask = askServer
+  }
+
+  /** Whether two names are likely to have the same key: the default uses all 64 bits. */
+  get mayCollide(): boolean {
+    return this.#choice !== undefined
   }
 
   of(name: string): string | Promise<string> {

@@ -1,49 +1,41 @@
-/** What operators see of a name, from the rows of `show`. */
-
-import { compareNames } from '../../base/names.ts'
+/** What operators see of a name, from the rows of `show` and `list`. */
 import type { Row } from '../../clients/postgres/index.ts'
-import { type HolderState, LOCK_CAPACITY, type NameState, type WaiterState } from '../../spi.ts'
+import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../spi.ts'
+import type { Connection } from './connection.ts'
 
-/** See `show` in `statements.ts`. */
-export type ShownRow = readonly [
-  kind: 'holder' | 'waiter',
+/** See `shown` in `statements.ts`. */
+type ShownRow = readonly [name: string, conn: string, token: string, atMs: string, holder: string]
+
+/** A holder as an operator's call names it: by the connection that has the lock, and the token. */
+export interface SeenHolder {
+  readonly id: string
+  readonly token: string
+  readonly conn: string
+}
+
+export async function seenHolders(
+  connection: Connection,
   name: string,
-  id: string,
-  holder: string,
-  mode: 'exclusive' | 'shared',
-  token: string,
-  note: string | null,
-  sinceMs: string,
-  leftMs: string,
-  session: string,
-  conn: string,
-  atMs: string,
-  owner: string | null,
-  sessionId: string,
-  ttlMs: string,
-]
+  call: Call,
+): Promise<readonly SeenHolder[]> {
+  const rows = await connection.query(connection.sql.show, [connection.namespace, name], call)
+  return (rows as readonly ShownRow[]).map(([, conn, token, , holder]) => ({
+    id: JSON.parse(holder).id as string,
+    token,
+    conn,
+  }))
+}
 
-/** In the order of the names' bytes; holders by token, waiters by their turn, as the rows come. */
+/** The rows come in the order of the names' bytes, and of the tokens. */
 export function statesOf(rows: readonly Row[]): NameState[] {
-  const found = new Map<string, { holders: HolderState[]; waiters: WaiterState[]; atMs: number }>()
-  for (const row of rows as readonly ShownRow[]) {
-    const [kind, name, id, holder, mode, token, note, sinceMs, leftMs] = row
-    const state = found.get(name) ?? { holders: [], waiters: [], atMs: Number(row[11]) }
-    found.set(name, state)
-    const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
-    const [owner, session, ttlMs] = [row[12], row[13], Number(row[14])]
-    const labels = { ...(owner !== null && { owner }), ...(note !== null && { note }) }
-    const facts = { id, holder, mode, weight, session, ttlMs, ...labels }
-    if (kind === 'waiter') state.waiters.push({ ...facts, waitingForMs: Number(sinceMs) })
-    else
-      state.holders.push({
-        ...facts,
-        token: BigInt(token),
-        heldForMs: Number(sinceMs),
-        expiresInMs: Math.max(0, Number(leftMs)),
-      })
+  const states = new Map<string, NameState & { readonly holders: HolderState[] }>()
+  for (const [name, , token, atMs, json] of rows as readonly ShownRow[]) {
+    const shared = { name, capacity: LOCK_CAPACITY, waiters: [], closedForMs: 0, atMs: Number(atMs) }
+    const state = states.get(name) ?? { ...shared, holders: [] }
+    states.set(name, state)
+    const holder = JSON.parse(json) as Omit<HolderState, 'token' | 'weight'>
+    const weight = holder.mode === 'exclusive' ? LOCK_CAPACITY : 1
+    state.holders.push({ ...holder, weight, token: BigInt(token) })
   }
-  return [...found]
-    .map(([name, state]) => ({ name, capacity: LOCK_CAPACITY, ...state, closedForMs: 0 }))
-    .sort((a, b) => compareNames(a.name, b.name))
+  return [...states.values()]
 }

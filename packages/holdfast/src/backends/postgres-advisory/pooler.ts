@@ -7,10 +7,9 @@
  * It may hide for a moment while others keep it busy. So this only serves to refuse early and with the reason: every
  * statement of a session looks itself whether it runs where it should (see `schema.ts`).
  */
-
 import { UnsupportedError } from '../../base/errors.ts'
 import type { DedicatedConnection, PostgresDatabase } from '../../clients/postgres/index.ts'
-import { NAME } from './links.ts'
+import { NAME } from './connection.ts'
 
 const LOOKS = 2
 
@@ -38,7 +37,7 @@ function poolerFound(): UnsupportedError {
   return new UnsupportedError(
     `${NAME}: the statements of one connection run in several sessions of the server, so there is a pooler in ` +
       'transaction mode in between (PgBouncer with pool_mode = transaction, or the like). A session lock would stay ' +
-      'behind in a session that somebody else uses next. Connect to the server directly, or to a pool in session mode; or ' +
+      'behind in a session that another client uses next. Connect to the server directly, or to a pool in session mode; or ' +
       'use holdfast/postgres or withTransactionLock(), which work behind such a pooler.',
   )
 }

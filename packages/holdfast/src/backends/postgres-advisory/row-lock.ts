@@ -1,22 +1,19 @@
 /**
- * Locks on rows of the user's own tables, in a transaction of theirs. For what is a row anyway this is the simplest lock:
- * it ends with the transaction, and the database itself holds everybody to it who writes the row.
- *
- * Outside of a transaction the lock ends with the statement that takes it, and protects nothing. So a second statement looks
- * whether it is in the same transaction still.
+ * Locks on rows of the user's own tables, in a transaction of theirs. The database itself holds every writer of the row to it.
  *
  * `NOWAIT` as PostgreSQL has it fails, and an error ends the whole transaction. So `nowait` asks for what is not locked,
  * and, if there is nothing, whether the row exists: the answer is the same, and the transaction goes on.
  */
-
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { checkKnownOptions, checkOneOf } from '../../base/options.ts'
 import {
   checkIdentifier,
+  insistOnTransaction,
   quoteIdentifier,
   quoteTable,
   type SqlTransaction,
   sqlRunnerOf,
+  TRANSACTION_ID,
 } from '../../clients/postgres/index.ts'
 
 export type RowLockStrength = 'update' | 'no key update' | 'share' | 'key share'
@@ -49,8 +46,6 @@ export type RowLock<C extends string, W extends IfLocked> =
   /** Not there, or locked by another: this way does not tell. */
   | (W extends 'skip' ? { readonly kind: 'skipped' } : never)
 
-const SAME_TRANSACTION = 'SELECT (pg_current_xact_id_if_assigned()::text IS NOT DISTINCT FROM $1::text)::text'
-
 /** Locks one row until the transaction ends, and reads it as it is then. */
 export async function lockRow<const C extends string = never, const W extends IfLocked = 'wait'>(
   tx: SqlTransaction,
@@ -71,16 +66,13 @@ export async function lockRow<const C extends string = never, const W extends If
   const runner = sqlRunnerOf(tx)
   const locking = `FOR ${strength.toUpperCase()}${ifLocked === 'wait' ? '' : ' SKIP LOCKED'}`
   const [found] = await runner.query(
-    `SELECT ${['pg_current_xact_id()::text', ...list].join(', ')} FROM ${table} WHERE ${condition} LIMIT 1 ${locking}`,
+    `SELECT ${[TRANSACTION_ID, ...list].join(', ')} FROM ${table} WHERE ${condition} LIMIT 1 ${locking}`,
     parameters,
   )
   if (found !== undefined) {
-    const [same] = await runner.query(SAME_TRANSACTION, [String(found[0])])
-    if (same?.[0] !== 'true')
-      throw new InvalidArgumentError(
-        'tx',
-        'is not in a transaction: the lock on the row has ended with the statement that took it. Begin one first.',
-      )
+    const otherwise =
+      'is not in a transaction: the lock on the row has ended with the statement that took it. Begin one first.'
+    await insistOnTransaction(runner, found[0], otherwise)
     const row = Object.fromEntries(columns.map((column, index) => [column, found[index + 1]]))
     return { kind: 'locked', row } as RowLock<C, W>
   }

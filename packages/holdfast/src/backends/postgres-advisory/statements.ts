@@ -1,5 +1,5 @@
 /** Every statement. What is sent often has a name, so that the server keeps its plan for the connection. */
-import { quoteIdentifier, quoteText } from '../../clients/postgres/index.ts'
+import { quoteIdentifier } from '../../clients/postgres/index.ts'
 
 export interface Statement {
   readonly text: string
@@ -9,140 +9,117 @@ export interface Statement {
 
 export type Statements = ReturnType<typeof statementsFor>
 
+export const FORCE_RELEASE_CHANNEL = 'holdfast_advisory'
+
+/** Without limits of its own, but for the TTL; with a plan that does not depend on how small a table was (T83). */
+const SETTINGS = {
+  synchronous_commit: 'on',
+  default_transaction_isolation: 'read committed',
+  default_transaction_read_only: 'off',
+  enable_seqscan: 'off',
+  // A scan that is switched off, where there is no other way, would count as so expensive that it is compiled first.
+  jit: 'off',
+  statement_timeout: '0',
+  lock_timeout: '0',
+  idle_in_transaction_session_timeout: '0',
+  transaction_timeout: '0',
+  // Each look at the client would set an alarm, at which a stepped clock ends the session early.
+  client_connection_check_interval: '0',
+}
+
 export function statementsFor(schema: string) {
   const s = quoteIdentifier(schema)
-  const texts = (n: number) => `$${n}::text::text[]`
-  const numbers = (n: number) => `$${n}::text::bigint[]`
   const number = (n: number) => `$${n}::text::bigint`
-  const claimsWithLocks = `${s}.advisory_claims c
-    JOIN ${s}.advisory_sessions z ON z.session = c.session
-    JOIN locks me ON me.key = c.conn AND me.granted
-    JOIN locks home ON home.key = c.session AND home.granted
-    JOIN locks l ON l.key = c.key AND l.pid = me.pid`
-  const locks = `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks)`
-  const leftMs = `(z.ttl_ms - CASE WHEN a.state = 'idle'
-    THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)::text`
-  // A session of layout 1 has no public id.
+  const numbers = (n: number) => `$${n}::text::bigint[]`
+  const isMine = `current_setting('holdfast.connection', true) IS NOT DISTINCT FROM $1::text`
+  const settings = Object.entries(SETTINGS).map(([name, value]) => `('${name}', '${value}')`)
+  const leftMs = `(c.ttl_ms - CASE WHEN a.state = 'idle'
+    THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)`
+  const nowMs = 'extract(epoch FROM clock_timestamp()) * 1000'
+  const locks = `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks WHERE granted)`
+  const holders = `${s}.advisory_holders h JOIN ${s}.advisory_connections c ON c.conn = h.conn
+    JOIN locks me ON me.key = h.conn JOIN locks l ON l.key = h.key AND l.pid = me.pid`
   const shown = (isWanted: string) => `
-      SELECT CASE WHEN c.token IS NULL THEN 'waiter' ELSE 'holder' END, c.name, c.id, z.holder, c.mode, c.token::text, c.note,
-        (extract(epoch FROM clock_timestamp() - c.since) * 1000)::text, ${leftMs},
-        c.session::text, c.conn::text, (extract(epoch FROM clock_timestamp()) * 1000)::text,
-        c.owner, coalesce(z.id, ''), z.ttl_ms::text
-      FROM ${claimsWithLocks} LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true
-      WHERE c.namespace = $1::text AND ${isWanted} AND (c.token IS NULL OR l.granted)
-      ORDER BY c.token, coalesce(l.waitstart, c.since)`
+      SELECT h.name, h.conn::text, h.token::text, (${nowMs})::text, json_strip_nulls(json_build_object(
+        'id', h.id, 'holder', c.holder, 'owner', h.owner, 'mode', h.mode, 'note', h.note, 'session', c.session,
+        'ttlMs', c.ttl_ms, 'heldForMs', extract(epoch FROM clock_timestamp() - h.since) * 1000,
+        'expiresInMs', greatest(0, ${leftMs})))::text
+      FROM ${holders} LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true
+      WHERE h.namespace = $1::text AND ${isWanted}
+      ORDER BY h.name COLLATE "C", h.token`
   return {
-    /**
-     * slot, conn, key, name, id, note, owner: takes an exclusive lock and a slot that has been used before, with as little as
-     * possible around it. The lock is tried when the record has been found, and the token drawn when it was got. No row:
-     * it is busy, or the slot is new, or the session is another one; `try` says which.
-     */
-    grab: {
-      name: 'holdfast_grab',
-      text: `UPDATE ${s}.advisory_claims c SET key = $3::bigint, token = nextval(${quoteText(`${s}.advisory_tokens`)}),
-        since = clock_timestamp(), name = $4, id = $5, mode = 'exclusive', note = $6, owner = $7
-      WHERE c.slot = $1::integer AND c.conn = $2::text::bigint AND current_setting('holdfast.connection', true) = $2::text
-        AND pg_try_advisory_lock($3::bigint)
-      RETURNING c.token::text`,
+    /** conn, ttl: takes the lock by which others see that the connection lives. False if another has it. */
+    open: {
+      text: `SELECT CASE WHEN pg_try_advisory_lock(${number(1)}) THEN 'open' ELSE 'taken' END,
+        set_config('holdfast.connection', $1::text, false), set_config('idle_session_timeout', $2::text, false),
+        (SELECT count(set_config(wanted.name, wanted.value, false)) FROM (VALUES ${settings.join(', ')})
+          AS wanted (name, value) JOIN pg_catalog.pg_settings USING (name))::text`,
     },
-    /** known */
-    settle: { name: 'holdfast_settle', text: `SELECT ${s}.advisory_settle()::text` },
-    /** conn, slot, op, key, namespace, name, id, note, owner, up to which token the log is known to be on disk */
-    try: {
-      name: 'holdfast_try',
-      text: `SELECT ${s}.advisory_try($1::bigint, $2::integer, $3, $4::bigint, $5, $6, $7, $8, $9, $10::bigint)`,
+    /** conn: removes what connections that have ended left behind, and an earlier one with the same key. */
+    sweep: {
+      text: `DELETE FROM ${s}.advisory_connections WHERE conn = ANY (ARRAY(
+        SELECT c.conn FROM ${s}.advisory_connections c
+        WHERE c.conn = ${number(1)} OR NOT EXISTS (SELECT FROM ${s}.advisory_locks l WHERE l.key = c.conn AND l.granted)
+        FOR UPDATE SKIP LOCKED))`,
     },
-    /** conn, key: what is given up most often, without a function. Who does not hold it any more has given it up as well. */
-    unlock: {
-      name: 'holdfast_unlock',
-      text: `SELECT CASE WHEN current_setting('holdfast.connection', true) = $1 THEN
-        CASE WHEN pg_advisory_unlock($2::bigint) THEN 'released' ELSE 'released' END ELSE 'gone' END`,
+    /** conn, namespace, public id of the session, holder, ttl */
+    register: {
+      text: `INSERT INTO ${s}.advisory_connections (conn, namespace, session, holder, ttl_ms)
+        VALUES (${number(1)}, $2::text, $3::text, $4::text, $5::text::integer)`,
     },
-    /** conn, slot, op, key */
-    giveUp: {
-      name: 'holdfast_give_up',
-      text: `SELECT ${s}.advisory_give_up($1::bigint, $2::integer, $3, $4::bigint)`,
-    },
-    /** conn, namespace, known, then the columns of the batch */
+    /** conn, namespace, up to which token the log is known to be on disk, whether to verify names, releases, acquires */
     apply: {
       name: 'holdfast_apply',
-      text: `SELECT ${s}.advisory_apply(${number(1)}, $2::text, ${number(3)}, ${texts(4)}, $5::text::integer[], ${numbers(6)},
-        ${texts(7)}, ${texts(8)}, ${texts(9)}, ${texts(10)})`,
+      text: `SELECT ${s}.advisory_apply(${number(1)}, $2::text, ${number(3)}, $4::text::boolean, $5::text::json, $6::text::json)`,
     },
-    /** conn, ttl, keys that are waited for */
+    /** conn: alive or gone, and then the records that an operator has marked */
     keep: {
       name: 'holdfast_keep',
-      text: `SELECT kind, data FROM ${s}.advisory_keep(${number(1)}, $2::text::integer, ${numbers(3)})`,
+      text: `SELECT CASE WHEN ${isMine} THEN 'alive' ELSE 'gone' END, NULL, NULL UNION ALL
+        SELECT h.id, h.token::text, h.forced FROM ${s}.advisory_holders h
+        WHERE h.conn = ${number(1)} AND h.forced IS NOT NULL`,
     },
-    /** conn, ttl, holder, channel, namespace, public id */
-    openSession: {
-      text: `SELECT ${s}.advisory_open_session(${number(1)}, $2::text::integer, $3::text, $4::text, $5::text, $6::text)`,
+    /** conn: gives up everything */
+    leave: {
+      text: `WITH removed AS (DELETE FROM ${s}.advisory_connections c WHERE c.conn = ${number(1)} AND ${isMine})
+        SELECT CASE WHEN ${isMine} THEN pg_advisory_unlock_all()::text END`,
     },
-    /** conn, ttl */
-    open: { text: `SELECT ${s}.advisory_open(${number(1)}, $2::text::integer)` },
-    /** conn, session, namespace, key, id, name, mode, note, owner, the most waiters that may be there */
-    place: {
-      name: 'holdfast_place',
-      text: `SELECT ${s}.advisory_place(${number(1)}, ${number(2)}, $3::text, ${number(4)}, $5::text, $6::text, $7::text,
-        $8::text, $9::text, $10::text::integer)`,
-    },
-    /** conn, session, key, id, mode, ttl, known */
-    take: {
-      name: 'holdfast_take',
-      text: `SELECT kind, token, now_known FROM ${s}.advisory_take(${number(1)}, ${number(2)}, ${number(3)}, $4::text,
-        $5::text, $6::text::integer, ${number(7)})`,
-    },
-    /** conn */
-    leave: { text: `SELECT ${s}.advisory_leave(${number(1)})` },
-    /** conns */
-    callOff: { name: 'holdfast_call_off', text: `SELECT ${s}.advisory_call_off(${numbers(1)})::text` },
-    /** conns, for how long it may take */
-    end: { text: `SELECT ${s}.advisory_end(${numbers(1)}, $2::text::bigint)` },
     hashtext: { text: 'SELECT hashtext($1::text)::bigint::text' },
     /** namespace, name; one statement, but locks are looked at a moment after the rows */
-    show: { text: `${locks} ${shown('c.name = $2::text')}` },
+    show: { text: `${locks} ${shown('h.name = $2::text')}` },
     /** namespace, prefix, the name after which the page begins, the most names; the same */
     list: {
       text: `${locks}, page AS MATERIALIZED (
-        SELECT DISTINCT c.name COLLATE "C" AS name FROM ${claimsWithLocks}
-        WHERE c.namespace = $1::text AND starts_with(c.name, $2::text) AND c.name COLLATE "C" > $3::text
-          AND (c.token IS NULL OR l.granted)
+        SELECT DISTINCT h.name COLLATE "C" AS name FROM ${holders}
+        WHERE h.namespace = $1::text AND starts_with(h.name, $2::text) AND h.name COLLATE "C" > $3::text
         ORDER BY 1 LIMIT $4::text::integer)
-      ${shown('c.name IN (SELECT p.name FROM page p)')}`,
+      ${shown('h.name IN (SELECT p.name FROM page p)')}`,
     },
     /** namespace, the id after which the page begins, the most sessions */
     sessions: {
-      text: `SELECT z.id, z.holder, z.ttl_ms::text, ${leftMs}
-      FROM ${s}.advisory_sessions z
-      JOIN ${s}.advisory_locks home ON home.key = z.session AND home.granted
-      LEFT JOIN LATERAL pg_stat_get_activity(home.pid) a ON true
-      WHERE z.namespace = $1::text AND z.id COLLATE "C" > $2::text
-      ORDER BY z.id COLLATE "C" LIMIT $3::text::integer`,
+      text: `SELECT c.session, c.holder, c.ttl_ms::text, ${leftMs}::text
+      FROM ${s}.advisory_connections c
+      JOIN ${s}.advisory_locks me ON me.key = c.conn AND me.granted
+      LEFT JOIN LATERAL pg_stat_get_activity(me.pid) a ON true
+      WHERE c.namespace = $1::text AND c.session COLLATE "C" > $2::text
+      ORDER BY c.session COLLATE "C" LIMIT $3::text::integer`,
     },
-    /**
-     * The sessions and ids of holders that are to go, the expiry and the reason: they are told, and look here when they were not. How
-     * many were marked; none after the expiry.
-     */
+    /** conns and tokens of the holders that were seen, the expiry, the reason: marks them and tells their sessions */
     force: {
-      text: `WITH marked AS (
-        INSERT INTO ${s}.advisory_forced (session, id, detail)
-        SELECT asked.*, $4::text FROM unnest(${numbers(1)}, ${texts(2)}) AS asked (session, id)
-        WHERE extract(epoch FROM clock_timestamp()) * 1000 < $3::text::double precision RETURNING session, id, detail
-      ), told AS MATERIALIZED (
-        SELECT pg_notify(z.channel, m.session::text || ' ' || m.id || ' ' || m.detail)
-        FROM marked m JOIN ${s}.advisory_sessions z ON z.session = m.session
+      text: `WITH call AS MATERIALIZED (SELECT ${nowMs} < $3::text::double precision AS in_time), marked AS (
+        UPDATE ${s}.advisory_holders h SET forced = $4::text
+        FROM call, unnest(${numbers(1)}, ${numbers(2)}) AS seen (conn, token)
+        WHERE call.in_time AND h.conn = seen.conn AND h.token = seen.token AND h.key IS NOT NULL RETURNING h.conn
       )
-      SELECT (SELECT count(*) FROM marked)::text, (SELECT count(*) FROM told)::text`,
+      SELECT CASE WHEN in_time THEN 'in time' ELSE 'late' END,
+        (SELECT count(pg_notify('${FORCE_RELEASE_CHANNEL}', m.conn::text)) FROM marked m)::text FROM call`,
     },
-    /** Which of these ids hold something still, with the connections that hold it. */
-    left: {
-      text: `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks)
-      SELECT c.id, c.conn::text FROM ${claimsWithLocks} WHERE c.id = ANY (${texts(1)}) AND l.granted`,
-    },
-    /** session, id */
-    unforce: {
-      name: 'holdfast_unforce',
-      text: `DELETE FROM ${s}.advisory_forced f WHERE f.session = ${number(1)} AND f.id = $2::text`,
+    /** conns, for how long it may take, tokens: whether all of them have ended; those that have freed the tokens go on (T78) */
+    end: {
+      text: `SELECT coalesce(bool_and(pg_terminate_backend(l.pid, $2::text::bigint)), true)
+        FROM ${s}.advisory_locks l WHERE l.key = ANY (${numbers(1)}) AND l.granted AND EXISTS (
+          SELECT FROM ${s}.advisory_holders h
+          WHERE h.conn = l.key AND h.token = ANY (${numbers(3)}) AND h.key IS NOT NULL)`,
     },
   } satisfies Record<string, Statement>
 }

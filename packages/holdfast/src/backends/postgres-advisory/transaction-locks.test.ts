@@ -210,7 +210,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('locks in transactions
       },
     )
 
-    test('who waits gets the row as the one before left it', async () => {
+    test('a waiter gets the row as the one before left it', async () => {
       const held = Promise.withResolvers<void>()
       const writing = withPg(async (tx) => {
         await lockRow(tx, { table, where: { sku: 3 } })

@@ -2,15 +2,13 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../base/options.ts'
 import {
   checkClientOptions,
-  checkSchema,
+  checkSchemaOptions,
   type PostgresClient,
   postgresDatabase,
-  unseenWarnings,
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
@@ -24,7 +22,7 @@ export interface PostgresOptions {
   readonly client: PostgresClient
   /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
   readonly schema?: string
-  /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL for those who do it themselves. */
+  /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL, to apply it yourself. */
   readonly createSchema?: boolean
   readonly clock?: Clock
   readonly random?: Random
@@ -63,25 +61,19 @@ export async function openPostgres(
 ): Promise<PostgresBackend> {
   checkClientOptions('postgres options', options)
   checkKnownOptions('postgres options', options, knownOptions)
-  const { clock = systemClock, random = systemRandom, createSchema = true } = options
+  const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const schema = checkSchema(options.schema)
+  const { schema, create } = checkSchemaOptions(options)
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
-  if (typeof createSchema !== 'boolean')
-    throw new InvalidArgumentError('createSchema', 'must be true or false.')
 
   const { schemaSql: sql, end } = surroundings
   // In a client of our own there are no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
-    const found = await ensureSchema(database, schema, {
-      create: createSchema,
+    const origin = await ensureSchema(database, schema, {
+      create,
       ...(sql !== undefined && { sql }),
     })
-    if (found.hasStandby && !database.seesWarnings)
-      throw new UnsupportedError(
-        `postgres: ${unseenWarnings.what} ${unseenWarnings.why} ${unseenWarnings.fix}`,
-      )
     const connection = new Connection({
       database,
       schema,
@@ -91,7 +83,7 @@ export async function openPostgres(
       pollMs,
       ...(end !== undefined && { end }),
     })
-    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${found.origin}/${namespace}` }
+    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${origin}/${namespace}` }
     return new PostgresBackend(connection, infoOf(described), random)
   } catch (error) {
     await database.close()
@@ -110,12 +102,12 @@ function infoOf(
     prolongation: 'committed',
     assumptions: [
       'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
-        'standby, with everything that was confirmed, and the old primary serves nobody any more.',
+        'standby, with everything that was confirmed, and the old primary serves no client any more.',
       'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
       "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
         'whose clock is ahead, ends leases early, and then only the guard protects. A step back keeps the names of a dead ' +
         'holder for as much longer.',
-      'Nobody but Holdfast writes to the tables of its schema, and its sequence is not set back.',
+      'Only Holdfast writes to the tables of its schema, and its sequence is not set back.',
       'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
         'issuer.',
     ],

@@ -1,5 +1,5 @@
 // postgres.js as people make it: with an address, and nothing else. It then asks for array types by itself whenever it connects,
-// prepares its own statements, and sends several at once.
+// prepares its statements, and sends several at once. Behind a pooler it must not prepare them, as its documentation says.
 import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import postgresJs from 'postgres'
@@ -22,7 +22,8 @@ describe.each(ways)('$way', ({ way, start, isWanted }) => {
     async () => {
       await using reached = await start()
       const serverUrl = 'postgres' in reached ? reached.postgres.url : reached.url
-      const clients = [postgresJs(reached.url), postgresJs(reached.url)]
+      const options = 'postgres' in reached ? { prepare: false } : {}
+      const clients = [postgresJs(reached.url, options), postgresJs(reached.url, options)]
       const lockers = await Promise.all(
         clients.map(async (client) => createLocker(await postgres({ client, namespace: 'default-client' }))),
       )

@@ -62,7 +62,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     expect(await tokensIssuedTwice(server, 4, { schemaSql })).toBeGreaterThan(0)
   }, 60_000)
 
-  test('G6 T68 releases that a crash undoes come to the same: nobody else had the names, and they are given up again', async () => {
+  test('G6 T68 releases that a crash undoes come to the same: no other client had the names, and they are given up again', async () => {
     await using server = await startPostgres(lazyServer)
     await using stage = new Stage(server.url)
     const options = { ttlMs: 9_000, callTimeoutMs: 1_000 }
@@ -154,7 +154,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       const lease = await locker.acquire('x')
       const waiting = rival.acquire('x', { waitMs: 60_000 })
       waiting.catch(() => {})
-      await until('somebody waits', async () => ((await locker.inspect('x'))?.waiters.length ?? 0) > 0)
+      await until('there is a waiter', async () => ((await locker.inspect('x'))?.waiters.length ?? 0) > 0)
 
       await server.restart()
       await until('it answers again', () =>
@@ -172,7 +172,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       await Promise.all([locker.close(), rival.close()])
     }, 60_000)
 
-    test(`T51 pg_terminate_backend of every connection with ${library.name}, again and again: nothing is lost, and nobody dies of an error event`, async () => {
+    test(`T51 pg_terminate_backend of every connection with ${library.name}, again and again: nothing is lost, and no process dies of an error event`, async () => {
       await using server = await startPostgres()
       await using stage = new Stage(server.url)
       const [mine, other] = [
@@ -191,7 +191,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
         lease.signal.addEventListener('abort', () => lost.push(lease.signal.reason))
         const next = rival.acquire('x', { waitMs: 60_000 })
         next.catch(() => {})
-        await until('somebody waits', async () => {
+        await until('there is a waiter', async () => {
           const state = await locker.inspect('x').catch(() => null)
           return (state?.waiters.length ?? 0) > 0
         })

@@ -9,7 +9,7 @@ import { openLocker } from '../../open.ts'
 import { openPostgres } from './assemble.ts'
 
 describe.runIf(wanted('postgres'))('postgres', () => {
-  test('G11 a look that hangs keeps nobody from closing, and others from looking, for ever', async () => {
+  test('G11 a look that hangs keeps neither a close nor other looks waiting for ever', async () => {
     await using server = await startPostgres()
     await using proxy = await startProxy(server)
     await using stage = new Stage(server.url)

@@ -69,7 +69,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     expect(await holdersAfterSlowKeepAlive(plantedSchema('T66-unjudged'))).toBe(2)
   })
 
-  /** Many clients take turns on one name; how many tokens were lower than one that was granted before it. */
+  /** Many clients lock one name; how many tokens were lower than one that was granted before it. */
   async function tokensOutOfOrder({ schema, ...surroundings }: Schema): Promise<number> {
     await using stage = new Stage(server.url)
     const backends = []

@@ -1,16 +1,16 @@
 /**
- * One connection that listens, for all who wait in this process. A pooler in transaction mode takes a LISTEN and delivers
- * nothing, and a connection into a black hole is silent too. So it is believed only after messages to itself came back,
- * sent over another connection, and again and again for as long as somebody waits. Several, because one may get through a
+ * One connection that listens, for all waiters of this process. A pooler in transaction mode takes a LISTEN and delivers
+ * nothing, and a dead connection is silent too. So the connection is believed only after messages to itself, sent over another
+ * connection, came back; the check is repeated while there are waiters. It takes several messages: a single one may get through a
  * pooler by chance, while another statement has the listening connection linked to the server that it once listened on.
  *
  *   idle ──start──▶ trying ──own messages came back──▶ hears
- *   trying ──it did not, in time──▶ deaf ──RETRY_DEAF_MS──▶ trying        who waits polls
+ *   trying ──it did not, in time──▶ deaf ──RETRY_DEAF_MS──▶ trying        waiters poll
  *   hears ──own message did not come back──▶ trying
  *   trying | hears | deaf ──connection ends──▶ trying, after a pause
- *   any ──nobody waits──▶ stays as it is, without messages to itself
+ *   any ──no waiters──▶ stays as it is, without messages to itself
  *
- * Whoever waits looks once whenever `hears` begins: what was sent before may have been missed (T19).
+ * All waiters look once whenever `hears` begins: what was sent before may have been missed (T19).
  */
 
 import type { Clock, Timer } from '../../base/clock.ts'
@@ -64,7 +64,7 @@ export class Notifications {
     return this.#state === 'deaf'
   }
 
-  /** Somebody waits. */
+  /** There is a waiter. */
   start(): void {
     if (this.#state === 'idle' && !this.#closed) this.#listen()
     else if (this.#state === 'hears' && this.#timer === undefined) this.#checkLater()

@@ -45,7 +45,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     await operator.query('UPDATE newer.meta SET version = 6')
     await expect(stage.backend({ schema: 'newer' })).rejects.toMatchObject({
       code: 'UNSUPPORTED',
-      message: expect.stringContaining('version 6'),
+      message: expect.stringContaining('layout 6'),
     })
   })
 

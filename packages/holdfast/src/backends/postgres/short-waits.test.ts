@@ -75,7 +75,7 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     expect(kept).toMatchObject({ kind: 'alive', lost: [{ attempt: short.attempt }] })
   })
 
-  test('G8 a request that comes to its turn after its time is not granted, and does not queue', async () => {
+  test('G8 a request that is judged after its time is not granted, and does not queue', async () => {
     await using stage = new Stage(server.url)
     const session = await openSession(await stage.backend({ schema: 'late' }))
     const operator = await stage.operator()

@@ -8,7 +8,7 @@ export interface Statistics {
   items: number
   batches: number
   notificationsReceived: number
-  /** How often those who wait have asked. */
+  /** How often waiters have looked. */
   looks: number
   /** How often it began to listen. */
   listens: number

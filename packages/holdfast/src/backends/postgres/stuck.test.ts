@@ -23,7 +23,7 @@ const ways = [
 
 /** As it is, but for the time: that of the library would make this test wait for seconds. */
 const schemaSql = changedSchema('holdfast', [
-  { file: 'sql/locks.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'400'" },
+  { file: 'sql/locks.ts', find: `'${LONGEST_LOCK_WAIT_MS}'`, replaceBy: "'200'" },
 ])
 
 function cancelledSoon(): Call {
@@ -60,7 +60,7 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
         }
         // Those whose wait for the lock is not over yet.
         expect(most).toBeLessThan(10)
-        await until('nobody waits in the server any more', async () => {
+        await until('no process of the server waits any more', async () => {
           return (await onlooker.query(WAITING)).rows[0].n === 0
         })
         await operator.query('ROLLBACK')
@@ -72,7 +72,7 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
   })
 })
 
-describe.runIf(wanted('postgres'))('a caller who waits on', () => {
+describe.runIf(wanted('postgres'))('a caller that goes on waiting', () => {
   test.each(libraries)(
     'G11 with $name, hears that nothing was applied, and neither that it is busy nor nothing at all',
     async (library) => {

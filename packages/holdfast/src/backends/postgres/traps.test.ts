@@ -10,7 +10,7 @@ import { listAll } from '../../kit/backend-kit.ts'
 import { createLocker } from '../../locker/locker.ts'
 
 describe.runIf(wanted('postgres'))('postgres', () => {
-  test('T6 who waits for the lock of a name longer than its session lives gets nothing', async () => {
+  test('T6 a call that waits for the lock of a name longer than its session lives gets nothing', async () => {
     await using server = await startPostgres()
     await using stage = new Stage(server.url)
     const backend = await stage.backend()
@@ -87,7 +87,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     }, 60_000)
 
     test.runIf(wanted('pgbouncer'))(
-      `T50 behind a transaction pooler nothing stays locked in the server when everybody is gone (${library.name})`,
+      `T50 behind a transaction pooler nothing stays locked in the server when all clients are gone (${library.name})`,
       async () => {
         await using pooled = await startPooledPostgres()
         await using watching = new Stage(pooled.postgres.url)
@@ -95,7 +95,8 @@ describe.runIf(wanted('postgres'))('postgres', () => {
         {
           await using stage = new Stage(pooled.url)
           const sessions = []
-          for (let i = 0; i < 3; i++) sessions.push(await openSession(await stage.backend({ library })))
+          for (let i = 0; i < 3; i++)
+            sessions.push(await openSession(await stage.backend({ library, clients: { prepare: false } })))
           const held = await Promise.all(
             sessions.map(async (session, i) => take(session, exclusive(`n${i}`))),
           )

@@ -1,4 +1,4 @@
-// How those who wait learn of their turn: told, or by asking.
+// How waiters learn of their grant: by a notification, or by a look.
 import { startProxy } from 'holdfast-lab/faults'
 import { type Server, startPgBouncer, startPostgres, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -7,7 +7,7 @@ import { call, exclusive, openSession, Stage, take, until } from '../../../test/
 import { callWith } from '../../base/aborting.ts'
 import type { AcquireRequest, BackendSession } from '../../spi.ts'
 
-/** In line, with a promise of what comes of it. */
+/** Queued, with a promise of what becomes of it. */
 async function line(session: BackendSession<'fenced'>, request: AcquireRequest) {
   const queued = Promise.withResolvers<void>()
   const turn = session.enqueue?.(request, callWith(undefined, { onQueued: queued.resolve }))
@@ -86,7 +86,7 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
       await operator.query(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ILIKE 'listen %'",
       )
-      // Released while nobody listens.
+      // Released while no process listens.
       await until('it does not hear', () => !other.hears)
       await holder.release(held, { keepForMs: 0 }, call())
       expect((await first()).name).toBe('x')
@@ -100,14 +100,14 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
     }, 60_000)
 
     test.runIf(wanted('pgbouncer'))(
-      `a pooler that swallows notifications is found out, with ${library.name}: who waits asks`,
+      `a pooler that swallows notifications is found out, with ${library.name}: waiters look`,
       async () => {
         await using bouncer = await startPgBouncer({ postgres: server })
         await using stage = new Stage(bouncer.url)
         const namespace = `pooled/${library.name}`
         const [mine, other] = [
-          await stage.backend({ library, namespace, pollMs: 20 }),
-          await stage.backend({ library, namespace, pollMs: 20 }),
+          await stage.backend({ library, namespace, pollMs: 20, clients: { prepare: false } }),
+          await stage.backend({ library, namespace, pollMs: 20, clients: { prepare: false } }),
         ]
         const [holder, waiter] = [await openSession(mine), await openSession(other)]
         const held = exclusive('x')

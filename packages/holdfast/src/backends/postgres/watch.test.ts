@@ -223,7 +223,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await watcher.sees('acquired x')
   })
 
-  test('a slow watcher gets every event once, and a cursor in the middle of a large transaction is a place to go on from', async () => {
+  test('a slow watcher gets every event once, and a cursor in the middle of a large transaction can be gone on from', async () => {
     await using stage = new Stage(server.url)
     const { operator, backend, session } = await setUp(stage)
     await take(session, exclusive('held'))

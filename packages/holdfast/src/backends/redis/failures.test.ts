@@ -94,7 +94,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     assert.equal(await next.release(), 'released')
   })
 
-  test('SCRIPT FLUSH between any two calls is not noticed by anybody', async () => {
+  test('SCRIPT FLUSH between any two calls is not noticed by any caller', async () => {
     await using rig = new Rig()
     const locker = await rig.locker(server.url)
     for (let round = 0; round < 3; round++) {
@@ -228,7 +228,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     assert.equal((await bob.tryAcquire(permit(), call())).kind, 'busy')
   })
 
-  test('closing while a call is in flight leaves nobody waiting', async () => {
+  test('closing while a call is in flight leaves no caller waiting', async () => {
     await using own = await startRedis()
     await using rig = new Rig()
     const backend = await rig.backend(own.url)

@@ -59,7 +59,7 @@ describe.runIf(wanted('redis'))('foreign clients of redis', () => {
 
   test('Holdfast is refused while the classic recipe holds, gets in after its release, and is not released by it', async () => {
     await using rig = new Rig()
-    // No keep-alive comes in time to find the name free: the first in line must look by itself.
+    // No keep-alive comes in time to find the name free: the first waiter must look by itself.
     const locker = await rig.locker(server.url, { backend: { pollMs: 20 }, locker: { ttlMs: 600_000 } })
     await take(600_000)
     assert.equal(await locker.tryAcquire('report'), null)
@@ -95,7 +95,7 @@ describe.runIf(wanted('redis'))('foreign clients of redis', () => {
   const theirMutex = (acquireTimeout: number) =>
     new Mutex(client, 'report', { lockTimeout: 10_000, acquireTimeout, retryInterval: 2 })
 
-  test('a foreign client library and Holdfast take turns on a key of its choosing, and never overlap', async () => {
+  test('a foreign client library and Holdfast exclude each other on a key of its choosing', async () => {
     await using rig = new Rig()
     const backend = { ...theirKeys, pollMs: 5 }
     const lockers = [await rig.locker(server.url, { backend }), await rig.locker(server.url, { backend })]
@@ -110,7 +110,7 @@ describe.runIf(wanted('redis'))('foreign clients of redis', () => {
     const ours = lockers.map(async (locker) => {
       for (let turn = 0; turn < 15; turn++) {
         await locker.withLease('report', { waitMs: 60_000 }, () => enter('ours'))
-        // Somebody who stands in line always comes before those who poll.
+        // A queued waiter always comes before clients that poll.
         await pause(10)
       }
     })
@@ -141,7 +141,7 @@ describe.runIf(wanted('redis'))('foreign clients of redis', () => {
     assert.equal(await (await waiting).release(), 'released')
   })
 
-  test('a foreign client that deletes our key is told to the holder at the next keep-alive, and wakes nobody wrongly', async () => {
+  test('a foreign client that deletes our key is told to the holder at the next keep-alive, and wakes no waiter wrongly', async () => {
     await using rig = new Rig()
     const locker = await rig.locker(server.url, { locker: { ttlMs: 1_000 } })
     const lease = await locker.acquire('report')

@@ -1,4 +1,4 @@
-/** What becomes of a session when the server refuses to write: the heartbeat of one who waits, or everything. */
+/** What becomes of a session when the server refuses to write: the heartbeat of a waiter, or everything. */
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
@@ -31,7 +31,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
       .then(namingGrants)
     const enqueue = session.enqueue?.bind(session)
     assert(enqueue !== undefined)
-    /** Waits for x, which somebody else holds. */
+    /** Waits for x, which another session holds. */
     const waitInLine = async () => {
       const asked = request('x')
       const outcome: { error?: unknown; kind?: string } = {}
@@ -47,7 +47,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     return { session, waitInLine }
   }
 
-  test('T16 while the memory of the server is full, what is held is renewed, and whoever waits keeps the place', async () => {
+  test('T16 while the memory of the server is full, what is held is renewed, and a waiter keeps its position', async () => {
     await using rig = new Rig()
     const holder = (await sessionOn(rig)).session
     const held = request('x')
@@ -76,7 +76,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     }
     assert.deepEqual(outcome, {})
     await holder.release(held, { keepForMs: 0 }, call())
-    await until('its turn has come', () => outcome.kind === 'granted')
+    await until('it is granted', () => outcome.kind === 'granted')
   })
 
   test('a lock is released, and force-released, in the same call as an acquire that full memory refuses', async () => {
@@ -123,7 +123,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     assert.deepEqual(kept.unlisted, [])
     await clock.advance((ttlMs * 2) / 3)
     const alone = session.keepAlive({ held: [spoiled], waiting: [] }, call())
-    await assert.rejects(alone, isUnknown, 'it is nobody else’s loss')
+    await assert.rejects(alone, isUnknown, 'no other claim is lost')
   })
 
   test('G6 what is given up while the memory of the server is full is given up: held, kept closed, or waited for', async () => {
@@ -149,7 +149,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     assert.equal((await other.tryAcquire(request('x'), call())).kind, 'granted')
   })
 
-  test('G11 it is told that nothing is known of its place when that was not confirmed for one TTL, and nobody else is', async () => {
+  test('G11 a waiter is told that nothing is known of its position when that was not confirmed for one TTL, and no other waiter is', async () => {
     await using rig = new Rig()
     const clock = createFakeClock()
     const holder = (await sessionOn(rig)).session
@@ -173,7 +173,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     assert.equal(outcome.error.outcome, 'unknown')
   })
 
-  test('T30 a lease is renewed although somebody who waits through the same session is refused', async () => {
+  test('T30 a lease is renewed although a waiter of the same session is refused', async () => {
     await using rig = new Rig()
     const other = await rig.locker(server.url)
     const holding = await other.acquire('x')

@@ -1,5 +1,5 @@
 /**
- * Locks for everybody who reaches one Redis primary, over the client that you already have.
+ * Locks for all processes that reach one Redis primary, over the client that you already have.
  *
  * ```ts
  * import { Redis } from 'ioredis'

@@ -38,7 +38,7 @@ describe('keys of names', () => {
     assert.equal(new Set(all).size, all.length)
   })
 
-  test('keys of others are nobody’s name', () => {
+  test('keys of other programs are no names', () => {
     for (const key of [
       'lock:x',
       'holdfast:token',

@@ -45,7 +45,7 @@ export class Keys {
     return `${this.#prefix}watch`
   }
 
-  /** Where grants are pushed to: a channel that nobody can guess. It stands between bars in what is stored of a waiter. */
+  /** Where grants are pushed to: a channel whose name cannot be guessed. It stands between bars in what is stored of a waiter. */
   channel(id: string): string {
     return `${this.#prefix.replaceAll('|', '%7c')}grants:${id}`
   }

@@ -1,4 +1,4 @@
-/** Requests that are refused before they do anything: they cost nobody else anything, and leave nothing behind. */
+/** Requests that are refused before they do anything: they cost other requests nothing, and leave nothing behind. */
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
@@ -38,13 +38,13 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
     const kept = await session.keepAlive({ held: [good], waiting: [] }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual([kept.lost, kept.unlisted], [[], []], 'there is nothing to abandon')
-    // Whoever abandons it all the same is not told to try again for ever.
+    // A caller that abandons it all the same is not told to try again for ever.
     await session.abandon(bad, call())
     await session.close(call())
     assert.deepEqual(await redisCall(server, 'KEYS', '*'), [])
   })
 
-  test('G11 what a server refuses everybody is told in its own words, for all that was asked together', async () => {
+  test('G11 a refusal of all requests is told in the server’s own words, for all that were sent together', async () => {
     await using primary = await startRedis()
     await using rig = new Rig()
     const backend = await rig.backend(primary.url, { backend: { fencing: 'clock-backed' } })
@@ -83,7 +83,7 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
       await assert.rejects(
         async () => session.enqueue?.(request('taken'), call()),
         isRefused,
-        'no place in line',
+        'no position in the queue',
       )
     } finally {
       await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '0')

@@ -1,4 +1,4 @@
-/** Keys of other types where ours are, or would be: they belong to somebody else, and harm nobody but who wants that name. */
+/** Keys of other types where ours are, or would be: they belong to other programs, and harm only requests for that name. */
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, startRedisCluster, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
@@ -37,7 +37,7 @@ describe.runIf(wanted('redis'))('keys of other types', () => {
     assert.deepEqual([a?.state, b?.state], ['held', 'held'])
   })
 
-  test('G4 a held lock key that somebody replaces by a hash is lost, and only that', async () => {
+  test('G4 a held lock key that is replaced by a hash is lost, and only that', async () => {
     await using rig = new Rig()
     const locker = await rig.locker(server.url)
     const [x, y, z] = await Promise.all(['x', 'y', 'z'].map((name) => locker.acquire(name)))
@@ -80,7 +80,7 @@ describe.runIf(wanted('redis'))('keys of other types', () => {
     const { client, close } = await libraryNamed('ioredis 6').openCluster(clusterUrls(cluster))
     try {
       const key = (name: string) => `{one-slot}:${name}`
-      const backend = openRedis({ client, fencing: 'clock-backed', key, pollMs: 20 })
+      const backend = openRedis({ client, fencing: 'clock-backed', issuer: 'cluster', key, pollMs: 20 })
       await using locker = createLocker(backend, { ttlMs: 5_000 })
       const holder = await locker.acquire('x')
       const waiting = assert.rejects(locker.acquire('x', { waitMs: 20_000 }), isUnsupported)

@@ -72,7 +72,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     assert.equal(few.publish, 1)
   })
 
-  test('G10 T20 who dies while being handed the lock delays the others by at most the TTL', async () => {
+  test('G10 T20 a waiter that dies while it is granted the lock delays the others by at most the TTL', async () => {
     await using rig = new Rig()
     const ttlMs = 2_000
     const locker = await rig.locker(server.url, { locker: { ttlMs } })
@@ -120,7 +120,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     await handed.release()
   })
 
-  test('G10 whoever becomes the first behind a short-lived holder learns when to look', async () => {
+  test('G10 a waiter that becomes the first behind a short-lived holder learns when to look', async () => {
     await using rig = new Rig()
     const [patient, hasty] = [
       await rig.locker(server.url, { locker: { ttlMs: 600_000 } }),
@@ -138,7 +138,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     const second = patient.acquire('hint', { waitMs: 60_000 })
     await until('both wait', async () => ((await patient.inspect('hint'))?.waiters.length ?? 0) === 2)
     await first.release()
-    // It holds, and never renews: its three seconds end long before the heartbeat of whoever stands behind it.
+    // It holds, and never renews: its three seconds end long before the heartbeat of the waiter behind it.
     assert.equal((await handed)?.kind, 'granted')
     const lease = await second
     assert.equal(lease.state, 'held')
@@ -160,7 +160,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     await handed.release()
   })
 
-  test('a keep-alive says nothing of a place in line that is only just being asked for', async () => {
+  test('a keep-alive says nothing of a position that is only just being asked for', async () => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url)
     const session = await backend
@@ -168,14 +168,14 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
       .then(namingGrants)
     const asked = request('just asked')
     const granted = session.enqueue?.(asked, call())
-    // It leaves before the request does: there is nothing in line yet.
+    // It leaves before the request does: nothing is queued yet.
     const kept = await session.keepAlive({ held: [], waiting: [asked] }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual([kept.lost, kept.unlisted], [[], []])
     assert.equal((await granted)?.kind, 'granted')
   })
 
-  test('a locker that nobody closes does not keep the process alive, once its client is closed', async () => {
+  test('a locker that is not closed does not keep the process alive, once its client is closed', async () => {
     const program = join(import.meta.dirname, '../../../test/redis/forgotten.ts')
     const { code, lines, errors } = await startProgram(program, server.url).ended
     assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['done'], errors: '' })

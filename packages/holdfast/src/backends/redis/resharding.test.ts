@@ -31,7 +31,7 @@ class MovingSlot {
     this.#to = to
   }
 
-  /** From now on the primary sends whoever asks for a key that it does not have to the other one. */
+  /** From now on the primary redirects requests for keys that it does not have to the other one. */
   static async begin(cluster: Cluster, name: string): Promise<MovingSlot> {
     const key = `holdfast:default:{${name}}`
     const slot = slotOf(key)

@@ -63,7 +63,7 @@ describe.runIf(wanted('redis'))('redis behind Sentinel', () => {
   )
 
   test.each(['ioredis', 'node-redis'])(
-    '%s: a locker that nobody closes does not keep the process alive',
+    '%s: a locker that is not closed does not keep the process alive',
     async (library) => {
       await using watched = await startWatchedRedis()
       const { host, port } = watched.sentinel
@@ -107,7 +107,7 @@ describe.runIf(wanted('redis'))('redis behind Sentinel', () => {
           return next !== null
         })
       assert((tokens[0] ?? 0n) > before.fence.token)
-      // Messages go on as well: somebody who waits is told.
+      // Messages go on as well: a waiter is told.
       const held = await one.acquire('later')
       const next = other.acquire('later', { waitMs: 30_000 })
       await until('it waits there', async () => ((await one.inspect('later'))?.waiters.length ?? 0) === 1)

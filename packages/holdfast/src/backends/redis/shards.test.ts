@@ -1,4 +1,4 @@
-/** A Cluster, part by part: what one primary does is nobody else's concern. */
+/** A Cluster, part by part: what one primary does does not concern the others. */
 import assert from 'node:assert/strict'
 import { type Cluster, redisCall, startRedisCluster, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
@@ -24,7 +24,7 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])(
 
     test('waitReplicas opens one connection for each of them, however many names there are; also when a slot moves', async () => {
       const { client, close } = await libraryNamed(library).openCluster(clusterUrls(cluster))
-      // Nobody replicates here, so no grant is ever confirmed: what counts is who was asked.
+      // There are no replicas, so no grant is ever confirmed: what counts is which primary was asked.
       const locker = createLocker(openRedis({ client, waitReplicas: { count: 1, timeoutMs: 1 } }))
       const waiting = async () =>
         (await onEach<string>('CLIENT', 'LIST')).map((list) => list.match(/ cmd=wait /gi)?.length ?? 0)

@@ -235,7 +235,7 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     }
   })
 
-  test('T37 the token is drawn with the grant: of two who race, who got in later has the higher one', async () => {
+  test('T37 the token is drawn with the grant: of two that race, the later one has the higher token', async () => {
     await using server = await startRedis()
     await using rig = new Rig()
     const lockers = [await rig.fenced(server.url), await rig.fenced(server.url)]

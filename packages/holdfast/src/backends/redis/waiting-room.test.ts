@@ -60,8 +60,8 @@ function stage(answerTo: () => Answer | Error = () => ({ kind: 'granted', grantI
 const newAttempt = () => `${systemRandom.id()}.${systemRandom.id()}`
 const push = (attempt: string, token: bigint) => `g|${attempt.slice(0, 22)}|${token}|0`
 
-describe('who waits on redis', () => {
-  test('whoever is granted at once has never waited', async () => {
+describe('waiters on redis', () => {
+  test('a call that is granted at once has never waited', async () => {
     const { room, ask } = stage()
     const { enqueueing, token, queued } = ask(newAttempt())
     enqueueing.answered({ kind: 'granted', grantId: '1' })
@@ -84,7 +84,7 @@ describe('who waits on redis', () => {
     assert.equal(room.size, 0)
   })
 
-  test('a push for somebody else, or for who has gone, grants nothing', async () => {
+  test('a push for another waiter, or for one that has gone, grants nothing', async () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
     const { enqueueing, turn, controller } = ask(attempt)
@@ -122,7 +122,7 @@ describe('who waits on redis', () => {
     assert.deepEqual([await first.token(), await second.token()], [5n, 9n])
   })
 
-  test('G11 a look that fails is not taken for a lost place: it is made again soon', async () => {
+  test('G11 a look that fails is not taken for a lost position: it is made again soon', async () => {
     const failed = new Error('OOM command not allowed')
     const answers: (Answer | Error)[] = [failed, failed, { kind: 'granted', grantId: '9' }]
     const { clock, room, ask, looked } = stage(() => answers.shift() ?? failed)

@@ -123,7 +123,7 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
       for (let number = 0; number < names; number++) await take(session, request(`name ${number}`))
       const watcher = await watchingNow(await rig.backend(server.url))
       await until(
-        'those who hold are known',
+        'the holders are known',
         async () => (await wire.call('HGET', `${WATCH}:held`, '')) === 'all',
       )
       const commands = await commandsDuring(async () => {
@@ -273,7 +273,7 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     await watcher.sees(...asked.map(() => 'expired x'))
   })
 
-  test('who comes back with a cursor is told of an expiry that nobody has noticed', async () => {
+  test('a watcher that comes back with a cursor is told of an expiry that no call has noticed', async () => {
     await using rig = new Rig()
     const backend = await rig.backend(server.url)
     const session = await sessionOn(backend, SHORT_MS)

@@ -90,7 +90,7 @@ function cursorOf({ logId, at }: Position): string {
   return `${logId}:${at}`
 }
 
-/** Null for anything that was not handed out as a place to go on from. */
+/** Null for anything that is not a cursor of ours. */
 function positionAt(cursor: string): Position | null {
   const [, logId, at] = /^([\w-]{22}):(\d{1,20}-\d{1,20})$/.exec(cursor) ?? []
   return logId === undefined || at === undefined ? null : { logId, at }

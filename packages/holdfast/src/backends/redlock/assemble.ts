@@ -12,7 +12,7 @@ import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
 import { Deadlines } from './deadlines.ts'
 import { Ensemble } from './ensemble.ts'
-import { Layout } from './layout.ts'
+import { Keys } from './keys.ts'
 import { RedlockNode } from './node.ts'
 
 export interface RedlockOptions {
@@ -104,7 +104,7 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
-  const layout = new Layout(namespace, checkKeyFunction(options.key))
+  const keys = new Keys(namespace, checkKeyFunction(options.key))
   const deadlines = new Deadlines(clock, nodeTimeoutMs)
   const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
@@ -116,7 +116,7 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const ensemble = new Ensemble({
     nodes,
     quorum,
-    layout,
+    keys,
     clock,
     random,
     namespace,
@@ -212,7 +212,7 @@ function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfe
         ? `No client uses a TTL above ${maxTtlMs} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
           'counted. Its uptime is true.'
         : 'Every server has each write on its disk before it answers (appendonly yes, appendfsync always), and comes back with it.',
-      'Nobody deletes keys, flushes a server, or lets it evict keys (maxmemory-policy noeviction).',
+      'No keys are deleted, no server is flushed, and none may evict keys (maxmemory-policy noeviction).',
     ],
     confirmed: `A keep-alive that ${quorum} of ${nodes} servers have applied, counted from before it was sent to the first of them.`,
   })

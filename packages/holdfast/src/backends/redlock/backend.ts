@@ -21,7 +21,7 @@ import type {
 } from '../../spi.ts'
 import { diagnose } from './diagnosis.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
-import { ownerText } from './layout.ts'
+import { ownerText } from './keys.ts'
 import { type Found, lookAt } from './looking.ts'
 import type { ClaimRequest, Identity, RedlockNode } from './node.ts'
 import { scanPage } from './paging.ts'
@@ -56,9 +56,9 @@ export class RedlockBackend implements Backend<'unfenced'> {
   /** Waits for all nodes, because only then is it known that they are different servers. */
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'unfenced'>> {
     const since = this.#ensemble.begin(call)
-    const { layout, quorum } = this.#ensemble
+    const { keys, quorum } = this.#ensemble
     const { id, ttlMs, holder } = request
-    const poll = this.#ensemble.poll((node) => node.open([layout.session(id)], [String(ttlMs), holder]))
+    const poll = this.#ensemble.poll((node) => node.open([keys.session(id)], [String(ttlMs), holder]))
     await poll.until(() => false, call)
     const { answered } = poll
     assertDistinct(answered.map(({ node }) => node))
@@ -73,10 +73,10 @@ export class RedlockBackend implements Backend<'unfenced'> {
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'unfenced'> | null> {
     const now = this.#ensemble.begin(call)
-    const { layout, quorum, blocking } = this.#ensemble
+    const { keys, quorum, blocking } = this.#ensemble
     const id = String(handle.id)
     const poll = this.#ensemble.poll(
-      async (node) => (await node.run(attachScript, [layout.session(id)], [])) as readonly RedisReply[],
+      async (node) => (await node.run(attachScript, [keys.session(id)], [])) as readonly RedisReply[],
     )
     const known = () => poll.count((value) => value.length > 0)
     const isUnknown = () => poll.count((value) => value.length === 0) >= blocking
@@ -99,7 +99,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
     this.#ensemble.begin(call)
-    if (!this.#ensemble.layout.isOwn)
+    if (!this.#ensemble.keys.isOwn)
       throw new UnsupportedError(
         'redlock: with a key function of your own, names cannot be found by their keys. inspect(name) works.',
       )
@@ -128,13 +128,13 @@ export class RedlockBackend implements Backend<'unfenced'> {
     const [holder] = found?.state.holders ?? []
     if (found === null || holder === undefined || !ids.includes(holder.id)) return 0
     const { record, value } = found
-    const { layout, quorum, blocking } = this.#ensemble
+    const { keys, quorum, blocking } = this.#ensemble
     const isOurs = record.kind === 'held'
     const args = [isOurs ? ownerText(record.attempt, record.session) : value, String(call.notAfterMs), reason]
     const request: ClaimRequest = {
       operation: 'force',
-      session: layout.session(isOurs ? record.session : ''),
-      lock: layout.lock(name),
+      session: keys.session(isOurs ? record.session : ''),
+      lock: keys.lock(name),
       argsFor: () => args,
     }
     const poll = this.#ensemble.pollWith<RedisReply>((node, answer) => node.ask(request, answer))

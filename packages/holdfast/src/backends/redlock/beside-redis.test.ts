@@ -66,7 +66,7 @@ describe.runIf(wanted('redis'))('redlock: beside the redis backend', () => {
     await Promise.all([first.release(), second.release()])
   })
 
-  test('who waits for what the other holds gets it when it is released, long before anything expires', async () => {
+  test('a waiter for what the other holds gets it when it is released, long before anything expires', async () => {
     const { ofRedlock, ofRedis } = lockers()
     for (const [holding, waiting] of [
       [ofRedlock, ofRedis],

@@ -3,7 +3,7 @@
 import type { Instant } from '../../base/clock.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
 import type { Claim } from '../../spi.ts'
-import { grantedAtBy, grantIdOf, sharesVote } from './layout.ts'
+import { grantedAtBy, grantIdOf, sharesVote } from './keys.ts'
 import type { ClaimRequest, RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 
@@ -70,7 +70,8 @@ export class HeldClaim {
   readonly #votes: Poll<VoteReply>
   /** By the index of the node: times of its grant that are not in the votes. */
   readonly #times: string[] = []
-  readonly #restored = new Set<RedlockNode>()
+  /** Where it was restored; rarely any. */
+  #restored: readonly RedlockNode[] = []
 
   /** `earlier`: the same attempt, which was granted before. Other nodes may have answered first; it is the same grant. */
   constructor(
@@ -102,13 +103,13 @@ export class HeldClaim {
   /** Certainly: the node refused it or was not asked, and it was not restored there. */
   isNotAt(node: RedlockNode): boolean {
     const vote = this.#votes.answers[node.index]
-    if (vote === undefined || vote.state === 'pending' || this.#restored.has(node)) return false
+    if (vote === undefined || vote.state === 'pending' || this.#restored.includes(node)) return false
     return vote.state === 'answered' ? !isGranted(vote.value) : !vote.isUncertain
   }
 
   /** Sets the lock at a node that has none. The lane keeps this before a release that comes later. */
   async restoreAt(node: RedlockNode): Promise<void> {
-    this.#restored.add(node)
+    this.#restored = [...this.#restored, node]
     const grantedAt = () => this.grantedAt(node)
     const reply = await node.request(acquireRequest(this.claim, this.#terms, grantedAt))
     // The first time counts: a node that names another one later was reached by a copy of the request (T84).

@@ -31,7 +31,7 @@ interface Form {
   open(port: number): { readonly client: RedisClient; close(): void }
 }
 
-/** Clients as users make them: none is connected yet, and nobody listens to their errors. */
+/** Clients as users make them: none is connected yet, and their errors have no listener. */
 const forms: readonly Form[] = [
   ioredis('ioredis', {}),
   ioredis('ioredis that connects when it is used', { lazyConnect: true }),
@@ -121,7 +121,7 @@ describe.runIf(wanted('redis'))('redlock: contact', () => {
     )
   })
 
-  test('when a majority is connected, the others have one time-out left, and nobody waits for them again', async () => {
+  test('when a majority is connected, the others have one time-out left, and are not awaited again', async () => {
     const { namespace, clock } = new RedlockStage(nodes)
     for (const proxy of nodes.proxies.slice(0, 2)) proxy.hold('down')
     const backend = backendOn(proxyPorts(), plain, { namespace, clock })

@@ -80,7 +80,7 @@ export class Contact {
     return this.#wait.promise
   }
 
-  /** A majority is connected, so that nobody needs to wait for this one much longer. */
+  /** A majority is connected, so calls need not wait for this node much longer. */
   shortenWait(): void {
     const { nodeTimeoutMs } = this.#options
     if (this.#state !== 'untried' || this.#limitMs === nodeTimeoutMs) return

@@ -13,14 +13,14 @@ import type { Random } from '../../base/ids.ts'
 import { textOf } from '../../clients/redis/index.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call } from '../../spi.ts'
-import type { Layout } from './layout.ts'
+import type { Keys } from './keys.ts'
 import type { RedlockNode } from './node.ts'
 import { type Answer, Poll, reasonOf } from './poll.ts'
 
 export interface EnsembleOptions {
   readonly nodes: readonly RedlockNode[]
   readonly quorum: number
-  readonly layout: Layout
+  readonly keys: Keys
   readonly clock: Clock
   readonly random: Random
   readonly nodeTimeoutMs: number
@@ -35,7 +35,7 @@ export class Ensemble {
   readonly quorum: number
   /** So many nodes that say no leave no quorum for a yes. */
   readonly blocking: number
-  readonly layout: Layout
+  readonly keys: Keys
   readonly #warned = new Set<string>()
   readonly #background = new Set<Promise<void>>()
   readonly #lifetime: Lifetime
@@ -45,7 +45,7 @@ export class Ensemble {
     this.nodes = options.nodes
     this.quorum = options.quorum
     this.blocking = options.nodes.length - options.quorum + 1
-    this.layout = options.layout
+    this.keys = options.keys
     this.#lifetime = new Lifetime('redlock', options.clock)
     for (const node of this.nodes)
       node.observe({

@@ -60,7 +60,7 @@ describe.runIf(wanted('redis'))('redlock: other clients', () => {
     assert.equal(await stranger.lock(key('a'), ttlMs), null, 'a late release touches no successor')
   })
 
-  test('a key of another type, or one that never ends, is somebody’s and not free', async () => {
+  test('a key of another type, or one that never ends, is taken and not free', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session('ada', { key })
     await nodes.call('RPUSH', key('list'), 'x')

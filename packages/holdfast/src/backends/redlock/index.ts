@@ -1,6 +1,6 @@
 /**
- * Locks on several Redis servers that know nothing of each other: a majority decides, so the loss of a minority stops
- * nobody. It issues no fencing tokens, so its leases are no proof for a guard, by type.
+ * Locks on several Redis servers that know nothing of each other: a majority decides, so locks go on while a minority
+ * is down. It issues no fencing tokens, so its leases are no proof for a guard, by type.
  *
  * ```ts
  * const clients = ['a', 'b', 'c', 'd', 'e'].map((host) => new Redis({ host }))
@@ -13,7 +13,7 @@ import { openRedlock, type RedlockOptions } from './assemble.ts'
 export type { IoRedisClient, NodeRedisClient, RedisClient } from '../../clients/redis/index.ts'
 export type { RedlockOptions } from './assemble.ts'
 
-/** Asks nobody anything yet; the servers are looked at when the first session is opened. */
+/** Sends nothing yet: the servers are asked when the first session is opened. */
 export function redlock(options: RedlockOptions): Backend<'unfenced'> {
   return openRedlock(options)
 }

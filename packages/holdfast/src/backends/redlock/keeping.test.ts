@@ -71,7 +71,7 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     await nodes.flush()
     await nodes.flush()
     await stage.remove('x', [3, 4])
-    // Others have taken those two votes; nobody knows what the first node has.
+    // Others have taken those two votes; what the first node has is not known.
     await stage.rival('x', [3, 4])
     await stage.whileFrozen([0], async () => {
       const renew = () => stage.answered(session.keepAlive({ held: [x, y], waiting: [] }, call()), [0])

@@ -7,7 +7,7 @@ import { publicIdOf } from '../../base/ids.ts'
 import { foreignId, type RedisReply } from '../../clients/redis/index.ts'
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
-import { type LockRecord, parseLock } from './layout.ts'
+import { type LockRecord, parseLock } from './keys.ts'
 import type { RedlockNode } from './node.ts'
 import { lookScript } from './scripts.ts'
 
@@ -39,7 +39,7 @@ export async function lookAt(
   call: Call,
 ): Promise<readonly Found[]> {
   ensemble.begin(call)
-  const keys = names.map((name) => ensemble.layout.lock(name))
+  const keys = names.map((name) => ensemble.keys.lock(name))
   const poll = ensemble.poll((node) => locksAt(node, keys))
   await poll.until(() => false, call)
   const { answered, failed } = poll

@@ -25,7 +25,7 @@ import { neverCancelled } from '../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
 import type { Deadlines } from './deadlines.ts'
-import { bootKey } from './layout.ts'
+import { bootKey } from './keys.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
@@ -147,7 +147,7 @@ export class RedlockNode {
     await this.#contact.reach()
   }
 
-  /** A majority is connected: nobody waits for the first connection of this one for longer than a time-out. */
+  /** A majority is connected: calls wait for the first connection of this node for one time-out at most. */
   shortenWait(): void {
     this.#contact.shortenWait()
   }
@@ -220,25 +220,36 @@ export class RedlockNode {
   #exchange(requests: readonly ClaimRequest[], isSecondTry = false): Promise<Replies> {
     const isVote = requests.some(({ operation }) => operation === 'acquire')
     const losses = this.connection.lossCount()
-    return this.#bounded(this.#send(requests, isVote ? this.#runId : '')).then((reply) => {
-      const replies = reply as readonly RedisReply[]
-      if (replies.length === requests.length) {
-        const isRepeated = losses !== this.connection.lossCount()
-        return replies.map((each) => this.#refusalIn(each, isRepeated) ?? each)
-      }
-      // Another process answers.
-      if (isSecondTry)
-        return this.#giveUpOnly(requests, this.#failure('is restarted again and again', 'unknown'))
-      return this.open().then(
-        () => this.#exchange(requests, true),
-        (error: Error) => this.#giveUpOnly(requests, error),
-      )
-    })
+    const sent = this.#send(requests, isVote ? this.#runId : '')
+    return new Promise((resolve, reject) =>
+      this.#bound(
+        sent,
+        (reply) => {
+          const replies = reply as readonly RedisReply[]
+          if (replies.length !== requests.length) return resolve(this.#askAgain(requests, isSecondTry))
+          const isRepeated = losses !== this.connection.lossCount()
+          resolve(replies.map((each) => this.#refusalIn(each, isRepeated) ?? each))
+        },
+        reject,
+      ),
+    )
+  }
+
+  /** Another process has answered, and did nothing. */
+  async #askAgain(requests: readonly ClaimRequest[], isSecondTry: boolean): Promise<Replies> {
+    if (isSecondTry)
+      return this.#giveUpOnly(requests, this.#failure('is restarted again and again', 'unknown'))
+    try {
+      await this.open()
+    } catch (error) {
+      return this.#giveUpOnly(requests, error as Error)
+    }
+    return this.#exchange(requests, true)
   }
 
   /**
-   * Others can vote. What is given up here would be kept from everybody, so the node is told all the same, behind what may
-   * still land there; nobody waits for the answer.
+   * Other nodes can vote. A lock that is given up must not stay on this node, so the node is told all the same, after the requests
+   * that may still land there. The answer is not awaited.
    */
   #giveUpOnly(requests: readonly ClaimRequest[], error: Error): readonly Error[] {
     // Without the run id it is not known which grant is to be released.
@@ -275,32 +286,38 @@ export class RedlockNode {
   }
 
   #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
-    const { clock, deadlines, nodeTimeoutMs } = this.#options
-    return new Promise((resolve, reject) => {
-      const request = deadlines.add(() => {
-        this.#owed++
-        const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
-        reject(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
-      })
-      const settled = () => {
-        const isLate = !deadlines.remove(request)
-        if (isLate) this.#owed--
-        this.#lateMs = isLate ? Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs) : undefined
-      }
-      sent.then(
-        (reply) => {
-          settled()
-          resolve(reply)
-        },
-        (error: unknown) => {
-          settled()
-          reject(error)
-        },
-      )
-    })
+    return new Promise((resolve, reject) => this.#bound(sent, resolve, reject))
   }
 
-  /** In the order of the wire this comes before the next request; nobody waits for the answers. */
+  /** Calls one of the two, `failed` also when the time is up. */
+  #bound(
+    sent: Promise<RedisReply>,
+    answered: (reply: RedisReply) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const { clock, deadlines, nodeTimeoutMs } = this.#options
+    const request = deadlines.add(() => {
+      this.#owed++
+      const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
+      failed(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
+    })
+    const isLate = () => {
+      const isInTime = deadlines.remove(request)
+      this.#lateMs = isInTime ? undefined : Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs)
+      if (!isInTime) this.#owed--
+      return !isInTime
+    }
+    sent.then(
+      (reply) => {
+        if (!isLate()) answered(reply)
+      },
+      (error: unknown) => {
+        if (!isLate()) failed(error)
+      },
+    )
+  }
+
+  /** In the order of the wire this comes before the next request; the answers are not awaited. */
   async #loadScripts(): Promise<void> {
     const [primary] = await this.connection.nodes()
     if (primary === undefined) return

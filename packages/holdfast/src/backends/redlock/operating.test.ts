@@ -10,7 +10,7 @@ import { isHoldfastError } from '../../base/errors.ts'
 import type { Backend } from '../../spi.ts'
 import { redlock } from './index.ts'
 
-/** A server that is away costs one time-out, by a clock that nobody moves. */
+/** A server that is away costs one time-out, by a clock that does not move. */
 const inRealTime = { clock: systemClock, nodeTimeoutMs: 1_000 }
 const names = Array.from({ length: 60 }, (_, index) => `name ${index}`)
 

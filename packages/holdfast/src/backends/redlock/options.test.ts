@@ -1,4 +1,4 @@
-/** What is refused before anybody is asked, and what a URL says. */
+/** What is refused before a server is asked, and what a URL says. */
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Cluster, Redis } from 'ioredis'

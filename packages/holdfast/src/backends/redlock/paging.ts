@@ -56,7 +56,7 @@ export async function scanPage(
 }
 
 function scanAt(
-  { layout }: Ensemble,
+  { keys }: Ensemble,
   node: RedlockNode,
   prefix: string,
   position: ScanPosition,
@@ -64,10 +64,10 @@ function scanAt(
 ): Promise<ScanStep> {
   const { keyPrefix } = node.connection
   const itemOf = (key: string) => {
-    const name = layout.nameOf(key.slice(keyPrefix.length))
+    const name = keys.nameOf(key.slice(keyPrefix.length))
     return name?.startsWith(prefix) ? name : null
   }
-  const pattern = layout.pattern(keyPrefix, prefix)
+  const pattern = keys.pattern(keyPrefix, prefix)
   return scanStep((args) => node.send(args), { pattern, position, limit, itemOf })
 }
 

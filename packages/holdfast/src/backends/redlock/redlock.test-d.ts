@@ -31,6 +31,6 @@ export function options(): void {
   redlock({ client: ioredis })
   // @ts-expect-error the units are in the name
   redlock({ clients: [ioredis], nodeTimeout: 50 })
-  // @ts-expect-error nobody issues tokens
+  // @ts-expect-error Redlock issues no tokens
   redlock({ clients: [ioredis], issuer: 'the bank' })
 }

@@ -11,7 +11,7 @@ import { quote } from '../../base/errors.ts'
 import type { Call, GrantedClaim, KeepAliveResult, LostClaim } from '../../spi.ts'
 import { grantedAtOf, type HeldClaim } from './claim.ts'
 import type { Ensemble } from './ensemble.ts'
-import { ownerText } from './layout.ts'
+import { ownerText } from './keys.ts'
 import type { RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 import { keepAliveScript } from './scripts.ts'
@@ -85,7 +85,7 @@ export async function renew(
 }
 
 async function keepAliveAt(
-  { layout }: Ensemble,
+  { keys }: Ensemble,
   node: RedlockNode,
   { listed, held, session, ttlMs }: Renewal,
 ): Promise<Kept> {
@@ -94,12 +94,12 @@ async function keepAliveAt(
   const reasons = new Map<number, string>()
   for (let from = 0; from === 0 || from < listed.length; from += LARGEST_CALL) {
     const part = listed.slice(from, from + LARGEST_CALL)
-    const keys = [layout.session(session), ...part.map(({ name }) => layout.lock(name))]
+    const touched = [keys.session(session), ...part.map(({ name }) => keys.lock(name))]
     const owners = part.flatMap(({ attempt, grantId }) => [
       ownerText(attempt, session),
       grantedAtOf(held.get(attempt), node, grantId),
     ])
-    const reply = await node.run(keepAliveScript, keys, [String(ttlMs), ...owners])
+    const reply = await node.run(keepAliveScript, touched, [String(ttlMs), ...owners])
     if (reply === null) return { knowsSession: false, digits: '', reasons }
     const [some = '', ...told] = [reply].flat().map(String)
     for (const [index, digit] of [...some].entries())

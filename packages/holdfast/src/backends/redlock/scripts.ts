@@ -49,8 +49,8 @@ end
 
 /**
  * Which process this is, and for how much longer its votes do not count. A process that has not been seen before may have
- * forgotten locks. If another process has left a trace, this one was restarted or took over, and nobody knows how much it has
- * forgotten. Without a trace it has started empty, and nothing is older than its start.
+ * forgotten locks. If another process has left a trace, this one was restarted or took over, and how much it has forgotten is
+ * not known. Without a trace it has started empty, and nothing is older than its start.
  */
 const identity = `
 local function identity(boot, quarantine_ms)

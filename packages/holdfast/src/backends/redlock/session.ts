@@ -27,7 +27,7 @@ import {
   type VoteReply,
 } from './claim.ts'
 import type { Ensemble } from './ensemble.ts'
-import { type Details, ownerText } from './layout.ts'
+import { type Details, ownerText } from './keys.ts'
 import type { RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
 import { renew } from './renewing.ts'
@@ -45,7 +45,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     super(facts)
     this.#ensemble = ensemble
     this.#holder = facts.holder
-    this.#key = ensemble.layout.session(facts.id)
+    this.#key = ensemble.keys.session(facts.id)
   }
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'unfenced'>> {
@@ -159,7 +159,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   }
 
   #nodeClaim({ name, attempt }: Claim): NodeClaim {
-    const lock = this.#ensemble.layout.lock(name)
+    const lock = this.#ensemble.keys.lock(name)
     return { name, attempt, session: this.#key, lock, owner: ownerText(attempt, this.id) }
   }
 

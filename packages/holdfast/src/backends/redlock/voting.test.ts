@@ -30,7 +30,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
   afterEach(() => nodes.endClients())
   afterAll(() => nodes?.stop())
 
-  test('with 2 of 5 nodes frozen a lock is granted, renewed and released, and nobody waits for them', async () => {
+  test('with 2 of 5 nodes frozen a lock is granted, renewed and released, and the frozen ones are not awaited', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
     await stage.whileFrozen([0, 3], async () => {
@@ -113,7 +113,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
       .then(namingGrants)
     for (let times = 0; times < 5; times++) {
       const trying = take(session, `x/${times}`)
-      // The requests leave, and then nobody reads the answers for a while.
+      // The requests leave, and then the answers are not read for a while.
       await new Promise((resolve) => setImmediate(resolve))
       const endMs = performance.now() + 3 * nodeTimeoutMs
       while (performance.now() < endMs);
@@ -211,7 +211,7 @@ describe.runIf(wanted('redis'))('redlock: one try', () => {
     await eventually('nobody has it', async () => (await stage.values('x')).every((value) => value === null))
   })
 
-  test('T14 T15 a caller who goes away is answered at once, and what was won behind it is given back', async () => {
+  test('T14 T15 a cancelled call is answered at once, and what it won afterwards is given back', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
     for (const proxy of nodes.proxies) proxy.hold('down')

@@ -1,4 +1,4 @@
-/** Nodes that a majority can do without, and that somebody should see to: they are told as `warning` events, once. */
+/** Nodes that a majority can do without, and that an operator should see to: they are told as `warning` events, once. */
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Redis } from 'ioredis'

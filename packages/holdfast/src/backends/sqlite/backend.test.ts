@@ -38,7 +38,7 @@ describe('nothing is left behind', () => {
     assert.deepEqual(rig.rows(), nothing)
   })
 
-  test('G6 T20 sessions that died are removed with everything by whoever writes next', async () => {
+  test('G6 T20 sessions that died are removed with everything by the next write', async () => {
     await using rig = new SqliteRig()
     for (let dead = 0; dead < 10; dead++) {
       const session = await rig.session(rig.open(), 1_000)
@@ -170,7 +170,7 @@ describe('T1 belief counts from the sending', () => {
   })
 })
 
-describe('time has passed, and nobody has come by since: no timer has run', () => {
+describe('time has passed without a call: no timer has run', () => {
   const leave = {
     'a release': (holder: FullSession, held: AcquireRequest) => holder.release(held, release, call()),
     'an abandon': (holder: FullSession, held: AcquireRequest) => holder.abandon(held, call()),
@@ -186,9 +186,9 @@ describe('time has passed, and nobody has come by since: no timer has run', () =
       const [held, dead, next] = [request('x'), request('x'), request('x')]
       await holder.tryAcquire(held, call())
       const ended = watch(dying.enqueue(dead, call()))
-      await rig.until('the first is in line', () => rig.rows().waiters === 1)
+      await rig.until('the first is queued', () => rig.rows().waiters === 1)
       const granted = watch(living.enqueue(next, call()))
-      await rig.until('both are in line', () => rig.rows().waiters === 2)
+      await rig.until('both are queued', () => rig.rows().waiters === 2)
       rig.clock.block(2_000)
       await step(holder, held)
       assert.deepEqual(
@@ -277,7 +277,7 @@ describe('keep-alive', () => {
     assert(later.kind === 'alive' && later.lost.length === 0 && later.unlisted.length === 0)
   })
 
-  test('T31 a session whose time is up is gone, although nobody has removed it', async () => {
+  test('T31 a session whose time is up is gone, although it was not removed yet', async () => {
     await using rig = new SqliteRig()
     const session = await rig.session(rig.open(), 1_000)
     const held = request('x')
@@ -335,7 +335,7 @@ test('T12 an attempt that is asked again gets the same grant, with what it was l
 })
 
 describe('resizing', () => {
-  test('who waits keeps its place, also when it asks again with the capacity that it knows', async () => {
+  test('a waiter keeps its position, also when it asks again with the capacity that it knows', async () => {
     await using rig = new SqliteRig()
     const [holder, waiter] = [await rig.session(), await rig.session()]
     const [held, asked] = [permits('pool', 2, 3), permits('pool', 2, 3)]

@@ -261,7 +261,7 @@ describe('T71 the monotonic clock belongs to one boot', () => {
     assert.equal(await rig.open().attachSession(before.handle, call()), null)
   })
 
-  test('within one boot, whoever opens the file leaves everything as it is', async () => {
+  test('within one boot, opening the file leaves everything as it is', async () => {
     await using rig = new SqliteRig()
     const session = await rig.session()
     await session.tryAcquire(request('x'), call())
@@ -295,7 +295,7 @@ describe('T71 the monotonic clock belongs to one boot', () => {
 })
 
 describe('a file that is replaced while it is open', () => {
-  test('ends the sessions of those who do not see the new one', async () => {
+  test('ends the sessions of processes that do not see the new one', async () => {
     await using rig = new SqliteRig()
     const session = await rig.session()
     const held = request('x')

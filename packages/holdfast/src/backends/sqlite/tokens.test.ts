@@ -81,7 +81,7 @@ describe('tokens', () => {
     await using rig = new SqliteRig()
     const client = rig.open()
     await rig.closeAll()
-    assert.equal(client.statistics.reservations, 0, 'whoever only looks reserves nothing')
+    assert.equal(client.statistics.reservations, 0, 'a client that only looks reserves nothing')
     const log: string[] = []
     const connection = recorded(new DatabaseSync(rig.path), log)
     const database = new Database(connection, 'normal', noStatistics())

@@ -14,7 +14,7 @@ import { WaitingRoom } from './waiting-room.ts'
 
 const release = { keepForMs: 0 }
 
-describe('those who wait', () => {
+describe('waiters on sqlite', () => {
   test('T28 1,000 waiters cost as many statements per poll as one', async () => {
     const costOfPolls = async (waiters: number) => {
       await using rig = new SqliteRig()
@@ -25,7 +25,7 @@ describe('those who wait', () => {
       await rig.clock.advance(1_000)
       const before = { ...waiting.statistics }
       for (let round = 0; round < 10; round++) {
-        // Somebody writes, so that there is something to look at.
+        // Another process writes, so that there is something to look at.
         await holder.setData({ name: 'y', attempt: 'z' }, 'nothing', call())
         await holder.tryAcquire(request(`other ${round}`), call())
         await rig.clock.advance(1_000)
@@ -39,7 +39,7 @@ describe('those who wait', () => {
     assert(one <= 4 && thousand <= 4, `${one} and ${thousand} statements per poll`)
   })
 
-  test('a poll of a file that nobody has written to asks for nobody', async () => {
+  test('a poll of a file that was not written to asks nothing', async () => {
     await using rig = new SqliteRig()
     const client = rig.open()
     const session = await rig.session(client, 600_000)
@@ -52,7 +52,7 @@ describe('those who wait', () => {
     assert.equal((client.statistics.statements - before.statements) / polls, 3)
   })
 
-  test('G10 the first in line takes over when the holder expires, at that very moment', async () => {
+  test('G10 the first waiter takes over when the holder expires, at that very moment', async () => {
     await using rig = new SqliteRig()
     const [holder, waiter] = [await rig.session(undefined, 1_000), await rig.session(undefined, 600_000)]
     await holder.tryAcquire(request('x'), call())
@@ -82,7 +82,7 @@ describe('those who wait', () => {
     assert.deepEqual(rig.rows(), { sessions: 2, holders: 1, waiters: 0, marks: 0, names: 0 })
   })
 
-  test('G10 when a semaphore has room for the second but its first in line dies, the second is served', async () => {
+  test('G10 when a semaphore has room for the second but the first waiter dies, the second is served', async () => {
     await using rig = new SqliteRig()
     const [holder, dying, living] = [
       await rig.session(undefined, 600_000),
@@ -94,7 +94,7 @@ describe('those who wait', () => {
     const first = watch(dying.enqueue(five(4), call()))
     const second = watch(living.enqueue(five(2), call()))
     await rig.clock.advance(990)
-    assert.equal(second.state, 'pending', 'nobody overtakes')
+    assert.equal(second.state, 'pending', 'no waiter overtakes')
     await rig.clock.advance(20)
     assert.deepEqual([first.state, first.value], ['fulfilled', { kind: 'session-gone' }])
     assert.equal(second.state, 'fulfilled')
@@ -162,7 +162,7 @@ describe('those who wait', () => {
     assert.deepEqual([rig.rows().waiters, rig.rows().marks], [0, 1])
   })
 
-  test('an abandon in another session with the same attempt disturbs nobody', async () => {
+  test('an abandon in another session with the same attempt disturbs no waiter', async () => {
     await using rig = new SqliteRig()
     const client = rig.open()
     const [holder, waiter] = [await rig.session(client), await rig.session(client)]
@@ -225,7 +225,7 @@ describe('those who wait', () => {
     assert.equal(wait.state, 'fulfilled')
   })
 
-  test('a look that failed has seen nothing: the next one looks again, although nobody has written since', async () => {
+  test('a look that failed has seen nothing: the next one looks again, although no process has written since', async () => {
     const clock = createFakeClock()
     let readable = false
     const sql = {

@@ -37,7 +37,7 @@ async function waiting(rig: SqliteRig, holding = rig.open(), waitingClient = rig
 }
 
 describe('wake-ups', () => {
-  test('a release wakes the next in line over its socket, without any poll', async () => {
+  test('a release wakes the next waiter over its socket, without any poll', async () => {
     await using rig = new SqliteRig()
     const { holder, waiter, wait, release } = await waiting(rig)
     await release()
@@ -80,7 +80,7 @@ describe('wake-ups', () => {
     assert.equal(waiter.client.statistics.wakeUpsReceived, 0)
   })
 
-  test('T51 a socket that vanished or was never there disturbs nobody', async () => {
+  test('T51 a socket that vanished or was never there disturbs no process', async () => {
     await using rig = new SqliteRig()
     const { waiter, wait, release } = await waiting(rig)
     rig.sql('UPDATE waiters SET address = ?', rig.id())
@@ -181,7 +181,7 @@ describe('wake-ups', () => {
   })
 })
 
-/** Leaves a socket that nobody listens on, as a killed process does. */
+/** Leaves a socket without a listener, as a killed process does. */
 async function leaveSocketBehind(rig: SqliteRig, name: string): Promise<void> {
   const client = rig.open({ namespace: name })
   const before = new Set(readdirSync(rig.socketFolder))

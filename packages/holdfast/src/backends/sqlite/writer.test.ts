@@ -172,7 +172,7 @@ describe('when another process has the write lock', () => {
     connection.close()
   })
 
-  test('reads wait for nobody', async () => {
+  test('reads do not wait', async () => {
     await using rig = new SqliteRig()
     const client = rig.open()
     const session = await rig.session(client)
@@ -201,7 +201,7 @@ describe('when another process has the write lock', () => {
 })
 
 describe('when writing fails', () => {
-  test('G11 an error inside the transaction undoes all of it, and says so to everybody', async () => {
+  test('G11 an error inside the transaction undoes all of it, and says so to all callers', async () => {
     await using rig = new SqliteRig()
     const session = await rig.session()
     await session.tryAcquire(request('first, for the reservation'), call())

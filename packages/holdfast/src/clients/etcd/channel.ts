@@ -49,6 +49,7 @@ export class Channel {
   #heardMs = 0
   #pingedMs = Number.NEGATIVE_INFINITY
   #silence: Timer | undefined
+  readonly #streams = new Set<(error: Error) => void>()
 
   private constructor(host: string, session: ClientHttp2Session, clock: Clock) {
     this.host = host
@@ -91,7 +92,7 @@ export class Channel {
         received = message
       }
       const stream = this.#open(method, metadata, onMessage, (error) => {
-        this.answers++
+        if (!(error instanceof ConnectionError)) this.answers++
         if (error !== null) reject(error)
         else if (received !== undefined) resolve(received)
         else reject(new ConnectionError(`${this.host} sent an empty answer`, 'unknown'))
@@ -111,31 +112,40 @@ export class Channel {
     onEnd: (error: Error) => void,
   ): Stream<Q> {
     let isClosed = false
+    let end = (error: Error) => onEnd(error)
     const stream = this.#open(
       method,
       metadata,
       (message) => {
         if (!isClosed) onMessage(message)
       },
-      (error) => {
-        if (!isClosed) onEnd(error ?? new ConnectionError(`${this.host} has ended the stream`, 'unknown'))
-        isClosed = true
-      },
+      (error) => end(error ?? new ConnectionError(`${this.host} has ended the stream`, 'unknown')),
     )
+    if (stream !== null)
+      end = (error) => {
+        this.#streams.delete(end)
+        if (isClosed) return
+        isClosed = true
+        stream?.close(constants.NGHTTP2_CANCEL)
+        onEnd(error)
+      }
+    if (stream !== null) this.#streams.add(end)
     return {
       send: (message) => {
         if (!isClosed && stream?.writable) stream.write(framed(method.request, message))
       },
       close: () => {
         isClosed = true
+        this.#streams.delete(end)
         stream?.close(constants.NGHTTP2_CANCEL)
       },
     }
   }
 
-  /** What is in flight may still be answered. */
+  /** What is in flight may still be answered. Streams end: a connection that is left is not listened to any more. */
   leave(): void {
     this.#session.close()
+    for (const end of this.#streams) end(new ConnectionError(`${this.host} was left`, 'unknown'))
   }
 
   destroy(): void {

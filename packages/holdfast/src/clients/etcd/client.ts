@@ -2,15 +2,16 @@
  * A client for a cluster of etcd: one connection at a time, to one member. It moves to another member when this one refuses
  * (no leader, a learner), cannot be reached, or leaves requests unanswered.
  *
- * A request goes to another member only if it is certain that it was not applied. Otherwise its outcome is unknown, and the
- * caller is told so.
+ * A request goes to another member only if it is certain that it was not applied, or if it only reads. Otherwise its outcome
+ * is unknown, and the caller is told so.
  */
 import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError } from '../../base/errors.ts'
 import type { Call } from '../../spi.ts'
 import { Channel, type EtcdTls, type Metadata } from './channel.ts'
-import { asUnavailable, isForAnotherMember, isStaleToken } from './failures.ts'
-import { type Method, methods } from './messages.ts'
+import { asUnavailable, ConnectionError, isForAnotherMember, isStaleToken } from './failures.ts'
+import { type Method, methods, type TxnRequest } from './messages.ts'
+import { isRead } from './transactions.ts'
 
 export interface EtcdClientOptions {
   /** `http://host:port` or `https://host:port`, in the order in which they are tried. */
@@ -49,7 +50,8 @@ export class EtcdClient {
       try {
         const channel = await this.#connected(call)
         return await this.#askOn(channel, method, message, await this.#metadata(call), call)
-      } catch (error) {
+      } catch (failure) {
+        const error = changesNothing(method, message) ? asNotApplied(failure) : failure
         if (isStaleToken(error) && this.#token !== undefined && !hasNewToken) {
           hasNewToken = true
           this.#token = undefined
@@ -102,6 +104,11 @@ export class EtcdClient {
     )
   }
 
+  /** The next request asks for another one. */
+  forgetToken(): void {
+    this.#token = undefined
+  }
+
   #failure(error: unknown): HoldfastError {
     return asUnavailable(this.backend, error)
   }
@@ -131,6 +138,7 @@ export class EtcdClient {
 
   /** The current connection, or the first that can be made. Callers share the attempt. */
   async #connected(call: Call): Promise<Channel> {
+    if (this.#isClosed) throw new ConnectionError('the client is closed', 'not-applied')
     this.#channel ??= this.#connect()
     const connecting = this.#channel
     const channel = await new Promise<Channel>((resolve, reject) => {
@@ -199,4 +207,22 @@ export class EtcdClient {
       cause: call.signal.reason,
     })
   }
+}
+
+/** Without an answer a read has changed nothing, so it may be sent again. */
+function asNotApplied(error: unknown): unknown {
+  return error instanceof ConnectionError
+    ? new ConnectionError(error.message, 'not-applied', { cause: error })
+    : error
+}
+
+const reads: ReadonlySet<unknown> = new Set([
+  methods.range,
+  methods.memberList,
+  methods.status,
+  methods.leaseTimeToLive,
+])
+
+function changesNothing(method: unknown, message: unknown): boolean {
+  return method === methods.txn ? isRead(message as TxnRequest) : reads.has(method)
 }

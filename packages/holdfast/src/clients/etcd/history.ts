@@ -54,6 +54,8 @@ export class History {
   }
 
   #open(start_revision: number): () => void {
+    // They come again.
+    this.#pending = []
     return this.#watches.add(
       { ...this.#range, start_revision, prev_kv: true },
       {

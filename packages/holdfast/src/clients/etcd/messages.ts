@@ -113,6 +113,7 @@ const watchResponse = received({
   watch_id: [2, 'int'],
   created: [3, 'bool'],
   canceled: [4, 'bool'],
+  cancel_reason: [6, 'text'],
   events: [11, event as Schema<Event>, 'repeated'],
 })
 export type WatchResponse = MessageOf<typeof watchResponse>

@@ -80,6 +80,17 @@ export class Watches {
 
   #received(response: WatchResponse): void {
     const { watch_id: id, canceled } = response
+    // Refused before it was given its id: the token of the stream is not valid any more.
+    if (canceled && id <= 0) {
+      this.#stream?.then(
+        (stream) => stream.close(),
+        () => {},
+      )
+      this.#client.forgetToken()
+      this.#channel = undefined
+      this.#lose(new Error(response.cancel_reason))
+      return
+    }
     const watcher = this.#watchers.get(id)
     if (canceled) this.#watchers.delete(id)
     watcher?.onResponse(response)

@@ -105,7 +105,7 @@ describe.runIf(wanted('postgres')).each(clients)('%s', (_client, open) => {
     expect((await opened.database.query('SELECT 1')).flat()).toEqual([1])
   })
 
-  test('a server that nobody can reach: not applied', async () => {
+  test('a server that cannot be reached: not applied', async () => {
     await using opened = open('postgres://postgres@127.0.0.1:1/postgres')
     await expect(opened.database.query('SELECT 1')).rejects.toMatchObject({ outcome: 'not-applied' })
   })

@@ -73,6 +73,8 @@ export function remedyOf(state: string | null): string | null {
   if (state.startsWith('28'))
     return 'Correct the user or the password of the client, or let the user in (pg_hba.conf).'
   if (state.startsWith('3D')) return 'Create the database, or correct its name in the settings of the client.'
+  if (state === '26000')
+    return 'There is a pooler in transaction mode in between: create the client of postgres.js with `prepare: false`.'
   if (state !== '3F000' && (!state.startsWith('42') || DUPLICATES.includes(state))) return null
   return (
     'Check the names of the schema, the table and its columns. Tables of Holdfast that were removed or changed are made ' +

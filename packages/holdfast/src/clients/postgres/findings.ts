@@ -101,7 +101,7 @@ export function serverFindings(
       severity: 'warning',
       what: `A transaction has been open for ${Math.round(oldestTransactionS / 60)} minutes.`,
       why: 'The server keeps all old versions of rows for it, also those of keep-alives, and calls become slower.',
-      fix: 'Find it in pg_stat_activity, and end it if nothing needs it. Waits of postgres-advisory are transactions too.',
+      fix: 'Find it in pg_stat_activity, and end it if nothing needs it.',
     })
   return findings
 }

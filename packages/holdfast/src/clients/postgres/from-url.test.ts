@@ -49,7 +49,7 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
     await until('nothing is left', () => sockets.size === 0)
   }, 60_000)
 
-  test('G11 says that the server is unreachable when nobody welcomes it', async () => {
+  test('G11 says that the server is unreachable when it does not answer the start-up', async () => {
     const parameters = new Map([['connect_timeout', '1']])
     const { client, end } = await postgresClientFromUrl(location, parameters, load)
     await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({

@@ -17,6 +17,7 @@ export {
 } from './database.ts'
 export { asUnavailable, isStandbyWarning, outcomeOf, remedyOf, sqlStateOf } from './failures.ts'
 export { readServerFacts, type ServerFacts, serverFindings, unseenWarnings } from './findings.ts'
+export { checkServer } from './first-contact.ts'
 export {
   connectionParameters,
   type OpenedPostgresClient,
@@ -25,7 +26,9 @@ export {
   postgresClientFromUrl,
 } from './from-url.ts'
 export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
+export { insistOnTransaction, TRANSACTION_ID } from './in-transaction.ts'
 export { type NoticeHandler, standbyNotices } from './notices.ts'
+export { prepareTables } from './prepared-tables.ts'
 export { pageOfSessions } from './session-pages.ts'
 export { sharedDatabase } from './shared.ts'
 export {
@@ -40,7 +43,9 @@ export {
   alterTables,
   BY_INDEX,
   checkSchema,
+  checkSchemaOptions,
   ensureTables,
+  READ_AND_WRITE,
   type TablePart,
   tablesSql,
 } from './tables.ts'

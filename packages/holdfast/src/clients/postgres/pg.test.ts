@@ -9,7 +9,7 @@ const idleOnes = async (pool: pg.Pool) =>
   (await pool.query("SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'")).rows.length
 
 describe.runIf(wanted('postgres'))('pg', () => {
-  test('T51 a connection that the server ends in the moment in which it is opened is an error of the call, and of nobody else', async () => {
+  test('T51 a connection that the server ends in the moment in which it is opened is an error of the call, and of no other', async () => {
     await using server = await startPostgres()
     await using proxy = await startProxy(server)
     const operator = new pg.Client(server.url)

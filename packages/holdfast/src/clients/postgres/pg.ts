@@ -165,7 +165,7 @@ export class PgDatabase implements PostgresDatabase {
     })
     dedicated.onEnd(events.onEnd)
     try {
-      await dedicated.query(`LISTEN ${quoteIdentifier(channel)}`)
+      await dedicated.query(`LISTEN ${quoteIdentifier(channel)}`, [], { signal: this.#closing.signal })
     } catch (error) {
       await dedicated.close()
       throw error

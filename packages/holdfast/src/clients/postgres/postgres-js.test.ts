@@ -40,6 +40,11 @@ describe.runIf(wanted('postgres'))('postgres.js', () => {
     60_000,
   )
 
+  test('a client that does not reserve the connection of a transaction is refused', () => {
+    const sql = postgres('postgres://127.0.0.1:1/none', { max_pipeline: 0, onnotice: () => {} } as object)
+    expect(() => postgresDatabase(sql as unknown as PostgresClient)).toThrow(/max_pipeline of at least 1/)
+  })
+
   test('T51 a connection of its own is refused: postgres.js does not tell when it ends', async () => {
     const sql = postgres('postgres://127.0.0.1:1/none', { onnotice: () => {} })
     await expect(postgresDatabase(sql as unknown as PostgresClient).dedicated()).rejects.toMatchObject({

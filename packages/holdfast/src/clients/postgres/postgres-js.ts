@@ -11,7 +11,7 @@
 import { cancelledCall, onAborted, unlessAborted } from '../../base/aborting.ts'
 import { afterThisTurn } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { BackendUnavailableError, UnsupportedError } from '../../base/errors.ts'
+import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import type {
   DedicatedConnection,
   ListenEvents,
@@ -48,7 +48,16 @@ export class PostgresJsDatabase implements PostgresDatabase {
   constructor(sql: PostgresJs, backend: string) {
     this.#sql = sql
     this.#backend = backend
-    const { max } = sql.options as { readonly max?: unknown }
+    const { max, max_pipeline = 1 } = sql.options as {
+      readonly max?: unknown
+      readonly max_pipeline?: number
+    }
+    // Such a client sends BEGIN over a connection that it does not reserve: our statements would run in your transaction.
+    if (max_pipeline < 1)
+      throw new InvalidArgumentError(
+        'client',
+        'must have a max_pipeline of at least 1: leave the option out.',
+      )
     this.#limit = new InFlightLimit(typeof max === 'number' && max >= 1 ? max : USUAL_MAX)
     this.#warnings = noticeListenersOf(sql.options)
     this.#warnings?.add(this.#onSkippedStandby)

@@ -1,23 +1,25 @@
 /**
- * Tables that live beside the user's own: those of guards, of idempotency keys, of jobs, of advisory locks. Each part has a version of its
- * own in the table `parts`, so that a database has only what is used in it.
+ * The registry of everything that Holdfast keeps in PostgreSQL: locks, advisory locks, guards, idempotency keys, jobs. Each part has a
+ * version of its own, so that a database has only what is used in it.
  *
- * What may go wrong between its steps: look · lock · look again · create.
- *   Many start at once: one creates while the others wait for the lock, and then find everything there. A transaction that
- *   cannot see it runs the statements again, which do no harm. It is the lock that the backend takes for the same schema. A crash before the commit leaves
- *   nothing. A later release brings an older layout up to date in the same way, if it can. Otherwise a release that finds
- *   another version refuses.
+ *   none ──▶ current        created by the first client that comes
+ *   older ──▶ current       upgraded in place, if this release can; clients of the older release that run go on
+ *   newer, too old ──▶ refused
+ *
+ * The steps: look · lock · look again · create · commit. Many clients start at once: one creates while the others wait for the
+ * lock, and then find everything there. A transaction that cannot see it runs the statements again, which do no harm. A crash
+ * before the commit leaves nothing.
  */
 import { type HoldfastError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
 import type { SqlRunner } from './database.ts'
-import { sqlStateOf } from './failures.ts'
-import { checkIdentifier, quoteIdentifier } from './identifiers.ts'
+import { remedyOf, sqlStateOf } from './failures.ts'
+import { checkIdentifier, quoteIdentifier, quoteText } from './identifiers.ts'
 
 const DEFAULT_SCHEMA = 'holdfast'
 
 /**
- * The name of a schema that can stand, quoted, in all of our statements: also within string constants, the bodies of
- * functions between dollars, and scripts that are split at the ends of lines.
+ * The name of a schema that can stand, quoted, in all of our statements: also within string constants, and in the bodies of
+ * functions between dollars.
  */
 export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
   const name = checkIdentifier('schema', schema)
@@ -27,6 +29,16 @@ export function checkSchema(schema: unknown = DEFAULT_SCHEMA): string {
       'must not contain a dollar sign, a backslash or a control character, nor start with pg_.',
     )
   return name
+}
+
+/** The options by which every user of the registry says where its tables are, and whether they may be created. */
+export function checkSchemaOptions(options: { readonly schema?: unknown; readonly createSchema?: unknown }): {
+  readonly schema: string
+  readonly create: boolean
+} {
+  const { createSchema: create = true } = options
+  if (typeof create !== 'boolean') throw new InvalidArgumentError('createSchema', 'must be true or false.')
+  return { schema: checkSchema(options.schema), create }
 }
 
 /**
@@ -56,108 +68,175 @@ END $$;
 `
 }
 
+type Right = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'USAGE'
+
+/** The rights on a table that is read and written. */
+export const READ_AND_WRITE: readonly Right[] = ['SELECT', 'INSERT', 'UPDATE', 'DELETE']
+
 export interface TablePart {
   readonly part: string
   readonly version: number
-  /** The oldest layout that `sql` brings up to date; by default it changes none. */
+  /** The oldest layout that can be upgraded. Default: none. */
   readonly upgradesFrom?: number
-  /** `schema` is quoted. Every statement can be run again. */
+  /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80). */
+  readonly relations: Readonly<Record<string, readonly Right[]>>
+  /** Creates it, and upgrades it: every statement can be run again. `schema` is quoted. */
   readonly sql: (schema: string) => string
   /** Which function prints the SQL, for messages. */
   readonly printedBy: string
+  /** Where its version and origin are. Default: its row of `parts`. `meta` has one row, and is made by `sql`. */
+  readonly versionTable?: 'meta'
 }
 
-/** All statements that make the part, for those who apply them by themselves. */
-export function tablesSql({ part, version, upgradesFrom = version, sql }: TablePart, schema: string): string {
+/** All statements that create and upgrade the part, for users who apply them by themselves. */
+export function tablesSql(part: TablePart, schema: string): string {
+  const { version, upgradesFrom = version, sql, versionTable } = part
   const s = quoteIdentifier(schema)
-  return `CREATE SCHEMA IF NOT EXISTS ${s};
-CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);
+  const [columns, values, key] =
+    versionTable === undefined
+      ? ['part, version, origin', `${quoteText(part.part)}, ${version}`, 'part']
+      : ['version, origin', version, 'single']
+  const parts = `
+CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);`
+  // A user who may not create schemas can use one that is there.
+  return `DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = ${quoteText(schema)}) THEN
+    CREATE SCHEMA ${s};
+  END IF;
+END $$;${versionTable === undefined ? parts : ''}
 ${sql(s).trim()}
-INSERT INTO ${s}.parts (part, version, origin) VALUES ('${part}', ${version}, gen_random_uuid()::text)
-ON CONFLICT (part) DO UPDATE SET version = ${version} WHERE parts.version BETWEEN ${upgradesFrom} AND ${version - 1};
+INSERT INTO ${s}.${versionTable ?? 'parts'} AS v (${columns}) VALUES (${values}, gen_random_uuid()::text)
+ON CONFLICT (${key}) DO UPDATE SET version = ${version} WHERE v.version BETWEEN ${upgradesFrom} AND ${version - 1};
 `
 }
 
 /**
- * Makes the part if it is not there; in the transaction of `runner`, so begin one first. `found` says whether it was
- * there already: what a transaction makes is gone when it is rolled back.
+ * Creates or upgrades the part if it must be, and checks it. `found` says whether it was there already: what a transaction
+ * creates is gone when it is rolled back. `origin` was made with the tables; copies and backups carry it along.
  */
 export async function ensureTables(
   runner: SqlRunner,
   part: TablePart,
   schema: string,
-  { create }: { readonly create: boolean },
+  { create, sql = tablesSql(part, schema) }: { readonly create: boolean; readonly sql?: string },
 ): Promise<{ readonly origin: string; readonly found: boolean }> {
-  const before = await find(runner, part, schema)
-  if (before?.isCurrent) return { origin: before.origin, found: true }
-  if (!create)
+  const before = await look(runner, part, schema)
+  const found = before?.version === part.version
+  if (!found && !create)
     throw new UnsupportedError(
       `postgres: the schema ${quote(schema)} has ${before === null ? 'no tables' : 'tables of an older release'} for ` +
         `${part.part}, and createSchema is off. Apply what ${part.printedBy} returns first.`,
     )
-  try {
-    await runner.query(`SELECT pg_advisory_xact_lock(hashtextextended('holdfast schema ' || $1, 0))`, [
-      schema,
-    ])
-    const meanwhile = await find(runner, part, schema)
-    if (meanwhile?.isCurrent) return { origin: meanwhile.origin, found: true }
-    // What exists already is worth a notice to the server, and postgres.js prints those unless it is told otherwise.
-    // Reads a catalog so that the session processes invalidations and sees a schema created while it waited for the lock.
-    const [level] = await runner.query(
-      "SELECT current_setting('client_min_messages') FROM pg_catalog.pg_namespace LIMIT 1",
-    )
-    await runner.query("SELECT set_config('client_min_messages', 'warning', true)")
-    // One at a time: a client may not take several statements at once from a transaction that is the user's.
-    for (const statement of statementsOf(tablesSql(part, schema))) await runner.query(statement)
-    await runner.query("SELECT set_config('client_min_messages', $1, true)", [String(level?.[0])])
-  } catch (error) {
-    throw refusedCreation(error, part, schema) ?? error
-  }
-  return { origin: (await find(runner, part, schema))?.origin ?? '', found: false }
+  if (!found) await make(runner, part, schema, sql)
+  const now = found ? before : await look(runner, part, schema)
+  if (now === null)
+    throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
+  await checkRelations(runner, part, schema)
+  return { origin: now.origin, found }
 }
 
-/** Null: the part is not there. `isCurrent` is false if its layout can and must be brought up to date. */
-async function find(
-  runner: SqlRunner,
-  { part, version, upgradesFrom = version }: TablePart,
-  schema: string,
-): Promise<{ readonly origin: string; readonly isCurrent: boolean } | null> {
-  const parts = `${quoteIdentifier(schema)}.parts`
-  const [exists] = await runner.query('SELECT to_regclass($1)::text', [parts])
+interface Found {
+  readonly version: number
+  readonly origin: string
+}
+
+/** Null: the part is not there. */
+async function look(runner: SqlRunner, part: TablePart, schema: string): Promise<Found | null> {
+  const table = `${quoteIdentifier(schema)}.${part.versionTable ?? 'parts'}`
+  const [exists] = await runner.query('SELECT to_regclass($1::text)::text', [table])
   if (exists?.[0] === null) return null
-  const [row] = await runner.query(`SELECT version::text, origin FROM ${parts} WHERE part = $1`, [part])
+  const [row] = await runner.query(
+    `SELECT version::text, origin FROM ${table} WHERE ${isPart(part)} AND $1::text IS NOT NULL`,
+    [schema],
+  )
   if (row === undefined) return null
-  const found = Number(row[0])
-  if (found >= upgradesFrom && found <= version)
-    return { origin: String(row[1]), isCurrent: found === version }
+  const version = Number(row[0])
+  const { upgradesFrom = part.version } = part
+  if (version >= upgradesFrom && version <= part.version) return { version, origin: String(row[1]) }
   throw new UnsupportedError(
-    `postgres: the tables for ${part} in the schema ${quote(schema)} have layout ${row[0]}, and this release of ` +
-      `Holdfast knows ${version}. Update Holdfast in every process that uses the database.`,
+    `postgres: the tables for ${part.part} in the schema ${quote(schema)} have layout ${version}, and this release of ` +
+      `Holdfast knows ${part.version}. Update Holdfast in every process that uses the database, or choose another schema.`,
   )
 }
 
-function refusedCreation(error: unknown, part: TablePart, schema: string): HoldfastError | null {
+function isPart({ part, versionTable }: TablePart): string {
+  return versionTable === undefined ? `part = ${quoteText(part)}` : 'true'
+}
+
+/**
+ * One statement, so that what is half made is undone with it. A DO block takes no parameters; the name of the schema has been
+ * checked, and has no dollar that could end a quotation. Notices of what exists already are not for the user.
+ */
+async function make(runner: SqlRunner, part: TablePart, schema: string, sql: string): Promise<void> {
+  const s = quoteIdentifier(schema)
+  const table = part.versionTable ?? 'parts'
+  try {
+    await runner.query(`DO $holdfast_once$
+    DECLARE
+      found integer;
+      level text := current_setting('client_min_messages');
+    BEGIN
+      PERFORM pg_advisory_xact_lock(hashtextextended('holdfast schema ' || ${quoteText(schema)}, 0));
+      IF EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+          WHERE n.nspname = ${quoteText(schema)} AND c.relname = '${table}') THEN
+        SELECT version INTO found FROM ${s}.${table} WHERE ${isPart(part)};
+      END IF;
+      PERFORM set_config('client_min_messages', 'warning', true);
+      IF found IS NULL OR found < ${part.version} THEN
+        EXECUTE $holdfast_tables$ ${sql} $holdfast_tables$;
+      END IF;
+      PERFORM set_config('client_min_messages', level, true);
+    END $holdfast_once$`)
+  } catch (error) {
+    throw refused(error, part, schema) ?? error
+  }
+}
+
+const RELATIONS = `
+  SELECT wanted.key, o.rolname::text,
+    (c.relowner = n.nspowner OR o.rolname = current_user OR o.rolsuper)::text, (
+    SELECT string_agg(needed, ' and ') FROM json_array_elements_text(wanted.value) needed
+    WHERE NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed) ELSE has_table_privilege(c.oid, needed) END)
+  FROM json_each($2::text::json) wanted
+  JOIN pg_catalog.pg_class c ON c.relname = wanted.key
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1::text
+  JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+  ORDER BY wanted.key`
+
+/** After its version was read, so that an upgrade in between does no harm. */
+async function checkRelations(
+  runner: SqlRunner,
+  { part, relations }: TablePart,
+  schema: string,
+): Promise<void> {
+  const rows = await runner.query(RELATIONS, [schema, JSON.stringify(relations)])
+  const found = rows.map(([name, owner, isTrusted, lacking]) => ({ name, owner, isTrusted, lacking }))
+  const where = `the tables for ${part} in the schema ${quote(schema)}`
+  const missing = Object.keys(relations).filter((name) => !found.some((relation) => relation.name === name))
+  if (missing.length > 0)
+    throw new UnsupportedError(
+      `postgres: of ${where}, ${missing.join(', ')} is not there any more. Restore it, or drop all of them.`,
+    )
+  const hasOneOwner = new Set(found.map(({ owner }) => owner)).size <= 1
+  const strange = hasOneOwner ? [] : found.filter(({ isTrusted }) => isTrusted !== 'true')
+  if (strange.length > 0)
+    throw new UnsupportedError(
+      `postgres: ${where} have several owners, and ${strange.map(({ name, owner }) => `${name} belongs to ${owner}`).join(', ')}. ` +
+        'It may be a table that another user has put there instead of ours: drop it, or give all of them one owner.',
+    )
+  const lacking = found.flatMap(({ name, lacking }) => (lacking === null ? [] : [`${lacking} on ${name}`]))
+  if (lacking.length > 0)
+    throw new UnsupportedError(
+      `postgres: for ${where} this user lacks ${lacking.join(', ')} (SQLSTATE 42501). ${remedyOf('42501')}`,
+    )
+}
+
+function refused(error: unknown, part: TablePart, schema: string): HoldfastError | null {
   const cause = sqlStateOf(error) === null && error instanceof Error ? error.cause : error
   if (sqlStateOf(cause) !== '42501') return null
   return new UnsupportedError(
-    `postgres: this user may not create or update the tables for ${part.part} in the schema ${quote(schema)}. Let somebody who ` +
+    `postgres: this user may not create or update the tables for ${part.part} in the schema ${quote(schema)}. Let a user who ` +
       `may apply what ${part.printedBy} returns, and grant this user the use of them.`,
     { cause },
   )
-}
-
-/** Split where a line ends with a semicolon, but not within a function's body between two lines with $$. */
-export function statementsOf(sql: string): readonly string[] {
-  const statements: string[] = []
-  let lines: string[] = []
-  let inBody = false
-  for (const line of sql.split('\n')) {
-    if (line.trim() === '' && lines.length === 0) continue
-    lines.push(line)
-    if (line.split('$$').length % 2 === 0) inBody = !inBody
-    if (inBody || !line.trimEnd().endsWith(';')) continue
-    statements.push(lines.join('\n'))
-    lines = []
-  }
-  return statements
 }

@@ -23,7 +23,7 @@ interface Made {
   close(): void
 }
 
-/** Each connects by itself, and nobody waits for it. */
+/** Each connects by itself, and the connection is not awaited. */
 const libraries: readonly { readonly name: string; make(url: string): Made }[] = [
   ...[IoRedis6, IoRedis5 as unknown as typeof IoRedis6].map((Redis, index) => ({
     name: `ioredis ${6 - index}`,

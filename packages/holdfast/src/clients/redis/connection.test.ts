@@ -238,7 +238,7 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
       connection.close()
     })
 
-    test('T52 on a Cluster scripts go to the slot of their keys, and messages to everybody', async () => {
+    test('T52 on a Cluster scripts go to the slot of their keys, and messages to all nodes', async () => {
       await using(await library.openCluster(urls()), async (connection) => {
         assert(connection.isCluster)
         for (const name of ['a', 'b', 'c', 'd']) {

@@ -104,7 +104,7 @@ export function isDenied(error: unknown): boolean {
 /** The first two numbers of a server's version. */
 export type RedisVersion = readonly [major: number, minor: number]
 
-/** Scripts, `SET … PX` and `EXISTS` of several keys are older; 6.2 is the oldest that anybody still maintains. */
+/** Scripts, `SET … PX` and `EXISTS` of several keys are older; 6.2 is the oldest that is still maintained. */
 export const OLDEST_REDIS: RedisVersion = [6, 2]
 
 /** Of a version as `INFO` tells it; one that does not tell is taken as it is. */

@@ -1,4 +1,4 @@
-/** Connections that do not answer any more: what was cancelled on them must not hold up those who come later. */
+/** Connections that do not answer any more: what was cancelled on them must not hold up later calls. */
 import assert from 'node:assert/strict'
 import { startProxy } from 'holdfast-lab/faults'
 import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'
@@ -73,7 +73,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       mortal.kill()
       const controller = new AbortController()
       const reason = new Error('cancelled')
-      const run = guard.run(proof, () => assert.fail('nobody waits for it'), { signal: controller.signal })
+      const run = guard.run(proof, () => assert.fail('it was given up'), { signal: controller.signal })
       const refused = assert.rejects(run, reason)
       await mortal.killed()
       controller.abort(reason)
@@ -106,7 +106,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
     40_000,
   )
 
-  test('G11 with pg, a connection that does not answer ROLLBACK is given up, and its place is free again', async () => {
+  test('G11 with pg, a connection that does not answer ROLLBACK is given up, and the pool may open another', async () => {
     await using mortal = await mortalClient(withPg, 1)
     const guard = postgresGuard({ client: mortal.client })
     const mistake = new Error('the effect failed')
@@ -155,7 +155,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       const reason = new Error('cancelled')
       for (let runs = 0; runs < 3; runs++) {
         const controller = new AbortController()
-        const run = guard.run(fence(1n, `ready ${library.name}`), () => assert.fail('nobody waits for it'), {
+        const run = guard.run(fence(1n, `ready ${library.name}`), () => assert.fail('it was given up'), {
           signal: controller.signal,
         })
         const refused = assert.rejects(run, reason)

@@ -307,7 +307,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
         refusals.resolve(refused)
       })
       await assert.rejects(run, { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
-      // The client has another connection in the place of the one that ended.
+      // The client has another connection instead of the one that ended.
       await sqlRunnerOf(holder.client as never).query('SELECT 1')
       later.resolve()
       assert.deepEqual(

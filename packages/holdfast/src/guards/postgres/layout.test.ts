@@ -7,7 +7,6 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { fence } from '../../../test/guard-table.ts'
 import { libraries } from '../../../test/postgres/clients.ts'
 import { isHoldfastError } from '../../base/errors.ts'
-import { statementsOf } from '../../clients/postgres/tables.ts'
 import { postgresGuard, postgresGuardSchema, tableFence } from '../postgres.ts'
 
 describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
@@ -36,7 +35,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
     assert.equal(rows[0].names, 12)
   })
 
-  test('those who apply migrations themselves print them; they can be run again, and are enough', async () => {
+  test('migrations can be printed and applied by hand; they can be run again, and are enough', async () => {
     const sql = postgresGuardSchema({ schema: 'by_hand' })
     const guard = postgresGuard({ client: pool, schema: 'by_hand', createSchema: false })
     await assert.rejects(guard.highest('n'), (error: Error & { code?: string }) => {
@@ -48,14 +47,6 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
     await pool.query(sql)
     await guard.run(fence(1n), () => {})
     assert.equal((await guard.highest('n'))?.token, 1n)
-  })
-
-  test('the printed SQL is the same when it is applied a statement at a time', () => {
-    const sql = postgresGuardSchema()
-    const statements = statementsOf(sql)
-    assert.ok(statements.length > 8)
-    assert.equal(statements.join('\n').replaceAll(/\s+/g, ''), sql.replaceAll(/\s+/g, ''))
-    for (const each of statements) assert.match(each.trim(), /^(CREATE|INSERT|REVOKE)[\s\S]*;$/)
   })
 
   test('tables of a later release are refused, and left alone', async () => {

@@ -18,6 +18,8 @@ export const guardTables: TablePart = {
   version: 3,
   // Their tables are the same. In layout 1 PUBLIC could execute `fence_row`; in layout 2 it read every fence for every row.
   upgradesFrom: 1,
+  // Which rights are needed depends on the user: an owner of tables that installs a fence needs none.
+  relations: { guards: [], guard_names: [], guard_issuers: [] },
   printedBy: 'postgresGuardSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.guards (

@@ -74,7 +74,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
     })
 
   for (const isolation of ['repeatable read', 'serializable'])
-    test(`G5 nor with an old state of a name that nobody had been at (${isolation})`, async () => {
+    test(`G5 nor with an old state of a name that was new (${isolation})`, async () => {
       await guard.run(fence(1n, 'other'), () => {})
       const { client, end } = await begin(isolation)
       await readCell('a', client)
@@ -345,7 +345,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
       const over = Promise.withResolvers<void>()
       const run = one.run(fence(5n), async (tx) => {
         const [row] = await tx<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`
-        // Those who wait for the connection make postgres.js open another in its place.
+        // Calls that wait for the connection make postgres.js open another instead.
         const others = Array.from({ length: 3 }, () => client`SELECT pg_sleep(0.1)`.catch(() => {}))
         await pool.query('SELECT pg_terminate_backend($1)', [row?.pid])
         await Promise.all(others)
@@ -431,7 +431,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
       const controller = new AbortController()
       const run = postgresGuard({ client: opened.client, schema }).run(
         fence(1n, `first ${library.name}`),
-        () => assert.fail('nobody waits for it'),
+        () => assert.fail('it was given up'),
         { signal: controller.signal },
       )
       const reason = new Error('cancelled')
@@ -460,7 +460,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
       }
       for (let runs = 0; runs < 3; runs++) {
         const controller = new AbortController()
-        const run = one.run(fence(6n, name), () => assert.fail('nobody waits for it'), {
+        const run = one.run(fence(6n, name), () => assert.fail('it was given up'), {
           signal: controller.signal,
         })
         const refused = assert.rejects(run, reason)

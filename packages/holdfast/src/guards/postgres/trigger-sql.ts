@@ -6,7 +6,7 @@
  * Between any two of their steps the same can go wrong as in `store.ts`, with the same answers; in PL/pgSQL every
  * statement is one of its own. A write that is refused is undone with all that the function did. It sees no reads.
  *
- * `fence_row` runs with the rights of its owner, so that those who write the table need none on the guard's rows. It can
+ * `fence_row` runs with the rights of its owner, so that writers of the table need no rights on the guard's rows. It can
  * raise the mark of every name, so only its owner may put it on a table, and roles that were granted EXECUTE (T80). It
  * asks again before it judges, because the server looks at that right only when a trigger is created.
  *

@@ -266,7 +266,7 @@ describe('sqliteGuard and its transactions', () => {
     snapshot.close()
   })
 
-  test('two guards of one connection take turns with each other, too', async () => {
+  test('two guards of one connection wait for each other, too', async () => {
     const [one, two] = [sqliteGuard({ database, name: 'one' }), sqliteGuard({ database, name: 'two' })]
     const order: string[] = []
     const effect = (guard: string) => async () => {

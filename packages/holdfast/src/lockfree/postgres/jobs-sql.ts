@@ -1,5 +1,5 @@
 /** The table of jobs, and its statements. */
-import { BY_INDEX, quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { BY_INDEX, quoteText, READ_AND_WRITE, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
 /**
@@ -12,6 +12,7 @@ export const jobTables: TablePart = {
   version: 2,
   // In layout 1 one index had all jobs that were not done, also the dead ones.
   upgradesFrom: 1,
+  relations: { jobs: READ_AND_WRITE, job_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.jobs (

@@ -46,7 +46,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
   for (const library of libraries)
     test(`ten workers with ${library.name}, half of them through a pooler: 200 jobs, each once`, async () => {
       const opened = Array.from({ length: 4 }, (_, at) =>
-        library.open(at % 2 === 0 ? server.postgres.url : server.url, { max: 3 }),
+        library.open(at % 2 === 0 ? server.postgres.url : server.url, { max: 3, prepare: at % 2 === 0 }),
       )
       for (let at = 0; at < 200; at += 50)
         await Promise.all(Array.from({ length: 50 }, (_, each) => jobs.add(`job ${at + each}`)))
@@ -171,7 +171,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.deepEqual((await pool.query('SELECT job FROM sent')).rows, [{ job: 'other' }])
   })
 
-  test('done too late, but nobody else has it: it counts', async () => {
+  test('done too late, but no other worker has it: it counts', async () => {
     await jobs.add('job')
     const late = await claimOne()
     await expire(late)
@@ -258,7 +258,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await assert.rejects(job.extend(), { code: 'LEASE_LOST', reason: 'expired', message })
   })
 
-  test('a claim does not wait for rows that somebody has locked', async () => {
+  test('a claim does not wait for rows that another transaction has locked', async () => {
     await jobs.add('locked')
     await jobs.add('free')
     const client = await pool.connect()

@@ -1,5 +1,5 @@
 /** The table of idempotency keys and its functions. */
-import { BY_INDEX, quoteText, type TablePart } from '../../clients/postgres/index.ts'
+import { BY_INDEX, quoteText, READ_AND_WRITE, type TablePart } from '../../clients/postgres/index.ts'
 import { ON_DISK } from './durable.ts'
 
 /** A look at a key has a connection meanwhile. It is given up after this, and repeated if the caller still waits. */
@@ -18,6 +18,7 @@ export const keyTables: TablePart = {
   version: 2,
   // In layout 1 the plan of a claim depended on statistics (T83).
   upgradesFrom: 1,
+  relations: { idempotency: READ_AND_WRITE, idempotency_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.idempotency (
@@ -47,13 +48,13 @@ BEGIN
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  -- Whoever asked may have gone meanwhile, and would leave a process of the server behind that waits.
+  -- The caller may have gone meanwhile, and a process of the server would go on waiting.
   PERFORM set_config('lock_timeout', '${LONGEST_LOCK_WAIT_MS}', true);
   INSERT INTO ${s}.idempotency (scope, key, state, attempt, expires_at)
   VALUES (the_scope, the_key, 'new', the_attempt, clock_timestamp()) ON CONFLICT DO NOTHING;
   SELECT * INTO found_row FROM ${s}.idempotency i WHERE i.scope = the_scope AND i.key = the_key FOR UPDATE;
   IF NOT FOUND THEN
-    -- Somebody has given it back in between.
+    -- Another caller has given it back in between.
     kind := 'busy';
     left_ms := 0;
     RETURN;

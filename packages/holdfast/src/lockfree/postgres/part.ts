@@ -1,18 +1,18 @@
 /** Tables that are made at the first use, and statements on them. */
 
-import { unlessAborted } from '../../base/aborting.ts'
 import type { Clock } from '../../base/clock.ts'
-import { defaults } from '../../base/defaults.ts'
-import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
+import { quote, UnsupportedError } from '../../base/errors.ts'
 import {
-  ensureTables,
+  insistOnTransaction,
   type Parameter,
   type PostgresDatabase,
+  prepareTables,
   type QueryOptions,
   type Row,
   type SqlRunner,
   serverStateOf,
   type TablePart,
+  TRANSACTION_ID,
   typedStep,
 } from '../../clients/postgres/index.ts'
 
@@ -37,11 +37,16 @@ export class Part {
 
   /** Made once with the tables; copies and backups carry it along. */
   origin(): Promise<string> {
-    this.#origin ??= this.#ensure().catch((error: unknown) => {
+    this.#origin ??= this.#prepare().catch((error: unknown) => {
       this.#origin = undefined
       throw error
     })
     return this.#origin
+  }
+
+  #prepare(): Promise<string> {
+    const [create, clock] = [this.#create, this.#clock]
+    return prepareTables(this.#database, this.#part, this.#schema, { create, clock })
   }
 
   /** In a transaction of the user's, if there is one; the tables must be there then. */
@@ -55,7 +60,7 @@ export class Part {
       await this.origin()
       return typedStep(() => this.#database.query(text, parameters, options))
     }
-    await typedStep(() => insistOnTransaction(runner))
+    await typedStep(() => insistOnOne(runner))
     try {
       return await typedStep(() => runner.query(text, parameters))
     } catch (error) {
@@ -67,42 +72,15 @@ export class Part {
       )
     }
   }
-
-  /** Everybody waits for the first who asks, so that one must not wait for ever: the next has another connection. */
-  async #ensure(): Promise<string> {
-    const limitMs = defaults.callTimeoutMs
-    const tooLong = new AbortController()
-    const timer = this.#clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
-    const { signal } = tooLong
-    try {
-      const ensuring = typedStep(() =>
-        this.#database.transaction(
-          (tx) => ensureTables(tx, this.#part, this.#schema, { create: this.#create }),
-          { signal },
-        ),
-      )
-      const { origin } = await unlessAborted(
-        ensuring,
-        signal,
-        () => new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'unknown'),
-      )
-      return origin
-    } finally {
-      timer.cancel()
-    }
-  }
 }
 
 /**
  * What is stored must be stored with the user's own writes, or not at all; given a pool, or a connection on which nothing
- * was begun, it would be stored by itself. Two statements have the same transaction only if there is one around them.
+ * was begun, it would be stored by itself.
  */
-async function insistOnTransaction(runner: SqlRunner): Promise<void> {
-  const ask = async () => (await runner.query('SELECT pg_current_xact_id()::text, $1::text', ['']))[0]?.[0]
-  const first = await ask()
-  if (typeof first !== 'string' || first !== (await ask()))
-    throw new InvalidArgumentError(
-      'tx',
-      'must be inside a transaction: begin one first, on a connection of its own, so that this and your own writes are one step.',
-    )
+async function insistOnOne(runner: SqlRunner): Promise<void> {
+  const [row] = await runner.query(`SELECT ${TRANSACTION_ID}, $1::text`, [''])
+  const otherwise =
+    'must be inside a transaction: begin one first, on a connection of its own, so that this and your own writes are one step.'
+  await insistOnTransaction(runner, row?.[0], otherwise)
 }

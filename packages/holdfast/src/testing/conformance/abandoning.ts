@@ -21,9 +21,9 @@ export const abandoningCases = topic('abandoning', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await ada.abandon(held)
-      await place.granted()
+      await wait.granted()
     },
   },
   {
@@ -52,14 +52,14 @@ export const abandoningCases = topic('abandoning', [
   },
   {
     rule: 'C95',
-    title: 'T73 an enqueue that arrives after its abandon takes no place',
+    title: 'T73 an enqueue that arrives after its abandon is not queued',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await bob.take('x')
       const late = request('x')
       await ada.abandon(late)
-      await (await ada.line(late)).ends('rejected')
+      await (await ada.enqueue(late)).ends('rejected')
       assert.deepEqual((await stage.inspect('x'))?.waiters, [])
       await bob.release(held)
       await bob.take('x')

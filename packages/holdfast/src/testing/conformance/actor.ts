@@ -66,14 +66,14 @@ export class Actor {
   }
 
   /** Joins the queue, and returns when it has joined (or is already granted). */
-  async line(wanted: Wanted): Promise<Place> {
-    const place = new Place(this, asRequest(wanted))
+  async enqueue(wanted: Wanted): Promise<QueuedCall> {
+    const wait = new QueuedCall(this, asRequest(wanted))
     await this.stage.eventually('the waiter is in the queue', async () => {
-      if (place.state !== 'waiting') return true
-      const found = await this.backend.inspect(place.request.name, call())
-      return found?.waiters.some((waiter) => waiter.id === place.id) ?? false
+      if (wait.state !== 'waiting') return true
+      const found = await this.backend.inspect(wait.request.name, call())
+      return found?.waiters.some((waiter) => waiter.id === wait.id) ?? false
     })
-    return place
+    return wait
   }
 
   release(claim: Claim | GrantedClaim, keepForMs = 0): Promise<'released' | 'not-held'> {
@@ -118,7 +118,7 @@ export class Actor {
 }
 
 /** A call of `enqueue`, and what has become of it. */
-export class Place {
+export class QueuedCall {
   readonly request: AcquireRequest
   readonly id: string
   state: 'waiting' | EnqueueResult['kind'] | 'rejected' = 'waiting'
@@ -130,7 +130,7 @@ export class Place {
   #grant: Grant | undefined
 
   constructor(actor: Actor, wanted: AcquireRequest) {
-    assert(actor.session.enqueue !== undefined, 'a backend with a line has enqueue')
+    assert(actor.session.enqueue !== undefined, 'a backend with a queue has enqueue')
     this.#stage = actor.stage
     this.request = wanted
     this.id = publicIdOf(wanted.attempt)
@@ -147,7 +147,7 @@ export class Place {
     )
   }
 
-  /** Waits for its turn, which must come soon. */
+  /** Waits for its grant, which must come soon. */
   async granted(withinMs?: number): Promise<Grant> {
     const { name } = this.request
     await this.#stage.eventually(`the waiter for ${name} is served`, () => this.state !== 'waiting', withinMs)

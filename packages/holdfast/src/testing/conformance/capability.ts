@@ -63,7 +63,7 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
   },
   async queue(stage) {
     const ada = await stage.actor()
-    assert.equal(ada.session.enqueue, undefined, 'without a line there is no enqueue')
+    assert.equal(ada.session.enqueue, undefined, 'without a queue there is no enqueue')
   },
   async shared(stage) {
     const locker = await stage.locker()
@@ -133,10 +133,10 @@ export const refusals: Record<Capability, (stage: Stage) => Promise<void>> = {
     )
     if (ada.session.enqueue === undefined) return
     const queuedMs = stage.clock.monotonicMs()
-    const place = await ada.line('tried')
+    const wait = await ada.enqueue('tried')
     await stage.passTime(ttlMs / 2)
     await bob.release(taken.grant)
-    const { since } = await place.granted()
+    const { since } = await wait.granted()
     expectMs('a grant that was pushed counts from', since.monotonicMs, { max: queuedMs + resolutionMs })
   },
 }

@@ -79,12 +79,12 @@ export const closedNameCases = topic('closed names', [
       const delayMs = stage.ttlMs * 2
       const [ada, bob] = await stage.mortalAndOne({ lockDelayMs: delayMs })
       await ada.take(request('x', { lockDelayMs: delayMs }))
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await stage.outlive(ada)
       await stage.passTime(delayMs / 2)
-      assert.equal(place.state, 'waiting')
+      assert.equal(wait.state, 'waiting')
       await stage.passTime(delayMs / 2 + stage.world.resolutionMs)
-      await place.granted(stage.ttlMs / 10)
+      await wait.granted(stage.ttlMs / 10)
     },
   },
   {
@@ -123,12 +123,12 @@ export const closedNameCases = topic('closed names', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await ada.release(held, stage.ttlMs)
       await stage.passTime(stage.ttlMs / 2)
-      assert.equal(place.state, 'waiting')
+      assert.equal(wait.state, 'waiting')
       await stage.passTime(stage.ttlMs / 2 + stage.world.resolutionMs)
-      await place.granted(stage.ttlMs / 10)
+      await wait.granted(stage.ttlMs / 10)
     },
   },
   {

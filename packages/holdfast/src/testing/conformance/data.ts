@@ -22,7 +22,7 @@ export const dataCases = topic('data', [
   },
   {
     rule: 'C133',
-    title: 'data survives the expiry of the one who left it',
+    title: 'data survives the expiry of the holder that left it',
     needs: ['data'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
@@ -35,15 +35,15 @@ export const dataCases = topic('data', [
   },
   {
     rule: 'C134',
-    title: 'a waiter who is handed the name gets the data with it',
+    title: 'a waiter that is granted the name gets the data with it',
     needs: ['data', 'queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await ada.setData(held, 'for you')
       await ada.release(held)
-      assert.equal((await place.granted()).previousData, 'for you')
+      assert.equal((await wait.granted()).previousData, 'for you')
     },
   },
   {
@@ -65,7 +65,7 @@ export const dataCases = topic('data', [
   },
   {
     rule: 'C136',
-    title: 'G7 a holder who has expired cannot overwrite what its successor left',
+    title: 'G7 a holder that has expired cannot overwrite what its successor left',
     needs: ['data'],
     async play(stage) {
       const [ada, bob, eve] = await stage.mortalAndTwo()

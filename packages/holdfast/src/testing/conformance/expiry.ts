@@ -93,9 +93,9 @@ export const expiryCases = topic('expiry', [
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
       await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await stage.outlive(ada)
-      await place.granted(stage.ttlMs / 10)
+      await wait.granted(stage.ttlMs / 10)
     },
   },
   {
@@ -105,9 +105,9 @@ export const expiryCases = topic('expiry', [
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await stage.untilBeliefEnds(ada, held)
-      assert.equal(place.state, 'waiting')
+      assert.equal(wait.state, 'waiting')
     },
   },
   {
@@ -166,7 +166,7 @@ export const expiryCases = topic('expiry', [
     async play(stage) {
       const [bob, ada] = await stage.mortalAndOne()
       const [x, y] = [await ada.take('x'), await ada.take('y')]
-      const [pushed, brought] = [await bob.line('x'), await bob.line('y')]
+      const [pushed, brought] = [await bob.enqueue('x'), await bob.enqueue('y')]
       await stage.passTime(bob.session.ttlMs / 2)
       await ada.release(x)
       expectToCountFromSession('a grant that was pushed', bob, await pushed.granted())

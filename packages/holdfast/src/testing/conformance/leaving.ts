@@ -37,8 +37,8 @@ export const leavingCases = topic('nothing left behind', [
     async play(stage) {
       const [ada, bob, eve] = [await stage.mortal(), await stage.mortal(), await stage.mortal()]
       await ada.take('x')
-      await bob.line('x')
-      await eve.line('x')
+      await bob.enqueue('x')
+      await eve.enqueue('x')
       await stage.outlive(eve)
       await stage.quiet()
       assert.deepEqual(await stage.list(), [])
@@ -164,10 +164,10 @@ export const leavingCases = topic('nothing left behind', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await bob.backend[Symbol.asyncDispose]()
-      await place.ends('rejected')
-      assert(isHoldfastError(place.error), 'a typed error')
+      await wait.ends('rejected')
+      assert(isHoldfastError(wait.error), 'a typed error')
       await bob.backend[Symbol.asyncDispose]()
     },
   },
@@ -177,7 +177,7 @@ export const leavingCases = topic('nothing left behind', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await bob.take('x')
-      const waiting = eve.session.enqueue === undefined ? undefined : await eve.line('x')
+      const waiting = eve.session.enqueue === undefined ? undefined : await eve.enqueue('x')
       await ada.backend[Symbol.asyncDispose]()
       assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
       await bob.release(held)

@@ -26,7 +26,7 @@ export const lookingCases = topic('check, inspect and list', [
   },
   {
     rule: 'C154',
-    title: 'T56 a check says no to who has expired, and to the predecessor of the holder',
+    title: 'T56 a check says no to an expired holder, and to the predecessor of the holder',
     needs: ['fencing'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
@@ -71,7 +71,7 @@ export const lookingCases = topic('check, inspect and list', [
   },
   {
     rule: 'C156',
-    title: 'waiters are shown in the order of their turns, with label, owner, session, mode, note and time',
+    title: 'waiters are shown in the order of the queue, with label, owner, session, mode, note and time',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = [
@@ -80,10 +80,10 @@ export const lookingCases = topic('check, inspect and list', [
         await stage.actor({ holder: 'eve' }),
       ]
       await ada.take('x')
-      const places = [
-        await bob.line(request('x', { note: 'first', owner: 'order 8' })),
-        await eve.line('x'),
-        await bob.line('x'),
+      const waits = [
+        await bob.enqueue(request('x', { note: 'first', owner: 'order 8' })),
+        await eve.enqueue('x'),
+        await bob.enqueue('x'),
       ]
       await stage.passTime(stage.ttlMs)
       const waiters = (await stage.inspect('x'))?.waiters ?? []
@@ -93,9 +93,9 @@ export const lookingCases = topic('check, inspect and list', [
           ...[session, ttlMs],
         ]),
         [
-          [places[0]?.id, 'bob', 'order 8', 'first', 'exclusive', LOCK_CAPACITY, ...sessionOf(bob)],
-          [places[1]?.id, 'eve', undefined, undefined, 'exclusive', LOCK_CAPACITY, ...sessionOf(eve)],
-          [places[2]?.id, 'bob', undefined, undefined, 'exclusive', LOCK_CAPACITY, ...sessionOf(bob)],
+          [waits[0]?.id, 'bob', 'order 8', 'first', 'exclusive', LOCK_CAPACITY, ...sessionOf(bob)],
+          [waits[1]?.id, 'eve', undefined, undefined, 'exclusive', LOCK_CAPACITY, ...sessionOf(eve)],
+          [waits[2]?.id, 'bob', undefined, undefined, 'exclusive', LOCK_CAPACITY, ...sessionOf(bob)],
         ],
       )
       for (const { waitingForMs } of waiters)
@@ -108,7 +108,7 @@ export const lookingCases = topic('check, inspect and list', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take(request('x', { note: 'a note' }))
-      const waiting = bob.session.enqueue === undefined ? undefined : await bob.line('x')
+      const waiting = bob.session.enqueue === undefined ? undefined : await bob.enqueue('x')
       const shown = JSON.stringify([await stage.inspect('x'), await stage.list()], (_, value: unknown) =>
         typeof value === 'bigint' ? value.toString() : value,
       )

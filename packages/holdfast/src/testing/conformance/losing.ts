@@ -91,7 +91,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C145',
-    title: 'G3 T34 a holder who was released by force learns it, with the reason, at its next keep-alive',
+    title: 'G3 T34 a holder that was released by force learns it, with the reason, at its next keep-alive',
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y] = [await ada.take('x'), await ada.take('y')]
@@ -124,7 +124,7 @@ export const losingCases = topic('force release and loss', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       await ada.take('x')
-      const [first, second] = [await bob.line('x'), await eve.line('x')]
+      const [first, second] = [await bob.enqueue('x'), await eve.enqueue('x')]
       assert.equal(await eve.operator.force('x'), 1)
       await first.granted()
       await stage.quiet()
@@ -133,7 +133,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C148',
-    title: 'who was released by force may acquire again, with a new attempt',
+    title: 'a holder that was released by force may acquire again, with a new attempt',
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take('x')
@@ -216,7 +216,7 @@ export const losingCases = topic('force release and loss', [
       await ada.release(over)
       await ada.abandon(given)
       const expected = [y.attempt]
-      if (ada.session.enqueue !== undefined) expected.push((await ada.line('busy')).request.attempt)
+      if (ada.session.enqueue !== undefined) expected.push((await ada.enqueue('busy')).request.attempt)
       const kept = expectAlive(await ada.keepAlive({ held: [x] }))
       assert.deepEqual(kept.unlisted.map((claim) => claim.attempt).toSorted(), expected.toSorted())
       assert(kept.unlisted.every((claim) => claim.name === (claim.attempt === y.attempt ? 'y' : 'busy')))
@@ -383,7 +383,7 @@ export const losingCases = topic('force release and loss', [
       const released = await ada.take(asked)
       await ada.release(released)
       const blocking = await bob.take('x')
-      const copy = await ada.line(asked)
+      const copy = await ada.enqueue(asked)
       const kept = expectAlive(await ada.keepAlive({ held: [released] }))
       assert.deepEqual(
         kept.lost.map(({ attempt }) => attempt),

@@ -12,7 +12,7 @@ export const manyWaitersCases = topic('many waiters', [
     async play(stage) {
       const [ada, bob, eve] = [await stage.actor(), await stage.actor(), await stage.actor()]
       const held = await ada.take('x')
-      const first = await bob.line(request('x', { maxWaiters: 1 }))
+      const first = await bob.enqueue(request('x', { maxWaiters: 1 }))
       for (const maxWaiters of [1, 0]) {
         const refused = enqueue(eve, request('x', { maxWaiters }))
         assert.equal((await stage.drive(refused)).kind, 'queue-full')
@@ -22,7 +22,7 @@ export const manyWaitersCases = topic('many waiters', [
         [first.id],
       )
       // Others set their own limits, or none.
-      const second = await eve.line(request('x', { maxWaiters: 2 }))
+      const second = await eve.enqueue(request('x', { maxWaiters: 2 }))
       await ada.release(held)
       await bob.release(await first.granted())
       await second.granted()
@@ -38,16 +38,17 @@ export const manyWaitersCases = topic('many waiters', [
       assert.equal((await stage.drive(free)).kind, 'granted')
       const held = await ada.take('x')
       const wanted = request('x', { maxWaiters: 1 })
-      const place = await bob.line(wanted)
-      const again = await bob.line(wanted)
+      const wait = await bob.enqueue(wanted)
+      const again = await bob.enqueue(wanted)
       assert.equal((await stage.inspect('x'))?.waiters.length, 1)
       await ada.release(held)
-      assert.equal((await place.granted()).attempt, (await again.granted()).attempt)
+      assert.equal((await wait.granted()).attempt, (await again.granted()).attempt)
     },
   },
   {
     rule: 'C232',
-    title: 'of many calls at once, never more than the limit stay queued, and who was refused holds nothing',
+    title:
+      'of many calls at once, never more than the limit stay queued, and a call that was refused holds nothing',
     needs: ['queue'],
     async play(stage) {
       const ada = await stage.actor()
@@ -84,10 +85,12 @@ export const manyWaitersCases = topic('many waiters', [
       const [ada, bob] = await stage.two()
       const names = Array.from({ length: 8 }, (_, index) => `x${index}`)
       for (const name of names) await ada.take(name)
-      await bob.line('x0')
+      await bob.enqueue('x0')
       const before = await countConnections()
       const waiters = 60
-      await Promise.all(Array.from({ length: waiters }, (_, index) => bob.line(`x${index % names.length}`)))
+      await Promise.all(
+        Array.from({ length: waiters }, (_, index) => bob.enqueue(`x${index % names.length}`)),
+      )
       await stage.quiet()
       const more = (await countConnections()) - before
       assert(more <= waiters / 4, `${waiters} waiters took ${more} connections more`)

@@ -1,6 +1,6 @@
-/** The engine's own line: first come, first served, one wake-up for each turn. */
+/** The engine's own queue: first come, first served, one wake-up for each grant. */
 import assert from 'node:assert/strict'
-import { call, hookOf, type Place, request, type Stage, topic } from './toolbox.ts'
+import { call, hookOf, type QueuedCall, request, type Stage, topic } from './toolbox.ts'
 
 export const queueCases = topic('waiting in the queue', [
   {
@@ -8,9 +8,9 @@ export const queueCases = topic('waiting in the queue', [
     title: 'T26 a free name is granted to an enqueue at once, and no caller is told to wait',
     needs: ['queue'],
     async play(stage) {
-      const place = await (await stage.actor()).line('x')
-      await place.granted()
-      assert.equal(place.queued, 0)
+      const wait = await (await stage.actor()).enqueue('x')
+      await wait.granted()
+      assert.equal(wait.queued, 0)
     },
   },
   {
@@ -20,13 +20,13 @@ export const queueCases = topic('waiting in the queue', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take('x')
-      const place = await bob.line('x')
-      await stage.eventually('the waiter is told', () => place.queued > 0)
+      const wait = await bob.enqueue('x')
+      await stage.eventually('the waiter is told', () => wait.queued > 0)
       await stage.quiet()
-      assert.equal(place.queued, 1)
+      assert.equal(wait.queued, 1)
       assert.deepEqual(
         (await stage.inspect('x'))?.waiters.map((waiter) => waiter.id),
-        [place.id],
+        [wait.id],
       )
     },
   },
@@ -37,16 +37,16 @@ export const queueCases = topic('waiting in the queue', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       let held = await ada.take('x')
-      const line = [bob, eve, ada, eve, bob]
-      const places = []
-      for (const actor of line) places.push(await actor.line('x'))
+      const arrivals = [bob, eve, ada, eve, bob]
+      const waits = []
+      for (const actor of arrivals) waits.push(await actor.enqueue('x'))
       let holder = ada
-      for (const [index, place] of places.entries()) {
+      for (const [index, wait] of waits.entries()) {
         await holder.release(held)
-        held = await place.granted()
+        held = await wait.granted()
         await stage.quiet()
-        for (const later of places.slice(index + 1)) assert.equal(later.state, 'waiting')
-        holder = line[index] ?? ada
+        for (const later of waits.slice(index + 1)) assert.equal(later.state, 'waiting')
+        holder = arrivals[index] ?? ada
       }
     },
   },
@@ -57,10 +57,10 @@ export const queueCases = topic('waiting in the queue', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const places = []
-      for (let index = 0; index < 20; index++) places.push(await (index % 2 ? bob : eve).line('x'))
+      const waits = []
+      for (let index = 0; index < 20; index++) waits.push(await (index % 2 ? bob : eve).enqueue('x'))
       await ada.release(held)
-      const [first, ...others] = places
+      const [first, ...others] = waits
       await first?.granted()
       await stage.quiet()
       expectAllWaiting(others)
@@ -81,9 +81,9 @@ export const queueCases = topic('waiting in the queue', [
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
       const asked = request('x')
-      await bob.line(asked)
-      const behind = await eve.line('x')
-      const again = await bob.line(asked)
+      await bob.enqueue(asked)
+      const behind = await eve.enqueue('x')
+      const again = await bob.enqueue(asked)
       assert.deepEqual(
         (await stage.inspect('x'))?.waiters.map((waiter) => waiter.id),
         [again.id, behind.id],
@@ -102,24 +102,24 @@ export const queueCases = topic('waiting in the queue', [
       const ada = await stage.actor()
       const asked = request('x')
       const held = await ada.take(asked)
-      const again = await (await ada.line(asked)).granted()
+      const again = await (await ada.enqueue(asked)).granted()
       assert.equal(again.token, held.token)
       assert.equal((await stage.inspect('x'))?.holders.length, 1)
     },
   },
   {
     rule: 'C74',
-    title: 'a try of an attempt that waits keeps its place, and is granted when its turn has come',
+    title: 'a try of an attempt that waits keeps its position, and is granted when it is first',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
       const asked = request('x')
-      const place = await bob.line(asked)
+      const wait = await bob.enqueue(asked)
       await bob.expectBusy(asked)
       assert.equal((await stage.inspect('x'))?.waiters.length, 1)
       await ada.release(held)
-      const pushed = await place.granted()
+      const pushed = await wait.granted()
       assert.equal((await bob.take(asked)).token, pushed.token)
     },
   },
@@ -133,7 +133,7 @@ export const queueCases = topic('waiting in the queue', [
         const held = await ada.take('x')
         await bob.expectBusy('x')
         const releasing = stage.start(ada.release(held))
-        const granted = await (await bob.line('x')).granted()
+        const granted = await (await bob.enqueue('x')).granted()
         assert.equal(await releasing, 'released')
         await bob.release(granted)
       }
@@ -141,15 +141,15 @@ export const queueCases = topic('waiting in the queue', [
   },
   {
     rule: 'C76',
-    title: 'G8 a try does not overtake the line',
+    title: 'G8 a try does not overtake the queue',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       const [, tried] = await Promise.all([ada.release(held), eve.try('x')])
       assert.equal(tried.kind, 'busy')
-      await place.granted()
+      await wait.granted()
     },
   },
   {
@@ -159,7 +159,7 @@ export const queueCases = topic('waiting in the queue', [
     async play(stage) {
       const ada = await stage.actor()
       const held = await ada.take('x')
-      const [first, second] = [await ada.line('x'), await ada.line('x')]
+      const [first, second] = [await ada.enqueue('x'), await ada.enqueue('x')]
       await stage.quiet()
       assert.equal(first.state, 'waiting')
       await ada.release(held)
@@ -183,9 +183,9 @@ export const queueCases = topic('waiting in the queue', [
     async play(stage) {
       const [bob, ada] = await stage.mortalAndOne()
       await ada.close()
-      await (await ada.line('x')).ends('session-gone')
+      await (await ada.enqueue('x')).ends('session-gone')
       await stage.outlive(bob)
-      await (await bob.line('x')).ends('session-gone')
+      await (await bob.enqueue('x')).ends('session-gone')
       assert.deepEqual(await stage.list(), [])
     },
   },
@@ -216,14 +216,14 @@ async function costOfRelease(stage: Stage, name: string, waiters: number): Promi
   const countCommands = hookOf(stage.world, 'countCommands')
   const [ada, bob] = await stage.two()
   const held = await ada.take(name)
-  const places = []
-  for (let index = 0; index < waiters; index++) places.push(await bob.line(name))
+  const waits = []
+  for (let index = 0; index < waiters; index++) waits.push(await bob.enqueue(name))
   await stage.quiet()
   const before = await countCommands()
   await ada.release(held)
   await stage.quiet()
   const cost = (await countCommands()) - before
-  await places[0]?.granted()
+  await waits[0]?.granted()
   await bob.close()
   return cost
 }
@@ -231,27 +231,27 @@ async function costOfRelease(stage: Stage, name: string, waiters: number): Promi
 async function learnsOfRelease(stage: Stage): Promise<void> {
   const [ada, bob] = await stage.two()
   const held = await ada.take('x')
-  const place = bob.session.enqueue === undefined ? undefined : await bob.line('x')
+  const wait = bob.session.enqueue === undefined ? undefined : await bob.enqueue('x')
   await stage.quiet()
   await ada.release(held)
-  const next = place === undefined ? await bob.take('x') : await place.granted()
+  const next = wait === undefined ? await bob.take('x') : await wait.granted()
   await bob.expectHolding(next)
 }
 
 async function crowdedNeighbour(stage: Stage): Promise<void> {
   const [ada, bob] = await stage.two()
   await ada.take('crowded')
-  const crowd = await Promise.all(Array.from({ length: 40 }, () => bob.line('crowded')))
+  const crowd = await Promise.all(Array.from({ length: 40 }, () => bob.enqueue('crowded')))
   const held = await ada.take('calm')
-  const calm = await bob.line('calm')
+  const calm = await bob.enqueue('calm')
   await ada.release(held)
   await calm.granted()
-  await bob.session.keepAlive({ held: [], waiting: crowd.map((place) => place.request) }, call())
+  await bob.session.keepAlive({ held: [], waiting: crowd.map((wait) => wait.request) }, call())
   expectAllWaiting(crowd)
 }
 
-function expectAllWaiting(places: readonly Place[]): void {
-  const states = places.map(({ state }) => state)
+function expectAllWaiting(waits: readonly QueuedCall[]): void {
+  const states = waits.map(({ state }) => state)
   assert.deepEqual(
     states.filter((state) => state !== 'waiting'),
     [],

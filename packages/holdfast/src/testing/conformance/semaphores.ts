@@ -69,9 +69,9 @@ export const semaphoreCases = topic('permits', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take(permits('s', 3, 3))
-      const place = await bob.line(permits('s', 1, 4))
-      await place.ends('rejected')
-      assert(isMismatch(place.error))
+      const wait = await bob.enqueue(permits('s', 1, 4))
+      await wait.ends('rejected')
+      assert(isMismatch(wait.error))
       assert.deepEqual((await stage.inspect('s'))?.waiters, [])
     },
   },
@@ -98,15 +98,15 @@ export const semaphoreCases = topic('permits', [
         await bob.take(permits('s', 1, 3)),
         await ada.take(permits('s', 1, 3)),
       ]
-      const places = [await eve.line(permits('s', 1, 3)), await eve.line(permits('s', 1, 3))]
+      const waits = [await eve.enqueue(permits('s', 1, 3)), await eve.enqueue(permits('s', 1, 3))]
       const [first, second, third] = held
       assert(first && second && third)
       await bob.release(second)
-      await places[0]?.granted()
+      await waits[0]?.granted()
       await stage.quiet()
-      assert.equal(places[1]?.state, 'waiting')
+      assert.equal(waits[1]?.state, 'waiting')
       await ada.release(third)
-      await places[1]?.granted()
+      await waits[1]?.granted()
       await ada.expectHolding(first)
     },
   },
@@ -117,9 +117,9 @@ export const semaphoreCases = topic('permits', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take(permits('s', 2, 3))
-      const heavy = await bob.line(permits('s', 2, 3))
+      const heavy = await bob.enqueue(permits('s', 2, 3))
       await eve.expectBusy(permits('s', 1, 3))
-      const light = await eve.line(permits('s', 1, 3))
+      const light = await eve.enqueue(permits('s', 1, 3))
       await stage.quiet()
       assert.equal(light.state, 'waiting')
       await ada.release(held)
@@ -134,18 +134,18 @@ export const semaphoreCases = topic('permits', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take(permits('s', 4, 4))
-      const places = [
-        await bob.line(permits('s', 1, 4)),
-        await eve.line(permits('s', 2, 4)),
-        await bob.line(permits('s', 2, 4)),
-        await eve.line(permits('s', 1, 4)),
+      const waits = [
+        await bob.enqueue(permits('s', 1, 4)),
+        await eve.enqueue(permits('s', 2, 4)),
+        await bob.enqueue(permits('s', 2, 4)),
+        await eve.enqueue(permits('s', 1, 4)),
       ]
       await ada.release(held)
-      await places[0]?.granted()
-      await places[1]?.granted()
+      await waits[0]?.granted()
+      await waits[1]?.granted()
       await stage.quiet()
       assert.deepEqual(
-        places.map((place) => place.state),
+        waits.map((wait) => wait.state),
         ['granted', 'granted', 'waiting', 'waiting'],
       )
     },
@@ -170,9 +170,9 @@ export const semaphoreCases = topic('permits', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       await ada.take(permits('s', 2, 2))
-      const place = await bob.line(permits('s', 2, 2))
+      const wait = await bob.enqueue(permits('s', 2, 2))
       assert.equal(await eve.operator.resize('s', 4), 'resized')
-      await place.granted()
+      await wait.granted()
       assert.equal((await stage.inspect('s'))?.capacity, 4)
       await assert.rejects(eve.try(permits('s', 1, 2)), isMismatch)
       await eve.expectBusy(permits('s', 1, 4))
@@ -186,9 +186,9 @@ export const semaphoreCases = topic('permits', [
       const [ada, bob] = await stage.two()
       const held = await ada.take(permits('s', 2, 4))
       assert.equal(await bob.operator.resize('s', 1), 'in-use')
-      const place = await bob.line(permits('s', 4, 4))
+      const wait = await bob.enqueue(permits('s', 4, 4))
       assert.equal(await bob.operator.resize('s', 3), 'in-use')
-      await bob.abandon(place.request)
+      await bob.abandon(wait.request)
       assert.equal(await bob.operator.resize('s', 2), 'resized')
       await bob.expectBusy(permits('s', 1, 2))
       await ada.release(held)

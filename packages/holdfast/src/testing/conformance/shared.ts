@@ -50,9 +50,9 @@ export const sharedCases = topic('shared and exclusive', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const reading = await ada.take(shared('x'))
-      const writer = await bob.line('x')
+      const writer = await bob.enqueue('x')
       await eve.expectBusy(shared('x'))
-      const reader = await eve.line(shared('x'))
+      const reader = await eve.enqueue(shared('x'))
       await stage.quiet()
       assert.equal(reader.state, 'waiting')
       await ada.release(reading)
@@ -69,9 +69,13 @@ export const sharedCases = topic('shared and exclusive', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const readers = [await bob.line(shared('x')), await eve.line(shared('x')), await bob.line(shared('x'))]
-      const writer = await eve.line('x')
-      const late = await bob.line(shared('x'))
+      const readers = [
+        await bob.enqueue(shared('x')),
+        await eve.enqueue(shared('x')),
+        await bob.enqueue(shared('x')),
+      ]
+      const writer = await eve.enqueue('x')
+      const late = await bob.enqueue(shared('x'))
       await ada.release(held)
       for (const reader of readers) await reader.granted()
       await stage.quiet()
@@ -87,7 +91,7 @@ export const sharedCases = topic('shared and exclusive', [
       const [dying, ada, bob] = await stage.mortalAndTwo()
       await dying.take(shared('x'))
       const reading = await ada.take(shared('x'))
-      const writer = await bob.line('x')
+      const writer = await bob.enqueue('x')
       await stage.outlive(dying)
       assert.equal(writer.state, 'waiting')
       await ada.release(reading)
@@ -101,8 +105,8 @@ export const sharedCases = topic('shared and exclusive', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       await ada.take(shared('x'))
-      const writer = await bob.line('x')
-      const reader = await eve.line(shared('x'))
+      const writer = await bob.enqueue('x')
+      const reader = await eve.enqueue(shared('x'))
       await bob.abandon(writer.request)
       await reader.granted()
     },

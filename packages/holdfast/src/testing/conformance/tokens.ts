@@ -140,20 +140,20 @@ export const tokenCases = topic('tokens', [
   },
   {
     rule: 'C54',
-    title: 'G2 T37 tokens increase along a line of waiters',
+    title: 'G2 T37 tokens increase along a queue of waiters',
     needs: ['fencing', 'queue'],
     async play(stage) {
       const rising = new Rising()
       const [ada, bob, eve] = await stage.three()
       let held = await ada.take('x')
       rising.see(tokenOf(held))
-      const places = [await bob.line('x'), await eve.line('x'), await ada.line('x')]
+      const waits = [await bob.enqueue('x'), await eve.enqueue('x'), await ada.enqueue('x')]
       const owners = [ada, bob, eve]
-      for (const [index, place] of places.entries()) {
+      for (const [index, wait] of waits.entries()) {
         // Another client draws a token for another name meanwhile: a position in the queue does not reserve one.
         rising.see(await takeAndRelease(ada, `other ${index}`))
         await actorAt(owners, index).release(held)
-        held = await place.granted()
+        held = await wait.granted()
         rising.see(tokenOf(held))
       }
     },

@@ -6,7 +6,7 @@ export {
   expectGranted,
   expectUnavailable,
   isNotApplied,
-  Place,
+  QueuedCall,
   tokenOf,
   type Wanted,
 } from './actor.ts'

@@ -10,8 +10,8 @@ export const waiterCases = topic('waiters come and go', [
     async play(stage) {
       const [dead, ada, bob] = await stage.mortalAndTwo()
       const held = await ada.take('x')
-      await dead.line('x')
-      const living = await bob.line('x')
+      await dead.enqueue('x')
+      const living = await bob.enqueue('x')
       await stage.outlive(dead)
       await ada.release(held)
       await living.granted(stage.ttlMs / 10)
@@ -26,12 +26,12 @@ export const waiterCases = topic('waiters come and go', [
       const dead = await stage.mortal()
       const held = await ada.take('abandoned')
       await eve.take('closed')
-      for (const name of ['abandoned', 'closed']) await dead.line(name)
-      const living = [await bob.line('abandoned'), await bob.line('closed')]
+      for (const name of ['abandoned', 'closed']) await dead.enqueue(name)
+      const living = [await bob.enqueue('abandoned'), await bob.enqueue('closed')]
       await stage.outlive(dead)
       await ada.abandon(held)
       await eve.close()
-      for (const place of living) await place.granted(stage.ttlMs / 10)
+      for (const wait of living) await wait.granted(stage.ttlMs / 10)
     },
   },
   {
@@ -44,8 +44,8 @@ export const waiterCases = topic('waiters come and go', [
       const [holder, ...waiters] = dying
       assert(holder !== undefined)
       await holder.take('x')
-      for (const waiter of waiters) await waiter.line('x')
-      const living = await bob.line('x')
+      for (const waiter of waiters) await waiter.enqueue('x')
+      const living = await bob.enqueue('x')
       await stage.outlive(holder)
       await living.granted(stage.ttlMs / 5)
     },
@@ -59,8 +59,8 @@ export const waiterCases = topic('waiters come and go', [
       const dying = await stage.mortal({ ttlMs: 2 * stage.ttlMs })
       const holder = await stage.mortal()
       await holder.take('x')
-      await dying.line('x')
-      const living = await bob.line('x')
+      await dying.enqueue('x')
+      const living = await bob.enqueue('x')
       await stage.outlive(dying)
       await living.granted(stage.ttlMs / 5)
     },
@@ -72,22 +72,22 @@ export const waiterCases = topic('waiters come and go', [
     async play(stage) {
       const [dead, ada, eve] = await stage.mortalAndTwo()
       const held = await ada.take('x')
-      const place = await dead.line('x')
+      const wait = await dead.enqueue('x')
       await stage.outlive(dead)
-      assert.equal((await dead.keepAlive({ waiting: [place.request] })).kind, 'gone')
-      await place.ends('session-gone')
+      assert.equal((await dead.keepAlive({ waiting: [wait.request] })).kind, 'gone')
+      await wait.ends('session-gone')
       await ada.release(held)
       await eve.take('x')
     },
   },
   {
     rule: 'C83',
-    title: 'T18 closing a session ends its waits and gives up its places',
+    title: 'T18 closing a session ends its waits and gives up its positions',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const [first, second] = [await bob.line('x'), await eve.line('x')]
+      const [first, second] = [await bob.enqueue('x'), await eve.enqueue('x')]
       await bob.close()
       await first.ends('session-gone')
       await ada.release(held)
@@ -96,19 +96,19 @@ export const waiterCases = topic('waiters come and go', [
   },
   {
     rule: 'C84',
-    title: 'a waiter that is kept alive keeps its place for many TTLs',
+    title: 'a waiter that is kept alive keeps its position for many TTLs',
     needs: ['queue'],
     async play(stage) {
       const [bob, ada, eve] = await stage.mortalAndTwo()
       const held = await ada.take('x')
-      const place = await bob.line('x')
-      const behind = await eve.line('x')
+      const wait = await bob.enqueue('x')
+      const behind = await eve.enqueue('x')
       for (let third = 0; third < 9; third++) {
         await stage.passTime(bob.session.ttlMs / 3)
-        assert.deepEqual(await bob.stayAlive({ waiting: [place.request] }), [])
+        assert.deepEqual(await bob.stayAlive({ waiting: [wait.request] }), [])
       }
       await ada.release(held)
-      await place.granted()
+      await wait.granted()
       assert.equal(behind.state, 'waiting')
     },
   },
@@ -119,10 +119,10 @@ export const waiterCases = topic('waiters come and go', [
     async play(stage) {
       const [bob, ada, eve] = await stage.mortalAndTwo()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await stage.passTime(bob.session.ttlMs / 2)
       await ada.release(held)
-      const granted = await place.granted()
+      const granted = await wait.granted()
       await stage.untilBeliefEnds(bob, granted)
       await eve.expectBusy('x')
     },
@@ -134,15 +134,15 @@ export const waiterCases = topic('waiters come and go', [
     async play(stage) {
       const [bob, ada, eve] = await stage.mortalAndTwo()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       for (let half = 0; half < 5; half++) {
         await stage.passTime(bob.session.ttlMs / 2)
-        await bob.stayAlive({ waiting: [place.request] })
+        await bob.stayAlive({ waiting: [wait.request] })
       }
       const heartbeatMs = stage.clock.monotonicMs()
       await stage.passTime(bob.session.ttlMs / 4)
       await ada.release(held)
-      const granted = await place.granted()
+      const granted = await wait.granted()
       const awayMs = Math.abs(granted.since.monotonicMs - heartbeatMs)
       expectMs('the grant counts from the last heartbeat, but for', awayMs, { max: bob.session.ttlMs / 4 })
       await stage.untilBeliefEnds(bob, granted)
@@ -156,20 +156,20 @@ export const waiterCases = topic('waiters come and go', [
     async play(stage) {
       const [ada, bob] = await stage.two()
       const held = await ada.take('x')
-      const place = await bob.line('x')
+      const wait = await bob.enqueue('x')
       await ada.release(held)
-      assert.deepEqual(await bob.stayAlive({ waiting: [place.request] }), [])
-      assert.deepEqual(await bob.stayAlive({ held: [await place.granted()] }), [])
+      assert.deepEqual(await bob.stayAlive({ waiting: [wait.request] }), [])
+      assert.deepEqual(await bob.stayAlive({ held: [await wait.granted()] }), [])
     },
   },
   {
     rule: 'C88',
-    title: 'T20 G6 a wait that is cancelled ends soon, and abandoning it gives up the place',
+    title: 'T20 G6 a wait that is cancelled ends soon, and abandoning it gives up the position',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const [called, behind] = [await bob.line('x'), await eve.line('x')]
+      const [called, behind] = [await bob.enqueue('x'), await eve.enqueue('x')]
       called.abort()
       await called.ends('rejected')
       expectUnavailable(called.error)
@@ -181,12 +181,12 @@ export const waiterCases = topic('waiters come and go', [
   },
   {
     rule: 'C89',
-    title: 'T20 G6 a waiter that is abandoned leaves the line, and its wait ends',
+    title: 'T20 G6 a waiter that is abandoned leaves the queue, and its wait ends',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const [first, second] = [await bob.line('x'), await eve.line('x')]
+      const [first, second] = [await bob.enqueue('x'), await eve.enqueue('x')]
       await bob.abandon(first.request)
       await first.ends('rejected')
       expectUnavailable(first.error)
@@ -203,11 +203,11 @@ export const waiterCases = topic('waiters come and go', [
       const [ada, bob, eve] = await stage.three()
       for (let round = 0; round < 10; round++) {
         const held = await ada.take('x')
-        const place = await bob.line('x')
+        const wait = await bob.enqueue('x')
         const releasing = stage.start(ada.release(held))
-        place.abort()
+        wait.abort()
         await releasing
-        await bob.abandon(place.request)
+        await bob.abandon(wait.request)
         const next = await eve.take('x')
         await eve.release(next)
       }
@@ -220,8 +220,8 @@ export const waiterCases = topic('waiters come and go', [
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const limited = await bob.line(request('x', { waitMs: stage.ttlMs * 2 }))
-      const behind = await eve.line('x')
+      const limited = await bob.enqueue(request('x', { waitMs: stage.ttlMs * 2 }))
+      const behind = await eve.enqueue('x')
       await stage.passTime(stage.ttlMs * 1.5)
       const waiters = (await stage.inspect('x'))?.waiters.map(({ id }) => id)
       assert.deepEqual(waiters, [limited.id, behind.id])
@@ -232,14 +232,13 @@ export const waiterCases = topic('waiters come and go', [
   },
   {
     rule: 'C209',
-    title:
-      'T19 a keep-alive brings the grants of waiting claims whose turn has come, so that no lost push costs one',
+    title: 'T19 a keep-alive brings the grants of waiting claims, so that no lost push costs one',
     needs: ['queue'],
     async play(stage) {
       const [bob, ada, eve] = await stage.mortalAndTwo()
       const held = await ada.take('x')
       await ada.take('y')
-      const [x, y] = [await bob.line('x'), await bob.line('y')]
+      const [x, y] = [await bob.enqueue('x'), await bob.enqueue('y')]
       const waiting = [x.request, y.request]
       const before = expectAlive(await bob.keepAlive({ waiting }))
       assert.deepEqual(before.granted, [])

@@ -33,11 +33,11 @@ export const watchingCases = topic('watching', [
       const watcher = await Watcher.start(stage)
       const [ada, bob, eve] = await stage.three()
       const held = await ada.take('x')
-      const places = [await bob.line('x'), await eve.line('x')]
-      assert(places[0] && places[1])
-      await bob.abandon(places[0].request)
+      const waits = [await bob.enqueue('x'), await eve.enqueue('x')]
+      assert(waits[0] && waits[1])
+      await bob.abandon(waits[0].request)
       await ada.release(held)
-      await places[1].granted()
+      await waits[1].granted()
       await watcher.sees('acquired x', 'waiting x', 'waiting x', 'gave-up x', 'released x', 'acquired x')
     },
   },
@@ -70,7 +70,7 @@ export const watchingCases = topic('watching', [
   },
   {
     rule: 'C184',
-    title: 'who comes back with a cursor sees what it missed, or is told that there is a gap',
+    title: 'a watcher that comes back with a cursor sees what it missed, or is told that there is a gap',
     needs: ['watch'],
     async play(stage) {
       const first = await Watcher.start(stage)
@@ -90,7 +90,7 @@ export const watchingCases = topic('watching', [
   },
   {
     rule: 'C185',
-    title: 'who comes with a cursor from nowhere is told of the gap, and then of the current holders',
+    title: 'a watcher with an unknown cursor is told of the gap, and then of the current holders',
     needs: ['watch'],
     async play(stage) {
       const ada = await stage.actor()

@@ -1,7 +1,7 @@
 /** Many clients doing everything at once, and a referee. Seeded, so that a failure can be repeated. */
 import assert from 'node:assert/strict'
 import type { AcquireRequest, Grant } from '../../spi.ts'
-import { type Actor, Place, permits, request, type Stage, shared, topic } from './toolbox.ts'
+import { type Actor, permits, QueuedCall, request, type Stage, shared, topic } from './toolbox.ts'
 
 /**
  * Knows who holds what between the receipt of a grant and the sending of its release. The engine's own interval
@@ -69,15 +69,15 @@ async function obtain(actor: Actor, asked: AcquireRequest, random: () => number)
     const result = await actor.try(asked)
     return result.kind === 'granted' ? result.grant : null
   }
-  const place = new Place(actor, asked)
+  const wait = new QueuedCall(actor, asked)
   if (random() < 0.25) {
     await breathe()
-    place.abort()
+    wait.abort()
     await actor.abandon(asked)
     return null
   }
-  while (place.state === 'waiting') await breathe()
-  return place.granted()
+  while (wait.state === 'waiting') await breathe()
+  return wait.granted()
 }
 
 function breathe(): Promise<void> {

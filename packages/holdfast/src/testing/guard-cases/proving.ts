@@ -198,7 +198,7 @@ export const provingCases = guardTopic('proofs', [
   },
   {
     rule: 'D42',
-    title: 'a lease that is lost while it waits for its turn is refused',
+    title: 'a lease that is lost while its run is queued is refused',
     async play(stage) {
       const guard = await stage.guard()
       const lease = new StageLease(stage.fence(5n))
@@ -216,7 +216,7 @@ export const provingCases = guardTopic('proofs', [
   },
   {
     rule: 'D43',
-    title: 'a lease that is lost already is refused at once, and does not wait for its turn',
+    title: 'a lease that is lost already is refused at once, and its run is not queued',
     async play(stage) {
       const guard = await stage.guard()
       const lease = new StageLease(stage.fence(5n))

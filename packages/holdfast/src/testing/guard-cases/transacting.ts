@@ -76,7 +76,7 @@ export const transactingCases = guardTopic('one step', [
   },
   {
     rule: 'D63',
-    title: 'T41 concurrent runs take turns: 50 increments at once make 50',
+    title: 'T41 concurrent runs wait for each other: 50 increments at once make 50',
     async play(stage) {
       const guard = await stage.guard()
       const fence = stage.fence(1n)
@@ -144,7 +144,7 @@ export const transactingCases = guardTopic('one step', [
   },
   {
     rule: 'D67',
-    title: 'G11 a signal that aborts while a run waits for its turn ends the wait at once, and only that one',
+    title: 'G11 a signal that aborts while a run is queued ends the wait at once, and only that one',
     async play(stage) {
       const guard = await stage.guard()
       const gate = Promise.withResolvers<void>()

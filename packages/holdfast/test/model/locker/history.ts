@@ -71,7 +71,7 @@ export class History {
     return this.#holders.get(name)?.get(id)?.token
   }
 
-  /** Somebody deletes a name's record behind everybody's back. */
+  /** A name's record is deleted behind the clients' backs. */
   delete(namespace: string, name: string): void {
     this.#during({ kind: 'delete' }, () => this.#engine.deleteName(namespace, name))
   }

@@ -38,7 +38,7 @@ export async function quiesce(world: LockerWorld): Promise<void> {
   assert.deepEqual(world.history.violations, [])
 }
 
-/** Everybody who waits gets its turn when those before it release (G10). */
+/** Every waiter is granted when the ones before it release (G10). */
 async function serveEverybody(world: LockerWorld): Promise<void> {
   const startedMs = world.clock.monotonicMs()
   for (;;) {

@@ -78,7 +78,7 @@ export class Side {
     return `${this.client(client).info.namespace} ${name}`
   }
 
-  /** Starts a wait; resolves when it has its place in line or is over. */
+  /** Starts a wait; resolves when it is queued or over. */
   async startWait(session: Session, request: AcquireRequest): Promise<void> {
     assert(session.enqueue !== undefined, `${this.title} has a line`)
     const controller = new AbortController()

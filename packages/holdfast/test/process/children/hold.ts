@@ -4,7 +4,7 @@ import { openClient } from './backends.ts'
 const locker = openClient({ ttlMs: 3_600_000 })
 const lease = await locker.acquire('held', { maxHoldMs: 1_800_000, warnHoldMs: 60_000 })
 const permit = await locker.acquirePermits('permits', { capacity: 2, ttlMs: 600_000 })
-// A wait that nobody awaits any more leaves nothing behind that would keep the process.
+// A wait that is no longer awaited leaves nothing behind that would keep the process.
 await openClient()
   .acquire('held', { waitMs: 10 })
   .catch(() => {})

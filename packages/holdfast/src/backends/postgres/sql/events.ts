@@ -27,7 +27,7 @@ import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
 
 export const KEPT_EVENTS = 10_000
 
-/** Numbers are shared by all namespaces. It is a prime, so that those which write in turns all come to cut their logs. */
+/** Numbers are shared by all namespaces. It is a prime, so that namespaces which write alternately all come to cut their logs. */
 const EVENTS_PER_CUT = 997
 
 /** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */

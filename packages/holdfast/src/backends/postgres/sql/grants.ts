@@ -1,5 +1,5 @@
 /**
- * Who gets a name that is locked: its dead holders are removed (`clear`), then the first waiters are granted for as long as
+ * Grants a name whose lock the call has: dead holders are removed (`clear`), then the first waiters are granted for as long as
  * they fit (`grant_next`). Functions that may grant return rows as text, for waiters of the caller's process: see claims.
  */
 import { ID_LENGTH } from '../../../base/ids.ts'

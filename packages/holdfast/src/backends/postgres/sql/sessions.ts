@@ -4,7 +4,7 @@
  *   keep_alive  send · lock the row · judge · prolong · commit · answer
  *               the new end counts from inside the transaction, belief from before it was sent. While the commit is
  *               in flight, also while it waits for a standby, the row is locked and no call judges it.
- *   close       the session is over for everybody at its first commit; claims beyond CLOSE_AT_ONCE are given up in
+ *   close       the session is over for all clients at its first commit; claims beyond CLOSE_AT_ONCE are given up in
  *               further calls, or by a call that touches their names, or by a sweep.
  */
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'

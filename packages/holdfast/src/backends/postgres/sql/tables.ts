@@ -1,7 +1,10 @@
 /**
- * What the schema looks like: made, or of an older version brought up to date. Version 2 has another second index of `waiters` than version 1. Version 3 adds columns: `owner`,
- * and `detail` of a mark, and the tables of the log (see events). Version 4 adds `until` of a waiter, and `written_by`
- * of a log, version 5 the type `request` and `incomplete_by` of a log. A column that is added stands last.
+ * The tables of the schema, created or upgraded. A column that is added stands last.
+ *
+ *   version 2   another second index of `waiters`
+ *   version 3   `owner`, `detail` of a mark, the tables of the log (see events)
+ *   version 4   `until` of a waiter, `written_by` of a log
+ *   version 5   the type `request`, `incomplete_by` of a log
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.

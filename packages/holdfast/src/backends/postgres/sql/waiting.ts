@@ -1,11 +1,11 @@
 /**
- * What waiters ask: what time alone has brought about on their names, and what has become of them. The answer is right whether
- * or not a notification came, and whichever process did the work. Rows as in claims, and besides:
+ * Polls for waiters: expires dead holders of their names, grants to the next waiters, and reports what changed. The answer is
+ * right whether or not a notification came, and whichever process did the work. Rows as in claims, and also:
  *
  *   granted   it had been granted before
  *   gone      its session is over
  *   missing   it is not in the queue any more (why, in data)
- *   due       in so many milliseconds it is worth to ask again about this name
+ *   due       in so many milliseconds the next look at this name is worth it
  */
 import { BY_INDEX } from '../../../clients/postgres/index.ts'
 

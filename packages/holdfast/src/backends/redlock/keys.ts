@@ -5,7 +5,7 @@ import { escapeBraces, escapeGlob, unescapeBraces } from '../../clients/redis/in
 /** Which process has answered on a node; one key for all namespaces. */
 export const bootKey = 'holdfast:redlock:node'
 
-export class Layout {
+export class Keys {
   readonly #prefix: string
   readonly #keyOf: ((name: string) => string) | undefined
 
