@@ -49,6 +49,16 @@ describe.runIf(wanted('etcd'))('members of a cluster', { timeout: 60_000 }, () =
       else expect(isHoldfastError(outcome.reason, 'BACKEND_UNAVAILABLE')).toBe(true)
   })
 
+  test('G3 T63 a leader that is cut off from the others answers keep-alives for a while, and they do not count', async () => {
+    const leader = await rig.cluster.leader()
+    // It holds nothing, so nothing but the session itself is read.
+    const session = await openSession(await rig.backend({ hosts: [leader.url] }))
+    await rig.cluster.cutOff(leader)
+    // It takes an election time-out until the leader knows that it is alone.
+    const kept = session.keepAlive({ held: [], waiting: [] }, limitedCall(3_000))
+    await expect(kept).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+  })
+
   test.each(['pause', 'kill'] as const)(
     'G1 G10 the leader is gone (%s) while a lease is held and another waits: it stays held, and then goes to the waiter',
     async (how) => {
