@@ -10,7 +10,7 @@
  * its term is the same, that leader has renewed the lease.
  */
 import { type Instant, instantOf } from '../../base/clock.ts'
-import { created, methods, onCondition } from '../../clients/etcd/index.ts'
+import { created, get, methods, onCondition } from '../../clients/etcd/index.ts'
 import type { Call } from '../../spi.ts'
 import { type Connection, unavailable } from './connection.ts'
 import type { SessionRef } from './statements.ts'
@@ -26,7 +26,8 @@ export async function prolong(
   const since = instantOf(clock)
   const kept = await client.ask(methods.leaseKeepAlive, { ID: lease }, call)
   const isThere = created(keys.session(lease), revision)
-  const read = await connection.transact(onCondition([isThere], []), call)
+  // A transaction that reads nothing is not linearizable: any member answers it by itself.
+  const read = await connection.transact(onCondition([isThere], [get(keys.session(lease))]), call)
   if (!read.succeeded) return null
   if (kept.TTL <= 0 || read.header?.raft_term !== kept.header?.raft_term)
     throw unavailable('the leader has changed, and may not know of the keep-alive', 'unknown')
