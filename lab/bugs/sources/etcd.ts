@@ -24,8 +24,8 @@ export const etcdBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${etcd}/statements.ts`,
-        find: 'onCondition([...same, nothingOlder(conflicts, order)], grant, otherwise)',
-        replaceBy: 'onCondition(same, grant, otherwise)',
+        find: 'etcd.onCondition([...same, isEligible], grant, otherwise)',
+        replaceBy: 'etcd.onCondition(same, grant, otherwise)',
       },
     ],
     foundBy: noticedBy('G1'),
@@ -36,8 +36,8 @@ export const etcdBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${etcd}/statements.ts`,
-        find: "const same = [created(own, order), valueAfter(own, WAITING), none(this.#part(name, 'k'))]",
-        replaceBy: "const same = [none(this.#part(name, 'k'))]",
+        find: 'const same = [etcd.created(own, order), etcd.valueAfter(own, WAITING), isOpen]',
+        replaceBy: 'const same = [isOpen]',
       },
     ],
     foundBy: noticedBy('G1'),
@@ -47,9 +47,21 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'a keep-alive counts although the leader that answered it may have been replaced',
     edits: [
       {
-        file: `${etcd}/keeping.ts`,
-        find: ' || read.header?.raft_term !== kept.header?.raft_term',
+        file: `${library}/clients/etcd/leases.ts`,
+        find: ' && response.header?.raft_term === kept.header?.raft_term',
         replaceBy: '',
+      },
+    ],
+    foundBy: noticedBy('G3'),
+  },
+  {
+    id: 'G3-etcd-local-read',
+    what: 'the transaction after a keep-alive reads nothing, so that a replaced leader answers it by itself',
+    edits: [
+      {
+        file: `${etcd}/session.ts`,
+        find: '[keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]',
+        replaceBy: 'held.map((claim) => this.#keyOf(claim))',
       },
     ],
     foundBy: noticedBy('G3'),
@@ -60,8 +72,8 @@ export const etcdBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${etcd}/statements.ts`,
-        find: 'return onCondition([written(own, revision)], [remove(own), ...close])',
-        replaceBy: 'return onCondition([], [remove(own), ...close])',
+        find: 'return etcd.onCondition([etcd.written(own, revision)], [etcd.remove(own), ...close])',
+        replaceBy: 'return etcd.onCondition([], [etcd.remove(own), ...close])',
       },
     ],
     foundBy: noticedBy('G7'),

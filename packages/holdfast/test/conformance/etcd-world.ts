@@ -73,7 +73,7 @@ async function expectNothingForEver(host: string, prefix: string): Promise<void>
     .filter(({ lease = '0' }) => lease === '0')
     .map(({ key }) => Buffer.from(key, 'base64').toString())
   assert.deepEqual(
-    immortal.filter((key) => !key.endsWith('\0d')),
+    immortal.filter((key) => !key.endsWith('\0data')),
     [],
   )
   const leases = new Set(kvs.map(({ lease = '0' }) => lease).filter((lease) => lease !== '0'))

@@ -119,14 +119,16 @@ export class SimulatedEtcd {
   }
 
   #header(term = this.term) {
-    return { cluster_id: 'c1', member_id: 'm1', revision: this.#revision, raft_term: term }
+    return { cluster_id: 'c1', revision: this.#revision, raft_term: term }
   }
 
   #transact(request: TxnRequest): TxnResponse {
     // All comparisons, also those of nested transactions, see what was before the writes.
     const taken = this.#choose(request)
     if (writes(taken)) this.#revision++
-    return { ...this.#apply(taken), header: this.#header() }
+    // Without a write or a read in it, a member answers a transaction by itself, even if it was replaced as a leader.
+    const isLocal = [...request.success, ...request.failure].length === 0
+    return { ...this.#apply(taken), header: this.#header(isLocal ? this.keepAliveTerm : undefined) }
   }
 
   #choose({ compare, success, failure }: TxnRequest): Chosen {
@@ -148,7 +150,7 @@ export class SimulatedEtcd {
     return { succeeded, responses }
   }
 
-  #holds({ key, range_end, target, result = 0, ...wanted }: Compare): boolean {
+  #holds({ key = '', range_end, target, result = 0, ...wanted }: Compare): boolean {
     const found = this.#within(key, range_end)
     const absent = { create_revision: 0, mod_revision: 0, value: '' }
     if (found.length === 0 && target === 3) return false
@@ -172,7 +174,7 @@ export class SimulatedEtcd {
   }
 
   #range(request: RangeRequest) {
-    const { key, range_end, limit = 0, sort_order, keys_only, max_create_revision = 0 } = request
+    const { key = '', range_end, limit = 0, sort_order, keys_only, max_create_revision = 0 } = request
     let kvs = this.#within(key, range_end)
     if (max_create_revision > 0) kvs = kvs.filter((kv) => kv.create_revision <= max_create_revision)
     if (sort_order === 2) kvs.sort((a, b) => b.create_revision - a.create_revision)
@@ -181,7 +183,7 @@ export class SimulatedEtcd {
     return { kvs: values, more: shown.length < kvs.length, count: kvs.length }
   }
 
-  #put({ key, value, lease = 0 }: NonNullable<Operation['put']>): void {
+  #put({ key = '', value = '', lease = 0 }: NonNullable<Operation['put']>): void {
     if (lease !== 0 && !this.#leases.has(lease))
       throw new EtcdError(5, 'etcdserver: requested lease not found')
     const before = this.#kvs.get(key)
@@ -210,9 +212,9 @@ export class SimulatedEtcd {
     stream: { watchers: Map<number, Watcher>; onMessage: (response: WatchResponse) => void },
     { create, cancel }: WatchRequest,
   ): void {
-    if (cancel !== undefined) stream.watchers.delete(cancel.watch_id)
+    if (cancel !== undefined) stream.watchers.delete(cancel.watch_id ?? 0)
     if (create === undefined) return
-    const { watch_id: id = 0, key, range_end, start_revision = 0, filters = [] } = create
+    const { watch_id: id = 0, key = '', range_end, start_revision = 0, filters = [] } = create
     const isWanted = ({ type, kv }: Event) =>
       isWithin(kv.key, key, range_end ?? '') && !filters.includes(type) && kv.mod_revision >= start_revision
     stream.watchers.set(id, { id, key, range_end, isWanted })
@@ -240,5 +242,5 @@ function isWithin(key: string, from: string, range_end: string): boolean {
 }
 
 function responseOf(watch_id: number, events: readonly Event[]): WatchResponse {
-  return { watch_id, created: false, canceled: false, compact_revision: 0, cancel_reason: '', events }
+  return { watch_id, created: false, canceled: false, cancel_reason: '', events }
 }

@@ -38,15 +38,15 @@ export async function openEtcd(
   const { namespace, issuer, epoch } = checkIdentity(options)
   const hosts = checkHosts(options.hosts)
   const client = surroundings.client ?? new EtcdClient(BACKEND, { ...options, hosts }, clock)
-  const connection = new Connection({ client, namespace, clock, random })
+  const connection = new Connection(client, namespace, clock, random)
   // The connection does not keep the process alive, and the caller waits.
   const alive = keepProcessAlive(clock)
   try {
     const { clusterId, minTtlMs } = await connection.lifetime.inBackground((call) =>
       firstContact(connection, leaseOf(namespace, random.id()), call),
     )
-    const described = { namespace, epoch, issuer: issuer ?? `etcd:${clusterId}/${namespace}`, minTtlMs }
-    return new EtcdBackend(connection, infoOf(described), clusterId)
+    const described = { namespace, epoch, issuer: issuer ?? `etcd:${clusterId}/${namespace}` }
+    return new EtcdBackend(connection, infoOf(described, minTtlMs), clusterId)
   } catch (error) {
     connection.close()
     throw error
@@ -77,14 +77,9 @@ async function firstContact(
   return { clusterId: header?.cluster_id ?? '', minTtlMs: TTL * 1_000 }
 }
 
-interface Described {
-  readonly namespace: string
-  readonly issuer: string
-  readonly epoch: number
-  readonly minTtlMs: number
-}
+type Described = Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'>
 
-function infoOf({ minTtlMs, ...described }: Described): BackendInfo<'fenced'> {
+function infoOf(described: Described, minTtlMs: number): BackendInfo<'fenced'> {
   return describeInfo({
     ...described,
     name: BACKEND,

@@ -1,42 +1,25 @@
 /** The SPI over a cluster of etcd. */
 import { type Clock, instantOf } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
-import {
-  absent,
-  clusterFindings,
-  get,
-  getAll,
-  isLeaseTaken,
-  methods,
-  onCondition,
-  put,
-} from '../../clients/etcd/index.ts'
+import * as etcd from '../../clients/etcd/index.ts'
 import type {
   AttachedSession,
   Backend,
   BackendInfo,
   BackendSession,
   Call,
-  CapacityChange,
   Finding,
-  InspectCall,
-  NameState,
-  OperatorCall,
-  Page,
-  PageRequest,
   SessionHandle,
   SessionRequest,
-  SessionState,
-  WatchEvent,
 } from '../../spi.ts'
 import { type Connection, unavailable } from './connection.ts'
-import { prolong } from './keeping.ts'
 import { leaseOf } from './keys.ts'
 import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
-import type { SessionRecord } from './records.ts'
 import { EtcdSession } from './session.ts'
 import { watch } from './watch.ts'
+
+type Method<Name extends keyof Backend> = NonNullable<Backend<'fenced'>[Name]>
 
 export class EtcdBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
@@ -63,81 +46,61 @@ export class EtcdBackend implements Backend<'fenced'> {
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { client, keys, lifetime, namespace } = this.#connection
     lifetime.begin(call)
-    const lease = leaseOf(namespace, request.id)
+    const { id, holder } = request
+    const lease = leaseOf(namespace, id)
     const since = instantOf(this.clock)
-    const seconds = await this.#grant(lease, Math.ceil(request.ttlMs / 1_000), call)
-    const granted = seconds ?? (await client.ask(methods.leaseTimeToLive, { ID: lease }, call)).grantedTTL
-    const record = { id: publicIdOf(request.id), holder: request.holder, ttlMs: granted * 1_000 }
+    const granted = await this.#grant(lease, Math.ceil(request.ttlMs / 1_000), call)
+    const seconds =
+      granted ?? (await client.ask(etcd.methods.leaseTimeToLive, { ID: lease }, call)).grantedTTL
+    const record = { id: publicIdOf(id), holder, ttlMs: seconds * 1_000 }
     const key = keys.session(lease)
-    const opening = onCondition([absent(key)], [put(key, JSON.stringify(record), lease)], [get(key)])
-    const response = await this.#connection.transact(opening, call)
-    const found = this.#connection.found(response)
-    const revision = found.session?.create_revision ?? found.revision
-    const ref = { lease, revision, record: recordOf(found.session) ?? record }
-    if (seconds !== null) return new EtcdSession(this.#connection, ref, { id: request.id, since })
+    const put = etcd.put(key, JSON.stringify(record), lease)
+    const opening = etcd.onCondition([etcd.absent(key)], [put], [etcd.get(key)])
+    const found = this.#connection.found(await this.#connection.transact(opening, call))
+    const ref = {
+      lease,
+      revision: found.session?.revision ?? found.revision,
+      record: found.session ?? record,
+    }
+    const session = new EtcdSession(this.#connection, ref, { id, since })
+    if (granted !== null) return session
     // It was opened before. Since when it lives, only a keep-alive can tell.
-    const prolongedAt = await prolong(this.#connection, ref, call)
-    if (prolongedAt === null)
+    const kept = await session.keepAlive({ held: [], waiting: [] }, call)
+    if (kept.kind === 'gone')
       throw unavailable('the session has ended while it was opened again', 'not-applied')
-    return new EtcdSession(this.#connection, ref, { id: request.id, since: prolongedAt })
+    return new EtcdSession(this.#connection, ref, { id, since: kept.since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<'fenced'> | null> {
     const id = String(handle.id)
     const lease = leaseOf(this.#connection.namespace, id)
-    const { session } = await this.#connection.read([get(this.#connection.keys.session(lease))], call)
-    const record = recordOf(session)
-    if (session === undefined || record === null) return null
-    const ref = { lease, revision: session.create_revision, record }
+    const { session } = await this.#connection.read([etcd.get(this.#connection.keys.session(lease))], call)
+    if (session === undefined) return null
+    const ref = { lease, revision: session.revision, record: session }
     return new EtcdSession(this.#connection, ref, { id, since: null })
   }
 
-  inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    return inspect(this.#connection, name, call)
-  }
-
-  list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
-    return list(this.#connection, prefix, page, call)
-  }
-
-  sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
-    return sessions(this.#connection, page, call)
-  }
+  readonly inspect: Method<'inspect'> = (...asked) => inspect(this.#connection, ...asked)
+  readonly list: Method<'list'> = (...asked) => list(this.#connection, ...asked)
+  readonly sessions: Method<'sessions'> = (...asked) => sessions(this.#connection, ...asked)
+  readonly forceRelease: Method<'forceRelease'> = (...asked) => forceRelease(this.#connection, ...asked)
+  readonly resize: Method<'resize'> = (...asked) => resize(this.#connection, ...asked)
+  readonly forget: Method<'forget'> = (...asked) => forget(this.#connection, ...asked)
+  readonly watch: Method<'watch'> = (prefix, { cursor }, call) =>
+    watch(this.#connection, this.#origin, prefix, cursor, call)
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
     this.#connection.lifetime.begin(call)
-    return clusterFindings(this.#connection.client, call)
+    return etcd.clusterFindings(this.#connection.client, call)
   }
 
   async check(
     holder: { readonly name: string; readonly id: string; readonly token: bigint },
     call: Call,
   ): Promise<boolean> {
-    const claims = getAll(this.#connection.keys.part(holder.name, 'p', 'w'))
+    const claims = etcd.getAll(this.#connection.keys.part(holder.name, 'exclusive', 'shared'))
     const found = await this.#connection.read([claims], call)
-    return found.claims.some(
-      ({ granted, id, token }) => granted && id === holder.id && token === holder.token,
-    )
-  }
-
-  forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number> {
-    return forceRelease(this.#connection, name, ids, reason, call)
-  }
-
-  resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
-    return resize(this.#connection, name, capacity, call)
-  }
-
-  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
-    return forget(this.#connection, name, data, call)
-  }
-
-  watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
-    return watch(this.#connection, this.#origin, prefix, options.cursor, call)
+    return found.claims.some(({ id, token }) => id === holder.id && token === holder.token)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -145,16 +108,12 @@ export class EtcdBackend implements Backend<'fenced'> {
   }
 
   /** The TTL that was granted. Null: there is such a lease already. */
-  async #grant(lease: number, TTL: number, call: Call): Promise<number | null> {
+  async #grant(ID: number, TTL: number, call: Call): Promise<number | null> {
     try {
-      return (await this.#connection.client.ask(methods.leaseGrant, { ID: lease, TTL }, call)).TTL
+      return (await this.#connection.client.ask(etcd.methods.leaseGrant, { ID, TTL }, call)).TTL
     } catch (error) {
-      if (isLeaseTaken(error)) return null
+      if (etcd.isLeaseTaken(error)) return null
       throw error
     }
   }
-}
-
-function recordOf(session: { readonly value: string } | undefined): SessionRecord | null {
-  return session === undefined ? null : (JSON.parse(session.value) as SessionRecord)
 }

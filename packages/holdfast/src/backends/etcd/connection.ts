@@ -2,34 +2,23 @@
 import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
-import {
-  always,
-  type EtcdClient,
-  getAll,
-  kvsOf,
-  methods,
-  nested,
-  type Operation,
-  type TxnRequest,
-  type TxnResponse,
-  Watches,
-} from '../../clients/etcd/index.ts'
+import * as etcd from '../../clients/etcd/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import { Lane } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { PredecessorQueue } from '../../kit/predecessor-queue.ts'
 import type { Call } from '../../spi.ts'
 import { Keys, MAX_BATCH } from './keys.ts'
-import { Found, type FoundClaim } from './records.ts'
+import { Found } from './records.ts'
 
 export const BACKEND = 'etcd'
-
-const READS_AT_ONCE = 128
+/** By etcd's default for `--max-txn-ops`. */
+export const READS_AT_ONCE = 128
 
 /** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
 interface Statement {
   readonly name: string
-  readonly build: (index: number) => TxnRequest
+  readonly build: (index: number) => etcd.TxnRequest
 }
 
 /** `branch`: the condition was met; that of the transaction in the else branch was; or neither. */
@@ -41,34 +30,27 @@ export interface Committed {
   readonly index: number
 }
 
-export interface ConnectionOptions {
-  readonly client: EtcdClient
-  readonly namespace: string
-  readonly clock: Clock
-  readonly random: Random
-}
-
 export class Connection {
-  readonly client: EtcdClient
+  readonly client: etcd.EtcdClient
   readonly namespace: string
   readonly clock: Clock
   readonly random: Random
   readonly keys: Keys
   readonly lifetime: Lifetime
-  readonly watches: Watches
+  readonly watches: etcd.Watches
   /** Of the sessions of this process. */
   readonly queues = new Set<PredecessorQueue>()
   readonly #lane: Lane<Statement, Committed>
   readonly #looks: Lane<string, Found>
 
-  constructor({ client, namespace, clock, random }: ConnectionOptions) {
+  constructor(client: etcd.EtcdClient, namespace: string, clock: Clock, random: Random) {
     this.client = client
     this.namespace = namespace
     this.clock = clock
     this.random = random
     this.keys = new Keys(namespace)
     this.lifetime = new Lifetime(BACKEND, clock)
-    this.watches = new Watches(client, neverCancelled)
+    this.watches = new etcd.Watches(client, neverCancelled)
     this.#lane = new Lane({
       backend: BACKEND,
       clock,
@@ -102,29 +84,34 @@ export class Connection {
     return this.#looks.ask(name, call)
   }
 
+  /** A linearizable read at one revision, of at most READS_AT_ONCE operations. */
+  async read(operations: readonly etcd.Operation[], call: Call): Promise<Found> {
+    return this.found(await this.transact(etcd.always(operations), call))
+  }
+
   /**
-   * As many linearizable reads as it takes, each at its own revision. etcd takes a transaction within a transaction for a write: it
-   * would go through the log of Raft, which takes 1.5 MiB at most.
+   * As many linearizable reads as it takes; the revision is that of the first. etcd takes a transaction within a transaction for a
+   * write: it would go through the log of Raft, which takes 1.5 MiB at most.
    */
-  async readEach(operations: readonly Operation[], call: Call): Promise<FoundClaim[]> {
-    const claims: FoundClaim[] = []
-    for (let at = 0; at < operations.length; at += READS_AT_ONCE)
-      claims.push(...(await this.read(operations.slice(at, at + READS_AT_ONCE), call)).claims)
-    return claims
+  async readAll(operations: readonly etcd.Operation[], call: Call) {
+    const kvs: etcd.KeyValue[] = []
+    let revision = 0
+    for (let at = 0; at < operations.length; at += READS_AT_ONCE) {
+      const some = operations.slice(at, at + READS_AT_ONCE)
+      const response = await this.transact(etcd.always(some), call)
+      kvs.push(...etcd.kvsOf(response))
+      revision ||= response.header?.revision ?? 0
+    }
+    return { kvs, revision }
   }
 
-  /** A linearizable read at one revision. */
-  async read(operations: readonly Operation[], call: Call): Promise<Found> {
-    return this.found(await this.transact(always(operations), call))
-  }
-
-  transact(request: TxnRequest, call: Call): Promise<TxnResponse> {
+  transact(request: etcd.TxnRequest, call: Call): Promise<etcd.TxnResponse> {
     this.lifetime.begin(call)
-    return this.client.ask(methods.txn, request, call)
+    return this.client.ask(etcd.methods.txn, request, call)
   }
 
-  found(response: TxnResponse, revision = response.header?.revision ?? 0): Found {
-    return new Found(this.keys, kvsOf(response), revision)
+  found(response: etcd.TxnResponse, revision = response.header?.revision ?? 0): Found {
+    return new Found(this.keys, etcd.kvsOf(response), revision)
   }
 
   close(): void {
@@ -140,32 +127,27 @@ export class Connection {
   async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
     const requests = statements.map(({ build }, index) => build(index))
     const [first] = requests
-    // Each is a transaction of its own in the batch: a flat one would fail as a whole when one name is busy.
     const isSingle = first !== undefined && requests.length === 1
-    const request = isSingle ? first : always(requests.map((txn) => ({ txn })))
-    const answer = await this.client.ask(methods.txn, request, call)
+    // Each is a transaction of its own in the batch: a flat one would fail as a whole when one name is busy.
+    const request = isSingle ? first : etcd.always(requests.map((txn) => ({ txn })))
+    const answer = await this.client.ask(etcd.methods.txn, request, call)
     const revision = answer.header?.revision ?? 0
-    const answers = isSingle ? [answer] : answer.responses.map(({ txn }) => txn as TxnResponse)
+    const answers = isSingle ? [answer] : answer.responses.map(({ txn }) => txn as etcd.TxnResponse)
     return answers.map((response, index) => {
-      const found = this.found(response, revision)
-      return { branch: branchOf(response), found, revision, index }
+      const isSecond = response.responses[0]?.txn?.succeeded === true
+      const branch = response.succeeded ? 'first' : isSecond ? 'second' : 'none'
+      return { branch, found: this.found(response, revision), revision, index }
     })
   }
 
   async #lookAt(names: readonly string[], call: Call): Promise<Found[]> {
-    const ranges = [...new Set(names)].map((name) => getAll(this.keys.name(name)))
-    const answer = await this.client.ask(methods.txn, always(nested(ranges)), call)
-    const byName = Map.groupBy(kvsOf(answer), ({ key }) => this.keys.parse(key)?.name)
-    const revision = answer.header?.revision ?? 0
+    const ranges = [...new Set(names)].map((name) => etcd.getAll(this.keys.name(name)))
+    const { kvs, revision } = await this.readAll(ranges, call)
+    const byName = Map.groupBy(kvs, ({ key }) => this.keys.parse(key)?.name ?? '')
     const found = new Map<string, Found>()
     for (const name of new Set(names)) found.set(name, new Found(this.keys, byName.get(name) ?? [], revision))
     return names.map((name) => found.get(name) as Found)
   }
-}
-
-function branchOf({ succeeded, responses }: TxnResponse): Committed['branch'] {
-  if (succeeded) return 'first'
-  return responses[0]?.txn?.succeeded === true ? 'second' : 'none'
 }
 
 export function unavailable(what: string, outcome: CallOutcome): BackendUnavailableError {

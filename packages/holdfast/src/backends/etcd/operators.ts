@@ -4,20 +4,12 @@
  * call that has expired is refused before its write is sent.
  */
 import { UnsupportedError } from '../../base/errors.ts'
-import {
-  created,
-  getAll,
-  none,
-  onCondition,
-  put,
-  remove,
-  unchangedSince,
-  written,
-} from '../../clients/etcd/index.ts'
+import * as etcd from '../../clients/etcd/index.ts'
 import { operatorCallExpired } from '../../kit/backend-kit.ts'
 import { weightInUse } from '../../kit/ordered-store.ts'
 import type { CapacityChange, OperatorCall } from '../../spi.ts'
 import { BACKEND, type Connection } from './connection.ts'
+import { modes } from './keys.ts'
 import type { Found } from './records.ts'
 
 /** So many writes and comparisons fit into one transaction. */
@@ -31,16 +23,15 @@ export async function forceRelease(
   call: OperatorCall,
 ): Promise<number> {
   const { claims } = await look(connection, name, call)
-  const meant = claims.filter(({ granted, id }) => granted && ids.includes(id))
-  const released = await Promise.all(
-    meant.map(async ({ key, revision, lease, attempt }) => {
-      const record = JSON.stringify({ reason: 'force-released', detail: reason })
-      const mark = put(connection.keys.mark(lease, attempt), record, lease)
-      const request = onCondition([written(key, revision)], [remove(key), mark])
-      return (await connection.commit(name, () => request, call)).branch === 'first'
-    }),
-  )
-  return released.filter(Boolean).length
+  const record = JSON.stringify({ reason: 'force-released', detail: reason })
+  let count = 0
+  for (const { key, revision, lease, attempt, granted, id } of claims) {
+    if (!granted || !ids.includes(id)) continue
+    const mark = etcd.put(connection.keys.mark(lease, attempt), record, lease)
+    const release = etcd.onCondition([etcd.written(key, revision)], [etcd.remove(key), mark])
+    if ((await connection.transact(release, call)).succeeded) count++
+  }
+  return count
 }
 
 /** The new capacity is written on the lease of every session that has claims, so it lasts as long as the last of them. */
@@ -52,23 +43,21 @@ export async function resize(
 ): Promise<'resized' | 'in-use' | 'changed'> {
   const { keys } = connection
   const { claims, capacity, revision } = await look(connection, name, call)
-  const [oldest] = claims
-  if (oldest?.kind !== 'p' || capacity !== from) return 'changed'
-  const heaviest = Math.max(...claims.map(({ weight }) => weight))
-  if (Math.max(weightInUse(claims, from), heaviest) > to) return 'in-use'
+  if (claims[0]?.mode !== 'permits' || capacity !== from) return 'changed'
+  if (Math.max(weightInUse(claims, from), ...claims.map(({ weight }) => weight)) > to) return 'in-use'
   // While one claim of a session is there, its lease is.
   const witnesses = [...new Map(claims.map((claim) => [claim.lease, claim])).values()]
   if (witnesses.length > MAX_SESSIONS)
     throw new UnsupportedError(
       `etcd cannot resize a semaphore while more than ${MAX_SESSIONS} sessions hold or wait for it.`,
     )
-  const puts = witnesses.map(({ lease }) => put(keys.capacity(name, lease), String(to), lease))
+  const unchanged = [keys.part(name, 'capacity'), keys.part(name, 'permits')]
   const compare = [
-    unchangedSince(keys.part(name, 'c'), revision),
-    unchangedSince(keys.part(name, 'p', 'w'), revision),
-    ...witnesses.map(({ key, order }) => created(key, Number(order))),
+    ...unchanged.map((range) => etcd.unchangedSince(range, revision)),
+    ...witnesses.map(({ key, order }) => etcd.created(key, Number(order))),
   ]
-  const { succeeded } = await connection.transact(onCondition(compare, puts), call)
+  const puts = witnesses.map(({ lease }) => etcd.put(keys.of(name, 'capacity', lease), String(to), lease))
+  const { succeeded } = await connection.transact(etcd.onCondition(compare, puts), call)
   return succeeded ? 'resized' : 'changed'
 }
 
@@ -82,14 +71,15 @@ export async function forget(
   const found = await look(connection, name, call)
   if (found.claims.length > 0) return 'in-use'
   if (found.data?.data !== data) return 'changed'
-  const key = keys.data(name)
-  const compare = [none(keys.part(name, 'p', 'w')), written(key, found.dataRevision)]
-  const { succeeded } = await connection.transact(onCondition(compare, [remove(key)]), call)
+  const cell = keys.data(name)
+  const unused = modes.map((mode) => etcd.none(keys.part(name, mode)))
+  const compare = [...unused, etcd.written(cell, found.data.revision)]
+  const { succeeded } = await connection.transact(etcd.onCondition(compare, [etcd.remove(cell)]), call)
   return succeeded ? 'forgotten' : 'changed'
 }
 
 async function look(connection: Connection, name: string, call: OperatorCall): Promise<Found> {
-  const found = await connection.read([getAll(connection.keys.name(name))], call)
+  const found = await connection.read([etcd.getAll(connection.keys.name(name))], call)
   if (connection.clock.wallMs() >= call.notAfterMs) throw operatorCallExpired(BACKEND)
   return found
 }

@@ -39,7 +39,7 @@ describe.runIf(wanted('etcd'))('the queue', { timeout: 30_000 }, () => {
   }
   const untilWaiting = (count: number) =>
     waitFor(`${count} wait`, async () => {
-      const keys = (await rig.keys()).filter(({ key }) => /\0[prw]\//.test(key))
+      const keys = (await rig.keys()).filter(({ key }) => /\0(exclusive|permits|shared)\//.test(key))
       return keys.length === count + 1 || null
     })
 
@@ -81,7 +81,7 @@ describe.runIf(wanted('etcd'))('the queue', { timeout: 30_000 }, () => {
     const asked = request('x')
     const waiting = enqueue(session, asked)
     await untilWaiting(1)
-    const claims = (await rig.keys()).filter(({ key }) => /\0w\//.test(key))
+    const claims = (await rig.keys()).filter(({ key }) => /\0exclusive\//.test(key))
     const ID = claims.find(({ key }) => key.includes(asked.attempt))?.lease
     await rig.operate('lease/revoke', { ID })
     await waitFor('the wait ends', async () => waiting.state === 'session-gone' || null)
@@ -162,9 +162,7 @@ describe.runIf(wanted('etcd'))('the queue', { timeout: 30_000 }, () => {
     enqueue(session, request('x'))
     await untilWaiting(1)
     await session.close(call())
-    expect((await rig.keys()).map(({ key }) => key.slice(-4))).toEqual(
-      ['x\0d'].map((end) => expect.stringContaining(end)),
-    )
+    expect((await rig.keys()).map(({ key }) => key)).toEqual([expect.stringMatching(/\/n\/x\0data$/)])
     await rig.deleteKeys(() => true)
   })
 })

@@ -1,28 +1,10 @@
 /** What the values of keys say, and a name as it was found at one revision. */
 import { publicIdOf } from '../../base/ids.ts'
 import type { KeyValue } from '../../clients/etcd/index.ts'
+import { type ClaimRecord, nameState, type SessionRecord, type StoredClaim } from '../../kit/claim-records.ts'
 import type { QueueEntry } from '../../kit/ordered-store.ts'
-import { type AcquireRequest, LOCK_CAPACITY } from '../../spi.ts'
-import { type Keys, type Kind, type ParsedKey, tokenOf } from './keys.ts'
-
-export interface SessionRecord {
-  /** The public half of its id. */
-  readonly id: string
-  readonly holder: string
-  readonly ttlMs: number
-}
-
-/** What is stored of a claim. `sinceMs`: when it was granted or began to wait, by the clock of its own client. */
-export interface ClaimRecord {
-  readonly session: SessionRecord
-  readonly weight: number
-  readonly capacity: number
-  readonly sinceMs: number
-  readonly note?: string
-  readonly owner?: string
-  /** Its position in the transaction that granted it. */
-  readonly index?: number
-}
+import type { Mode, NameState } from '../../spi.ts'
+import { type Keys, modes, type ParsedKey, tokenOf } from './keys.ts'
 
 export interface MarkRecord {
   readonly reason: 'abandoned' | 'force-released'
@@ -38,89 +20,54 @@ export interface DataRecord {
   readonly token: string
 }
 
-// The first letter says whether a claim waits, and comparisons of values are by bytes: a claim waits if its value is greater than `w`.
+// The first letter says whether a claim waits. Values are compared by bytes: a claim waits if its value is greater than `w`.
 const GRANTED = 'g'
 export const WAITING = 'w'
 
-export function claimValue(
-  { weight, capacity, note, owner }: AcquireRequest,
-  session: SessionRecord,
-  sinceMs: number,
-  index?: number,
-): string {
-  const record: ClaimRecord = {
-    session,
-    weight,
-    capacity,
-    sinceMs,
-    ...(note !== undefined && { note }),
-    ...(owner !== undefined && { owner }),
-    ...(index !== undefined && { index }),
-  }
-  return `${index === undefined ? WAITING : GRANTED}${JSON.stringify(record)}`
+/** `index`: its position in the transaction that grants it. */
+export function claimValue(record: ClaimRecord, index?: number): string {
+  return `${index === undefined ? WAITING : GRANTED}${JSON.stringify({ ...record, index })}`
 }
 
-/** A claim that was found. */
-export class FoundClaim implements QueueEntry {
-  readonly key: string
-  readonly kind: Kind
-  readonly name: string
-  readonly lease: number
-  readonly attempt: string
-  readonly id: string
-  /** The revision at which it was last written: of its grant, if it is granted. */
+/** A claim that was found. `revision`: of its last write, which is its grant if it is granted. */
+export interface FoundClaim extends QueueEntry, StoredClaim, Pick<ParsedKey, 'lease' | 'attempt'> {
+  readonly capacity: number
   readonly revision: number
-  readonly granted: boolean
-  readonly #kv: KeyValue
-  #record: ClaimRecord | undefined
+}
 
-  constructor(kv: KeyValue, kind: Kind, { name, lease, attempt }: ParsedKey) {
-    this.key = kv.key
-    this.kind = kind
-    this.name = name
-    this.lease = lease
-    this.attempt = attempt
-    this.id = publicIdOf(attempt)
-    this.revision = kv.mod_revision
-    this.granted = kv.value.startsWith(GRANTED)
-    this.#kv = kv
-  }
-
-  get order(): bigint {
-    return BigInt(this.#kv.create_revision)
-  }
-
-  /** Read only when it is needed: of a long queue, most are only counted. */
-  get record(): ClaimRecord {
-    this.#record ??= JSON.parse(this.#kv.value.slice(1)) as ClaimRecord
-    return this.#record
-  }
-
-  get weight(): number {
-    if (this.kind === 'p') return this.record.weight
-    return this.kind === 'w' ? LOCK_CAPACITY : 1
-  }
-
-  get capacity(): number {
-    return this.kind === 'p' ? this.record.capacity : LOCK_CAPACITY
-  }
-
-  get token(): bigint {
-    return tokenOf(this.revision, this.record.index ?? 0, this.kind)
+export function foundClaim(kv: KeyValue, { name, lease, attempt }: ParsedKey, mode: Mode): FoundClaim {
+  const granted = kv.value.startsWith(GRANTED)
+  const { index = 0, ...record } = JSON.parse(kv.value.slice(1)) as ClaimRecord & { readonly index?: number }
+  const { weight, capacity } = record
+  const token = granted ? tokenOf(kv.mod_revision, index, mode) : null
+  const [order, revision, id] = [BigInt(kv.create_revision), kv.mod_revision, publicIdOf(attempt)]
+  return {
+    key: kv.key,
+    name,
+    lease,
+    attempt,
+    id,
+    mode,
+    order,
+    revision,
+    granted,
+    token,
+    weight,
+    capacity,
+    record,
   }
 }
 
 /** What one transaction has read, whatever of it was asked for. */
 export class Found {
   readonly revision: number
-  session: KeyValue | undefined
+  session: (SessionRecord & { readonly revision: number }) | undefined
   mark: MarkRecord | undefined
-  data: DataRecord | undefined
-  dataRevision = 0
+  data: (DataRecord & { readonly revision: number }) | undefined
   /** In the order of the queue. */
   readonly claims: FoundClaim[] = []
   /** Keys that keep the name closed. */
-  readonly closed: string[] = []
+  readonly kept: string[] = []
   readonly #capacities: KeyValue[] = []
 
   constructor(keys: Keys, kvs: readonly KeyValue[], revision: number) {
@@ -131,28 +78,13 @@ export class Found {
   }
 
   #add(kv: KeyValue, parsed: ParsedKey | null): void {
-    switch (parsed?.kind) {
-      case 's':
-        this.session = kv
-        break
-      case 'm':
-        this.mark = JSON.parse(kv.value) as MarkRecord
-        break
-      case 'd':
-        this.data = JSON.parse(kv.value) as DataRecord
-        this.dataRevision = kv.mod_revision
-        break
-      case 'k':
-        this.closed.push(kv.key)
-        break
-      case 'c':
-        this.#capacities.push(kv)
-        break
-      case 'p':
-      case 'r':
-      case 'w':
-        this.claims.push(new FoundClaim(kv, parsed.kind, parsed))
-    }
+    const mode = modes.find((each) => each === parsed?.kind)
+    if (parsed !== null && mode !== undefined) this.claims.push(foundClaim(kv, parsed, mode))
+    else if (parsed?.kind === 's') this.session = { ...JSON.parse(kv.value), revision: kv.create_revision }
+    else if (parsed?.kind === 'm') this.mark = JSON.parse(kv.value)
+    else if (parsed?.kind === 'data') this.data = { ...JSON.parse(kv.value), revision: kv.mod_revision }
+    else if (parsed?.kind === 'kept') this.kept.push(kv.key)
+    else if (parsed?.kind === 'capacity') this.#capacities.push(kv)
   }
 
   /** That of the oldest claim, unless it was changed since. A name without claims has none. */
@@ -170,5 +102,10 @@ export class Found {
 
   claim(key: string): FoundClaim | undefined {
     return this.claims.find((claim) => claim.key === key)
+  }
+
+  state(name: string, wallMs: number): NameState | null {
+    const { claims, capacity, data, kept } = this
+    return nameState({ name, claims, capacity, data: data?.data, isClosed: kept.length > 0 }, wallMs)
   }
 }

@@ -1,39 +1,19 @@
 /** A session: one lease, and everything that rides on it. */
-import type { Instant } from '../../base/clock.ts'
-import { publicIdOf } from '../../base/ids.ts'
-import {
-  get,
-  getAll,
-  isLeaseNotFound,
-  methods,
-  onCondition,
-  remove,
-  type TxnRequest,
-} from '../../clients/etcd/index.ts'
+import { type Instant, instantOf } from '../../base/clock.ts'
+import * as etcd from '../../clients/etcd/index.ts'
 import { PredecessorQueue } from '../../kit/predecessor-queue.ts'
-import { SessionBase } from '../../kit/session.ts'
-import type {
-  AcquireRequest,
-  AcquireResult,
-  Call,
-  Claim,
-  EnqueueResult,
-  GrantedClaim,
-  KeepAliveResult,
-  ListedClaims,
-  LostClaim,
-} from '../../spi.ts'
-import { BACKEND, type Connection } from './connection.ts'
-import { prolong } from './keeping.ts'
-import { isClaim, kinds, leaseOf, partsOfGrant } from './keys.ts'
+import { type Prolonged, QueueSession } from '../../kit/queue-session.ts'
+import type { AcquireRequest, Call, Claim, GrantedClaim, LostClaim } from '../../spi.ts'
+import { BACKEND, type Connection, READS_AT_ONCE, unavailable } from './connection.ts'
+import { leaseOf, modes, partsOfGrant } from './keys.ts'
 import type { SessionRef, Statements } from './statements.ts'
 import { ClaimStore } from './store.ts'
 
-export class EtcdSession<Since extends Instant | null = Instant> extends SessionBase<'fenced', Since> {
+export class EtcdSession<Since extends Instant | null = Instant> extends QueueSession<Since> {
+  protected readonly queue: PredecessorQueue
   readonly #connection: Connection
   readonly #ref: SessionRef
   readonly #statements: Statements
-  readonly #queue: PredecessorQueue
 
   constructor(
     connection: Connection,
@@ -48,51 +28,12 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
     this.#statements = store.statements
     const { clock, random } = connection
     const session = () => ({ since: this.prolongedAt, ttlMs })
-    this.#queue = new PredecessorQueue({ backend: BACKEND, store, clock, random, session })
-    connection.queues.add(this.#queue)
+    this.queue = new PredecessorQueue({ backend: BACKEND, store, clock, random, session })
   }
 
-  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
-    const { held, waiting } = this.withoutInFlight(listed)
-    const reads = held.map((claim) => get(this.#keyOf(claim), { keys_only: true }))
-    const since = await prolong(this.#connection, this.#ref, call)
-    if (since === null) {
-      this.#end()
-      return { kind: 'gone' }
-    }
-    this.prolonged(since)
-    const [found, attached, checked, looked] = await Promise.all([
-      this.#connection.readEach(reads, call),
-      this.#connection.client.ask(methods.leaseTimeToLive, { ID: this.#ref.lease, keys: true }, call),
-      this.#queue.check(waiting, call),
-      Promise.all(waiting.map(({ name }) => this.#connection.look(name, call))),
-    ])
-    const revisions = new Map(found.map(({ key, revision }) => [key, revision]))
-    const isHeld = (claim: GrantedClaim) =>
-      revisions.get(this.#keyOf(claim)) === (partsOfGrant(claim.grantId)?.revision ?? 0)
-    const missing: Claim[] = held.filter((claim) => !isHeld(claim))
-    const granted = new Map(checked.map((grant) => [grant.attempt, grant]))
-    for (const [index, claim] of waiting.entries()) {
-      const own = looked[index]?.claims.find(({ attempt }) => attempt === claim.attempt)
-      if (granted.has(claim.attempt)) continue
-      if (own === undefined) missing.push(claim)
-      else if (own.granted) granted.set(claim.attempt, this.grantOf(claim, { token: own.token }))
-    }
-    const lost = await Promise.all(missing.map((claim) => this.#lossOf(claim, call)))
-    const known = new Set([...held, ...waiting].map(({ attempt }) => attempt))
-    for (const { attempt } of missing) known.delete(attempt)
-    const unlisted = await this.#unlisted(attached.keys, known, call)
-    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted: [...granted.values()], unlisted }
-  }
-
-  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
-    if (!(await this.#isAlive(call))) return { kind: 'session-gone' }
-    return this.#queue.tryAcquire(request, call)
-  }
-
-  async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    if (!(await this.#isAlive(call))) return { kind: 'session-gone' }
-    return this.#queue.enqueue(request, call)
+  override async enqueue(request: AcquireRequest, call: Call) {
+    this.#connection.queues.add(this.queue)
+    return super.enqueue(request, call)
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {
@@ -101,13 +42,13 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
 
   async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     const grant = partsOfGrant(claim.grantId)
-    const { claims } = await this.#connection.read([get(this.#keyOf(claim))], call)
+    const { claims } = await this.#connection.read([etcd.get(this.#keyOf(claim))], call)
     const own = claims.find(({ revision }) => revision === grant?.revision)
     if (grant === null || own === undefined) return 'not-held'
     const { owner, session } = own.record
-    const by = { id: publicIdOf(claim.attempt), holder: session.holder, token: claim.grantId }
-    const record = { data, ...by, ...(owner !== undefined && { owner }) }
-    const isStored = await this.#commit(claim, this.#statements.setData(claim, grant, record), call)
+    const record = { data, id: own.id, holder: session.holder, token: claim.grantId }
+    const cell = owner === undefined ? record : { ...record, owner }
+    const isStored = await this.#commit(claim, this.#statements.setData(claim, grant, cell), call)
     return isStored ? 'stored' : 'not-held'
   }
 
@@ -130,29 +71,71 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
   }
 
   async close(call: Call): Promise<void> {
+    const { client, keys, queues } = this.#connection
     const { lease } = this.#ref
     // The key goes first: watchers read claims that are deleted together with their session's key as expired.
-    const deletion = [remove(this.#connection.keys.session(lease))]
-    await this.#connection.transact(onCondition([this.#statements.alive()], deletion), call)
-    await this.#connection.client.ask(methods.leaseRevoke, { ID: lease }, call).catch((error: unknown) => {
-      if (!isLeaseNotFound(error)) throw error
+    const deletion = etcd.onCondition([this.#statements.alive()], [etcd.remove(keys.session(lease))])
+    await this.#connection.transact(deletion, call)
+    await client.ask(etcd.methods.leaseRevoke, { ID: lease }, call).catch((error: unknown) => {
+      if (!etcd.isLeaseNotFound(error)) throw error
     })
-    this.#end()
+    this.queue.end({ kind: 'session-gone' })
+    queues.delete(this.queue)
   }
 
-  #end(): void {
-    this.#queue.end({ kind: 'session-gone' })
-    this.#connection.queues.delete(this.#queue)
+  protected async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
+    const { client, clock, keys, lifetime } = this.#connection
+    lifetime.begin(call)
+    const since = instantOf(clock)
+    const { lease } = this.#ref
+    // Without any read in it, a member would answer a transaction by itself, however old its state is.
+    const reads = [keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]
+    const operations = reads.map((key) => etcd.get(key, { keys_only: true }))
+    const check = etcd.onCondition([this.#statements.alive()], operations.slice(0, READS_AT_ONCE))
+    const { isProlonged, response } = await etcd.prolongLease(client, lease, check, call)
+    if (!response.succeeded) return null
+    if (!isProlonged)
+      throw unavailable('the leader has changed, and may not know of the keep-alive', 'unknown')
+    const others = await this.#connection.readAll(operations.slice(READS_AT_ONCE), call)
+    const kvs = [...etcd.kvsOf(response), ...others.kvs]
+    const revisions = new Map(kvs.map(({ key, mod_revision }) => [key, mod_revision]))
+    const isLost = (claim: GrantedClaim) =>
+      revisions.get(this.#keyOf(claim)) !== (partsOfGrant(claim.grantId)?.revision ?? 0)
+    return { since, lost: held.filter(isLost) }
   }
 
-  /** An attached session does not know its time before it has been prolonged. */
-  async #isAlive(call: Call): Promise<boolean> {
-    this.#connection.lifetime.begin(call)
-    if (this.hasBeenProlonged) return true
-    return (await this.keepAlive({ held: [], waiting: [] }, call)).kind === 'alive'
+  protected async tokenOf({ name, attempt }: Claim, call: Call): Promise<bigint | null | undefined> {
+    const { claims } = await this.#connection.look(name, call)
+    return claims.find((claim) => claim.attempt === attempt)?.token
   }
 
-  async #commit(claim: Claim, request: TxnRequest, call: Call): Promise<boolean> {
+  protected async lossOf({ name, attempt }: Claim, call: Call): Promise<LostClaim> {
+    const { keys } = this.#connection
+    const mark = etcd.get(keys.mark(this.#ref.lease, attempt))
+    const claims = etcd.getAll(keys.part(name, 'exclusive', 'shared'))
+    const found = await this.#connection.read([mark, claims], call)
+    if (found.mark?.reason === 'force-released') return { attempt, ...found.mark, reason: 'force-released' }
+    const isTaken = found.claims.some((claim) => claim.token !== null && claim.attempt !== attempt)
+    return { attempt, reason: isTaken ? 'taken-over' : 'deleted' }
+  }
+
+  /** The leader lists the keys on the lease. They are read, because the list may be old. */
+  protected async claimsBesides(known: ReadonlySet<string>, call: Call): Promise<Claim[]> {
+    const { client, keys } = this.#connection
+    const lease = { ID: this.#ref.lease, keys: true }
+    const attached = (await client.ask(etcd.methods.leaseTimeToLive, lease, call)).keys.filter((key) => {
+      const parsed = keys.parse(key)
+      return modes.some((mode) => mode === parsed?.kind) && !known.has(parsed?.attempt ?? '')
+    })
+    if (attached.length === 0) return []
+    const { kvs } = await this.#connection.readAll(
+      attached.map((key) => etcd.get(key, { keys_only: true })),
+      call,
+    )
+    return kvs.map(({ key }) => keys.parse(key)).filter((claim) => claim !== null)
+  }
+
+  async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<boolean> {
     return (await this.#connection.commit(claim.name, () => request, call)).branch === 'first'
   }
 
@@ -160,34 +143,11 @@ export class EtcdSession<Since extends Instant | null = Instant> extends Session
   async #leaseFor(keepForMs: number, call: Call): Promise<number> {
     const { client, namespace, random } = this.#connection
     const ID = leaseOf(namespace, random.id())
-    await client.ask(methods.leaseGrant, { TTL: Math.ceil(keepForMs / 1_000), ID }, call)
+    await client.ask(etcd.methods.leaseGrant, { TTL: Math.ceil(keepForMs / 1_000), ID }, call)
     return ID
   }
 
   #keyOf(claim: GrantedClaim): string {
-    return this.#statements.key(claim, partsOfGrant(claim.grantId)?.kind ?? kinds[0])
-  }
-
-  async #lossOf({ name, attempt }: Claim, call: Call): Promise<LostClaim> {
-    const { keys } = this.#connection
-    const mark = get(keys.mark(this.#ref.lease, attempt))
-    const found = await this.#connection.read([mark, getAll(keys.part(name, 'p', 'w'))], call)
-    if (found.mark?.reason === 'force-released') return { attempt, ...found.mark, reason: 'force-released' }
-    const isTaken = found.claims.some((claim) => claim.granted && claim.attempt !== attempt)
-    return { attempt, reason: isTaken ? 'taken-over' : 'deleted' }
-  }
-
-  /** Of the keys on the lease, which the leader lists, those that were not named. They are read, because the list may be old. */
-  async #unlisted(attached: readonly string[], known: ReadonlySet<string>, call: Call): Promise<Claim[]> {
-    const unlisted = attached.filter((key) => {
-      const parsed = this.#connection.keys.parse(key)
-      return parsed !== null && isClaim(parsed.kind) && !known.has(parsed.attempt)
-    })
-    if (unlisted.length === 0) return []
-    const claims = await this.#connection.readEach(
-      unlisted.map((key) => get(key, { keys_only: true })),
-      call,
-    )
-    return claims.map(({ name, attempt }) => ({ name, attempt }))
+    return this.#statements.key(claim, partsOfGrant(claim.grantId)?.mode ?? 'exclusive')
   }
 }

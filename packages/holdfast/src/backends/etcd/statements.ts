@@ -12,27 +12,11 @@
  * A transaction that writes on the session's lease compares the session's key, which is on the same lease. So the lease lives, and a
  * batch cannot fail because of one request. Comparisons see what was before the whole batch, so a batch has one request for a name.
  */
-import {
-  absent,
-  type Compare,
-  created,
-  get,
-  getAll,
-  none,
-  nothingOlder,
-  type Operation,
-  onCondition,
-  put,
-  remove,
-  type TxnRequest,
-  unchangedSince,
-  valueAfter,
-  written,
-  youngest,
-} from '../../clients/etcd/index.ts'
-import type { AcquireRequest, Claim } from '../../spi.ts'
-import { type GrantParts, type Keys, type Kind, kindOf, kinds } from './keys.ts'
-import { claimValue, type DataRecord, type SessionRecord, WAITING } from './records.ts'
+import * as etcd from '../../clients/etcd/index.ts'
+import { claimRecord, type SessionRecord } from '../../kit/claim-records.ts'
+import type { AcquireRequest, Claim, Mode } from '../../spi.ts'
+import { type GrantParts, type Keys, modes } from './keys.ts'
+import { claimValue, type DataRecord, WAITING } from './records.ts'
 
 /** A session as its transactions name it. `revision`: that of its key's creation. */
 export interface SessionRef {
@@ -50,105 +34,107 @@ export class Statements {
     this.#session = session
   }
 
-  key({ name, attempt }: Claim, kind: Kind): string {
-    return this.#keys.claim(kind, name, this.#session.lease, attempt)
+  key({ name, attempt }: Claim, mode: Mode): string {
+    return this.#keys.of(name, mode, this.#session.lease, attempt)
   }
 
-  alive(): Compare {
-    const { lease, revision } = this.#session
-    return created(this.#keys.session(lease), revision)
+  alive(): etcd.Compare {
+    return etcd.created(this.#keys.session(this.#session.lease), this.#session.revision)
   }
 
   /** Granted if nothing is in the way; else it waits, if it may; else it is read why not. */
-  join(request: AcquireRequest, mayWait: boolean, nowMs: number, index: number): TxnRequest {
-    const { name, attempt } = request
-    const kind = kindOf(request.mode)
-    const own = this.key(request, kind)
-    const mark = this.#keys.mark(this.#session.lease, attempt)
-    const may = [this.alive(), absent(mark), absent(own)]
-    const free =
-      kind === 'r' ? [this.#part(name, 'k', 'p'), this.#part(name, 'w')] : [this.#part(name, 'k', 'w')]
+  join(request: AcquireRequest, mayWait: boolean, nowMs: number, index: number): etcd.TxnRequest {
+    const { name, attempt, mode } = request
+    const own = this.key(request, mode)
+    const mark = etcd.absent(this.#keys.mark(this.#session.lease, attempt))
+    const may = [this.alive(), mark, etcd.absent(own)]
+    const inTheWay = this.#keys.part(name, 'exclusive', mode === 'shared' ? 'permits' : 'shared')
     // Locks and semaphores do not mix.
-    const others = kind === 'p' ? this.#part(name, 'r', 'w') : this.#part(name, 'p')
-    const refused = [...this.#status(request, own), getAll(others, { limit: 1 })]
-    const waits = onCondition(
-      [...may, none(others)],
-      [...this.#older(request), this.#put(request, own, nowMs)],
-      refused,
+    const others = (mode === 'permits' ? (['exclusive', 'shared'] as const) : (['permits'] as const)).map(
+      (each) => this.#keys.part(name, each),
     )
-    const otherwise = mayWait || kind === 'p' ? [{ txn: waits }] : refused
-    return onCondition([...may, ...free.map(none)], this.#grant(request, own, nowMs, index), otherwise)
+    const refused = [...this.#status(request), ...others.map((each) => etcd.getAll(each, { limit: 1 }))]
+    const waits = [...this.#older(request), this.#put(request, nowMs)]
+    const waiting = etcd.onCondition([...may, ...others.map(etcd.none)], waits, refused)
+    const otherwise = mayWait || mode === 'permits' ? [{ txn: waiting }] : refused
+    return etcd.onCondition([...may, etcd.none(inTheWay)], this.#grant(request, nowMs, index), otherwise)
   }
 
   /** For permits: the claim was eligible at the revision `version`, and stays so unless the capacity was changed since. */
-  confirm(request: AcquireRequest, order: number, version: number, nowMs: number, index: number): TxnRequest {
-    const { name } = request
-    const kind = kindOf(request.mode)
-    const own = this.key(request, kind)
-    const same = [created(own, order), valueAfter(own, WAITING), none(this.#part(name, 'k'))]
-    const grant = this.#grant(request, own, nowMs, index)
-    const otherwise = [...this.#status(request, own), ...this.#older(request, order)]
-    if (kind === 'p')
-      return onCondition([...same, unchangedSince(this.#part(name, 'c'), version)], grant, otherwise)
-    const conflicts = this.#conflicts(request)
-    const first = onCondition([...same, nothingOlder(conflicts, order)], grant, otherwise)
-    // The own key is among the writers, so that there is one. For a reader there may be none.
-    return kind === 'w' ? first : onCondition([...same, none(conflicts)], grant, [{ txn: first }])
+  confirm(request: AcquireRequest, order: number, version: number, nowMs: number, index: number) {
+    const { name, mode } = request
+    const own = this.key(request, mode)
+    const isOpen = etcd.none(this.#keys.part(name, 'kept'))
+    const same = [etcd.created(own, order), etcd.valueAfter(own, WAITING), isOpen]
+    const grant = this.#grant(request, nowMs, index)
+    const otherwise = [...this.#status(request), ...this.#older(request, order - 1)]
+    const conflicts = this.#keys.part(name, 'exclusive', mode === 'shared' ? 'exclusive' : 'shared')
+    const isEligible =
+      mode === 'permits'
+        ? etcd.unchangedSince(this.#keys.part(name, 'capacity'), version)
+        : etcd.nothingOlder(conflicts, order)
+    const confirm = etcd.onCondition([...same, isEligible], grant, otherwise)
+    // The own key is among the writers, so there is one. For a reader there may be none.
+    return mode === 'shared'
+      ? etcd.onCondition([...same, etcd.none(conflicts)], grant, [{ txn: confirm }])
+      : confirm
   }
 
-  leave(request: AcquireRequest): TxnRequest {
-    const own = this.key(request, kindOf(request.mode))
-    return onCondition([valueAfter(own, WAITING)], [remove(own)])
+  leave(request: AcquireRequest): etcd.TxnRequest {
+    const own = this.key(request, request.mode)
+    return etcd.onCondition([etcd.valueAfter(own, WAITING)], [etcd.remove(own)])
   }
 
   /** `closedBy`: a lease on which the name stays closed. */
-  release(claim: Claim, { revision, kind }: GrantParts, closedBy: number | null): TxnRequest {
-    const own = this.key(claim, kind)
-    const close = closedBy === null ? [] : [put(this.#keys.closed(claim.name, claim.attempt), kind, closedBy)]
-    return onCondition([written(own, revision)], [remove(own), ...close])
+  release(claim: Claim, { revision, mode }: GrantParts, closedBy: number | null): etcd.TxnRequest {
+    const own = this.key(claim, mode)
+    const kept = this.#keys.of(claim.name, 'kept', 0, claim.attempt)
+    const close = closedBy === null ? [] : [etcd.put(kept, '', closedBy)]
+    return etcd.onCondition([etcd.written(own, revision)], [etcd.remove(own), ...close])
   }
 
-  setData(claim: Claim, { revision, kind }: GrantParts, record: DataRecord): TxnRequest {
-    const cell = put(this.#keys.data(claim.name), JSON.stringify(record))
-    return onCondition([written(this.key(claim, kind), revision)], [cell])
+  setData(claim: Claim, { revision, mode }: GrantParts, record: DataRecord): etcd.TxnRequest {
+    const cell = etcd.put(this.#keys.data(claim.name), JSON.stringify(record))
+    return etcd.onCondition([etcd.written(this.key(claim, mode), revision)], [cell])
   }
 
   /** Of a session that has gone nothing is left, so there is nothing to do. */
-  abandon(claim: Claim): TxnRequest {
+  abandon(claim: Claim): etcd.TxnRequest {
     const { lease } = this.#session
-    const mark = put(this.#keys.mark(lease, claim.attempt), JSON.stringify({ reason: 'abandoned' }), lease)
-    return onCondition([this.alive()], [mark, ...kinds.map((kind) => remove(this.key(claim, kind)))])
-  }
-
-  readonly #part: Keys['part'] = (...part) => this.#keys.part(...part)
-
-  /** What an older claim must be, to stand in the way of a lock. */
-  #conflicts({ name, mode }: AcquireRequest) {
-    return mode === 'shared' ? this.#part(name, 'w') : this.#part(name, 'r', 'w')
+    const mark = etcd.put(this.#keys.mark(lease, claim.attempt), '{"reason":"abandoned"}', lease)
+    return etcd.onCondition(
+      [this.alive()],
+      [mark, ...modes.map((mode) => etcd.remove(this.key(claim, mode)))],
+    )
   }
 
   /** What stands in front of it. Of locks the youngest is enough, unless the waiters are counted. */
-  #older(request: AcquireRequest, order?: number): Operation[] {
-    const { name, mode, maxWaiters } = request
-    if (mode === 'permits') return [getAll(this.#part(name, 'k', 'w')), getAll(this.#part(name, 'c'))]
-    if (maxWaiters !== undefined) return [getAll(this.#part(name, 'k', 'w'))]
-    const before = order === undefined ? undefined : order - 1
-    return [youngest(this.#conflicts(request), before), getAll(this.#part(name, 'k'), { limit: 1 })]
+  #older({ name, mode, maxWaiters }: AcquireRequest, before?: number): etcd.Operation[] {
+    const all = [this.#keys.part(name, 'exclusive', 'shared'), this.#keys.part(name, 'capacity')]
+    if (mode === 'permits' || maxWaiters !== undefined) return all.map((range) => etcd.getAll(range))
+    const kept = etcd.getAll(this.#keys.part(name, 'kept'), { limit: 1 })
+    const writer = etcd.youngest(this.#keys.part(name, 'exclusive'), before)
+    return mode === 'shared'
+      ? [kept, writer]
+      : [kept, writer, etcd.youngest(this.#keys.part(name, 'shared'), before)]
   }
 
-  #put(request: AcquireRequest, key: string, nowMs: number, index?: number): Operation {
+  #put(request: AcquireRequest, nowMs: number, index?: number): etcd.Operation {
     const { lease, record } = this.#session
-    return put(key, claimValue(request, record, nowMs, index), lease)
+    const value = claimValue(claimRecord(request, record, nowMs), index)
+    return etcd.put(this.key(request, request.mode), value, lease)
   }
 
-  #grant(request: AcquireRequest, own: string, nowMs: number, index: number): Operation[] {
-    return [this.#put(request, own, nowMs, index), get(this.#keys.data(request.name))]
+  #grant(request: AcquireRequest, nowMs: number, index: number): etcd.Operation[] {
+    return [this.#put(request, nowMs, index), etcd.get(this.#keys.data(request.name))]
   }
 
-  #status({ name, attempt }: Claim, own: string): Operation[] {
+  #status(request: AcquireRequest): etcd.Operation[] {
     const { lease } = this.#session
-    return [this.#keys.session(lease), this.#keys.mark(lease, attempt), own, this.#keys.data(name)].map(
-      (key) => get(key),
+    const own = this.key(request, request.mode)
+    const data = this.#keys.data(request.name)
+    return [this.#keys.session(lease), this.#keys.mark(lease, request.attempt), own, data].map((key) =>
+      etcd.get(key),
     )
   }
 }

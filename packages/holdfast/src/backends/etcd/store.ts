@@ -1,6 +1,6 @@
 /** One session's claims in the queues, as the predecessor queue asks for them. */
 import { CapacityMismatchError } from '../../base/errors.ts'
-import { get, prefixed } from '../../clients/etcd/index.ts'
+import * as etcd from '../../clients/etcd/index.ts'
 import type {
   JoinResult,
   OrderedStore,
@@ -9,9 +9,9 @@ import type {
   QueueView,
   WatchedKey,
 } from '../../kit/ordered-store.ts'
-import { type AcquireRequest, type Call, type Claim, LOCK_CAPACITY, type Mode } from '../../spi.ts'
+import type { AcquireRequest, Call, Claim, Mode } from '../../spi.ts'
 import { type Committed, type Connection, unavailable } from './connection.ts'
-import { kindOf, tokenOf } from './keys.ts'
+import { tokenOf } from './keys.ts'
 import type { Found, FoundClaim } from './records.ts'
 import { type SessionRef, Statements } from './statements.ts'
 
@@ -35,24 +35,21 @@ export class ClaimStore implements OrderedStore {
   }
 
   async join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<JoinResult> {
-    const { name } = request
-    const nowMs = this.#nowMs
-    const committed = await this.#asking(request, () =>
-      this.#connection.commit(name, (index) => this.statements.join(request, mayWait, nowMs, index), call),
-    )
-    const { found } = committed
-    if (committed.branch === 'first') return granted(request.mode, committed)
-    if (committed.branch === 'second') return this.#joined(request, found, call)
+    const nowMs = this.#connection.clock.wallMs()
+    const build = (index: number) => this.statements.join(request, mayWait, nowMs, index)
+    const committed = await this.#asking(request, () => this.#connection.commit(request.name, build, call))
+    const { found, branch } = committed
+    if (branch === 'first') return granted(request.mode, committed)
+    if (branch === 'second') return this.#joined(request, found, call)
     if (!this.#isAlive(found)) return { kind: 'session-gone' }
     if (found.mark !== undefined) throw unavailable('the attempt was abandoned', 'not-applied')
-    const own = found.claim(this.#key(request))
-    const other = found.claims.find((claim) => claim !== own)
-    if (own !== undefined) {
-      const standing = own.granted ? this.#standing(request, found, own) : await this.look(request, call)
+    if (found.claim(this.#key(request)) !== undefined) {
+      const standing = await this.look(request, call)
       return standing.kind === 'waiting' ? { ...standing, isNew: false } : standing
     }
-    if (other !== undefined && (other.kind === 'p') !== (request.mode === 'permits'))
-      throw new CapacityMismatchError(name, request.capacity, other.capacity)
+    // Only a claim of the other kind was read besides.
+    const [other] = found.claims
+    if (other !== undefined) throw new CapacityMismatchError(request.name, request.capacity, other.capacity)
     return { kind: 'busy' }
   }
 
@@ -66,10 +63,8 @@ export class ClaimStore implements OrderedStore {
       if (!isAgreed) await this.#refuse(request, found.capacity ?? request.capacity, call)
       return this.#standing(request, found, own)
     }
-    const session = get(this.#connection.keys.session(this.#session.lease))
-    return this.#isAlive(await this.#connection.read([session], call))
-      ? { kind: 'deleted' }
-      : { kind: 'session-gone' }
+    const session = etcd.get(this.#connection.keys.session(this.#session.lease))
+    return this.#missing(await this.#connection.read([session], call))
   }
 
   async confirm(
@@ -78,16 +73,14 @@ export class ClaimStore implements OrderedStore {
     seen: QueueView | null,
     call: Call,
   ): Promise<QueueStanding> {
-    const [own, version, nowMs] = [Number(order), Number(seen?.version ?? 0), this.#nowMs]
-    const committed = await this.#connection.commit(
-      request.name,
-      (index) => this.statements.confirm(request, own, version, nowMs, index),
-      call,
-    )
+    const [own, version, nowMs] = [Number(order), Number(seen?.version ?? 0), this.#connection.clock.wallMs()]
+    const build = (index: number) => this.statements.confirm(request, own, version, nowMs, index)
+    const committed = await this.#connection.commit(request.name, build, call)
     if (committed.branch !== 'none') return granted(request.mode, committed)
     const claim = committed.found.claim(this.#key(request))
-    if (claim !== undefined) return this.#standing(request, committed.found, claim)
-    return this.#isAlive(committed.found) ? { kind: 'deleted' } : { kind: 'session-gone' }
+    return claim === undefined
+      ? this.#missing(committed.found)
+      : this.#standing(request, committed.found, claim)
   }
 
   async leave(request: AcquireRequest, call: Call): Promise<void> {
@@ -108,18 +101,20 @@ export class ClaimStore implements OrderedStore {
       stop()
       onWake(how)
     }
-    const start_revision = Number(version) + 1
     for (const { key, until } of keys) {
       // The capacity is a range of keys.
-      const range = key.endsWith('/') ? prefixed(key) : { key }
-      const watched = { ...range, start_revision, filters: until === 'deleted' ? ONLY_DELETIONS : [] }
-      const end = this.#connection.watches.add(watched, {
-        // Cancelled by etcd: the revision was compacted, or the user may not read the key.
-        onResponse: ({ canceled, events }) => {
-          if (canceled || events.length > 0) wake(canceled ? 'lost' : 'changed')
+      const range = key.endsWith('/') ? etcd.prefixed(key) : { key }
+      const filters = until === 'deleted' ? ONLY_DELETIONS : []
+      const end = this.#connection.watches.add(
+        { ...range, start_revision: Number(version) + 1, filters },
+        {
+          // Cancelled by etcd: the revision was compacted, or the user may not read the key.
+          onResponse: ({ canceled, events }) => {
+            if (canceled || events.length > 0) wake(canceled ? 'lost' : 'changed')
+          },
+          onLost: () => wake('lost'),
         },
-        onLost: () => wake('lost'),
-      })
+      )
       ends.push(end)
     }
     return stop
@@ -141,31 +136,31 @@ export class ClaimStore implements OrderedStore {
   }
 
   #standing(request: AcquireRequest, found: Found, own: FoundClaim): QueueStanding {
-    if (own.granted) return { kind: 'granted', token: own.token, previousData: found.data?.data }
+    if (own.token !== null) return { kind: 'granted', token: own.token, previousData: found.data?.data }
     return { kind: 'waiting', queue: this.#view(request, found, own) }
   }
 
-  #view({ name, mode, ...asked }: AcquireRequest, found: Found, own: QueueEntry): QueueView {
-    const capacity = mode === 'permits' ? found.capacitySince(own.order, asked.capacity) : LOCK_CAPACITY
-    const closed = found.closed.map((key) => ({ key, order: 0n, weight: capacity, granted: true }))
-    const older = [...closed, ...found.claims.filter(({ order }) => order < own.order)]
-    const capacityKey = this.#connection.keys.part(name, 'c').key
+  #view({ name, ...asked }: AcquireRequest, found: Found, own: QueueEntry): QueueView {
+    const capacity = found.capacitySince(own.order, asked.capacity)
+    const kept = found.kept.map((key) => ({ key, order: 0n, weight: capacity, granted: true }))
+    const older = [...kept, ...found.claims.filter(({ order }) => order < own.order)]
+    const capacityKey = this.#connection.keys.part(name, 'capacity').key
     return { own, older, capacity, capacityKey, version: BigInt(found.revision) }
   }
 
+  #missing(found: Found): QueueStanding {
+    return this.#isAlive(found) ? { kind: 'deleted' } : { kind: 'session-gone' }
+  }
+
   #isAlive({ session }: Found): boolean {
-    return session?.create_revision === this.#session.revision
+    return session?.revision === this.#session.revision
   }
 
   #key(request: AcquireRequest): string {
-    return this.statements.key(request, kindOf(request.mode))
-  }
-
-  get #nowMs(): number {
-    return Math.round(this.#connection.clock.wallMs())
+    return this.statements.key(request, request.mode)
   }
 }
 
 function granted(mode: Mode, { revision, index, found }: Committed): QueueStanding & { kind: 'granted' } {
-  return { kind: 'granted', token: tokenOf(revision, index, kindOf(mode)), previousData: found.data?.data }
+  return { kind: 'granted', token: tokenOf(revision, index, mode), previousData: found.data?.data }
 }

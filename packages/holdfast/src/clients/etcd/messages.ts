@@ -1,61 +1,57 @@
 /** The messages and methods of etcd's gRPC interface that Holdfast uses (rpc.proto of etcd 3.4). */
-import { Schema } from './protobuf.ts'
+import { received, Schema, sent } from './protobuf.ts'
 
-export interface Header {
-  readonly cluster_id: string
-  readonly member_id: string
-  readonly revision: number
-  readonly raft_term: number
-}
+type MessageOf<S> = S extends Schema<infer M> ? M : never
 
-export interface KeyValue {
-  readonly key: string
-  readonly create_revision: number
-  readonly mod_revision: number
-  readonly value: string
-  readonly lease: number
-}
+const header = received({
+  cluster_id: [1, 'id'],
+  revision: [3, 'int'],
+  raft_term: [4, 'int'],
+})
+const keyValue = received({
+  key: [1, 'text'],
+  create_revision: [2, 'int'],
+  mod_revision: [3, 'int'],
+  value: [5, 'text'],
+  lease: [6, 'int'],
+})
+export type KeyValue = MessageOf<typeof keyValue>
 
-export interface RangeRequest {
-  readonly key: string
-  readonly range_end?: string
-  readonly limit?: number
-  readonly revision?: number
-  readonly sort_order?: number
-  readonly sort_target?: number
-  readonly keys_only?: boolean
-  readonly count_only?: boolean
-  readonly min_mod_revision?: number
-  readonly max_mod_revision?: number
-  readonly max_create_revision?: number
-}
+const rangeRequest = sent({
+  key: [1, 'text'],
+  range_end: [2, 'text'],
+  limit: [3, 'int'],
+  revision: [4, 'int'],
+  sort_order: [5, 'int'],
+  sort_target: [6, 'int'],
+  keys_only: [8, 'bool'],
+  count_only: [9, 'bool'],
+  max_create_revision: [13, 'int'],
+})
+export type RangeRequest = MessageOf<typeof rangeRequest>
 
-export interface RangeResponse {
-  readonly header?: Header
-  readonly kvs: readonly KeyValue[]
-  readonly more: boolean
-  readonly count: number
-}
+const rangeResponse = received({
+  header: [1, header],
+  kvs: [2, keyValue, 'repeated'],
+  more: [3, 'bool'],
+  count: [4, 'int'],
+})
+const put = sent({ key: [1, 'text'], value: [2, 'text'], lease: [3, 'int'] })
+const compare = sent({
+  result: [1, 'int'],
+  target: [2, 'int'],
+  key: [3, 'text'],
+  create_revision: [5, 'int'],
+  mod_revision: [6, 'int'],
+  value: [7, 'text'],
+  range_end: [64, 'text'],
+})
+export type Compare = MessageOf<typeof compare>
 
-export interface PutRequest {
-  readonly key: string
-  readonly value: string
-  readonly lease?: number
-}
-
-export interface Compare {
-  readonly result?: number
-  readonly target: number
-  readonly key: string
-  readonly create_revision?: number
-  readonly mod_revision?: number
-  readonly value?: string
-  readonly range_end?: string
-}
-
+// A transaction contains operations, and an operation may be a transaction.
 export interface Operation {
   readonly range?: RangeRequest
-  readonly put?: PutRequest
+  readonly put?: MessageOf<typeof put>
   readonly delete?: { readonly key: string }
   readonly txn?: TxnRequest
 }
@@ -67,110 +63,18 @@ export interface TxnRequest {
 }
 
 export interface OperationResponse {
-  readonly range?: RangeResponse
+  readonly range?: MessageOf<typeof rangeResponse>
   readonly txn?: TxnResponse
 }
 
 export interface TxnResponse {
-  readonly header?: Header
+  readonly header?: MessageOf<typeof header>
   readonly succeeded: boolean
   readonly responses: readonly OperationResponse[]
 }
 
-export interface WatchCreate {
-  readonly key: string
-  readonly range_end?: string
-  readonly start_revision?: number
-  readonly filters?: readonly number[]
-  readonly prev_kv?: boolean
-  readonly watch_id?: number
-}
-
-export interface WatchRequest {
-  readonly create?: WatchCreate
-  readonly cancel?: { readonly watch_id: number }
-}
-
-export interface Event {
-  /** 0: put, 1: delete. */
-  readonly type: number
-  readonly kv: KeyValue
-  readonly prev_kv?: KeyValue
-}
-
-export interface WatchResponse {
-  readonly header?: Header
-  readonly watch_id: number
-  readonly created: boolean
-  readonly canceled: boolean
-  readonly compact_revision: number
-  readonly cancel_reason: string
-  readonly events: readonly Event[]
-}
-
-export interface Member {
-  readonly id: string
-  readonly name: string
-  readonly client_urls: readonly string[]
-  readonly is_learner: boolean
-}
-
-export interface StatusResponse {
-  readonly header?: Header
-  readonly version: string
-  readonly db_size: number
-  readonly leader: string
-  readonly errors: readonly string[]
-  /** Since etcd 3.6. */
-  readonly db_size_quota: number
-  readonly is_learner: boolean
-}
-
-const header = new Schema<Header>({
-  cluster_id: [1, 'id'],
-  member_id: [2, 'id'],
-  revision: [3, 'int'],
-  raft_term: [4, 'int'],
-})
-const keyValue = new Schema<KeyValue>({
-  key: [1, 'text'],
-  create_revision: [2, 'int'],
-  mod_revision: [3, 'int'],
-  value: [5, 'text'],
-  lease: [6, 'int'],
-})
-const rangeRequest = new Schema<RangeRequest>({
-  key: [1, 'text'],
-  range_end: [2, 'text'],
-  limit: [3, 'int'],
-  revision: [4, 'int'],
-  sort_order: [5, 'int'],
-  sort_target: [6, 'int'],
-  keys_only: [8, 'bool'],
-  count_only: [9, 'bool'],
-  min_mod_revision: [10, 'int'],
-  max_mod_revision: [11, 'int'],
-  max_create_revision: [13, 'int'],
-})
-const rangeResponse = new Schema<RangeResponse>({
-  header: [1, header],
-  kvs: [2, keyValue, 'repeated'],
-  more: [3, 'bool'],
-  count: [4, 'int'],
-})
-const compare = new Schema<Compare>({
-  result: [1, 'int'],
-  target: [2, 'int'],
-  key: [3, 'text'],
-  create_revision: [5, 'int'],
-  mod_revision: [6, 'int'],
-  value: [7, 'text'],
-  range_end: [64, 'text'],
-})
-
-// A transaction contains operations, and an operation may be a transaction.
-const operation: Schema<Operation> = new Schema({})
-const operationResponse: Schema<OperationResponse> = new Schema({})
+const operation = new Schema<Operation>({})
+const operationResponse = new Schema<OperationResponse>({})
 const txnRequest = new Schema<TxnRequest>({
   compare: [1, compare, 'repeated'],
   success: [2, operation, 'repeated'],
@@ -183,50 +87,40 @@ const txnResponse = new Schema<TxnResponse>({
 })
 operation.define({
   range: [1, rangeRequest],
-  put: [2, new Schema<PutRequest>({ key: [1, 'text'], value: [2, 'text'], lease: [3, 'int'] })],
-  delete: [3, new Schema<{ key: string }>({ key: [1, 'text'] })],
+  put: [2, put],
+  delete: [3, sent({ key: [1, 'text'] })],
   txn: [4, txnRequest],
 })
 operationResponse.define({ range: [1, rangeResponse], txn: [4, txnResponse] })
 
-const watchRequest = new Schema<WatchRequest>({
-  create: [
-    1,
-    new Schema<WatchCreate>({
-      key: [1, 'text'],
-      range_end: [2, 'text'],
-      start_revision: [3, 'int'],
-      filters: [5, 'int', 'repeated'],
-      prev_kv: [6, 'bool'],
-      watch_id: [7, 'int'],
-    }),
-  ],
-  cancel: [2, new Schema<{ watch_id: number }>({ watch_id: [1, 'int'] })],
+const watchCreate = sent({
+  key: [1, 'text'],
+  range_end: [2, 'text'],
+  start_revision: [3, 'int'],
+  filters: [5, 'int', 'repeated'],
+  prev_kv: [6, 'bool'],
+  watch_id: [7, 'int'],
 })
-const event = new Schema<Event>({ type: [1, 'int'], kv: [2, keyValue], prev_kv: [3, keyValue] })
-const watchResponse = new Schema<WatchResponse>({
+export type WatchCreate = MessageOf<typeof watchCreate>
+const watchRequest = sent({ create: [1, watchCreate], cancel: [2, sent({ watch_id: [1, 'int'] })] })
+export type WatchRequest = MessageOf<typeof watchRequest>
+
+/** `type` 0: put, 1: deleted. */
+const event = received({ type: [1, 'int'], kv: [2, keyValue], prev_kv: [3, keyValue] })
+export type Event = MessageOf<typeof event> & { readonly kv: KeyValue }
+const watchResponse = received({
   header: [1, header],
   watch_id: [2, 'int'],
   created: [3, 'bool'],
   canceled: [4, 'bool'],
-  compact_revision: [5, 'int'],
   cancel_reason: [6, 'text'],
-  events: [11, event, 'repeated'],
+  events: [11, event as Schema<Event>, 'repeated'],
 })
-const member = new Schema<Member>({
-  id: [1, 'id'],
-  name: [2, 'text'],
-  client_urls: [4, 'text', 'repeated'],
-  is_learner: [5, 'bool'],
-})
-const leaseId = new Schema<{ ID: number }>({ ID: [1, 'int'] })
-const empty = new Schema<object>({})
-const headerOnly = new Schema<{ header?: Header }>({ header: [1, header] })
-const lease = new Schema<{ header?: Header; ID: number; TTL: number }>({
-  header: [1, header],
-  ID: [2, 'int'],
-  TTL: [3, 'int'],
-})
+export type WatchResponse = MessageOf<typeof watchResponse>
+
+const member = received({ name: [2, 'text'], is_learner: [5, 'bool'] })
+const lease = received({ header: [1, header], ID: [2, 'int'], TTL: [3, 'int'] })
+const leaseId = sent({ ID: [1, 'int'] })
 
 export interface Method<Request, Response> {
   readonly path: string
@@ -241,46 +135,33 @@ function method<Q, R>(path: string, request: Schema<Q>, response: Schema<R>): Me
 export const methods = {
   range: method('KV/Range', rangeRequest, rangeResponse),
   txn: method('KV/Txn', txnRequest, txnResponse),
-  leaseGrant: method(
-    'Lease/LeaseGrant',
-    new Schema<{ TTL: number; ID?: number }>({ TTL: [1, 'int'], ID: [2, 'int'] }),
-    lease,
-  ),
-  leaseRevoke: method('Lease/LeaseRevoke', leaseId, headerOnly),
+  leaseGrant: method('Lease/LeaseGrant', sent({ TTL: [1, 'int'], ID: [2, 'int'] }), lease),
+  leaseRevoke: method('Lease/LeaseRevoke', leaseId, received({ header: [1, header] })),
   /** A stream by its definition. One request, one answer, and its end are a valid use of it. */
   leaseKeepAlive: method('Lease/LeaseKeepAlive', leaseId, lease),
   leaseTimeToLive: method(
     'Lease/LeaseTimeToLive',
-    new Schema<{ ID: number; keys?: boolean }>({ ID: [1, 'int'], keys: [2, 'bool'] }),
-    new Schema<{ header?: Header; TTL: number; grantedTTL: number; keys: readonly string[] }>({
-      header: [1, header],
-      TTL: [3, 'int'],
-      grantedTTL: [4, 'int'],
-      keys: [5, 'text', 'repeated'],
-    }),
+    sent({ ID: [1, 'int'], keys: [2, 'bool'] }),
+    received({ header: [1, header], grantedTTL: [4, 'int'], keys: [5, 'text', 'repeated'] }),
   ),
   watch: method('Watch/Watch', watchRequest, watchResponse),
   authenticate: method(
     'Auth/Authenticate',
-    new Schema<{ name: string; password: string }>({ name: [1, 'text'], password: [2, 'text'] }),
-    new Schema<{ token: string }>({ token: [2, 'text'] }),
+    sent({ name: [1, 'text'], password: [2, 'text'] }),
+    received({ header: [1, header], token: [2, 'text'] }),
   ),
   memberList: method(
     'Cluster/MemberList',
-    empty,
-    new Schema<{ header?: Header; members: readonly Member[] }>({
-      header: [1, header],
-      members: [2, member, 'repeated'],
-    }),
+    sent({}),
+    received({ header: [1, header], members: [2, member, 'repeated'] }),
   ),
+  /** `db_size_quota`: since etcd 3.6. */
   status: method(
     'Maintenance/Status',
-    empty,
-    new Schema<StatusResponse>({
+    sent({}),
+    received({
       header: [1, header],
-      version: [2, 'text'],
       db_size: [3, 'int'],
-      leader: [4, 'id'],
       errors: [8, 'text', 'repeated'],
       is_learner: [10, 'bool'],
       db_size_quota: [12, 'int'],

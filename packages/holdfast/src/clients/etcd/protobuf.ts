@@ -5,21 +5,32 @@
 
 /** `id`: an unsigned number of 64 bits that is only shown, as hexadecimal text. */
 type Scalar = 'int' | 'bool' | 'text' | 'id'
-type Field = readonly [number: number, type: Scalar | Schema, repeated?: 'repeated']
-export type Fields = { readonly [name: string]: Field }
+// biome-ignore lint/suspicious/noExplicitAny: the table of a message says what it has
+type Field = readonly [number: number, type: Scalar | Schema<any>, repeated?: 'repeated']
+type Fields = { readonly [name: string]: Field }
+
+type One<T> = T extends 'int' ? number : T extends 'bool' ? boolean : T extends Schema<infer M> ? M : string
+type Value<F extends Field> = F extends readonly [number, infer T, 'repeated'] ? readonly One<T>[] : One<F[1]>
+type IsOptional<F extends Field> = F[1] extends Scalar ? false : F[2] extends 'repeated' ? false : true
+
+/** A message to be sent: what is left out is zero, empty or not there. */
+export type Sent<F extends Fields> = { readonly [K in keyof F]?: Value<F[K]> | undefined }
+/** A message that was received: only messages in it may be missing. */
+export type Received<F extends Fields> = {
+  readonly [K in keyof F as IsOptional<F[K]> extends true ? never : K]: Value<F[K]>
+} & { readonly [K in keyof F as IsOptional<F[K]> extends true ? K : never]?: Value<F[K]> }
 
 interface KnownField {
   readonly name: string
   readonly tag: number
-  readonly type: Scalar | Schema
+  readonly type: Field[1]
   readonly repeated: boolean
 }
 
 const VARINT = 0
 const DELIMITED = 2
 
-export class Schema<T = unknown> {
-  declare readonly message: T
+export class Schema<T> {
   #fields: readonly KnownField[] = []
   #byNumber: readonly (KnownField | undefined)[] = []
   #empty: Readonly<Record<string, unknown>> = {}
@@ -68,7 +79,15 @@ export class Schema<T = unknown> {
   }
 }
 
-function emptyOf(type: Scalar | Schema): unknown {
+export function sent<const F extends Fields>(fields: F): Schema<Sent<F>> {
+  return new Schema(fields)
+}
+
+export function received<const F extends Fields>(fields: F): Schema<Received<F>> {
+  return new Schema(fields)
+}
+
+function emptyOf(type: Field[1]): unknown {
   if (type === 'int') return 0
   return type === 'bool' ? false : ''
 }

@@ -78,18 +78,6 @@ export function onCondition(
 
 export const always = (success: readonly Operation[]): TxnRequest => onCondition([], success)
 
-/** Three levels of as many operations stay within etcd's limit for one transaction (`--max-txn-ops`, 128). */
-const AT_ONCE = 40
-
-/** Any number of operations, as a few that contain them. */
-export function nested(operations: readonly Operation[]): readonly Operation[] {
-  if (operations.length <= AT_ONCE) return operations
-  const groups: Operation[] = []
-  for (let at = 0; at < operations.length; at += AT_ONCE)
-    groups.push({ txn: always(operations.slice(at, at + AT_ONCE)) })
-  return nested(groups)
-}
-
 /** Whether it only reads, in every branch. */
 export function isRead({ success, failure }: TxnRequest): boolean {
   return [...success, ...failure].every(
