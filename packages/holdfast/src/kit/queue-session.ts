@@ -1,7 +1,4 @@
-/**
- * A session of an engine in which waiters serve themselves. The engine says what it has of the session's claims; this class makes
- * the answers of it, and drives the queue.
- */
+/** A session of an engine in which waiters serve themselves: what it answers, from what the engine says of its claims. */
 import type { Instant } from '../base/clock.ts'
 import type {
   AcquireRequest,

@@ -1,6 +1,5 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
 import { type Clock, keepProcessAlive, systemClock } from '../../base/clock.ts'
-import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import { EtcdClient, type EtcdClientOptions, methods } from '../../clients/etcd/index.ts'
@@ -36,8 +35,7 @@ export async function openEtcd(
   checkKnownOptions('etcd options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
   const { namespace, issuer, epoch } = checkIdentity(options)
-  const hosts = checkHosts(options.hosts)
-  const client = surroundings.client ?? new EtcdClient(BACKEND, { ...options, hosts }, clock)
+  const client = surroundings.client ?? new EtcdClient(BACKEND, options, clock)
   const connection = new Connection(client, namespace, clock, random)
   // The connection does not keep the process alive, and the caller waits.
   const alive = keepProcessAlive(clock)
@@ -53,16 +51,6 @@ export async function openEtcd(
   } finally {
     alive.cancel()
   }
-}
-
-function checkHosts(hosts: unknown): readonly string[] {
-  const isUrl = (host: unknown) => typeof host === 'string' && /^https?:\/\/[^/@]+$/.test(host)
-  if (!Array.isArray(hosts) || hosts.length === 0 || !hosts.every(isUrl))
-    throw new InvalidArgumentError(
-      'hosts',
-      'must be a list of URLs such as http://127.0.0.1:2379, without a path.',
-    )
-  return hosts as string[]
 }
 
 /** Whether our keys may be read, which cluster it is, and its shortest lease, which follows from its election time-out. */

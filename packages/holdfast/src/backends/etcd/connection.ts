@@ -126,14 +126,9 @@ export class Connection {
 
   async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
     const requests = statements.map(({ build }, index) => build(index))
-    const [first] = requests
-    const isSingle = first !== undefined && requests.length === 1
-    // Each is a transaction of its own in the batch: a flat one would fail as a whole when one name is busy.
-    const request = isSingle ? first : etcd.always(requests.map((txn) => ({ txn })))
-    const answer = await this.client.ask(etcd.methods.txn, request, call)
+    const answer = await this.client.ask(etcd.methods.txn, etcd.together(requests), call)
     const revision = answer.header?.revision ?? 0
-    const answers = isSingle ? [answer] : answer.responses.map(({ txn }) => txn as etcd.TxnResponse)
-    return answers.map((response, index) => {
+    return etcd.answersOf(requests, answer).map((response, index) => {
       const isSecond = response.responses[0]?.txn?.succeeded === true
       const branch = response.succeeded ? 'first' : isSecond ? 'second' : 'none'
       return { branch, found: this.found(response, revision), revision, index }

@@ -22,6 +22,8 @@ export type Part = Mode | 'kept' | 'capacity'
 /** A key that was found. */
 export interface ParsedKey {
   readonly kind: 's' | 'm' | 'data' | Part
+  /** Of a claim. */
+  readonly mode: Mode | undefined
   readonly name: string
   readonly lease: number
   readonly attempt: string
@@ -78,7 +80,9 @@ export class Keys {
     const parsed = key.startsWith(this.#root) ? PATH.exec(key.slice(this.#root.length)) : null
     if (parsed === null) return null
     const { top, name = '', part, lease = '', attempt = '' } = parsed.groups ?? {}
-    return { kind: (part ?? top) as ParsedKey['kind'], name, lease: Number.parseInt(lease, 16) || 0, attempt }
+    const kind = (part ?? top) as ParsedKey['kind']
+    const mode = modes.find((each) => each === kind)
+    return { kind, mode, name, lease: Number.parseInt(lease, 16) || 0, attempt }
   }
 }
 

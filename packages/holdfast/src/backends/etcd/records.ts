@@ -3,8 +3,8 @@ import { publicIdOf } from '../../base/ids.ts'
 import type { KeyValue } from '../../clients/etcd/index.ts'
 import { type ClaimRecord, nameState, type SessionRecord, type StoredClaim } from '../../kit/claim-records.ts'
 import type { QueueEntry } from '../../kit/ordered-store.ts'
-import type { Mode, NameState } from '../../spi.ts'
-import { type Keys, modes, type ParsedKey, tokenOf } from './keys.ts'
+import type { NameState } from '../../spi.ts'
+import { type Keys, type ParsedKey, tokenOf } from './keys.ts'
 
 export interface MarkRecord {
   readonly reason: 'abandoned' | 'force-released'
@@ -35,7 +35,10 @@ export interface FoundClaim extends QueueEntry, StoredClaim, Pick<ParsedKey, 'le
   readonly revision: number
 }
 
-export function foundClaim(kv: KeyValue, { name, lease, attempt }: ParsedKey, mode: Mode): FoundClaim {
+/** Null: it is the key of something else. */
+export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim | null {
+  if (parsed?.mode === undefined) return null
+  const { mode, name, lease, attempt } = parsed
   const granted = kv.value.startsWith(GRANTED)
   const { index = 0, ...record } = JSON.parse(kv.value.slice(1)) as ClaimRecord & { readonly index?: number }
   const { weight, capacity } = record
@@ -78,8 +81,8 @@ export class Found {
   }
 
   #add(kv: KeyValue, parsed: ParsedKey | null): void {
-    const mode = modes.find((each) => each === parsed?.kind)
-    if (parsed !== null && mode !== undefined) this.claims.push(foundClaim(kv, parsed, mode))
+    const claim = foundClaim(kv, parsed)
+    if (claim !== null) this.claims.push(claim)
     else if (parsed?.kind === 's') this.session = { ...JSON.parse(kv.value), revision: kv.create_revision }
     else if (parsed?.kind === 'm') this.mark = JSON.parse(kv.value)
     else if (parsed?.kind === 'data') this.data = { ...JSON.parse(kv.value), revision: kv.mod_revision }

@@ -5,7 +5,7 @@ import { PredecessorQueue } from '../../kit/predecessor-queue.ts'
 import { type Prolonged, QueueSession } from '../../kit/queue-session.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim, LostClaim } from '../../spi.ts'
 import { BACKEND, type Connection, READS_AT_ONCE, unavailable } from './connection.ts'
-import { leaseOf, modes, partsOfGrant } from './keys.ts'
+import { leaseOf, partsOfGrant } from './keys.ts'
 import type { SessionRef, Statements } from './statements.ts'
 import { ClaimStore } from './store.ts'
 
@@ -124,14 +124,11 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const { client, keys } = this.#connection
     const lease = { ID: this.#ref.lease, keys: true }
     const attached = (await client.ask(etcd.methods.leaseTimeToLive, lease, call)).keys.filter((key) => {
-      const parsed = keys.parse(key)
-      return modes.some((mode) => mode === parsed?.kind) && !known.has(parsed?.attempt ?? '')
+      const { mode, attempt = '' } = keys.parse(key) ?? {}
+      return mode !== undefined && !known.has(attempt)
     })
-    if (attached.length === 0) return []
-    const { kvs } = await this.#connection.readAll(
-      attached.map((key) => etcd.get(key, { keys_only: true })),
-      call,
-    )
+    const reads = attached.map((key) => etcd.get(key, { keys_only: true }))
+    const { kvs } = await this.#connection.readAll(reads, call)
     return kvs.map(({ key }) => keys.parse(key)).filter((claim) => claim !== null)
   }
 

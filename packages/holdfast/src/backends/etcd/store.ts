@@ -92,32 +92,13 @@ export class ClaimStore implements OrderedStore {
     version: bigint,
     onWake: (wake: 'changed' | 'lost') => void,
   ): () => void {
-    const ends: (() => void)[] = []
-    const stop = () => {
-      for (const end of ends.splice(0)) end()
-    }
-    const wake = (how: 'changed' | 'lost') => {
-      if (ends.length === 0) return
-      stop()
-      onWake(how)
-    }
-    for (const { key, until } of keys) {
+    const watched = keys.map(({ key, until }) => ({
       // The capacity is a range of keys.
-      const range = key.endsWith('/') ? etcd.prefixed(key) : { key }
-      const filters = until === 'deleted' ? ONLY_DELETIONS : []
-      const end = this.#connection.watches.add(
-        { ...range, start_revision: Number(version) + 1, filters },
-        {
-          // Cancelled by etcd: the revision was compacted, or the user may not read the key.
-          onResponse: ({ canceled, events }) => {
-            if (canceled || events.length > 0) wake(canceled ? 'lost' : 'changed')
-          },
-          onLost: () => wake('lost'),
-        },
-      )
-      ends.push(end)
-    }
-    return stop
+      ...(key.endsWith('/') ? etcd.prefixed(key) : { key }),
+      start_revision: Number(version) + 1,
+      filters: until === 'deleted' ? ONLY_DELETIONS : [],
+    }))
+    return this.#connection.watches.once(watched, onWake)
   }
 
   /** Its key was created by this transaction, so what was read is older. */

@@ -6,7 +6,7 @@
  * is unknown, and the caller is told so.
  */
 import type { Clock } from '../../base/clock.ts'
-import { BackendUnavailableError, type HoldfastError } from '../../base/errors.ts'
+import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../base/errors.ts'
 import type { Call } from '../../spi.ts'
 import { Channel, type EtcdTls, type Metadata } from './channel.ts'
 import { asUnavailable, ConnectionError, isForAnotherMember, isStaleToken } from './failures.ts'
@@ -38,6 +38,7 @@ export class EtcdClient {
   sent = 0
 
   constructor(backend: string, options: EtcdClientOptions, clock: Clock) {
+    checkHosts(options.hosts)
     this.backend = backend
     this.#options = options
     this.#clock = clock
@@ -207,6 +208,15 @@ export class EtcdClient {
       cause: call.signal.reason,
     })
   }
+}
+
+function checkHosts(hosts: unknown): void {
+  const isUrl = (host: unknown) => typeof host === 'string' && /^https?:\/\/[^/@]+$/.test(host)
+  if (!Array.isArray(hosts) || hosts.length === 0 || !hosts.every(isUrl))
+    throw new InvalidArgumentError(
+      'hosts',
+      'must be a list of URLs such as http://127.0.0.1:2379, without a path.',
+    )
 }
 
 /** Without an answer a read has changed nothing, so it may be sent again. */

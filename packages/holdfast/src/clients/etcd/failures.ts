@@ -3,7 +3,6 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   HoldfastError,
-  InvalidArgumentError,
   UnsupportedError,
 } from '../../base/errors.ts'
 
@@ -54,10 +53,6 @@ export function isLeaseTaken(error: unknown): boolean {
   return saysInEtcd(error, /: lease already exists$/)
 }
 
-export function isCompacted(error: unknown): boolean {
-  return saysInEtcd(error, /required revision has been compacted$/)
-}
-
 /** Of an error that the client has made of etcd's. */
 function saysInEtcd(error: unknown, message: RegExp): boolean {
   const cause = error instanceof HoldfastError ? error.cause : undefined
@@ -104,7 +99,3 @@ export function asUnavailable(backend: string, error: unknown): HoldfastError {
 
 /** Invalid argument, not found, exists, denied, exhausted, failed precondition, out of range, unimplemented, unauthenticated. */
 const REFUSED_BY_STATUS: readonly number[] = [3, 5, 6, 7, RESOURCE_EXHAUSTED, 9, 11, 12, UNAUTHENTICATED]
-
-export function noHosts(): InvalidArgumentError {
-  return new InvalidArgumentError('hosts', 'must be a list of URLs such as http://127.0.0.1:2379.')
-}

@@ -78,6 +78,16 @@ export function onCondition(
 
 export const always = (success: readonly Operation[]): TxnRequest => onCondition([], success)
 
+/** Independent transactions as one: a flat one would fail as a whole when one condition is not met. One alone stays as it is. */
+export function together(requests: readonly TxnRequest[]): TxnRequest {
+  const [first] = requests
+  return first !== undefined && requests.length === 1 ? first : always(requests.map((txn) => ({ txn })))
+}
+
+export function answersOf(requests: readonly TxnRequest[], answer: TxnResponse): readonly TxnResponse[] {
+  return requests.length === 1 ? [answer] : answer.responses.map(({ txn }) => txn as TxnResponse)
+}
+
 /** Whether it only reads, in every branch. */
 export function isRead({ success, failure }: TxnRequest): boolean {
   return [...success, ...failure].every(

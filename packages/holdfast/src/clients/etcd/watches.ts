@@ -39,6 +39,30 @@ export class Watches {
     }
   }
 
+  /**
+   * Tells once that one of these has changed, or that changes may have been missed: the stream has ended, the revision was compacted,
+   * or the user may not read the key. The returned function ends all of them.
+   */
+  once(watched: readonly WatchCreate[], onEnd: (how: 'changed' | 'lost') => void): () => void {
+    const ends: (() => void)[] = []
+    const stop = () => {
+      for (const end of ends.splice(0)) end()
+    }
+    const tell = (how: 'changed' | 'lost') => {
+      if (ends.length === 0) return
+      stop()
+      onEnd(how)
+    }
+    const watcher: Watcher = {
+      onResponse: ({ canceled, events }) => {
+        if (canceled || events.length > 0) tell(canceled ? 'lost' : 'changed')
+      },
+      onLost: () => tell('lost'),
+    }
+    for (const each of watched) ends.push(this.add(each, watcher))
+    return stop
+  }
+
   /** Ends the stream without telling the watchers. */
   close(): void {
     this.#watchers.clear()
