@@ -109,6 +109,8 @@ const ownOptions = {
   enableOfflineQueue: true,
   autoResubscribe: false,
   maxRetriesPerRequest: null,
+  // The user's may ask for a resend after an error, which a connection that ends cannot do.
+  reconnectOnError: null,
 }
 
 function isCluster(redis: IoRedis | IoRedisCluster): redis is IoRedisCluster {
