@@ -29,8 +29,9 @@ async function connected(hosts: readonly string[]) {
       client.ask(methods.txn, onCondition([absent(key)], [put(key, 'held', ID)]), neverCancelled),
     remove: (key: string) => client.ask(methods.txn, always([remove(key)]), neverCancelled),
     async close() {
-      clearInterval(alive)
       await client.ask(methods.leaseRevoke, { ID }, neverCancelled)
+      // Until here it has also kept the process alive, which the connection does not.
+      clearInterval(alive)
       client.close()
     },
   }
