@@ -119,7 +119,7 @@ describe.runIf(wanted('etcd'))('etcd under attack', { timeout: 60_000 }, () => {
     await follower.resume()
   })
 
-  test('a keep-alive of many leases reads without a write', async () => {
+  test('a keep-alive lists more leases than one read can have, and misses none', async () => {
     await using rig = await Rig.start()
     const backend = await rig.backend()
     const session = await openSession(backend, 60_000)

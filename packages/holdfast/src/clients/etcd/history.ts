@@ -81,7 +81,7 @@ export class History {
     }
   }
 
-  /** Whoever reads gets the error. */
+  /** A caller that awaits it gets the error. */
   end(error: unknown): void {
     this.#failure = { error }
     this.#close()
