@@ -1,5 +1,6 @@
 /** Partitions on every engine: who gets what, what moves, and in which order. */
 import { expect } from 'vitest'
+import { onEvent } from '../../src/base/events.ts'
 import type { FencedLease, Locker } from '../../src/base/types.ts'
 import { type Partitions, type PartitionsOptions, partitions } from '../../src/recipes/partitions.ts'
 import { describeRecipe, type RecipeWorld } from './worlds.ts'
@@ -44,8 +45,11 @@ class Crowd {
       },
       onRevoked: async (partition, reason) => {
         told.push(`-${partition} ${reason}`)
-        await onRevoked?.(partition, reason)
-        working.delete(partition)
+        try {
+          await onRevoked?.(partition, reason)
+        } finally {
+          working.delete(partition)
+        }
       },
     })
     const member = { locker, at, told, working }
@@ -73,13 +77,13 @@ class Crowd {
     await member.at.close()
   }
 
-  sizes(): number[] {
-    return this.living.map(({ working }) => working.size)
+  /** How many partitions the members have, the most first. */
+  get #sizes(): number[] {
+    return this.living.map(({ working }) => working.size).sort((a, b) => b - a)
   }
 
-  /** All partitions are worked on, by so many members each as is said. */
   async settles(...sizes: number[]): Promise<void> {
-    await this.#world.until(`the members have ${sizes}`, () => String(this.sizes()) === String(sizes))
+    await this.#world.until(`the members have ${sizes}`, () => String(this.#sizes) === String(sizes))
     const all = this.living.flatMap(({ working }) => [...working])
     expect(all.sort((a, b) => a - b)).toEqual(Array.from({ length: this.#count }, (_, each) => each))
   }
@@ -127,6 +131,8 @@ describeRecipe('partitions', (stage) => {
   stage.test('T53 in a planned move the work has stopped before another member starts', async (world) => {
     const crowd = new Crowd(world, 4)
     const stopping = Promise.withResolvers<void>()
+    const warnings: string[] = []
+    const unsubscribe = onEvent('warning', ({ warning }) => warnings.push(warning))
     const first = await crowd.join({ onRevoked: () => stopping.promise })
     await crowd.settles(4)
     const second = await crowd.join()
@@ -135,6 +141,8 @@ describeRecipe('partitions', (stage) => {
     await world.passTime(world.ttlMs * 1.5)
     expect(second.working.size).toBe(0)
     expect(first.working.size).toBe(4)
+    unsubscribe()
+    expect(warnings.join()).toMatch(/"shards": onRevoked of partition \d has not settled/)
     stopping.resolve()
     await crowd.settles(2, 2)
   })
