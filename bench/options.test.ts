@@ -62,3 +62,13 @@ test('the help names every option', () => {
   for (const option of ['against', 'only', 'rtt', 'sizes', 'seconds', 'rounds', 'folder', 'save', 'json'])
     expect(usage).toContain(`--${option}`)
 })
+
+test('recipes are measured on engines with tokens that several processes share', () => {
+  expect(read('recipes')).toMatchObject({ recipes: true, names: ['sqlite', 'redis', 'postgres', 'etcd'] })
+  expect(read('recipes', 'etcd', '--only', 'election')).toMatchObject({ names: ['etcd'], only: 'election' })
+  expect(() => read('redis', 'recipes')).toThrow('recipes comes first')
+  expect(() => read('recipes', 'redlock')).toThrow(
+    'Recipes are measured on sqlite, redis, postgres, etcd, not on redlock',
+  )
+  expect(() => read('recipes', '--seconds', '2')).toThrow('--seconds is not for recipes')
+})
