@@ -64,11 +64,19 @@ test('the help names every option', () => {
 })
 
 test('recipes are measured on engines with tokens that several processes share', () => {
-  expect(read('recipes')).toMatchObject({ recipes: true, names: ['sqlite', 'redis', 'postgres', 'etcd'] })
-  expect(read('recipes', 'etcd', '--only', 'election')).toMatchObject({ names: ['etcd'], only: 'election' })
-  expect(() => read('redis', 'recipes')).toThrow('recipes comes first')
-  expect(() => read('recipes', 'redlock')).toThrow(
+  const engines = ['sqlite', 'redis', 'redlock', 'postgres', 'etcd']
+  const readRecipes = (...args: string[]) => readOptions(args, engines)
+  expect(readRecipes('recipes')).toMatchObject({
+    recipes: true,
+    names: ['sqlite', 'redis', 'postgres', 'etcd'],
+  })
+  expect(readRecipes('recipes', 'etcd', '--only', 'election')).toMatchObject({
+    names: ['etcd'],
+    only: 'election',
+  })
+  expect(() => readRecipes('redis', 'recipes')).toThrow('recipes comes first')
+  expect(() => readRecipes('recipes', 'redlock')).toThrow(
     'Recipes are measured on sqlite, redis, postgres, etcd, not on redlock',
   )
-  expect(() => read('recipes', '--seconds', '2')).toThrow('--seconds is not for recipes')
+  expect(() => readRecipes('recipes', '--seconds', '2')).toThrow('--seconds is not for recipes')
 })
