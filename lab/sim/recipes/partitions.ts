@@ -96,7 +96,7 @@ async function keepWorking(client: Client, work: Work, tracked: TrackedLease): P
   const dice = stream(world.settings.seed, 'work', work.lease.id)
   while (!work.isToStop && world.checks.believes(tracked)) {
     const read = await client.visit({ kind: 'read', fence: work.lease.fence })
-    await process.sleep(dice.between(50, 1_000))
+    await process.sleep(dice.between(100, 2_000))
     if (read === null || !world.checks.believes(tracked)) continue
     // A write of unknown outcome may still land. The same fence does not tell it from the next one.
     if ((await client.visit({ kind: 'write', fence: work.lease.fence, read })) === null) return

@@ -5,6 +5,7 @@ import { defaults } from '../../base/defaults.ts'
 import { ClosedError, InvalidArgumentError, isHoldfastError, quote } from '../../base/errors.ts'
 import { warn } from '../../base/events.ts'
 import { checkName } from '../../base/names.ts'
+import { inNeutralContext } from '../../base/neutral-context.ts'
 import { checkCallback, checkInteger, checkSignal } from '../../base/options.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
 import type { Partitions, PartitionsOptions } from '../partitions.ts'
@@ -83,7 +84,8 @@ export class Membership<F extends Fencing> implements Partitions<F> {
       signal?.throwIfAborted()
       throw error
     }
-    this.#running = Promise.all([this.#look(), this.#watch()])
+    // It outlives the call that has opened it.
+    this.#running = inNeutralContext(() => Promise.all([this.#look(), this.#watch()]))
   }
 
   close(): Promise<void> {
