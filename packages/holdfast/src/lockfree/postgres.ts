@@ -16,7 +16,7 @@ import {
 } from '../clients/postgres/index.ts'
 import { createIdempotent, type Idempotent } from './idempotent.ts'
 import { type Jobs, PostgresJobs } from './postgres/jobs.ts'
-import { jobTables } from './postgres/jobs-sql.ts'
+import { jobTables } from './postgres/jobs-tables.ts'
 import { PostgresKeys } from './postgres/keys.ts'
 import { keyTables } from './postgres/keys-sql.ts'
 
