@@ -9,6 +9,7 @@ import { startProgram } from '../../../test/postgres/program.ts'
 import { until } from '../../../test/postgres/stage.ts'
 import { memoryGuard } from '../../guards/memory.ts'
 import { type ClaimedJob, type Jobs, postgresJobs } from '../postgres.ts'
+import { jobStatements } from './jobs-sql.ts'
 
 const KEY = 'account/7'
 
@@ -182,6 +183,20 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     const mine = postgresJobs<string>({ client, queue: jobs.queue })
     assert.deepEqual(await addBesideAClaim(mine, 'SERIALIZABLE'), ['second'])
     await client.end()
+  })
+
+  test('a claim with an old snapshot does not delete the row of a key that has a job by now', async () => {
+    await addAll(['first'])
+    await (await claimOne()).complete()
+    const tx = await pool.connect()
+    await tx.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
+    await tx.query('SELECT count(*) FROM effects')
+    await addAll(['second'])
+    const claim = jobStatements('"holdfast"').claim
+    assert.deepEqual((await tx.query(claim, [jobs.queue, '1', 'attempt', '30000'])).rows, [])
+    await tx.query('COMMIT')
+    tx.release()
+    assert.deepEqual(await drain(), ['second'])
   })
 
   test('one at a time: the next job of a key is given out when the one before is done, and other keys at once', async () => {
