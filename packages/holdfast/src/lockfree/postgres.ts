@@ -42,8 +42,6 @@ export type {
   JobCounts,
   Jobs,
 } from './postgres/jobs.ts'
-export { type PostgresRowOptions, postgresRow } from './postgres/row.ts'
-export type { ReadRow, RowShape, VersionedRow } from './versioned-row.ts'
 
 export interface PostgresLockfreeOptions {
   /** A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours. */

@@ -14,7 +14,7 @@ import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { createIdempotent, type IdempotentContext } from './idempotent.ts'
 import type { KeyStore } from './key-store.ts'
 import { SqliteKeys } from './sqlite/keys.ts'
-import { type SqliteDatabase, sqliteIdempotent, sqliteRow } from './sqlite.ts'
+import { type SqliteDatabase, sqliteIdempotent } from './sqlite.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'holdfast-idempotent-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -148,9 +148,6 @@ describe('what is specific to SQLite', () => {
       { path: '/no/such/folder/x.db' },
     ])
       assert.throws(() => sqliteIdempotent(options as never), { code: 'INVALID_ARGUMENT' })
-    assert.throws(() => sqliteRow({ database: {} as never, table: 't', key: { a: 1 }, columns: [] }), {
-      code: 'INVALID_ARGUMENT',
-    })
   })
 
   test('a result is stored in a transaction on the file of the keys, and nowhere else', async () => {

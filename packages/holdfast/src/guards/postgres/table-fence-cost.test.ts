@@ -1,6 +1,5 @@
 /** What the triggers of a fenced table cost: one judgement for a fence and a transaction, however many rows and fences. */
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
@@ -209,29 +208,5 @@ describe.runIf(wanted('postgres'))('the cost of a fenced table', () => {
     await assert.rejects(client.query('INSERT INTO parts_of VALUES (2)'), { code: '42501' })
     await client.query('ROLLBACK')
     await pool.query('DROP TABLE parts_of; DROP ROLE guest')
-  })
-
-  test('a table that was fenced in layout 2 is judged by the new functions, and keeps its memory', async () => {
-    await pool.query(
-      readFileSync(new URL('../../../test/postgres/fixtures/guards-2.sql', import.meta.url), 'utf8'),
-    )
-    // The triggers of layout 2 are those of today.
-    await pool.query(`
-      CREATE TRIGGER holdfast_fence BEFORE INSERT OR UPDATE OR DELETE ON accounts FOR EACH ROW
-        EXECUTE FUNCTION holdfast.fence_row('default', '', 'accounts')`)
-    await client.query('BEGIN')
-    await show(accounts(5n))
-    const before = await costOf(() => client.query(update))
-    assert.ok(before.calls >= ROWS, 'the fixture judges each row')
-    await client.query('COMMIT')
-    await postgresGuard({ client: pool }).highest('accounts')
-    await client.query('BEGIN')
-    await show(accounts(5n))
-    const after = await costOf(() => client.query(update))
-    assert.ok(after.calls < ROWS / 4, `${after.calls} calls`)
-    await show(accounts(4n))
-    assert.equal(await refusal(client.query(update)), 'stale')
-    await client.query('ROLLBACK')
-    await whole.remove(pool)
   })
 })
