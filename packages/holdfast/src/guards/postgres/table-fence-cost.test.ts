@@ -65,9 +65,8 @@ describe.runIf(wanted('postgres'))('the cost of a fenced table', () => {
       CREATE TABLE spread (id int, balance int) PARTITION BY HASH (id);
       CREATE TABLE spread_0 PARTITION OF spread FOR VALUES WITH (MODULUS 2, REMAINDER 0);
       CREATE TABLE spread_1 PARTITION OF spread FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
-    const spread = tableFence({ table: 'spread', name: 'accounts' })
     await whole.install(pool)
-    await spread.install(pool)
+    for (const table of ['spread_0', 'spread_1']) await tableFence({ table, name: 'accounts' }).install(pool)
     await client.query('BEGIN')
     await show(`${formatFence(fence(1n, 'another'))} ${accounts(5n)}`)
     const insert = `INSERT INTO spread SELECT id, balance FROM accounts`
@@ -196,12 +195,11 @@ describe.runIf(wanted('postgres'))('the cost of a fenced table', () => {
     await pool.query(`
       CREATE ROLE guest;
       CREATE TABLE parts_of (id int) PARTITION BY LIST (id);
-      CREATE TABLE parts_of_1 PARTITION OF parts_of FOR VALUES IN (1)`)
-    const parts = tableFence({ table: 'parts_of', name: 'accounts' })
-    await parts.install(pool)
-    await pool.query(
-      'CREATE TABLE parts_of_2 PARTITION OF parts_of FOR VALUES IN (2); ALTER TABLE parts_of_2 OWNER TO guest',
-    )
+      CREATE TABLE parts_of_1 PARTITION OF parts_of FOR VALUES IN (1);
+      CREATE TABLE parts_of_2 PARTITION OF parts_of FOR VALUES IN (2)`)
+    for (const table of ['parts_of_1', 'parts_of_2'])
+      await tableFence({ table, name: 'accounts' }).install(pool)
+    await pool.query('ALTER TABLE parts_of_2 OWNER TO guest')
     await client.query('BEGIN')
     await show(accounts(5n))
     await client.query('INSERT INTO parts_of VALUES (1)')
