@@ -61,8 +61,8 @@ export interface PostgresLockfreeOptions {
  * ```
  */
 export function postgresIdempotent(options: PostgresLockfreeOptions): Idempotent<SqlTransaction> {
-  const { database, schema, create, clock, random } = check('postgresIdempotent options', options, [])
-  return createIdempotent(new PostgresKeys(database, schema, create, clock), { clock, random })
+  const home = check('postgresIdempotent options', options, [])
+  return createIdempotent(new PostgresKeys(home), home)
 }
 
 export interface PostgresJobsOptions extends PostgresLockfreeOptions {

@@ -23,10 +23,10 @@ import type { Fence } from '../../base/fence.ts'
 import { newAttempt, type Random } from '../../base/ids.ts'
 import { checkText } from '../../base/names.ts'
 import { checkInteger, checkKnownOptions, checkNumber } from '../../base/options.ts'
-import type { PostgresDatabase, Row } from '../../clients/postgres/index.ts'
 import {
   type Parameter,
   quoteIdentifier,
+  type Row,
   type SqlTransaction,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
@@ -34,7 +34,7 @@ import { claimFence, KeptClaim } from '../kept-claim.ts'
 import { fromJson, resourceName, toJson } from '../payload.ts'
 import { jobStatements } from './jobs-sql.ts'
 import { jobTables } from './jobs-tables.ts'
-import { Part } from './part.ts'
+import { type Home, Part } from './part.ts'
 
 export interface AddJobOptions {
   /** A job with a key that the queue has seen (and not forgotten, see `keepMs`) is not added again. */
@@ -124,13 +124,9 @@ export interface Jobs<Payload = unknown> {
   prune(): Promise<number>
 }
 
-export interface JobParts {
-  readonly database: PostgresDatabase
-  readonly schema: string
-  readonly create: boolean
+export interface JobParts extends Home {
   readonly queue: string
   readonly keepMs: number
-  readonly clock: Clock
   readonly random: Random
 }
 
@@ -151,11 +147,10 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
   #prunedMs = Number.NEGATIVE_INFINITY
 
   constructor(parts: JobParts) {
-    const { database, schema, create } = parts
     this.queue = parts.queue
     this.#parts = parts
-    this.#tables = new Part(database, jobTables, schema, create, parts.clock)
-    const sql = jobStatements(quoteIdentifier(schema))
+    this.#tables = new Part(jobTables, parts)
+    const sql = jobStatements(quoteIdentifier(parts.schema))
     this.#query = (name, parameters, tx) =>
       this.#tables.query(sql[name], parameters, tx === undefined ? undefined : sqlRunnerOf(tx))
   }
