@@ -171,6 +171,29 @@ describe('callbacks', () => {
     }))
 })
 
+test('a member that has its share does not list when partitions of others change', () =>
+  withLockers(async (locker, clock) => {
+    const quiet = locker()
+    let lists = 0
+    const counting = new Proxy(quiet, {
+      get: (target, key) => {
+        if (key === 'list') lists++
+        const value: unknown = Reflect.get(target, key)
+        return typeof value === 'function' ? value.bind(target) : value
+      },
+    })
+    const members = [await partitions(counting, sound), await partitions(locker(), sound)]
+    await clock.advance(TTL_MS)
+    const [partition] = members[1]?.assigned.keys() ?? []
+    lists = 0
+    for (let times = 0; times < 10; times++) {
+      await quiet.forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
+      await clock.advance(TTL_MS / 2)
+    }
+    expect(lists).toBeLessThanOrEqual(16)
+    await Promise.all(members.map((member) => member.close()))
+  }))
+
 describe('leaving', () => {
   test('the locker is closed first: all work is stopped as lost, and the member ends', () =>
     withLockers(async (locker, clock) => {
