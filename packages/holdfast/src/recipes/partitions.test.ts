@@ -85,13 +85,16 @@ describe('hostile input is refused', () => {
   test('leases of others below its name do no harm', () =>
     withLockers(async (locker, clock) => {
       const other = locker()
-      await other.acquire('p/member', { mode: 'shared', note: '{"count":"many"}' })
-      await other.acquire('p/partition/1', { note: 'mine' })
-      await other.acquire('p/partition/x')
+      const theirs = [
+        await other.acquire('p/member', { mode: 'shared', note: '{"count":"many"}' }),
+        await other.acquire('p/partition/1', { note: 'mine' }),
+        await other.acquire('p/partition/x'),
+      ]
       const member = await partitions(locker(), sound)
       await clock.advance(TTL_MS)
       expect([...member.assigned.keys()]).toEqual([0, 2, 3])
       await member.close()
+      expect(theirs.map(({ state }) => state)).toEqual(['held', 'held', 'held'])
     }))
 })
 
