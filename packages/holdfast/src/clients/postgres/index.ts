@@ -40,7 +40,6 @@ export {
   sqlRunnerOf,
 } from './sql-runner.ts'
 export {
-  alterTables,
   BY_INDEX,
   checkSchema,
   checkSchemaOptions,

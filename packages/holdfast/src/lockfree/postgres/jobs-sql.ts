@@ -10,8 +10,6 @@ import { ON_DISK } from './durable.ts'
 export const jobTables: TablePart = {
   part: 'jobs',
   version: 2,
-  // In layout 1 one index had all jobs that were not done, also the dead ones.
-  upgradesFrom: 1,
   relations: { jobs: READ_AND_WRITE, job_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
