@@ -158,8 +158,7 @@ export class Connection {
     const [answer] = await this.query(call, this.sql[statement], all)
     const rows: AnswerRow[] = []
     for (const row of JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]) {
-      const [op, attempt, , token, data = null, , session] = row
-      if (op === 'handed') this.#granted(Number(session), attempt, token, data)
+      if (row[0] === 'handed') this.#granted(Number(row[6]), row[1], row[3], row[4] ?? null)
       else rows.push(row)
     }
     return rows
