@@ -9,8 +9,12 @@
  * lock, and then find everything there. A transaction that cannot see it runs the statements again, which do no harm. A crash
  * before the commit leaves nothing.
  */
-import { InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
-import type { SqlRunner } from './database.ts'
+import { unlessAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
+import { typedStep } from './conflicts.ts'
+import type { PostgresDatabase, SqlRunner } from './database.ts'
 import { remedyOf, sqlStateOf } from './failures.ts'
 import { checkIdentifier, quoteIdentifier, quoteText } from './identifiers.ts'
 
@@ -104,6 +108,34 @@ export async function ensureTables(
     throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
   await checkRelations(runner, part, schema)
   return { origin, found: before !== null }
+}
+
+/**
+ * As `ensureTables`, at the first use and with a limit: all calls wait for the first one, so it must not wait for ever. The next
+ * one has another connection. Returns the origin.
+ */
+export async function prepareTables(
+  database: PostgresDatabase,
+  part: TablePart,
+  schema: string,
+  { create, clock }: { readonly create: boolean; readonly clock: Clock },
+): Promise<string> {
+  const limitMs = defaults.callTimeoutMs
+  const tooLong = new AbortController()
+  const timer = clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
+  const { signal } = tooLong
+  const limited: SqlRunner = { query: (text, parameters) => database.query(text, parameters, { signal }) }
+  // Of what the caller asked for, nothing has been begun.
+  const noAnswer = () =>
+    new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
+  try {
+    const ensuring = typedStep(() => ensureTables(limited, part, schema, { create }))
+    return (await unlessAborted(ensuring, signal, noAnswer)).origin
+  } catch (error) {
+    throw signal.aborted ? noAnswer() : error
+  } finally {
+    timer.cancel()
+  }
 }
 
 /** Null: the part is not there. */
