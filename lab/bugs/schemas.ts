@@ -48,16 +48,20 @@ export const schemaBugs: readonly SchemaBug[] = [
     edits: [
       {
         file: `${sql}/claims.ts`,
-        find: '  v_lasts boolean := false;\n',
-        replaceBy: `  v_lasts boolean := false;
-  v_token bigint := nextval('"early".tokens');
+        find: '  v_logged text;\n',
+        replaceBy: `  v_logged text;
+  v_early bigint := nextval('"early".tokens');
   v_pause text := CASE WHEN p_requests[1].op = 'g' THEN pg_sleep(0.001)::text END;
 `,
       },
       {
         file: `${sql}/claims.ts`,
-        find: `r.session, nextval('"early".tokens'), r.mode`,
-        replaceBy: 'r.session, v_token, r.mode',
+        find: `r.session, nextval('"early".tokens'), r.mode, r.weight, r.capacity,
+        r.ms, clock_timestamp(), r.text, n.data, r.owner
+      FROM (SELECT v_one`,
+        replaceBy: `r.session, v_early, r.mode, r.weight, r.capacity,
+        r.ms, clock_timestamp(), r.text, n.data, r.owner
+      FROM (SELECT v_one`,
       },
     ],
     foundBy: { test: `${tests}/locking.test.ts` },
