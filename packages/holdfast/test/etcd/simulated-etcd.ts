@@ -39,6 +39,10 @@ export class SimulatedEtcd {
   /** What the answers to keep-alives say, if it is not the term. */
   keepAliveTerm: number | undefined
   sent = 0
+  /** The transactions that were sent, so that one can arrive a second time. */
+  readonly transactions: TxnRequest[] = []
+  /** All keys that there have been. */
+  readonly everCreated = new Set<string>()
 
   get client(): EtcdClient {
     return this as unknown as EtcdClient
@@ -67,6 +71,7 @@ export class SimulatedEtcd {
 
   async ask<Q, R>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
     this.sent++
+    if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
     return this.#answer(method as Method<unknown, unknown>, message as never) as R
@@ -190,6 +195,7 @@ export class SimulatedEtcd {
     const create_revision = before?.create_revision ?? this.#revision
     const kv = { key, value, lease, create_revision, mod_revision: this.#revision }
     this.#kvs.set(key, kv)
+    this.everCreated.add(key)
     this.#happened({ type: 0, kv, ...(before !== undefined && { prev_kv: before }) })
   }
 

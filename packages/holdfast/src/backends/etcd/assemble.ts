@@ -75,8 +75,9 @@ function infoOf(described: Described, minTtlMs: number): BackendInfo<'fenced'> {
     fencing: 'fenced',
     lockDelay: 'none',
     ttlMs: { min: minTtlMs, max: 86_400_000, step: 1_000 },
-    // etcd looks for expired leases every 500 ms.
-    expirySlackMs: () => 1_000,
+    // etcd looks for expired leases every 500 ms. A new leader lets all leases start anew, for an election time-out longer; the
+    // shortest lease is one and a half of it.
+    expirySlackMs: () => 1_000 + Math.round(minTtlMs / 1.5),
     prolongation: 'committed',
     assumptions: [
       'A majority of the members keeps what it has written: no member is brought back with an old or an empty disk.',

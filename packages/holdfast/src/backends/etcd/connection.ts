@@ -6,7 +6,6 @@ import * as etcd from '../../clients/etcd/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import { Lane } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
-import type { PredecessorQueue } from '../../kit/predecessor-queue.ts'
 import type { Call } from '../../spi.ts'
 import { Keys, MAX_BATCH } from './keys.ts'
 import { Found } from './records.ts'
@@ -38,8 +37,6 @@ export class Connection {
   readonly keys: Keys
   readonly lifetime: Lifetime
   readonly watches: etcd.Watches
-  /** Of the sessions of this process. */
-  readonly queues = new Set<PredecessorQueue>()
   readonly #lane: Lane<Statement, Committed>
   readonly #looks: Lane<string, Found>
 
@@ -116,8 +113,7 @@ export class Connection {
 
   close(): void {
     if (this.lifetime.isOver) return
-    const closed = this.lifetime.end()
-    for (const queue of this.queues) queue.end(closed)
+    this.lifetime.end()
     this.#lane.close()
     this.#looks.close()
     this.watches.close()
