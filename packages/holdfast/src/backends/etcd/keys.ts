@@ -12,9 +12,8 @@
  * all that can stand in a claim's way lies from `exclusive` to `shared`, so one comparison of a range asks "nothing older". The order in
  * a queue is that of create revisions.
  */
-import { createHash } from 'node:crypto'
 import { escapeName } from '../../base/names.ts'
-import { prefixed, type Range } from '../../clients/etcd/index.ts'
+import { leaseIdOf, prefixed, type Range } from '../../clients/etcd/index.ts'
 import type { Mode } from '../../spi.ts'
 
 export type Part = Mode | 'kept' | 'capacity'
@@ -94,10 +93,9 @@ export class Keys {
 
 const PATH = /^(?:n\/(?<name>[^\0]*)\0(?<part>[a-z]+)|(?<top>[ms]))(?:\/(?<lease>[^/]+)(?:\/(?<id>.+))?)?$/
 
-/** Follows from the session's id, so that a repeated opening finds the same lease. At most 52 bits, and never 0. */
+/** Follows from the session's id, so that a repeated opening finds the same lease. */
 export function leaseOf(namespace: string, sessionId: string): number {
-  const hash = createHash('sha256').update(`${namespace}\0${sessionId}`).digest()
-  return hash.readUIntBE(0, 6) * 16 + ((hash[6] ?? 0) & 15) + 1
+  return leaseIdOf(`${namespace}\0${sessionId}`)
 }
 
 /**

@@ -127,3 +127,9 @@ export class Found {
     return nameState({ name, claims, capacity, data: data?.data, isClosed: kept.length > 0 }, wallMs)
   }
 }
+
+/** What one read has found, name by name, in the order of the keys. */
+export function foundByName(keys: Keys, kvs: readonly KeyValue[], revision: number): Map<string, Found> {
+  const byName = Map.groupBy(kvs, ({ key }) => keys.parse(key)?.name ?? '')
+  return new Map([...byName].map(([name, own]) => [name, new Found(keys, own, revision)]))
+}

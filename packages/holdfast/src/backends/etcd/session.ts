@@ -13,7 +13,7 @@ import type {
   GrantedClaim,
   LostClaim,
 } from '../../spi.ts'
-import { type Connection, READS_AT_ONCE, unavailable } from './connection.ts'
+import { type Connection, unavailable } from './connection.ts'
 import { leaseOf, modes, partsOfGrant } from './keys.ts'
 import { Found, type FoundClaim } from './records.ts'
 import type { SessionRef, Statements } from './statements.ts'
@@ -118,9 +118,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     // The key goes first: watchers read claims that are deleted together with their session's key as expired.
     const deletion = etcd.onCondition([this.#statements.alive()], [etcd.remove(keys.session(lease))])
     await this.#connection.transact(deletion, call)
-    await client.ask(etcd.methods.leaseRevoke, { ID: lease }, call).catch((error: unknown) => {
-      if (!etcd.isLeaseNotFound(error)) throw error
-    })
+    await etcd.revokeLease(client, lease, call)
     this.queue.end()
   }
 
@@ -133,12 +131,12 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     // Without any read in it, a member would answer a transaction by itself, however old its state is.
     const reads = [keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]
     const operations = reads.map((key) => etcd.get(key, { keys_only: true }))
-    const check = etcd.onCondition([this.#statements.alive()], operations.slice(0, READS_AT_ONCE))
+    const check = etcd.onCondition([this.#statements.alive()], operations.slice(0, etcd.READS_AT_ONCE))
     const { isProlonged, response } = await etcd.prolongLease(client, lease, check, call)
     if (!response.succeeded) return null
     if (!isProlonged)
       throw unavailable('the leader has changed, and may not know of the keep-alive', 'unknown')
-    const others = await this.#connection.readAll(operations.slice(READS_AT_ONCE), call)
+    const others = await etcd.readAll(client, operations.slice(etcd.READS_AT_ONCE), call)
     const kvs = [...etcd.kvsOf(response), ...others.kvs]
     const revisions = new Map(kvs.map(({ key, mod_revision }) => [key, mod_revision]))
     const isLost = (claim: GrantedClaim) =>
@@ -147,8 +145,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
   }
 
   protected async tokenOf({ name, attempt }: Claim, call: Call): Promise<bigint | null | undefined> {
-    const { claims } = await this.#connection.look(name, call)
-    return claims.find((claim) => claim.attempt === attempt)?.token
+    return (await this.#connection.look(name, call)).claim(attempt)?.token
   }
 
   protected async lossOf(claim: Claim, call: Call): Promise<LostClaim> {
@@ -179,19 +176,18 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
   /** Finds the keys of claims that another process has made. */
   async #locate(claims: readonly Claim[], call: Call): Promise<void> {
     const { slots } = this.#statements
-    const ranges = claims
-      .filter((claim) => !slots.knows(claim))
-      .flatMap(({ name }) => modes.map((mode) => this.#connection.keys.claims(name, mode, this.#ref.lease)))
-    const wanted = new Set(claims.map(({ attempt }) => attempt))
-    for (const claim of await this.#claimsIn(
-      ranges.map((range) => etcd.getAll(range)),
-      call,
-    ))
-      if (wanted.has(claim.attempt)) slots.set(claim, claim.slot)
+    const unknown = new Map(
+      claims.filter((claim) => !slots.knows(claim)).map((claim) => [claim.attempt, claim]),
+    )
+    const reads = [...unknown.values()].flatMap(({ name }) =>
+      modes.map((mode) => etcd.getAll(this.#connection.keys.claims(name, mode, this.#ref.lease))),
+    )
+    for (const claim of await this.#claimsIn(reads, call))
+      if (unknown.has(claim.attempt)) slots.set(claim, claim.slot)
   }
 
   async #claimsIn(reads: readonly etcd.Operation[], call: Call): Promise<readonly FoundClaim[]> {
-    const { kvs, revision } = await this.#connection.readAll(reads, call)
+    const { kvs, revision } = await etcd.readAll(this.#connection.client, reads, call)
     return new Found(this.#connection.keys, kvs, revision).claims
   }
 
@@ -203,7 +199,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
   async #leaseFor(keepForMs: number, call: Call): Promise<number> {
     const { client, namespace, random } = this.#connection
     const ID = leaseOf(namespace, random.id())
-    await client.ask(etcd.methods.leaseGrant, { TTL: Math.ceil(keepForMs / 1_000), ID }, call)
+    await etcd.grantLease(client, ID, keepForMs, call)
     return ID
   }
 
