@@ -187,6 +187,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
   }
 
   async #claimsIn(reads: readonly etcd.Operation[], call: Call): Promise<readonly FoundClaim[]> {
+    this.#connection.lifetime.begin(call)
     const { kvs, revision } = await etcd.readAll(this.#connection.client, reads, call)
     return new Found(this.#connection.keys, kvs, revision).claims
   }
