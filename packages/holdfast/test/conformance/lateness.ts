@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const EVERY_MS = 50
-const MAX_TRIES = 3
+const MAX_TRIES = 5
 /** A machine that never keeps up must not stop the tests. */
 const LONGEST_TURN_MS = 5_000
 
