@@ -1,12 +1,9 @@
 /** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { SimulatedEtcd } from '../../../test/etcd/simulated-etcd.ts'
-import { systemRandom } from '../../base/ids.ts'
+import { openSimulated, type SimulatedEtcd, settle } from '../../../test/etcd/simulated-etcd.ts'
 import { methods, type TxnRequest } from '../../clients/etcd/index.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../spi.ts'
 import { call, permits, request, shared } from '../../testing/conformance/requests.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
-import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 import { Slots } from './slots.ts'
 
@@ -15,10 +12,10 @@ describe('keys that are used again', () => {
   let backend: EtcdBackend
   let session: BackendSession<'fenced'>
   beforeEach(async () => {
-    engine = new SimulatedEtcd()
-    backend = await openEtcd({ hosts: engine.hosts, clock: createFakeClock() }, { client: engine.client })
-    const id = systemRandom.id() + systemRandom.id()
-    session = await backend.openSession({ id, ttlMs: 15_000, holder: 'ada' }, call())
+    const opened = await openSimulated()
+    engine = opened.engine
+    backend = opened.backend
+    session = opened.session
   })
 
   type Session = Pick<AttachedSession<'fenced'>, 'tryAcquire' | 'release'>
@@ -28,9 +25,6 @@ describe('keys that are used again', () => {
     return result.grant
   }
   const release = (grant: Grant, from: Session = session) => from.release(grant, { keepForMs: 0 }, call())
-  const settle = async () => {
-    for (let turn = 0; turn < 30; turn++) await new Promise((resolve) => setImmediate(resolve))
-  }
   const claims = () => [...engine.everCreated].filter((key) => /\0(exclusive|permits|shared)/.test(key))
   const holders = async (name: string) =>
     (await backend.inspect(name, call()))?.holders.map(({ token }) => token) ?? []
