@@ -62,7 +62,8 @@ export function rawGateway(hosts: readonly string[]): Taker {
     async openTaking() {
       const agent = new Agent({ keepAlive: true })
       const post = (path: string, body: object) => postJson(`${hosts[0]}/v3/${path}`, body, agent)
-      const { ID } = await post('lease/grant', { TTL: ttlMs / 1_000 })
+      // So long that it needs no keep-alive.
+      const { ID } = await post('lease/grant', { TTL: 3_600 })
       return {
         async take(name) {
           const key = Buffer.from(`gateway/${name}`).toString('base64')
