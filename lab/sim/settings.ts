@@ -10,9 +10,15 @@ import { stream } from './random.ts'
  */
 export type Mode = 'safety' | 'guard' | 'liveness'
 
+/** What the clients do: operations on locks, or a recipe (see `recipes/`). */
+export type Workload = 'locks' | 'election' | 'partitions'
+
+export const workloads: readonly Workload[] = ['locks', 'election', 'partitions']
+
 export interface Settings {
   readonly seed: number
   readonly mode: Mode
+  readonly workload: Workload
   readonly durationMs: number
   readonly clients: number
   readonly tasksPerClient: number
@@ -41,13 +47,14 @@ export const DURATION_MS = 120_000
 const CLIENT_RATE_SPREAD = 0.0055
 const ENGINE_RATE_SPREAD = 0.004
 
-export function settingsFor(seed: number, only?: Mode): Settings {
+export function settingsFor(seed: number, only?: Mode, workload: Workload = 'locks'): Settings {
   const dice = stream(seed, 'settings')
   const mode = dice.pick<Mode>(['safety', 'safety', 'liveness', 'liveness', 'guard'])
   const clients = dice.integer(2, 4)
   return {
     seed,
     mode: only ?? mode,
+    workload,
     durationMs: DURATION_MS,
     clients,
     tasksPerClient: dice.integer(1, 2),
