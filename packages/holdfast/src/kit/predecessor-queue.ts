@@ -193,14 +193,10 @@ export class PredecessorQueue {
   /** Its key is in the queue. That the next step was not applied does not change this. */
   #whileQueued(error: unknown): unknown {
     if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || error.outcome === 'unknown') return error
-    return new BackendUnavailableError(
-      this.#options.lifetime.backend,
-      'the queue did not answer a waiter',
-      'unknown',
-      {
-        cause: error,
-      },
-    )
+    const { backend } = this.#options.lifetime
+    return new BackendUnavailableError(backend, 'the queue did not answer a waiter', 'unknown', {
+      cause: error,
+    })
   }
 
   #answer(claim: Claim, standing: Ended): Answer {
