@@ -117,9 +117,7 @@ export const LOOK_NOW: Outlook = { isFirst: true, dueMs: 0, isForeign: false }
 export function readPush(message: string): Push | null {
   const [, kind, id = '', rest = ''] = /^([gh])\|([^|]+)\|(.*)$/s.exec(message) ?? []
   if (kind === 'h') return { kind: 'first', id, outlook: readOutlook(`1|${rest}`) }
-  const [, grantId = '', hasData, data = ''] = /^([\d.]*)\|([01])(.*)$/s.exec(rest) ?? []
+  const [, grantId = '', hasData, data = ''] = /^([\d.]+)\|([01])(.*)$/s.exec(rest) ?? []
   if (kind !== 'g' || hasData === undefined) return null
-  // An older client handed it over without naming the grant: the server knows.
-  if (grantId === '') return { kind: 'first', id, outlook: LOOK_NOW }
   return { kind: 'granted', id, grantId, ...(hasData === '1' && { data }) }
 }

@@ -100,7 +100,7 @@ export class Keys {
     if (reserved.test(key))
       throw new InvalidArgumentError(
         'key',
-        `must not return keys that end with :s, :h or :t or contain :x:, under which Holdfast keeps more about another key; it returned ${quote(key)}.`,
+        `must not return keys that end with :s, :q, :h or :t or contain :x:, under which Holdfast keeps more about another key; it returned ${quote(key)}.`,
       )
     if (this.#isCluster && hashTagOf(key) === null)
       throw new InvalidArgumentError(
@@ -111,7 +111,7 @@ export class Keys {
   }
 }
 
-const reserved = /:[sht]$|:x:/
+const reserved = /:[sqht]$|:x:/
 
 /** The mark of the tokens: one for the database, so that all namespaces of an issuer share its order. */
 export const TOKEN_KEY = 'holdfast:token'

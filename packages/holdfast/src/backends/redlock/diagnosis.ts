@@ -37,7 +37,7 @@ async function diagnoseNode(
   if (info !== null) await node.open()
   const fsync = isEveryWrite ? await settingOf(node, 'appendfsync') : null
   const findings = [
-    info === null ? unchecked('INFO', 'its version and restarts') : refusalOf(info, { waitsForAof: false }),
+    info === null ? unchecked('INFO', 'its version and restarts') : refusalOf(info),
     await evictionConcern(node),
     info !== null && isEveryWrite ? notEveryWrite(info, fsync) : null,
     info === null ? null : replicas(Number(infoField(info, 'connected_slaves'))),

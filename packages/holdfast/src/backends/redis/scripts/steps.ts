@@ -27,10 +27,7 @@ export const steps = `
       return lib.outcome(n, who, channel and w) or 'b'
     end
     lib.forget_dead_queue(n)
-    if n.capacity and n.capacity ~= capacity then
-      if n.moved then call('HSET', n.state, 'f', n.first) end
-      return 'm' .. n.capacity
-    end
+    if n.capacity and n.capacity ~= capacity then return 'm' .. n.capacity end
     lib.settle(n)
     local head = lib.head(n)
     local answer
@@ -47,7 +44,7 @@ export const steps = `
     elseif most_waiters and lib.is_full(n, most_waiters) then
       answer = 'f'
     else
-      return lib.join(n, not head, { who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
+      return lib.join(n, { who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
         mode = mode, body = body }, capacity)
     end
     lib.finish(n)
