@@ -219,7 +219,9 @@ export class RedisConnection {
       this.#dedicated.add(own)
       return own
     })
+    let isClosed = false
     const close = () => {
+      isClosed = true
       this.#dedicated.delete(connection)
       connection.close()
     }
@@ -231,7 +233,7 @@ export class RedisConnection {
     }
     const run: DedicatedConnection['run'] = (script, keys, args, runSignal) =>
       this.#send('script', runSignal, () => evaluate(raw, script, keys, args))
-    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, run, close }
+    return { ...this.#nodeOf(connection), isOpen: () => !isClosed && connection.isOpen(), run, close }
   }
 
   /**

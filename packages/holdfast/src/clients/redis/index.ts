@@ -14,6 +14,7 @@ export {
   redisClientFromUrl,
 } from './from-url.ts'
 export { escapeBraces, escapeGlob, foreignId, unescapeBraces } from './key-text.ts'
+export { OwnConnections } from './own-connections.ts'
 export type { Promptness } from './prompt.ts'
 export { type RedisReply, type RedisTopology, UNKNOWN_ADDRESS } from './raw.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
