@@ -71,12 +71,11 @@ export function grantedAtBy(runId: string | null, grantId: string): string {
 
 /** What a lock says beyond its owner, for operators. */
 export interface Details {
-  readonly name: string
   readonly holder: string
   readonly note?: string | undefined
   readonly owner?: string | undefined
-  /** Of the session. Older clients do not tell it. */
-  readonly ttlMs?: number
+  /** Of the session. */
+  readonly ttlMs: number
 }
 
 export interface HeldLock extends Details {

@@ -109,7 +109,7 @@ function holderOf({ record, value, nowMs }: SeenLock, leftMs: number): HolderSta
     ...(record.note !== undefined && { note: record.note }),
     ...(record.owner !== undefined && { owner: record.owner }),
     session: publicIdOf(record.session),
-    ttlMs: record.ttlMs ?? 0,
+    ttlMs: record.ttlMs,
     heldForMs: Math.max(0, nowMs - record.grantedAtMs),
     expiresInMs: leftMs - record.lockDelayMs,
   }

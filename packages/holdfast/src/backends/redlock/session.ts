@@ -39,6 +39,8 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   readonly #ensemble: Ensemble
   readonly #holder: string
   readonly #key: string
+  /** What nearly all requests of the session ask for. */
+  readonly #usualTerms: readonly string[]
   readonly #held = new TransientMap<string, HeldClaim>()
   /** From its close on, nothing is restored. */
   #isClosed = false
@@ -48,6 +50,8 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     this.#ensemble = ensemble
     this.#holder = facts.holder
     this.#key = ensemble.keys.session(facts.id)
+    const details: Details = { holder: facts.holder, ttlMs: facts.ttlMs }
+    this.#usualTerms = [String(facts.ttlMs), '0', JSON.stringify(details)]
   }
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'unfenced'>> {
@@ -81,10 +85,8 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
         `redlock: ${request.mode} leases need one server that counts the holders. Use mode 'exclusive', or another engine.`,
       )
     const since = this.#ensemble.begin(call)
-    const { name, attempt, note, owner, lockDelayMs } = request
-    const { ttlMs } = this
-    const details: Details = { name, holder: this.#holder, note, owner, ttlMs }
-    const terms = [String(ttlMs), String(Math.ceil(lockDelayMs)), JSON.stringify(details)]
+    const { attempt } = request
+    const terms = this.#termsOf(request)
     const claim = this.#nodeClaim(request)
     const votes = await askForVotes(this.#ensemble, claim, acquireRequest(claim, terms), call)
     if (grantedBy(votes) < this.#ensemble.quorum) {
@@ -165,6 +167,13 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     const poll = this.#ensemble.pollWith<RedisReply>((node, answer) => node.ask(request, answer))
     await this.#ensemble.answeredByQuorum(poll, 'close of the session: done', call, 'unknown')
     this.#held.delete(claim.attempt)
+  }
+
+  /** TTL, lock-delay and details. */
+  #termsOf({ note, owner, lockDelayMs }: AcquireRequest): readonly string[] {
+    if (lockDelayMs === 0 && (note ?? owner) === undefined) return this.#usualTerms
+    const details: Details = { holder: this.#holder, note, owner, ttlMs: this.ttlMs }
+    return [String(this.ttlMs), String(Math.ceil(lockDelayMs)), JSON.stringify(details)]
   }
 
   /** To end the session itself, without claims. */
