@@ -1,18 +1,23 @@
 /** Puts a backend together: checks its options and describes what it promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs, defaults, limits } from '../../base/defaults.ts'
+import { defaultDriftMs, defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
-import { checkNamespace, checkText } from '../../base/names.ts'
+import { checkNamespace } from '../../base/names.ts'
 import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../base/options.ts'
-import { isRedisClient, type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
+import {
+  isRedisClient,
+  LockKeys,
+  type RedisClient,
+  RedisConnection,
+  readinessOf,
+} from '../../clients/redis/index.ts'
 import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
 import { Deadlines } from './deadlines.ts'
 import { Ensemble } from './ensemble.ts'
-import { Keys } from './keys.ts'
 import { RedlockNode } from './node.ts'
 
 export interface RedlockOptions {
@@ -104,7 +109,7 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
-  const keys = new Keys(namespace, checkKeyFunction(options.key))
+  const keys = new LockKeys(namespace, checkCallback('key', options.key))
   const deadlines = new Deadlines(clock, nodeTimeoutMs)
   const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
@@ -175,12 +180,6 @@ function checkQuorum(quorum: unknown, nodes: number): number {
   return checked
 }
 
-function checkKeyFunction(key: RedlockOptions['key']): ((name: string) => string) | undefined {
-  checkCallback('key', key)
-  if (key === undefined) return undefined
-  return (name) => checkText('the result of key(name)', key(name), limits.keyBytes)
-}
-
 function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfenced'> {
   const { namespace, nodeTimeoutMs, quorum, persistence, maxTtlMs } = options
   const nodes = options.nodes.length
@@ -210,7 +209,7 @@ function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfe
         'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
       persistence === 'none'
         ? `No client uses a TTL above ${maxTtlMs} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
-          'counted. Its uptime is true.'
+          'counted. Its uptime is true, and its connections to the clients end with it: no proxy keeps them open.'
         : 'Every server has each write on its disk before it answers (appendonly yes, appendfsync always), and comes back with it.',
       'No keys are deleted, no server is flushed, and none may evict keys (maxmemory-policy noeviction).',
     ],
