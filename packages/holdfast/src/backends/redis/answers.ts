@@ -3,7 +3,6 @@
 import { BackendUnavailableError, type LossReason } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
 import { refusedByServer } from './failures.ts'
-import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export type Answer =
   /** `leftMs` undefined: from the sending of this request. */
@@ -69,8 +68,6 @@ function readAnswer(reply: RedisReply | undefined): Answer | Error {
       return { kind: 'mismatch', capacity: Number(rest) }
     case 'w':
       return { kind: 'waiting', outlook: readOutlook(rest.slice(1)) }
-    case 'v':
-      return refusedByServer(SLOT_IS_MOVING)
     case 'y':
       return { kind: 'unusable', suffix: rest }
     case 'z':

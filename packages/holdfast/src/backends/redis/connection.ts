@@ -36,9 +36,10 @@ export class Connection {
   readonly channel: string
   /** The first argument of every script about a name: see `scripts/prelude.ts`. */
   readonly setting: string
+  /** The last keys of such a script: the mark of the tokens, where all come from one. */
+  readonly marks: readonly string[]
   /** The server has been looked at, and pushes arrive. */
   isReady = false
-  readonly #hasOneMark: boolean
   #preparing: Promise<void> | undefined
 
   constructor({ client, keys, demands, pollMs, clock, random }: ConnectionOptions) {
@@ -50,17 +51,10 @@ export class Connection {
     this.lifetime = new Lifetime('redis', clock)
     this.channel = keys.channel(random.id())
     const { isCluster, keyPrefix } = client
-    this.#hasOneMark = demands.isFenced && !isCluster
+    this.marks = demands.isFenced && !isCluster ? [TOKEN_KEY] : []
     const tokens = isCluster ? (demands.isFenced ? '2' : '3') : demands.isFenced ? '1' : '0'
     this.setting = isCluster ? tokens : tokens + keyPrefix + keys.watch
-    const { setting } = this
-    this.sender = new Sender({
-      client,
-      clock,
-      namespace: demands.namespace,
-      setting,
-      hasOneMark: this.#hasOneMark,
-    })
+    this.sender = new Sender(this)
     this.room = new WaitingRoom({
       clock,
       random,
@@ -97,8 +91,7 @@ export class Connection {
 
   /** A script about one name. */
   runFor(script: RedisScript, name: string, args: readonly string[], call: Call): Promise<RedisReply> {
-    const key = this.keys.lock(name)
-    const keys = this.#hasOneMark ? [key, TOKEN_KEY] : [key]
+    const keys = [this.keys.lock(name), ...this.marks]
     return this.client.run(script, keys, [this.setting, ...args], call.signal)
   }
 

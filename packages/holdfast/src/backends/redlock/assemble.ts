@@ -7,11 +7,11 @@ import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkNamespace } from '../../base/names.ts'
 import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../base/options.ts'
 import {
+  ClientState,
   isRedisClient,
   LockKeys,
   type RedisClient,
   RedisConnection,
-  readinessOf,
 } from '../../clients/redis/index.ts'
 import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
@@ -115,7 +115,8 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const nodes = clients.map((client, index) => {
     const connection = connectionOf(client, index, { clock, random })
     const label = `node ${index + 1} of ${clients.length}`
-    const readiness = readinessOf(client)
+    const readiness = ClientState.of(client)
+    readiness.handleErrors()
     return new RedlockNode({ index, connection, readiness, label, clock, deadlines, ...timings })
   })
   const ensemble = new Ensemble({

@@ -137,12 +137,3 @@ export class ClientState {
     ['end', this.#onEnd],
   ]
 }
-
-export type Readiness = ClientState
-
-/** The state of a client whose errors its watchers take care of. */
-export function readinessOf(client: RedisClient): Readiness {
-  const state = ClientState.of(client)
-  state.handleErrors()
-  return state
-}

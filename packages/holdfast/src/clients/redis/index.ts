@@ -1,5 +1,5 @@
 export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
-export { type Readiness, readinessOf } from './client-state.ts'
+export { ClientState } from './client-state.ts'
 export {
   type DedicatedConnection,
   RedisConnection,
@@ -18,7 +18,7 @@ export { escapeGlob } from './key-text.ts'
 export { LockKeys } from './lock-keys.ts'
 export { OwnConnections } from './own-connections.ts'
 export type { Promptness } from './prompt.ts'
-export { type RedisReply, type RedisTopology, UNKNOWN_ADDRESS } from './raw.ts'
+export { type RedisReply, UNKNOWN_ADDRESS } from './raw.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
 export {
   readScanCursor,

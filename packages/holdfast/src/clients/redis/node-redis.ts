@@ -64,7 +64,7 @@ function adaptSingle(client: Single): RawRedis {
   return {
     library: 'node-redis',
     writesOncePerTurn: true,
-    topology: 'single',
+    isCluster: false,
     address: `${nodeOf(client).label}/${client.options?.database ?? 0}`,
     keyPrefix,
     get isUsable() {
@@ -90,7 +90,7 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
   return {
     library: 'node-redis',
     writesOncePerTurn: true,
-    topology: 'cluster',
+    isCluster: true,
     address: UNKNOWN_ADDRESS,
     keyPrefix: '',
     get isUsable() {

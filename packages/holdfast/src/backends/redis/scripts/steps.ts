@@ -1,4 +1,5 @@
 import { OpCode } from './op-codes.ts'
+import { SLOT_IS_MOVING } from './prelude.ts'
 
 /** Lua: what a request asks for, each as one step. Part of `library.ts`. */
 export const steps = `
@@ -135,10 +136,12 @@ export const steps = `
     -- A renewal needs only existing keys. Every other step may need a key that is missing, or already on the other node. But an
     -- exclusive lock can be released: waiters that are on the other side find the name free when they look.
     if operation == '${OpCode.renew}' then
-      if are_apart(lock, lock .. ':s', lock .. ':h') then return 'v' end
+      if are_apart(lock, lock .. ':s', lock .. ':h') then return { 'e', '${SLOT_IS_MOVING}' } end
     elseif lib.is_moving(lock) then
       local grant, keep_ms = ...
-      if operation ~= '${OpCode.release}' or keep_ms > 0 or not is_held(lock, who, grant) then return 'v' end
+      if operation ~= '${OpCode.release}' or keep_ms > 0 or not is_held(lock, who, grant) then
+        return { 'e', '${SLOT_IS_MOVING}' }
+      end
       call('DEL', lock)
       return 'r'
     end
