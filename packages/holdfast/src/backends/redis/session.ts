@@ -198,7 +198,7 @@ export class RedisSession<F extends Fencing>
       this.forget(claim.attempt)
     } else if (answer?.kind === 'granted') {
       const { grantId, data } = answer
-      granted.push(this.#grantOf(claim, { grantId, data, since }))
+      granted.push(this.handOut(claim, { grantId, data, since }).grant)
       for (const waiter of waiters) this.room.grant(waiter, { grantId, data, since })
     } else if (answer?.kind === 'waiting') {
       for (const waiter of waiters) {
@@ -313,17 +313,12 @@ export class RedisSession<F extends Fencing>
     return prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
 
-  handOut(request: AcquireRequest, granted: Granted): GrantedResult<F> {
-    return { kind: 'granted', grant: this.#grantOf(request, granted) }
-  }
-
-  #grantOf(claim: Claim, granted: Granted): Grant<F> {
+  handOut(claim: Claim, granted: Granted): { readonly kind: 'granted'; readonly grant: Grant<F> } {
     const token = this.#connection.demands.isFenced ? BigInt(granted.grantId) : null
-    return this.grantOf(claim, { ...granted, token: token as Grant<F>['token'] })
+    const grant = this.grantOf(claim, { ...granted, token: token as Grant<F>['token'] })
+    return { kind: 'granted', grant }
   }
 }
-
-type GrantedResult<F extends Fencing> = { readonly kind: 'granted'; readonly grant: Grant<F> }
 
 function lostClaim(attempt: string, answer: Answer | Error): LostClaim {
   if (answer instanceof Error || answer.kind !== 'lost') return { attempt, reason: 'deleted' }
