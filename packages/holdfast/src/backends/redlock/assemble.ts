@@ -210,7 +210,7 @@ function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfe
         'Redlock stops a write that comes late. What must not be written twice needs a check in the resource itself.',
       persistence === 'none'
         ? `No client uses a TTL above ${maxTtlMs} ms, and all clients are told the same maxTtlMs: so long a restarted server is not ` +
-          'counted. Its uptime is true, and its connections to the clients end with it: no proxy keeps them open.'
+          'counted. Its uptime is true.'
         : 'Every server has each write on its disk before it answers (appendonly yes, appendfsync always), and comes back with it.',
       'No keys are deleted, no server is flushed, and none may evict keys (maxmemory-policy noeviction).',
     ],

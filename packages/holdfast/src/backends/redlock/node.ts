@@ -6,8 +6,8 @@
  * A connection answers in order, so a silent node is not asked again before it has answered: a dead node costs one time-out,
  * not one for each call, and what it was not asked has certainly not been applied. Only what gives something up is sent to it.
  *
- * Requests for claims leave through one lane, in the order in which they came. A server that was restarted may have forgotten
- * locks, so the process is identified on every new connection, before its votes are counted.
+ * Requests for claims leave through one lane, in the order in which they came. Votes are asked of a certain process, by its run
+ * id. Another process under the same address does nothing and says so; it is identified, and asked again.
  */
 
 import type { Clock } from '../../base/clock.ts'
@@ -26,7 +26,6 @@ import { type Asker, Lane } from '../../kit/lane.ts'
 import { Contact } from './contact.ts'
 import type { Deadlines } from './deadlines.ts'
 import { bootKey } from './keys.ts'
-import { reasonOf } from './poll.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
@@ -86,8 +85,6 @@ export class RedlockNode {
   /** How long the last answer took that came too late; undefined when answers come in time. */
   #lateMs: number | undefined
   #runId: string | null = null
-  /** `lossCount` of the connection before it was identified: without a loss since then, the same process answers. */
-  #identifiedAt = -1
   /** By the monotonic clock; 0: its votes count. */
   #countsFromMs = 0
 
@@ -188,24 +185,16 @@ export class RedlockNode {
   async open(sessionKeys: readonly string[] = [], sessionArgs: readonly string[] = []): Promise<Identity> {
     const { clock, quarantineMs } = this.#options
     const args = [String(quarantineMs), ...sessionArgs]
-    await this.#ready()
-    const losses = this.connection.lossCount()
     const reply = await this.run(openScript, [bootKey, ...sessionKeys], args)
     const [runId, quarantinedForMs, version, ttlMs] = reply as readonly RedisReply[]
     this.#runId = String(runId)
-    this.#identifiedAt = losses
     this.#countsFromMs = Number(quarantinedForMs) === 0 ? 0 : clock.monotonicMs() + Number(quarantinedForMs)
     return { runId: this.#runId, version: String(version), ttlMs: Number(ttlMs) }
   }
 
   /** Before a grant is named to it: by its run id it is known when it made the grant. */
   async identify(): Promise<void> {
-    if (!this.#isIdentified) await this.open()
-  }
-
-  /** The connection is the one on which the process was asked for its run id. */
-  get #isIdentified(): boolean {
-    return this.#identifiedAt === this.connection.lossCount()
+    if (this.#runId === null) await this.open()
   }
 
   /** Rejects if it cannot be asked now: certainly nothing was applied then. */
@@ -215,7 +204,7 @@ export class RedlockNode {
   }
 
   #askTogether(requests: readonly ClaimRequest[]): Promise<Replies> {
-    if (this.isAnswering && this.#isIdentified) return this.#exchange(requests)
+    if (this.isAnswering && this.#runId) return this.#exchange(requests)
     return this.#prepare().then(
       () => this.#exchange(requests),
       (error: Error) => this.#giveUpOnly(requests, error),
@@ -228,30 +217,34 @@ export class RedlockNode {
     if (this.#runId === '') throw this.#failure('does not let this user ask INFO', 'not-applied')
   }
 
-  #exchange(requests: readonly ClaimRequest[]): Promise<Replies> {
+  #exchange(requests: readonly ClaimRequest[], isSecondTry = false): Promise<Replies> {
+    const isVote = requests.some(({ operation }) => operation === 'acquire')
     const losses = this.connection.lossCount()
-    const sent = this.#send(requests)
+    const sent = this.#send(requests, isVote ? this.#runId : '')
     return new Promise((resolve, reject) =>
       this.#bound(
         sent,
         (reply) => {
+          const replies = reply as readonly RedisReply[]
+          if (replies.length !== requests.length) return resolve(this.#askAgain(requests, isSecondTry))
           const isRepeated = losses !== this.connection.lossCount()
-          const read = () =>
-            (reply as readonly RedisReply[]).map((each) => this.#refusalIn(each, isRepeated) ?? each)
-          resolve(this.#isIdentified ? read() : this.#identifyAgain().then(read))
+          resolve(replies.map((each) => this.#refusalIn(each, isRepeated) ?? each))
         },
         reject,
       ),
     )
   }
 
-  /** The connection was lost meanwhile, so another process may have answered. It is identified before its votes are counted. */
-  async #identifyAgain(): Promise<void> {
+  /** Another process has answered, and did nothing. */
+  async #askAgain(requests: readonly ClaimRequest[], isSecondTry: boolean): Promise<Replies> {
+    if (isSecondTry)
+      return this.#giveUpOnly(requests, this.#failure('is restarted again and again', 'unknown'))
     try {
       await this.open()
     } catch (error) {
-      throw this.#failure(`it was not identified after a reconnect (${reasonOf(this, error)})`, 'unknown')
+      return this.#giveUpOnly(requests, error as Error)
     }
+    return this.#exchange(requests, true)
   }
 
   /**
@@ -265,13 +258,13 @@ export class RedlockNode {
       ({ operation }) =>
         operation === 'abandon' || operation === 'close' || (operation === 'release' && isKnown),
     )
-    if (givingUp.length > 0) this.#bounded(this.#send(givingUp)).catch(() => {})
+    if (givingUp.length > 0) this.#bounded(this.#send(givingUp, '')).catch(() => {})
     return requests.map(() => error)
   }
 
-  #send(requests: readonly ClaimRequest[]): Promise<RedisReply> {
+  #send(requests: readonly ClaimRequest[], runId: string | null): Promise<RedisReply> {
     const keys: string[] = []
-    const args: string[] = []
+    const args = [runId ?? '']
     for (const request of requests) {
       keys.push(request.session, request.lock)
       args.push(request.operation, ...request.argsFor(this))

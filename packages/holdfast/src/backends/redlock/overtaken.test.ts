@@ -122,7 +122,7 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
         const [, owner, details] = /^((?:[^|]+\|){3})\d+\|[^|]+\|(.*)$/s.exec(values[index] ?? '') ?? []
         assert(owner !== undefined && details !== undefined)
         const keys = [`holdfast:${stage.namespace}:session:${id}`, stage.key('x')]
-        const args = ['acquire', owner, ttlMs, 0, details, '']
+        const args = ['', 'acquire', owner, ttlMs, 0, details, '']
         await redisCall(stage.server(index), 'EVAL', claimsScript.source, 2, ...keys, ...args)
       }
       assert.deepEqual(

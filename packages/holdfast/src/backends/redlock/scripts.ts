@@ -91,8 +91,9 @@ return {run, quarantined, version, ttl}
 `)
 
 /**
- * KEYS session and lock of each request; ARGV the requests: an operation, the owner, and what else the operation needs.
- * Answers each request at its position; one that fails answers {e, message}.
+ * KEYS session and lock of each request; ARGV the run id (empty if no vote is asked for), then the requests: an operation, the
+ * owner, and what else the operation needs. Answers each request at its position; one that fails answers {e, message}. If
+ * another process answers than the one that is meant, it does nothing and its answer is empty: it may have forgotten locks.
  *
  * A server whose memory is full lets a script go on once it has written. Giving up must be possible then as well, so a write
  * comes first that is never refused, and that does nothing: there is no such field.
@@ -154,13 +155,17 @@ function operations.acquire(session, lock, owner, ttl, delay, details, granted_a
 end
 operations.restore = operations.acquire
 
+if ARGV[1] ~= '' then
+  local info = redis.pcall('INFO', 'server')
+  if type(info) ~= 'string' or not string.find(info, ARGV[1], 1, true) then return {} end
+end
 -- What refuses every write, as on a replica, is raised in the server's own words; nothing has been written then.
 local function refuses_all(message)
   return string.find(message, 'READONLY') or string.find(message, 'MISCONF') or string.find(message, 'NOREPLICAS')
 end
 
 local lengths = {acquire = 5, restore = 5, release = 3, abandon = 1, close = 1, force = 3}
-local answers, key, at = {}, 1, 1
+local answers, key, at = {}, 1, 2
 while at <= #ARGV do
   local operation, last = ARGV[at], at + lengths[ARGV[at]]
   local is_done, answer = pcall(operations[operation], KEYS[key], KEYS[key + 1], unpack(ARGV, at + 1, last))
