@@ -16,14 +16,15 @@ if (options.kind === 'help') console.log(usage)
 else if (options.kind === 'replay') await replay(options)
 else await runMany(options)
 
-async function replay({ seed, mode, keep, trace }: Of<'replay'>): Promise<void> {
-  const settings = settingsFor(seed, mode)
+async function replay({ seed, mode, workload, keep, trace }: Of<'replay'>): Promise<void> {
+  const settings = settingsFor(seed, mode, workload)
   const whole = planFor(settings)
   const plan: readonly Fault[] = keep === undefined ? whole : orComplain(() => readPlanText(keep, whole))
   console.log(`Seed ${seed}: ${JSON.stringify(settings)}`)
   for (const fault of plan) console.log(`  ${describeFault(fault)}`)
   const result = await runSeed(seed, {
     mode: settings.mode,
+    workload: settings.workload,
     plan,
     keepLines: trace,
     checkHistory: true,
@@ -39,18 +40,18 @@ async function replay({ seed, mode, keep, trace }: Of<'replay'>): Promise<void> 
   if (keep === undefined) console.log(`\n${await explain(result)}`)
 }
 
-async function runMany({ seeds, from, workers, mode }: Of<'batch'>): Promise<void> {
+async function runMany({ seeds, from, workers, mode, workload }: Of<'batch'>): Promise<void> {
   const startedMs = Date.now()
   let saidAtMs = startedMs
-  const modeOption = mode === undefined ? '' : ` --mode ${mode}`
+  const narrowed = [mode && ` --mode ${mode}`, workload && ` --workload ${workload}`].filter(Boolean).join('')
   console.log(
-    `Seeds ${from} to ${from + seeds - 1}: npm run sim -- --from ${from} --seeds ${seeds}${modeOption}`,
+    `Seeds ${from} to ${from + seeds - 1}: npm run sim -- --from ${from} --seeds ${seeds}${narrowed}`,
   )
   const result = await runBatch({
     from,
     seeds,
     workers,
-    focus: mode === undefined ? {} : { mode },
+    focus: { ...(mode && { mode }), ...(workload && { workload }) },
     historyEvery: 1,
     onResult: (done, { seed, violation }) => {
       if (violation !== null) console.log(`seed ${seed} breaks ${violation.rule}: ${violation.message}`)

@@ -33,6 +33,7 @@ const quickTests = [
   'packages/holdfast/src/',
   'packages/holdfast/test/conformance/',
   'packages/holdfast/test/model/',
+  'packages/holdfast/test/recipes/',
   'scripts/checks/',
   // It makes the package and installs it.
   '--exclude=scripts/checks/pack.test.ts',

@@ -11,6 +11,7 @@ import { SimConnection } from './connection.ts'
 import { LockerClock } from './locker-clock.ts'
 import { Machine, SimProcess } from './machine.ts'
 import { type Stream, stream } from './random.ts'
+import { type RecipeWorkload, recipes } from './recipes/index.ts'
 import type { Versions, Visit } from './resource.ts'
 import { TrackedLease } from './tracked.ts'
 import { operate } from './workload.ts'
@@ -50,9 +51,30 @@ export class Client {
   }
 
   start(): void {
-    for (let task = 0; task < this.world.settings.tasksPerClient; task++) {
-      const running = this.#task(task, this.process).finally(() => this.#running.delete(running))
-      this.#running.add(running)
+    const { workload, tasksPerClient } = this.world.settings
+    const recipe = recipes[workload]
+    if (recipe !== undefined) {
+      this.#keepRunning(this.#recipe(recipe))
+      return
+    }
+    if (workload !== 'locks') throw new Error(`there is no workload ${workload}`)
+    for (let task = 0; task < tasksPerClient; task++) this.#keepRunning(this.#task(task, this.process))
+  }
+
+  #keepRunning(work: Promise<void>): void {
+    const running = work.finally(() => this.#running.delete(running))
+    this.#running.add(running)
+  }
+
+  async #recipe(recipe: RecipeWorkload): Promise<void> {
+    const number = ++this.#operations
+    this.#begunMs.set(number, this.world.nowMs)
+    try {
+      await recipe(this)
+    } catch (error) {
+      this.world.fail('G11', `the recipe failed with ${String((error as Error)?.stack ?? error)}`)
+    } finally {
+      this.#begunMs.delete(number)
     }
   }
 

@@ -11,14 +11,15 @@ const read = (line: string) => readSimOptions(line.split(' ').filter((word) => w
 
 describe('what the simulation can be asked for', () => {
   test('many seeds, by default 2000 from the first on', () => {
-    const batch = { kind: 'batch', seeds: 2_000, from: 1, workers: 2, mode: undefined }
+    const batch = { kind: 'batch', seeds: 2_000, from: 1, workers: 2, mode: undefined, workload: undefined }
     assert.deepEqual(read(''), batch)
-    assert.deepEqual(read('--seeds 5 --from 7 --workers 1 --mode guard'), {
+    assert.deepEqual(read('--seeds 5 --from 7 --workers 1 --mode guard --workload election'), {
       kind: 'batch',
       seeds: 5,
       from: 7,
       workers: 1,
       mode: 'guard',
+      workload: 'election',
     })
   })
 
@@ -31,7 +32,14 @@ describe('what the simulation can be asked for', () => {
   })
 
   test('one seed', () => {
-    const replay = { kind: 'replay', seed: 0, mode: undefined, keep: undefined, trace: false }
+    const replay = {
+      kind: 'replay',
+      seed: 0,
+      mode: undefined,
+      workload: undefined,
+      keep: undefined,
+      trace: false,
+    }
     assert.deepEqual(read('--seed 0'), replay)
     assert.deepEqual(read('--seed 9007199254740991 --trace --keep 1,2'), {
       ...replay,
@@ -42,6 +50,7 @@ describe('what the simulation can be asked for', () => {
   })
 
   test.each<[string, RegExp]>([
+    ['--workload coffee', /no workload coffee, there are locks, election, partitions/],
     ['--seeds 0', /--seeds must be a whole number of at least 1, not 0/],
     ['--seeds=-3', /--seeds must be a whole number of at least 1, not -3/],
     ['--seeds 1.5', /--seeds must be a whole number/],

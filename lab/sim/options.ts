@@ -1,7 +1,7 @@
 /** What `npm run sim` is asked for, checked: a batch that quietly ran other seeds than those asked for shows nothing. */
 import { parseArgs } from 'node:util'
 import { freshSeed } from './seeds.ts'
-import type { Mode } from './settings.ts'
+import { type Mode, type Workload, workloads } from './settings.ts'
 
 export const usage = `npm run sim [-- options]
 
@@ -12,6 +12,7 @@ Runs the core over a simulated engine, each seed for 120 simulated seconds, and 
   --fresh        seeds that were never tried, instead of --from; the first line says which, to run them again
   --workers N    processes to spread them over (default 2)
   --mode M       safety, guard or liveness only; by default each seed chooses
+  --workload W   what the clients do: locks (default), election or partitions
   --seed S       replays one seed
   --keep LIST    with --seed: only these of its faults, as a report prints them
   --trace        with --seed: prints everything that happens
@@ -23,6 +24,7 @@ export type SimOptions =
       readonly kind: 'replay'
       readonly seed: number
       readonly mode: Mode | undefined
+      readonly workload: Workload | undefined
       readonly keep: string | undefined
       readonly trace: boolean
     }
@@ -32,6 +34,7 @@ export type SimOptions =
       readonly from: number
       readonly workers: number
       readonly mode: Mode | undefined
+      readonly workload: Workload | undefined
     }
 
 const modes: readonly Mode[] = ['safety', 'guard', 'liveness']
@@ -46,6 +49,7 @@ export function readSimOptions(args: readonly string[]): SimOptions {
       fresh: { type: 'boolean' },
       workers: { type: 'string' },
       mode: { type: 'string' },
+      workload: { type: 'string' },
       seed: { type: 'string' },
       keep: { type: 'string' },
       trace: { type: 'boolean' },
@@ -53,7 +57,8 @@ export function readSimOptions(args: readonly string[]): SimOptions {
     },
   })
   if (values.help) return { kind: 'help' }
-  const mode = readMode(values.mode)
+  const mode = readOneOf('mode', values.mode, modes)
+  const workload = readOneOf('workload', values.workload, workloads)
   if (values.seed !== undefined) {
     for (const name of ['seeds', 'from', 'fresh', 'workers'] as const)
       if (values[name] !== undefined)
@@ -61,7 +66,7 @@ export function readSimOptions(args: readonly string[]): SimOptions {
           `--seed replays one seed, so --${name} means nothing with it; leave out one of the two`,
         )
     const seed = readNumber('seed', values.seed, 0)
-    return { kind: 'replay', seed, mode, keep: values.keep, trace: values.trace ?? false }
+    return { kind: 'replay', seed, mode, workload, keep: values.keep, trace: values.trace ?? false }
   }
   if (values.keep !== undefined || values.trace !== undefined)
     throw new Error('--keep and --trace need --seed, which says what to replay')
@@ -72,7 +77,8 @@ export function readSimOptions(args: readonly string[]): SimOptions {
     )
   const from = values.fresh ? freshSeed() : readNumber('from', values.from ?? '1', 1)
   if (!Number.isSafeInteger(from + seeds)) throw new Error('seeds must stay below 2^53')
-  return { kind: 'batch', seeds, from, workers: readNumber('workers', values.workers ?? '2', 1), mode }
+  const workers = readNumber('workers', values.workers ?? '2', 1)
+  return { kind: 'batch', seeds, from, workers, mode, workload }
 }
 
 function readNumber(name: string, text: string, least: number): number {
@@ -83,9 +89,13 @@ function readNumber(name: string, text: string, least: number): number {
   return number
 }
 
-function readMode(text: string | undefined): Mode | undefined {
-  const mode = modes.find((each) => each === text)
-  if (text !== undefined && mode === undefined)
-    throw new Error(`no mode ${text}, there are ${modes.join(', ')}`)
-  return mode
+function readOneOf<T extends string>(
+  option: string,
+  text: string | undefined,
+  known: readonly T[],
+): T | undefined {
+  const found = known.find((each) => each === text)
+  if (text !== undefined && found === undefined)
+    throw new Error(`no ${option} ${text}, there are ${known.join(', ')}`)
+  return found
 }

@@ -7,8 +7,9 @@ const LINES_SHOWN = 60
 
 export async function explain(failed: RunResult, maxRuns?: number): Promise<string> {
   const plan = await shrink(failed, maxRuns === undefined ? {} : { maxRuns })
-  const { seed, mode } = failed
-  const again = await runSeed(seed, { mode, plan, keepLines: true, checkHistory: isOfHistory(failed) })
+  const { seed, mode, workload } = failed
+  const options = { mode, workload, plan, keepLines: true, checkHistory: isOfHistory(failed) }
+  const again = await runSeed(seed, options)
   const { violation } = again
   if (violation === null)
     return `Seed ${seed} (${mode}) failed once and not again: it does not replay, which is a bug of the simulation.`
@@ -22,7 +23,7 @@ export async function explain(failed: RunResult, maxRuns?: number): Promise<stri
     ...relevantLines(again).map((line) => `  ${line}`),
     '',
     'Replay',
-    `  npm run sim -- --seed ${seed} --mode ${mode} --keep "${planText(plan, failed.plan)}" --trace`,
+    `  npm run sim -- --seed ${seed} --mode ${mode}${workload === 'locks' ? '' : ` --workload ${workload}`} --keep "${planText(plan, failed.plan)}" --trace`,
   ].join('\n')
 }
 

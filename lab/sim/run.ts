@@ -2,12 +2,14 @@
 import { onEvent } from '../../packages/holdfast/src/base/events.ts'
 import { checkAll } from '../check/check-all.ts'
 import { type Fault, type FaultKind, planFor } from './faults.ts'
-import { type Mode, settingsFor } from './settings.ts'
+import { type Mode, settingsFor, type Workload } from './settings.ts'
 import { type Violation, World } from './world.ts'
 
 /** Narrows what a seed would choose by itself. */
 export interface Focus {
   readonly mode?: Mode
+  /** Default `locks`. */
+  readonly workload?: Workload
   readonly faults?: readonly FaultKind[]
 }
 
@@ -22,6 +24,7 @@ export interface RunOptions extends Focus {
 export interface RunResult {
   readonly seed: number
   readonly mode: Mode
+  readonly workload: Workload
   readonly traceHash: string
   readonly events: number
   readonly counts: Readonly<Record<string, number>>
@@ -47,7 +50,7 @@ function notCaught(error: unknown): void {
 }
 
 export async function runSeed(seed: number, options: RunOptions = {}): Promise<RunResult> {
-  const settings = settingsFor(seed, options.mode)
+  const settings = settingsFor(seed, options.mode, options.workload)
   const plan = options.plan ?? planFor(settings, options.faults)
   const world = new World(settings, plan, {
     keepLines: options.keepLines ?? false,
@@ -65,6 +68,7 @@ export async function runSeed(seed: number, options: RunOptions = {}): Promise<R
   return {
     seed,
     mode: settings.mode,
+    workload: settings.workload,
     traceHash: world.trace.hash,
     events: world.scheduler.events,
     counts: Object.fromEntries([...counts].sort(([a], [b]) => (a < b ? -1 : 1))),

@@ -10,9 +10,15 @@ import { stream } from './random.ts'
  */
 export type Mode = 'safety' | 'guard' | 'liveness'
 
+/** What the clients do: operations on locks, or a recipe (see `recipes/`). */
+export type Workload = 'locks' | 'election' | 'partitions'
+
+export const workloads: readonly Workload[] = ['locks', 'election', 'partitions']
+
 export interface Settings {
   readonly seed: number
   readonly mode: Mode
+  readonly workload: Workload
   readonly durationMs: number
   readonly clients: number
   readonly tasksPerClient: number
@@ -41,13 +47,14 @@ export const DURATION_MS = 120_000
 const CLIENT_RATE_SPREAD = 0.0055
 const ENGINE_RATE_SPREAD = 0.004
 
-export function settingsFor(seed: number, only?: Mode): Settings {
+export function settingsFor(seed: number, only?: Mode, workload: Workload = 'locks'): Settings {
   const dice = stream(seed, 'settings')
   const mode = dice.pick<Mode>(['safety', 'safety', 'liveness', 'liveness', 'guard'])
   const clients = dice.integer(2, 4)
   return {
     seed,
     mode: only ?? mode,
+    workload,
     durationMs: DURATION_MS,
     clients,
     tasksPerClient: dice.integer(1, 2),
@@ -58,7 +65,8 @@ export function settingsFor(seed: number, only?: Mode): Settings {
     expirySlackMs: dice.pick([0, 5, 100, 500]),
     latencyMs: dice.pick([0.2, 1, 5, 20]),
     syncMs: dice.pick([0.1, 2, 10, 60]),
-    ttlMs: dice.pick([3_000, 5_000, 8_000]),
+    // Between the end of the faults and the end of the run, claims of unknown outcome must have time to run out.
+    ttlMs: Math.min(dice.pick([3_000, 5_000, 8_000]), workload === 'partitions' ? 5_000 : 8_000),
     callTimeoutMs: dice.pick([600, 1_000, 2_500]),
     grantedShare: dice.pick([1, 1, 0.75, 1.25]),
     engineRate: 1 + dice.between(-ENGINE_RATE_SPREAD, ENGINE_RATE_SPREAD),

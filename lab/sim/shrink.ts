@@ -11,13 +11,13 @@ export interface ShrinkOptions {
 }
 
 export async function shrink(failed: RunResult, options: ShrinkOptions = {}): Promise<readonly Fault[]> {
-  const { seed, mode, violation } = failed
+  const { seed, mode, workload, violation } = failed
   let runsLeft = options.maxRuns ?? 120
   let plan = failed.plan
   const checkHistory = violation?.rule.startsWith('history ') ?? false
   const stillFails = async (candidate: readonly Fault[]): Promise<boolean> => {
     if (runsLeft-- <= 0) return false
-    const result = await runSeed(seed, { mode, plan: candidate, checkHistory })
+    const result = await runSeed(seed, { mode, workload, plan: candidate, checkHistory })
     if (result.violation?.rule !== violation?.rule) return false
     plan = candidate
     return true

@@ -48,7 +48,7 @@ const timerModules = new Set(['node:timers', 'node:timers/promises'])
 
 export function checkBanned(src: string): Complaint[] {
   const complaints: Complaint[] = []
-  for (const folder of ['base', 'locker', 'kit', 'clients', 'backends']) {
+  for (const folder of ['base', 'locker', 'kit', 'clients', 'backends', 'recipes']) {
     for (const path of filesUnder(join(src, folder), isSource)) {
       const found = bannedIn(pathFrom(src, path), readFileSync(path, 'utf8'))
       complaints.push(...found.map((complaint) => ({ ...complaint, file: pathFrom(root, path) })))

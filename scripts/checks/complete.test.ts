@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
-import { checkComplete } from './complete.ts'
+import { checkComplete, checkRecipes } from './complete.ts'
 
 const folders: string[] = []
 afterEach(() => {
@@ -110,4 +110,30 @@ test('the page of a backend has the headings of the others', () => {
   expect(checkComplete(repository(both), table)).toEqual([])
   const odd = { ...both, 'docs/backends/zeta.md': '# zeta\n\n## Something else\n' }
   expect(checkComplete(repository(odd), table).map(({ file }) => file)).toEqual(['docs/backends/zeta.md'])
+})
+
+const recipe: Readonly<Record<string, string>> = {
+  'packages/holdfast/src/recipes/needs.ts': '',
+  'packages/holdfast/src/recipes/acme.ts': '',
+  'packages/holdfast/package.json': '{ "exports": { "./recipes/acme": {} } }',
+  'packages/holdfast/test/recipes/acme.test.ts': 'describeRecipe()',
+  'docs/recipes/acme.md': 'See examples/acme-shop.',
+  'docs/README.md': '[acme](recipes/acme.md)',
+  'examples/acme-shop/main.ts': 'export {}',
+}
+
+test('a recipe with all that belongs to one passes', () => {
+  expect(checkRecipes(repository(recipe))).toEqual([])
+})
+
+test('each thing that is missing of a recipe is named', () => {
+  for (const path of Object.keys(recipe).filter((each) => !each.includes('/src/recipes/'))) {
+    const { [path]: _, ...rest } = recipe
+    expect(checkRecipes(repository(rest)).length, path).toBeGreaterThan(0)
+  }
+})
+
+test('a guide that is too long is named', () => {
+  const long = { ...recipe, 'docs/recipes/acme.md': `examples/acme-shop${'\n'.repeat(120)}` }
+  expect(checkRecipes(repository(long)).map(({ message }) => message)).toEqual(['has more than 120 lines'])
 })

@@ -1,4 +1,5 @@
 // A backend is more than its folder: users need an entry point and a page, and the suite and the benchmark must run it.
+// A recipe is more than its file: an entry point, a guide, a suite and an example.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -72,6 +73,55 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
   })
 }
 
+const GUIDE_LINES = 120
+
+/** What is missing of the recipes below a repository's root. */
+export function checkRecipes(repository: string): Complaint[] {
+  const read = (path: string) =>
+    existsSync(join(repository, path)) ? readFileSync(join(repository, path), 'utf8') : ''
+  const manifest = JSON.parse(read('packages/holdfast/package.json') || '{}') as {
+    exports?: Record<string, unknown>
+  }
+  return recipesOf(repository).flatMap((name) => {
+    const guide = read(`docs/recipes/${name}.md`)
+    const suite = `packages/holdfast/test/recipes/${name}.test.ts`
+    const examples = [...guide.matchAll(/examples\/([\w-]+)/g)].map(([, folder]) => folder)
+    const needed: [boolean, string, string][] = [
+      [
+        manifest.exports?.[`./recipes/${name}`] !== undefined,
+        'packages/holdfast/package.json',
+        `has no export ./recipes/${name}`,
+      ],
+      [/\bdescribeRecipe\(/.test(read(suite)), suite, 'does not run on every engine with describeRecipe'],
+      [guide !== '', `docs/recipes/${name}.md`, 'is missing'],
+      [
+        guide.split('\n').length <= GUIDE_LINES,
+        `docs/recipes/${name}.md`,
+        `has more than ${GUIDE_LINES} lines`,
+      ],
+      [
+        examples.some((folder) => read(`examples/${folder}/main.ts`) !== ''),
+        `docs/recipes/${name}.md`,
+        'names no example that is there',
+      ],
+      [
+        read('docs/README.md').includes(`recipes/${name}.md`),
+        'docs/README.md',
+        `does not link to recipes/${name}.md`,
+      ],
+    ]
+    return needed.flatMap(([isThere, file, message]) => (isThere ? [] : [{ file, message }]))
+  })
+}
+
+/** A recipe is a file of its own; folders and `needs.ts` are their parts. */
+function recipesOf(repository: string): string[] {
+  return readdirSync(join(repository, 'packages/holdfast/src/recipes'))
+    .filter((file) => /^[\w-]+\.ts$/.test(file) && file !== 'needs.ts')
+    .map((file) => file.replace(/\.ts$/, ''))
+    .sort()
+}
+
 /** The table `schemes`: what each of them loads. */
 function openersOf(text: string): Map<string, string[]> {
   const file = parse('open.ts', text)
@@ -106,6 +156,7 @@ function backendsOf(repository: string): string[] {
 }
 
 if (import.meta.main) {
-  const complaints = checkComplete(root, { columns: backends, upcoming })
-  finish('complete', complaints, `${backendsOf(root).length} backends have all that belongs to one`)
+  const complaints = [...checkComplete(root, { columns: backends, upcoming }), ...checkRecipes(root)]
+  const counts = `${backendsOf(root).length} backends and ${recipesOf(root).length} recipes`
+  finish('complete', complaints, `${counts} have all that belongs to them`)
 }

@@ -9,7 +9,17 @@ import { type Complaint, finish } from '../lib/report.ts'
 import { filesUnder, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
-const everything = ['base', 'kit', 'locker', 'spi.ts', 'clients', 'backends', 'guards', 'lockfree', 'open.ts']
+const everything = [
+  'base',
+  'kit',
+  'locker',
+  'spi.ts',
+  'clients',
+  'backends',
+  'guards',
+  'lockfree',
+  'open.ts',
+].concat('recipes')
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
   // What all layers import.
@@ -25,6 +35,8 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   backends: { may: ['base', 'kit', 'spi.ts', 'clients'] },
   guards: { may: ['base', 'clients'] },
   lockfree: { may: ['base', 'clients'] },
+  // They use the public Locker and never know a backend.
+  recipes: { may: ['base'] },
   'open.ts': { may: ['base', 'kit', 'locker', 'spi.ts', 'backends'] },
   'index.ts': { may: everything },
   testing: { may: [...everything, 'index.ts'] },

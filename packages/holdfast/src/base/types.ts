@@ -1,6 +1,7 @@
 /** What users see: leases, permits and the locker. */
 import type * as spi from '../spi.ts'
 import type { BackendInfo, Fencing, Finding, Page, SessionState, WatchEvent } from '../spi.ts'
+import type { Clock } from './clock.ts'
 import type { Fence } from './fence.ts'
 
 export type { BackendInfo, Fencing, Finding, Mode, Page, Scope, SessionState } from '../spi.ts'
@@ -173,6 +174,8 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   readonly info: BackendInfo<F>
   /** The public label of this client. */
   readonly holder: string
+  /** The clock of its leases. What waits or plans beside them takes the same one, so that a test moves both. */
+  readonly clock: Clock
 
   /** `null`: another client has it; an answer, not an error. Does not wait. */
   tryAcquire(name: string, options?: TryAcquireOptions): Promise<Lease<F> | null>

@@ -4,7 +4,7 @@
  */
 import { hostname } from 'node:os'
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
-import { afterThisTurn, keepProcessAlive, type Timer } from '../base/clock.ts'
+import { afterThisTurn, type Clock, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
 import {
   ClosedError,
@@ -86,6 +86,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   readonly fencing: F
   readonly info: BackendInfo<F>
   readonly holder: string
+  readonly clock: Clock
   readonly #backend: Backend<F>
   readonly #defaults: AcquireDefaults
   readonly #context: LockerContext
@@ -104,6 +105,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     this.#backend = backend
     this.info = info
     this.fencing = info.fencing
+    this.clock = clock
     this.holder =
       options.holder === undefined
         ? defaultHolder(random)
