@@ -40,8 +40,6 @@ describe('URLs that are refused', () => {
     [undefined, /url must be a string such as 'sqlite:locks\.db', not undefined/],
     [null, /must be a string/],
     [42, /must be a string.*not number/],
-    ['redis://127.0.0.1:1?waitTimeoutMs=abc', /"waitTimeoutMs" without "waitReplicas"/],
-    ['redis://127.0.0.1:1?waitReplicas=x', /waitReplicas must be a number, not .*x/],
     [new URL('memory:'), /must be a string.*not object/],
     ['', /must start with a scheme .*sqlite:locks\.db.*memory:, sqlite:/],
     ['locks.db', /must start with a scheme/],

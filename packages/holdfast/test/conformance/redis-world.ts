@@ -182,7 +182,7 @@ export class RedisStage {
         const lock = `holdfast:default:{${name}}`
         for (const [index, wire] of wires.entries()) {
           if (isCluster && !(await ownsSlot(members[index], lock))) continue
-          await wire.call('DEL', lock, `${lock}:s`, `${lock}:h`)
+          await wire.call('DEL', lock, `${lock}:s`, `${lock}:q`, `${lock}:h`)
         }
       },
       ...(!isCluster && { restart }),

@@ -1,19 +1,18 @@
 /**
  * Opens a locker from a URL, uses it at SIGUSR2 and closes it at SIGTERM; nothing else ends the process.
- * `node closing.ts <url> <ioredis | redis> [waits]`
+ * `node closing.ts <url> <ioredis | redis>`
  */
 import { openRedis } from '../../src/backends/redis/assemble.ts'
 import { redisClientFromUrl } from '../../src/clients/redis/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 
-const [url = '', library = '', waits] = process.argv.slice(2)
+const [url = '', library = ''] = process.argv.slice(2)
 const missing = () => Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))
 const { client, close } = await redisClientFromUrl('redis', url.slice('redis:'.length), {
   ioredis: library === 'ioredis' ? () => import('ioredis') : missing,
   redis: () => import('redis'),
 })
-const waitReplicas = { count: 1, timeoutMs: 500 }
-const backend = openRedis({ client, ...(waits !== undefined && { waitReplicas }) }, { closeClient: close })
+const backend = openRedis({ client }, { closeClient: close })
 const locker = createLocker(backend, { callTimeoutMs: 500 })
 process.on('SIGUSR2', () => void locker.tryAcquire('x').catch(() => {}))
 // The locker does not keep the process alive until it is asked for something.

@@ -3,7 +3,6 @@
 import { BackendUnavailableError, type LossReason } from '../../base/errors.ts'
 import type { RedisReply } from '../../clients/redis/index.ts'
 import { refusedByServer } from './failures.ts'
-import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
 export type Answer =
   /** `leftMs` undefined: from the sending of this request. */
@@ -69,8 +68,6 @@ function readAnswer(reply: RedisReply | undefined): Answer | Error {
       return { kind: 'mismatch', capacity: Number(rest) }
     case 'w':
       return { kind: 'waiting', outlook: readOutlook(rest.slice(1)) }
-    case 'v':
-      return refusedByServer(SLOT_IS_MOVING)
     case 'y':
       return { kind: 'unusable', suffix: rest }
     case 'z':
@@ -117,9 +114,7 @@ export const LOOK_NOW: Outlook = { isFirst: true, dueMs: 0, isForeign: false }
 export function readPush(message: string): Push | null {
   const [, kind, id = '', rest = ''] = /^([gh])\|([^|]+)\|(.*)$/s.exec(message) ?? []
   if (kind === 'h') return { kind: 'first', id, outlook: readOutlook(`1|${rest}`) }
-  const [, grantId = '', hasData, data = ''] = /^([\d.]*)\|([01])(.*)$/s.exec(rest) ?? []
+  const [, grantId = '', hasData, data = ''] = /^([\d.]+)\|([01])(.*)$/s.exec(rest) ?? []
   if (kind !== 'g' || hasData === undefined) return null
-  // An older client handed it over without naming the grant: the server knows.
-  if (grantId === '') return { kind: 'first', id, outlook: LOOK_NOW }
   return { kind: 'granted', id, grantId, ...(hasData === '1' && { data }) }
 }

@@ -4,13 +4,7 @@ import { type Clock, systemClock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
-import {
-  checkCallback,
-  checkInteger,
-  checkKnownOptions,
-  checkNumber,
-  checkOneOf,
-} from '../../base/options.ts'
+import { checkCallback, checkKnownOptions, checkNumber, checkOneOf } from '../../base/options.ts'
 import {
   checkClientOptions,
   type RedisClient,
@@ -21,14 +15,13 @@ import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
 import type { Fencing } from '../../spi.ts'
 import { RedisBackend } from './backend.ts'
-import type { WaitFor } from './confirming.ts'
 import { Connection } from './connection.ts'
 import { Keys } from './keys.ts'
 
 export interface RedisOptions {
   /**
-   * A connected client: a `Redis` or `Cluster` of ioredis (5, 6), or what `createClient`, `createCluster` or
-   * `createSentinel` of node-redis (5, 6) returned. It stays yours: close it after the locker.
+   * A connected client: a `Redis` or `Cluster` of ioredis (5, 6), or what `createClient` or `createCluster` of node-redis
+   * (5, 6) returned. It stays yours: close it after the locker.
    */
   readonly client: RedisClient
   /**
@@ -47,27 +40,11 @@ export interface RedisOptions {
   readonly key?: (name: string) => string
   /** How often the first waiter looks while a foreign client holds; up to as much again is added at random. */
   readonly pollMs?: number
-  /** A grant counts only when so many replicas have it within that time; otherwise it is undone, and the call fails. */
-  readonly waitReplicas?: { readonly count: number; readonly timeoutMs: number }
-  /** A grant counts only when it is in the append-only file: here, and on so many replicas. Needs Redis 7.2. */
-  readonly waitAof?: { readonly replicas?: number; readonly timeoutMs: number }
   readonly clock?: Clock
   readonly random?: Random
 }
 
-const knownOptions = [
-  'client',
-  'fencing',
-  'namespace',
-  'issuer',
-  'epoch',
-  'key',
-  'pollMs',
-  'waitReplicas',
-  'waitAof',
-  'clock',
-  'random',
-]
+const knownOptions = ['client', 'fencing', 'namespace', 'issuer', 'epoch', 'key', 'pollMs', 'clock', 'random']
 
 /** `closeClient`: for a client that was made for this backend alone, and ends with it. */
 export function openRedis(
@@ -82,18 +59,17 @@ export function openRedis(
     options.fencing !== undefined && checkOneOf('fencing', options.fencing, ['clock-backed']) !== undefined
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
   const key = checkCallback('key', options.key)
-  const waitFor = checkWaits(options)
   const client = new RedisConnection(options.client, { backend: 'redis', clock, random })
   const { isCluster, address } = client
   if (isFenced && issuer === undefined && address === UNKNOWN_ADDRESS)
     throw new InvalidArgumentError(
       'issuer',
-      'must be given with fencing and a Cluster, or createSentinel of node-redis: these clients do not tell where they were ' +
-        'told to connect to, and tokens of two servers must not be taken for those of one.',
+      'must be given with fencing and a Cluster: its client does not tell where it was told to connect to, and tokens of two ' +
+        'servers must not be taken for those of one.',
     )
   const keys = new Keys({ namespace, isCluster, ...(key && { key }) })
-  const demands = { namespace, isFenced, waitFor }
-  const connection = new Connection({ client, keys, demands, waitFor, pollMs, clock, random })
+  const demands = { namespace, isFenced }
+  const connection = new Connection({ client, keys, demands, pollMs, clock, random })
   const info = describeInfo<Fencing>({
     name: 'redis',
     scope: 'cluster',
@@ -103,7 +79,7 @@ export function openRedis(
     epoch,
     pollMs,
     prolongation: 'leader-local',
-    assumptions: assumptionsOf({ isFenced, isCluster, waitFor }),
+    assumptions: assumptionsOf({ isFenced, isCluster }),
     confirmed:
       'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +
       'by name; what is not listed ends by itself within one TTL.',
@@ -111,38 +87,12 @@ export function openRedis(
   return new RedisBackend(connection, info, closeClient)
 }
 
-function checkWaits({ waitReplicas, waitAof }: RedisOptions): WaitFor | null {
-  if (waitReplicas !== undefined && waitAof !== undefined)
-    throw new InvalidArgumentError(
-      'waitAof',
-      'cannot stand beside waitReplicas: waitAof { replicas } covers both.',
-    )
-  const timeout = (argument: string, value: unknown) => checkInteger(argument, value, { min: 1, max: 60_000 })
-  if (waitReplicas !== undefined) {
-    checkKnownOptions('waitReplicas', waitReplicas, ['count', 'timeoutMs'])
-    return {
-      aof: false,
-      replicas: checkInteger('waitReplicas.count', waitReplicas.count, { min: 1, max: 100 }),
-      timeoutMs: timeout('waitReplicas.timeoutMs', waitReplicas.timeoutMs),
-    }
-  }
-  if (waitAof === undefined) return null
-  checkKnownOptions('waitAof', waitAof, ['replicas', 'timeoutMs'])
-  return {
-    aof: true,
-    replicas: checkInteger('waitAof.replicas', waitAof.replicas ?? 0, { min: 0, max: 100 }),
-    timeoutMs: timeout('waitAof.timeoutMs', waitAof.timeoutMs),
-  }
-}
-
 function assumptionsOf({
   isFenced,
   isCluster,
-  waitFor,
 }: {
   readonly isFenced: boolean
   readonly isCluster: boolean
-  readonly waitFor: WaitFor | null
 }): string[] {
   const assumptions = [
     'The primary’s wall clock is not set forward by more than the drift while a lease is held: Redis expires keys by it. ' +
@@ -156,10 +106,6 @@ function assumptionsOf({
       'Every session is one key on one primary of the Cluster: while that one is silent, no lease of the session is renewed. ' +
         'Another that is silent costs the leases that it has, from half of the TTL on; and, if an acquire or release there ' +
         'stays unknown for one TTL, those of the session that it was asked through.',
-    )
-  if (waitFor !== null)
-    assumptions.push(
-      `A grant is confirmed by ${waitFor.aof ? 'the append-only file' : 'replicas'} before it is handed out; renewals are not.`,
     )
   if (isFenced) {
     assumptions.push(

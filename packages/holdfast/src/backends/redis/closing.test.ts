@@ -71,15 +71,6 @@ describe.runIf(wanted('redis'))('closing a locker from a URL', () => {
       await close()
     })
 
-    test(`while its connection for WAIT is in its handshake: ${library}`, async () => {
-      await using proxy = await startCountingProxy()
-      const { use, close } = await start(proxy, library, 'waits')
-      proxy.drop('down', ({ label }) => Number(label) > 2)
-      use()
-      await until('the answer to its handshake is swallowed', () => proxy.swallowedBytes('down') > 0)
-      await close()
-    })
-
     test(`T85 a second connection that is in its handshake does not keep the process alive: ${library}`, async () => {
       let connections = 0
       await using proxy = await startProxy(server, { label: () => String(++connections) })

@@ -8,7 +8,6 @@ import type { RedisConnection, RedisReply, RedisScript } from '../../clients/red
 import { cancelledCall, operatorCallExpired } from '../../kit/backend-kit.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call, OperatorCall } from '../../spi.ts'
-import { Confirming, type WaitFor } from './confirming.ts'
 import { checkServer, type ServerDemands } from './diagnosis.ts'
 import { withoutRights } from './failures.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
@@ -19,7 +18,6 @@ export interface ConnectionOptions {
   readonly client: RedisConnection
   readonly keys: Keys
   readonly demands: ServerDemands
-  readonly waitFor: WaitFor | null
   readonly pollMs: number
   readonly clock: Clock
   readonly random: Random
@@ -34,18 +32,17 @@ export class Connection {
   readonly lifetime: Lifetime
   readonly sender: Sender
   readonly room: WaitingRoom
-  /** Makes sure of a grant where the user has asked for more than the primary's word. */
-  readonly confirming: Confirming | null
   /** Where grants for this process are pushed to. */
   readonly channel: string
   /** The first argument of every script about a name: see `scripts/prelude.ts`. */
   readonly setting: string
+  /** The last keys of such a script: the mark of the tokens, where all come from one. */
+  readonly marks: readonly string[]
   /** The server has been looked at, and pushes arrive. */
   isReady = false
-  readonly #hasOneMark: boolean
   #preparing: Promise<void> | undefined
 
-  constructor({ client, keys, demands, waitFor, pollMs, clock, random }: ConnectionOptions) {
+  constructor({ client, keys, demands, pollMs, clock, random }: ConnectionOptions) {
     this.client = client
     this.keys = keys
     this.demands = demands
@@ -54,18 +51,10 @@ export class Connection {
     this.lifetime = new Lifetime('redis', clock)
     this.channel = keys.channel(random.id())
     const { isCluster, keyPrefix } = client
-    this.#hasOneMark = demands.isFenced && !isCluster
+    this.marks = demands.isFenced && !isCluster ? [TOKEN_KEY] : []
     const tokens = isCluster ? (demands.isFenced ? '2' : '3') : demands.isFenced ? '1' : '0'
     this.setting = isCluster ? tokens : tokens + keyPrefix + keys.watch
-    this.confirming = waitFor === null ? null : new Confirming(this, waitFor)
-    const { setting } = this
-    this.sender = new Sender({
-      client,
-      clock,
-      namespace: demands.namespace,
-      setting,
-      hasOneMark: this.#hasOneMark,
-    })
+    this.sender = new Sender(this)
     this.room = new WaitingRoom({
       clock,
       random,
@@ -102,8 +91,7 @@ export class Connection {
 
   /** A script about one name. */
   runFor(script: RedisScript, name: string, args: readonly string[], call: Call): Promise<RedisReply> {
-    const key = this.keys.lock(name)
-    const keys = this.#hasOneMark ? [key, TOKEN_KEY] : [key]
+    const keys = [this.keys.lock(name), ...this.marks]
     return this.client.run(script, keys, [this.setting, ...args], call.signal)
   }
 
@@ -132,7 +120,6 @@ export class Connection {
   close(): void {
     const error = this.lifetime.end()
     this.room.close(error)
-    this.confirming?.close()
     this.sender.close()
     this.client.close()
   }

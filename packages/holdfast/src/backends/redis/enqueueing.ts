@@ -27,7 +27,7 @@ export interface Known {
 /** The part of the session that an enqueue needs. */
 export interface EnqueueHost<F extends Fencing> {
   readonly room: WaitingRoom
-  handOut(request: AcquireRequest, granted: Granted, call: Call): Result<F>
+  handOut(request: AcquireRequest, granted: Granted): EnqueueResult<F>
   sinceOf(sent: Instant, leftMs: number): Instant
   forget(attempt: string): void
 }
@@ -95,8 +95,8 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
     this.session.room.fail(this, error)
   }
 
-  granted(granted: Granted): Result<F> {
+  granted(granted: Granted): EnqueueResult<F> {
     this.#known.isWaiting = false
-    return this.session.handOut(this.request, granted, this.call)
+    return this.session.handOut(this.request, granted)
   }
 }

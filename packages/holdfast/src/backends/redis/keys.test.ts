@@ -17,7 +17,7 @@ describe('keys of names', () => {
       const key = keys.lock(name)
       assert.equal(keys.nameOf(key), name)
       assert.equal(keys.nameOf(`${key}:s`), name)
-      for (const suffix of [':s', ':h', ':t', ':x:an.attempt|session'])
+      for (const suffix of [':s', ':q', ':h', ':t', ':x:an.attempt|session'])
         assert.equal(
           slotOf(`app:${key}${suffix}`),
           slotOf(key),

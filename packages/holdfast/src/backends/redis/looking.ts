@@ -1,7 +1,7 @@
 /** What operators see of names and sessions, read from the answers of the scripts. */
 
 import { publicIdOf } from '../../base/ids.ts'
-import type { RedisReply } from '../../clients/redis/index.ts'
+import { foreignHolder, type RedisReply } from '../../clients/redis/index.ts'
 import type { ToldEvent } from '../../kit/watching.ts'
 import {
   type Call,
@@ -19,9 +19,6 @@ import { readToken } from './answers.ts'
 import type { Connection } from './connection.ts'
 import { inspectScript } from './scripts/operators.ts'
 import { findSessionScript } from './scripts/sessions.ts'
-
-/** What a holder is called that took the key with another client than Holdfast. */
-const FOREIGN = '(another client)'
 
 export async function inspect(
   connection: Connection,
@@ -121,21 +118,6 @@ export function readEvent(
   const { holder, owner, ttlMs } = readClaim(id, body)
   const who = { name, id, holder, ...(owner !== undefined && { owner }) }
   return { event: { kind: kind as WatchEventKind, ...who, token: readToken(token) }, ttlMs }
-}
-
-function foreignHolder(digest: string, leftMs: number): HolderState {
-  return {
-    id: `foreign:${digest}`,
-    holder: FOREIGN,
-    mode: 'exclusive',
-    weight: LOCK_CAPACITY,
-    // It has none of ours.
-    session: '',
-    ttlMs: 0,
-    token: null,
-    heldForMs: 0,
-    expiresInMs: leftMs < 0 ? Number.POSITIVE_INFINITY : leftMs,
-  }
 }
 
 function list(reply: RedisReply | undefined): readonly RedisReply[] {

@@ -110,7 +110,7 @@ describe.runIf(wanted('redis'))('keys of other types', () => {
   test('G12 a key of the user’s own must not look like what we keep about another', async () => {
     await using rig = new Rig()
     const locker = await rig.locker(server.url, { backend: { key: (name) => name } })
-    for (const name of ['jobs:s', 'jobs:h', 'jobs:t', 'jobs:x:1'])
+    for (const name of ['jobs:s', 'jobs:q', 'jobs:h', 'jobs:t', 'jobs:x:1'])
       await assert.rejects(locker.tryAcquire(name), (error) => isHoldfastError(error, 'INVALID_ARGUMENT'))
   })
 })

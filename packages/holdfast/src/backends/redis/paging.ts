@@ -3,10 +3,16 @@
  * that is no primary any more makes it invalid.
  */
 
-import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
+import { BackendUnavailableError, UnsupportedError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
 import { compareNames } from '../../base/names.ts'
-import { SCAN_START, type ScanPosition, type ScanRequest, scanStep } from '../../clients/redis/index.ts'
+import {
+  readScanCursor,
+  SCAN_START,
+  type ScanRequest,
+  scanCursor,
+  scanStep,
+} from '../../clients/redis/index.ts'
 import type { Call, NameState, Page, PageRequest, SessionState } from '../../spi.ts'
 import type { Connection } from './connection.ts'
 import { inspect, inspectSession } from './looking.ts'
@@ -30,8 +36,7 @@ export async function sessionPage(
   call: Call,
 ): Promise<Page<SessionState>> {
   const { keys, client } = connection
-  const itemOf = (key: string) => keys.sessionOf(key.slice(client.keyPrefix.length))
-  const wanted = { pattern: keys.sessionPattern(client.keyPrefix), itemOf, shownOf: publicIdOf }
+  const wanted = { ...keys.scanSessions(client.keyPrefix), shownOf: publicIdOf }
   const { items, next } = await scan(connection, page, wanted, call)
   return { items: await readAll(items, (id) => inspectSession(connection, id, call)), next }
 }
@@ -45,11 +50,7 @@ export function scanNames(
 ): Promise<Page<string>> {
   checkNames(connection)
   const { keys, client } = connection
-  const itemOf = (key: string) => {
-    const name = keys.nameOf(key.slice(client.keyPrefix.length))
-    return name?.startsWith(prefix) ? name : null
-  }
-  return scan(connection, page, { pattern: keys.pattern(client.keyPrefix, prefix), itemOf }, call)
+  return scan(connection, page, keys.scan(client.keyPrefix, prefix), call)
 }
 
 export function checkNames({ keys }: Connection): void {
@@ -65,24 +66,25 @@ async function scan(
   wanted: Omit<ScanRequest, 'position' | 'limit'>,
   call: Call,
 ): Promise<Page<string>> {
-  const from = cursor === undefined ? undefined : readCursor(cursor)
+  const from = cursor === undefined ? undefined : readScanCursor(cursor, 1)
   const nodes = (await client.nodes(call.signal))
+    // Empty where there is only one primary: it may be another one by the next page.
     .map((node) => ({ node, label: client.isCluster ? node.label : '' }))
     .sort((a, b) => compareNames(a.label, b.label))
-  const at = from === undefined ? 0 : nodes.findIndex(({ label }) => label === from.label)
+  const at = from === undefined ? 0 : nodes.findIndex(({ label }) => label === from.where[0])
   const current = nodes[at]
   if (current === undefined)
     throw new BackendUnavailableError(
       'redis',
-      `the list cannot go on: ${from?.label ?? 'no node'} is not a primary of the Cluster any more. List again from the first page`,
+      `the list cannot go on: ${from?.where[0] ?? 'no node'} is not a primary of the Cluster any more. List again from the first page`,
       'not-applied',
     )
   const position = from?.position ?? SCAN_START
   const send = (args: readonly string[]) => current.node.send(args, call.signal)
   const { items, next } = await scanStep(send, { ...wanted, limit, position })
-  if (next !== null) return { items, next: cursorText(current.label, next) }
+  if (next !== null) return { items, next: scanCursor([current.label], next) }
   const following = nodes[at + 1]
-  return { items, next: following === undefined ? null : cursorText(following.label, SCAN_START) }
+  return { items, next: following === undefined ? null : scanCursor([following.label], SCAN_START) }
 }
 
 /** Reads the items of a page, some at a time, and leaves out what is gone. */
@@ -91,20 +93,4 @@ async function readAll<T>(items: readonly string[], read: (item: string) => Prom
   for (let start = 0; start < items.length; start += READ_AT_ONCE)
     found.push(...(await Promise.all(items.slice(start, start + READ_AT_ONCE).map(read))))
   return found.filter((each) => each !== null)
-}
-
-/** `label`: of the node; empty where there is only one primary. */
-function cursorText(label: string, { cursor, cut }: ScanPosition): string {
-  return JSON.stringify([label, cursor, ...(cut === undefined ? [] : [cut.until, cut.after])])
-}
-
-function readCursor(text: string): { readonly label: string; readonly position: ScanPosition } {
-  try {
-    const [label, cursor, until, after] = (JSON.parse(text) as readonly unknown[]).map(String)
-    if (label === undefined || cursor === undefined || !/^\d+$/.test(cursor)) throw new TypeError()
-    const cut = until !== undefined && after !== undefined ? { cut: { until, after } } : {}
-    return { label, position: { cursor, ...cut } }
-  } catch {
-    throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
-  }
 }

@@ -1,7 +1,7 @@
 /** What must compile and what must not: checked by the compiler alone, never run. */
 import type { Cluster, Redis } from 'ioredis'
 import type { Cluster as Cluster5, Redis as Redis5 } from 'ioredis5'
-import type { createClient, createClientPool, createCluster, createSentinel } from 'redis'
+import type { createClient, createClientPool, createCluster } from 'redis'
 import type { createClient as createClient5, createCluster as createCluster5 } from 'redis5'
 import type { Guard } from '../../guards/guard.ts'
 import { createLocker } from '../../locker/locker.ts'
@@ -37,14 +37,12 @@ export function clients(
   cluster5: Cluster5,
   node: ReturnType<typeof createClient>,
   nodeCluster: ReturnType<typeof createCluster>,
-  sentinel: ReturnType<typeof createSentinel>,
   node5: ReturnType<typeof createClient5>,
   nodeCluster5: ReturnType<typeof createCluster5>,
   pool: ReturnType<typeof createClientPool>,
 ) {
   for (const each of [client, cluster, redis5, cluster5, node, nodeCluster, node5, nodeCluster5])
     redis({ client: each })
-  redis({ client: sentinel })
   void pool
   // @ts-expect-error A URL is for openLocker.
   redis({ client: 'redis://localhost' })

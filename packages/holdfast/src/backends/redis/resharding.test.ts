@@ -170,9 +170,10 @@ describe.runIf(wanted('redis'))('redis: a slot that is moved', () => {
     },
   )
 
-  test.each([[[]], [['']], [[':s']], [['', ':s']]] as readonly (readonly [readonly string[]])[])(
-    'T90 waiters get the name when the slot has been moved, released before or after: moved %j',
-    async (moved) => {
+  const ofQueue = [[], [''], [':s'], [':q'], ['', ':s'], ['', ':q'], [':s', ':q']]
+  test.each(ofQueue.map((moved) => ({ moved })))(
+    'T90 waiters get the name when the slot has been moved, released before or after: moved $moved',
+    async ({ moved }) => {
       // What is released meanwhile is handed over at the waiter's next heartbeat.
       const locker = await open(undefined, { fencing: 'clock-backed', ttlMs: 4_000 })
       for (const isReleasedBefore of [true, false]) {

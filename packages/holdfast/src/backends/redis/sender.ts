@@ -5,7 +5,6 @@
  * released by its cancellation; the request may land all the same, and its abandon will meet it).
  */
 
-import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import { warn } from '../../base/events.ts'
 import { type Promptness, type RedisConnection, type RedisReply, slotOf } from '../../clients/redis/index.ts'
@@ -13,19 +12,9 @@ import { throwIfCancelled } from '../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
 import { type Answer, readReply } from './answers.ts'
-import { TOKEN_KEY } from './keys.ts'
+import type { Connection } from './connection.ts'
 import type { Request } from './requests.ts'
 import { requestScript } from './scripts/requests.ts'
-
-export interface SenderOptions {
-  readonly client: RedisConnection
-  readonly clock: Clock
-  readonly namespace: string
-  /** The first argument of every script about a name: see `scripts/prelude.ts`. */
-  readonly setting: string
-  /** All tokens come from one mark. */
-  readonly hasOneMark: boolean
-}
 
 /** For requests that may run twice: they also go over our own connection if the client is late. */
 export type PromptLimits = Omit<Promptness, 'confirms'>
@@ -46,22 +35,20 @@ const MANY = 16
 const WARNING_INTERVAL_MS = 60_000
 
 export class Sender {
-  readonly #options: SenderOptions
+  readonly #connection: Connection
   readonly #client: RedisConnection
-  readonly #isCluster: boolean
   /** One, or in a Cluster one for each slot that was used. */
   readonly #lanes = new Map<number, Lane<Request, Answer>>()
   #nextWarningMs = Number.NEGATIVE_INFINITY
 
-  constructor(options: SenderOptions) {
-    this.#options = options
-    this.#client = options.client
-    this.#isCluster = options.client.isCluster
+  constructor(connection: Connection) {
+    this.#connection = connection
+    this.#client = connection.client
   }
 
   /** One request, together with those that come at the same time. */
   ask(request: Request, call: Call, asker: Asker<Answer>): void {
-    const slot = this.#isCluster ? this.#slotOf(request) : 0
+    const slot = this.#slotOf(request)
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
       lane = this.#openLane()
@@ -95,7 +82,7 @@ export class Sender {
     }
     const bySlot = new Map<number, number[]>()
     for (const [index, request] of requests.entries()) {
-      const slot = this.#isCluster ? this.#slotOf(request) : 0
+      const slot = this.#slotOf(request)
       const indexes = bySlot.get(slot) ?? []
       indexes.push(index)
       bySlot.set(slot, indexes)
@@ -113,11 +100,11 @@ export class Sender {
   }
 
   #slotOf({ key }: Request): number {
-    return slotOf(this.#client.keyPrefix + key)
+    return this.#client.isCluster ? slotOf(this.#client.keyPrefix + key) : 0
   }
 
   #openLane(): Lane<Request, Answer> {
-    const { client, clock } = this.#options
+    const { client, clock } = this.#connection
     let lastBatch = 0
     return new Lane({
       backend: 'redis',
@@ -142,7 +129,7 @@ export class Sender {
     promptly?: PromptLimits,
   ): Promise<(Answer | Error)[]> {
     const keys: string[] = []
-    const args: string[] = [this.#options.setting]
+    const args: string[] = [this.#connection.setting]
     let last: readonly string[] | undefined
     for (const { key, operation, who, terms, args: own } of requests) {
       keys.push(key)
@@ -150,7 +137,7 @@ export class Sender {
       last = terms ?? last
       args.push(operation + who, ...own)
     }
-    if (this.#options.hasOneMark) keys.push(TOKEN_KEY)
+    keys.push(...this.#connection.marks)
     const losses = this.#client.lossCount()
     const read = (reply: RedisReply) => {
       const { answers, note } = readReply(reply, requests.length)
@@ -172,13 +159,13 @@ export class Sender {
   }
 
   #clockIsBehind(note: string): void {
-    const nowMs = this.#options.clock.monotonicMs()
+    const nowMs = this.#connection.clock.monotonicMs()
     if (nowMs < this.#nextWarningMs) return
     this.#nextWarningMs = nowMs + WARNING_INTERVAL_MS
     const behindMs = Math.round(Number(note.replace('behind', '')) / 1_000)
     warn({
       backend: 'redis',
-      namespace: this.#options.namespace,
+      namespace: this.#connection.demands.namespace,
       code: 'HOLDFAST_REDIS_CLOCK',
       warning:
         `the server’s clock is ${behindMs} ms behind the last token: it has been set back, or another server with ` +

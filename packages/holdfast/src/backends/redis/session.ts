@@ -97,7 +97,7 @@ export class RedisSession<F extends Fencing>
       if (known !== undefined) known.isWaiting = false
       const { leftMs } = answer
       const since = leftMs === undefined ? sent : this.sinceOf(sent, leftMs)
-      return this.handOut(request, { ...answer, since }, call)
+      return this.handOut(request, { ...answer, since })
     }
     // A position that the same attempt has in the queue stays known.
     if (known === undefined) this.forget(attempt)
@@ -198,8 +198,7 @@ export class RedisSession<F extends Fencing>
       this.forget(claim.attempt)
     } else if (answer?.kind === 'granted') {
       const { grantId, data } = answer
-      // A grant that is to be confirmed is handed out after that, and only by its `enqueue`.
-      if (this.#connection.confirming === null) granted.push(this.#grantOf(claim, { grantId, data, since }))
+      granted.push(this.handOut(claim, { grantId, data, since }).grant)
       for (const waiter of waiters) this.room.grant(waiter, { grantId, data, since })
     } else if (answer?.kind === 'waiting') {
       for (const waiter of waiters) {
@@ -314,26 +313,12 @@ export class RedisSession<F extends Fencing>
     return prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
 
-  handOut(
-    request: AcquireRequest,
-    granted: Granted,
-    call: Call,
-  ): GrantedResult<F> | Promise<GrantedResult<F>> {
-    const result = { kind: 'granted' as const, grant: this.#grantOf(request, granted) }
-    const { confirming } = this.#connection
-    if (confirming === null) return result
-    const claim = this.#requests.claim(request)
-    const undo = () => this.abandon(request, call)
-    return confirming.confirm(request.name, claim, undo, call).then(() => result)
-  }
-
-  #grantOf(claim: Claim, granted: Granted): Grant<F> {
+  handOut(claim: Claim, granted: Granted): { readonly kind: 'granted'; readonly grant: Grant<F> } {
     const token = this.#connection.demands.isFenced ? BigInt(granted.grantId) : null
-    return this.grantOf(claim, { ...granted, token: token as Grant<F>['token'] })
+    const grant = this.grantOf(claim, { ...granted, token: token as Grant<F>['token'] })
+    return { kind: 'granted', grant }
   }
 }
-
-type GrantedResult<F extends Fencing> = { readonly kind: 'granted'; readonly grant: Grant<F> }
 
 function lostClaim(attempt: string, answer: Answer | Error): LostClaim {
   if (answer instanceof Error || answer.kind !== 'lost') return { attempt, reason: 'deleted' }

@@ -22,31 +22,6 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])(
     const onEach = <T>(...command: readonly (string | number)[]) =>
       Promise.all(cluster.members.map((member) => redisCall(member, ...command) as Promise<T>))
 
-    test('waitReplicas opens one connection for each of them, however many names there are; also when a slot moves', async () => {
-      const { client, close } = await libraryNamed(library).openCluster(clusterUrls(cluster))
-      // There are no replicas, so no grant is ever confirmed: what counts is which primary was asked.
-      const locker = createLocker(openRedis({ client, waitReplicas: { count: 1, timeoutMs: 1 } }))
-      const waiting = async () =>
-        (await onEach<string>('CLIENT', 'LIST')).map((list) => list.match(/ cmd=wait /gi)?.length ?? 0)
-      const isUnconfirmed = /only 0 of 1 replicas had it after 1 ms; it was undone/
-      for (const name of names) await assert.rejects(locker.tryAcquire(name), isUnconfirmed)
-      assert.deepEqual(await waiting(), [1, 1, 1])
-
-      const [first] = cluster.members
-      assert(first !== undefined)
-      const slot = Number(await redisCall(first, 'CLUSTER', 'KEYSLOT', 'holdfast:default:{moving}'))
-      const ids = await onEach<string>('CLUSTER', 'MYID')
-      for (const id of ids) {
-        // What was left of the undone attempt would keep the slot where it is.
-        await onEach('FLUSHALL')
-        for (const member of cluster.members) await redisCall(member, 'CLUSTER', 'SETSLOT', slot, 'NODE', id)
-        await assert.rejects(locker.tryAcquire('moving'), isUnconfirmed)
-      }
-      assert.deepEqual(await waiting(), [1, 1, 1])
-      await locker.close({ graceMs: 0 })
-      close()
-    })
-
     test('T16 G10 one that is silent costs the leases that it has, and no others', async () => {
       const { client, close } = await libraryNamed(library).openCluster(clusterUrls(cluster))
       const locker = createLocker(openRedis({ client }), { ttlMs: 4_000 })

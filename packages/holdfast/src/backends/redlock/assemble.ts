@@ -1,18 +1,23 @@
 /** Puts a backend together: checks its options and describes what it promises. */
 
 import { type Clock, systemClock } from '../../base/clock.ts'
-import { defaultDriftMs, defaults, limits } from '../../base/defaults.ts'
+import { defaultDriftMs, defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
-import { checkNamespace, checkText } from '../../base/names.ts'
+import { checkNamespace } from '../../base/names.ts'
 import { checkCallback, checkInteger, checkKnownOptions, checkOneOf } from '../../base/options.ts'
-import { isRedisClient, type RedisClient, RedisConnection, readinessOf } from '../../clients/redis/index.ts'
+import {
+  ClientState,
+  isRedisClient,
+  LockKeys,
+  type RedisClient,
+  RedisConnection,
+} from '../../clients/redis/index.ts'
 import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo } from '../../spi.ts'
 import { RedlockBackend } from './backend.ts'
 import { Deadlines } from './deadlines.ts'
 import { Ensemble } from './ensemble.ts'
-import { Keys } from './keys.ts'
 import { RedlockNode } from './node.ts'
 
 export interface RedlockOptions {
@@ -104,13 +109,14 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
-  const keys = new Keys(namespace, checkKeyFunction(options.key))
+  const keys = new LockKeys(namespace, checkCallback('key', options.key))
   const deadlines = new Deadlines(clock, nodeTimeoutMs)
   const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
     const connection = connectionOf(client, index, { clock, random })
     const label = `node ${index + 1} of ${clients.length}`
-    const readiness = readinessOf(client)
+    const readiness = ClientState.of(client)
+    readiness.handleErrors()
     return new RedlockNode({ index, connection, readiness, label, clock, deadlines, ...timings })
   })
   const ensemble = new Ensemble({
@@ -173,12 +179,6 @@ function checkQuorum(quorum: unknown, nodes: number): number {
       `must be from ${majority} to ${nodes} of ${nodes} nodes, not ${checked}: two groups that are no majority can hold at once.`,
     )
   return checked
-}
-
-function checkKeyFunction(key: RedlockOptions['key']): ((name: string) => string) | undefined {
-  checkCallback('key', key)
-  if (key === undefined) return undefined
-  return (name) => checkText('the result of key(name)', key(name), limits.keyBytes)
 }
 
 function infoOf({ options }: Ensemble, shortestTtlMs: number): BackendInfo<'unfenced'> {

@@ -99,7 +99,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {
     this.#ensemble.begin(call)
-    if (!this.#ensemble.keys.isOwn)
+    if (!this.#ensemble.keys.areOurs)
       throw new UnsupportedError(
         'redlock: with a key function of your own, names cannot be found by their keys. inspect(name) works.',
       )

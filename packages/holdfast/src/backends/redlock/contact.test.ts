@@ -22,6 +22,7 @@ import type { RedisClient } from '../../clients/redis/index.ts'
 import { createLocker } from '../../locker/locker.ts'
 import { openLocker } from '../../open.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
 import { type RedlockOptions, redlock } from './index.ts'
 
 const connectTimeoutMs = 2_000
@@ -229,23 +230,33 @@ describe.runIf(wanted('redis'))('redlock: contact', () => {
     }
   })
 
-  for (const delayMs of [20, 40]) {
-    test(`servers ${2 * delayMs} ms away answer the first acquire, from a URL and with clients that are not connected yet`, async () => {
-      for (const proxy of nodes.proxies) proxy.delay(delayMs)
-      const { namespace } = new RedlockStage(nodes)
-      // Connecting, the handshake and a question take longer than this; a question alone does not.
-      const timeoutMs = 6 * delayMs
-      const hosts = proxyPorts().map((port) => `127.0.0.1:${port}`)
-      const fromUrl = await openLocker(`redlock://${hosts}?namespace=${namespace}&nodeTimeoutMs=${timeoutMs}`)
-      const own = createLocker(backendOn(proxyPorts(), plain, { namespace, nodeTimeoutMs: timeoutMs }))
-      onTestFinished(() => fromUrl.close())
-      onTestFinished(() => own.close())
-      for (const locker of [fromUrl, own]) {
-        const lease = await locker.acquire('x')
-        assert.equal(await lease.release(), 'released')
-      }
-    })
+  test('the time-out of a node does not run while it connects and shakes hands', async () => {
+    const { namespace } = new RedlockStage(nodes)
+    const clock = createFakeClock()
+    for (const proxy of nodes.proxies) proxy.hold('down')
+    const locker = createLocker(backendOn(proxyPorts(), plain, { namespace, nodeTimeoutMs, clock }))
+    onTestFinished(() => locker.close())
+    const acquiring = locker.acquire('x')
+    const seen = watch(acquiring)
+    await eventually('they shake hands', () => nodes.proxies.every(({ connections }) => connections > 0))
+    await clock.advance(5 * nodeTimeoutMs)
+    assert.equal(seen.state, 'pending')
+    for (const proxy of nodes.proxies) proxy.heal()
+    const lease = await acquiring
+    assert.equal(await lease.release(), 'released')
+  })
 
+  test('servers that are far away answer the first acquire of a locker from a URL', async () => {
+    for (const proxy of nodes.proxies) proxy.delay(40)
+    const { namespace } = new RedlockStage(nodes)
+    const hosts = proxyPorts().map((port) => `127.0.0.1:${port}`)
+    const locker = await openLocker(`redlock://${hosts}?namespace=${namespace}&nodeTimeoutMs=2000`)
+    onTestFinished(() => locker.close())
+    const lease = await locker.acquire('x')
+    assert.equal(await lease.release(), 'released')
+  })
+
+  for (const delayMs of [20, 40]) {
     test(`servers ${2 * delayMs} ms away and a time-out below that: the error says what to raise`, async () => {
       for (const proxy of nodes.proxies) proxy.delay(delayMs)
       const { namespace } = new RedlockStage(nodes)

@@ -14,10 +14,10 @@
  */
 
 import type { Clock, Timer } from '../../base/clock.ts'
-import type { Readiness } from '../../clients/redis/index.ts'
+import type { ClientState } from '../../clients/redis/index.ts'
 
 export interface ContactOptions {
-  readonly readiness: Readiness
+  readonly readiness: ClientState
   readonly clock: Clock
   /** For the first connection. */
   readonly connectTimeoutMs: number

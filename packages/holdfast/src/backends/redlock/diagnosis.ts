@@ -37,10 +37,9 @@ async function diagnoseNode(
   if (info !== null) await node.open()
   const fsync = isEveryWrite ? await settingOf(node, 'appendfsync') : null
   const findings = [
-    info === null ? unchecked('INFO', 'its version and restarts') : refusalOf(info, { waitsForAof: false }),
+    info === null ? unchecked('INFO', 'its version and restarts') : refusalOf(info),
     await evictionConcern(node),
     info !== null && isEveryWrite ? notEveryWrite(info, fsync) : null,
-    info === null ? null : replicas(Number(infoField(info, 'connected_slaves'))),
     noVoteYet(node.quarantinedForMs),
   ]
   return findings.filter((finding) => finding !== null)
@@ -79,17 +78,6 @@ function notEveryWrite(info: string, appendfsync: string | null): Finding | null
     what: `it does not have every write on its disk: appendonly is ${isOn ? 'yes' : 'no'}, appendfsync is ${appendfsync ?? 'not known'}.`,
     why: "With persistence: 'every-write' a restarted server votes at once. If it has forgotten a lock, two may hold one name.",
     fix: "Set appendonly yes and appendfsync always, or persistence: 'none' in all clients.",
-  }
-}
-
-function replicas(count: number): Finding | null {
-  if (!(count > 0)) return null
-  return {
-    code: 'HOLDFAST_REDLOCK_REPLICAS',
-    severity: 'note',
-    what: `it has ${count} replica${count === 1 ? '' : 's'}.`,
-    why: 'A replica that takes over may not know the last locks. It has no vote for maxTtlMs then.',
-    fix: 'Use servers without replicas that take over.',
   }
 }
 

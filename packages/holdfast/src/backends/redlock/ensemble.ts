@@ -10,17 +10,16 @@ import {
 } from '../../base/errors.ts'
 import { hasListeners, type WarningCode, warn } from '../../base/events.ts'
 import type { Random } from '../../base/ids.ts'
-import { textOf } from '../../clients/redis/index.ts'
+import { type LockKeys, textOf } from '../../clients/redis/index.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import type { Call } from '../../spi.ts'
-import type { Keys } from './keys.ts'
 import type { RedlockNode } from './node.ts'
 import { type Answer, Poll, reasonOf } from './poll.ts'
 
 export interface EnsembleOptions {
   readonly nodes: readonly RedlockNode[]
   readonly quorum: number
-  readonly keys: Keys
+  readonly keys: LockKeys
   readonly clock: Clock
   readonly random: Random
   readonly nodeTimeoutMs: number
@@ -35,7 +34,7 @@ export class Ensemble {
   readonly quorum: number
   /** So many nodes that say no leave no quorum for a yes. */
   readonly blocking: number
-  readonly keys: Keys
+  readonly keys: LockKeys
   readonly #warned = new Set<string>()
   readonly #background = new Set<Promise<void>>()
   readonly #lifetime: Lifetime

@@ -1,9 +1,18 @@
 /** What is held stays held by a majority, and ends when the majority is gone; and what operators see of it. */
 import assert from 'node:assert/strict'
-import { wanted } from 'holdfast-lab/servers'
+import { redisCall, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
 import { type Nodes, startNodes } from '../../../test/redlock/nodes.ts'
-import { call, eventually, hold, RedlockStage, request, take, ttlMs } from '../../../test/redlock/stage.ts'
+import {
+  call,
+  eventually,
+  hold,
+  RedlockStage,
+  request,
+  take,
+  ttlMs,
+  watch,
+} from '../../../test/redlock/stage.ts'
 import { callWith } from '../../base/aborting.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { listAll } from '../../kit/backend-kit.ts'
@@ -46,6 +55,44 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     await stage.remove('x', [1, 2])
     const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
     assert(kept.kind === 'alive' && kept.lost.length === 0)
+  })
+
+  test('a close gives up every part of the claims, also after one of them has failed', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await stage.session()
+    const names = Array.from({ length: 700 }, (_, index) => `many ${index}`)
+    await Promise.all(names.map((name) => hold(session, name)))
+    await nodes.flush()
+    const left: number[] = []
+    await stage.whileFrozen([1, 2, 4], async () => {
+      const closing = session.close(callWith(undefined, { onProgress: (each: number) => left.push(each) }))
+      await assert.rejects(stage.answered(closing, [1, 2, 4]), { code: 'BACKEND_UNAVAILABLE' })
+    })
+    await nodes.flush()
+    assert.deepEqual(left, [700, 700], 'none is told as given up')
+    for (const name of [names[0], names[699]] as string[])
+      assert.deepEqual(await stage.values(name), [null, null, null, null, null])
+  })
+
+  test('what a node has lost is not set there again once the session is being closed', async () => {
+    const stage = new RedlockStage(nodes)
+    const session = await stage.session()
+    const held = await hold(session, 'x')
+    await nodes.flush()
+    // Node 3 has lost everything, and its answer to the keep-alive comes late.
+    await stage.remove('x', [3])
+    const key = `holdfast:${stage.namespace}:session:${session.handle.id}`
+    await redisCall(stage.server(3), 'DEL', key)
+    stage.proxy(3).hold('down')
+    assert.equal((await session.keepAlive({ held: [held], waiting: [] }, call())).kind, 'alive')
+    await stage.whileFrozen([0, 1, 2, 4], async () => {
+      const closing = watch(session.close(call()))
+      stage.proxy(3).heal()
+      for (let round = 0; round < 3; round++) await nodes.flush([0, 1, 2, 4])
+      assert.equal(closing.state, 'pending')
+      assert.deepEqual(await stage.values('x', [3]), [null])
+      assert.equal(await redisCall(stage.server(3), 'EXISTS', key), 0)
+    })
   })
 
   test('T31 what a majority has lost is lost, and not set again', async () => {

@@ -1,43 +1,7 @@
-/** The names of keys and the text of locks: version 1 of what is stored. */
-
-import { escapeBraces, escapeGlob, unescapeBraces } from '../../clients/redis/index.ts'
+/** The text of locks: version 1 of what is stored. */
 
 /** Which process has answered on a node; one key for all namespaces. */
 export const bootKey = 'holdfast:redlock:node'
-
-export class Keys {
-  readonly #prefix: string
-  readonly #keyOf: ((name: string) => string) | undefined
-
-  constructor(namespace: string, keyOf?: (name: string) => string) {
-    this.#prefix = `holdfast:${escapeBraces(namespace)}:`
-    this.#keyOf = keyOf
-  }
-
-  /** Whether names can be found by their keys. */
-  get isOwn(): boolean {
-    return this.#keyOf === undefined
-  }
-
-  lock(name: string): string {
-    return this.#keyOf?.(name) ?? `${this.#prefix}{${escapeBraces(name)}}`
-  }
-
-  /** The other way round, for locks that do not say their name. */
-  nameOf(key: string): string | null {
-    const start = `${this.#prefix}{`
-    return key.startsWith(start) && key.endsWith('}') ? unescapeBraces(key.slice(start.length, -1)) : null
-  }
-
-  session(id: string): string {
-    return `${this.#prefix}session:${id}`
-  }
-
-  /** For SCAN: the locks whose names start with `prefix`. What it finds is looked at once more by its content. */
-  pattern(keyPrefix: string, prefix: string): string {
-    return `${escapeGlob(`${keyPrefix}${this.#prefix}{${escapeBraces(prefix)}`)}*`
-  }
-}
 
 /**
  * The start of a lock: an attempt of a session set it. Both are secret. The tag differs from that of the `redis` backend: each
@@ -71,12 +35,11 @@ export function grantedAtBy(runId: string | null, grantId: string): string {
 
 /** What a lock says beyond its owner, for operators. */
 export interface Details {
-  readonly name: string
   readonly holder: string
   readonly note?: string | undefined
   readonly owner?: string | undefined
-  /** Of the session. Older clients do not tell it. */
-  readonly ttlMs?: number
+  /** Of the session. */
+  readonly ttlMs: number
 }
 
 export interface HeldLock extends Details {

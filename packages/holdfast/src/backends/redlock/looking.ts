@@ -4,7 +4,7 @@
  */
 
 import { publicIdOf } from '../../base/ids.ts'
-import { foreignId, type RedisReply } from '../../clients/redis/index.ts'
+import { digestOf, foreignHolder, type RedisReply } from '../../clients/redis/index.ts'
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
 import { type LockRecord, parseLock } from './keys.ts'
@@ -28,9 +28,6 @@ export interface Found {
 }
 
 const LARGEST_CALL = 500
-
-/** The holder's name of a lock that was set with another client than this one. */
-const FOREIGN = '(another client)'
 
 /** The names that are in use. */
 export async function lookAt(
@@ -96,20 +93,18 @@ function judge({ quorum }: Ensemble, name: string, seen: readonly SeenLock[], si
 
 /** Null: the name is closed. */
 function holderOf({ record, value, nowMs }: SeenLock, leftMs: number): HolderState | null {
-  const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, token: null } as const
-  if (record.kind === 'foreign') {
-    const unknown = { session: '', ttlMs: 0, heldForMs: 0 }
-    return { ...exclusive, ...unknown, id: foreignId(value), holder: FOREIGN, expiresInMs: leftMs }
-  }
+  if (record.kind === 'foreign') return foreignHolder(digestOf(value), leftMs)
   if (record.kind === 'closed' || leftMs <= record.lockDelayMs) return null
   return {
-    ...exclusive,
+    mode: 'exclusive',
+    weight: LOCK_CAPACITY,
+    token: null,
     id: publicIdOf(record.attempt),
     holder: record.holder,
     ...(record.note !== undefined && { note: record.note }),
     ...(record.owner !== undefined && { owner: record.owner }),
     session: publicIdOf(record.session),
-    ttlMs: record.ttlMs ?? 0,
+    ttlMs: record.ttlMs,
     heldForMs: Math.max(0, nowMs - record.grantedAtMs),
     expiresInMs: leftMs - record.lockDelayMs,
   }

@@ -13,9 +13,9 @@
 import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, UnsupportedError } from '../../base/errors.ts'
 import {
+  type ClientState,
   type Concern,
   evictionConcern,
-  type Readiness,
   type RedisConnection,
   type RedisReply,
   type RedisScript,
@@ -50,7 +50,7 @@ export interface Identity {
 export interface NodeOptions {
   readonly index: number
   readonly connection: RedisConnection
-  readonly readiness: Readiness
+  readonly readiness: ClientState
   /** For messages: `node 2 of 5`. */
   readonly label: string
   readonly clock: Clock

@@ -5,22 +5,17 @@
 
 import { unlessAborted } from '../../base/aborting.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
-import { SCAN_START, type ScanPosition, type ScanStep, scanStep } from '../../clients/redis/index.ts'
+import {
+  readScanCursor,
+  SCAN_START,
+  type ScanPosition,
+  scanCursor,
+  scanStep,
+} from '../../clients/redis/index.ts'
 import { cancelledCall } from '../../kit/backend-kit.ts'
 import type { Call, Page, PageRequest } from '../../spi.ts'
 import type { Ensemble } from './ensemble.ts'
-import type { RedlockNode } from './node.ts'
 import { reasonOf } from './poll.ts'
-
-interface Cursor {
-  /** How many nodes have been scanned to the end. */
-  readonly done: number
-  /** The index of the node that is being scanned. */
-  readonly current: number
-  readonly position: ScanPosition
-}
-
-const START: Cursor = { done: 0, current: 0, position: SCAN_START }
 
 /** The names of one step, some of which may not be in use. */
 export async function scanPage(
@@ -29,12 +24,17 @@ export async function scanPage(
   { cursor, limit }: PageRequest,
   call: Call,
 ): Promise<Page<string>> {
-  const { nodes, blocking } = ensemble
-  const from = cursor === undefined ? START : readCursor(cursor)
+  const { nodes, blocking, keys } = ensemble
+  const from = cursor === undefined ? undefined : readScanCursor(cursor, 2)
+  // How many nodes have been scanned to the end, and the index of the one that is being scanned.
+  const [done = 0, current = 0] = from?.where.map(Number) ?? []
+  if (!Number.isInteger(done) || !Number.isInteger(current))
+    throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
   const failures: string[] = []
-  for (const node of nodes.slice(from.current)) {
-    const position = node.index === from.current ? from.position : SCAN_START
-    const scanned = scanAt(ensemble, node, prefix, position, limit).catch((error: unknown) => {
+  for (const node of nodes.slice(current)) {
+    const position = (node.index === current && from?.position) || SCAN_START
+    const request = { ...keys.scan(node.connection.keyPrefix, prefix), position, limit }
+    const scanned = scanStep((args) => node.send(args), request).catch((error: unknown) => {
       failures.push(`${node.label}: ${reasonOf(node, error)}`)
       return null
     })
@@ -42,47 +42,14 @@ export async function scanPage(
     const step = await unlessAborted(scanned, call.signal, cancelled)
     if (step === null) continue
     const { items, next } = step
-    if (next !== null)
-      return { items, next: cursorText({ done: from.done, current: node.index, position: next }) }
-    const done = from.done + 1
-    const isOver = done >= blocking
-    return { items, next: isOver ? null : cursorText({ ...START, done, current: node.index + 1 }) }
+    const cursorAt = (where: readonly number[], at: ScanPosition) => scanCursor(where.map(String), at)
+    if (next !== null) return { items, next: cursorAt([done, node.index], next) }
+    const isOver = done + 1 >= blocking
+    return { items, next: isOver ? null : cursorAt([done + 1, node.index + 1], SCAN_START) }
   }
   throw new BackendUnavailableError(
     'redlock',
     `looking for names: ${blocking} of ${nodes.length} nodes must be scanned, and the rest of them does not answer (${failures.join('; ')})`,
     'not-applied',
   )
-}
-
-function scanAt(
-  { keys }: Ensemble,
-  node: RedlockNode,
-  prefix: string,
-  position: ScanPosition,
-  limit: number,
-): Promise<ScanStep> {
-  const { keyPrefix } = node.connection
-  const itemOf = (key: string) => {
-    const name = keys.nameOf(key.slice(keyPrefix.length))
-    return name?.startsWith(prefix) ? name : null
-  }
-  const pattern = keys.pattern(keyPrefix, prefix)
-  return scanStep((args) => node.send(args), { pattern, position, limit, itemOf })
-}
-
-function cursorText({ done, current, position: { cursor, cut } }: Cursor): string {
-  return JSON.stringify([done, current, cursor, ...(cut === undefined ? [] : [cut.until, cut.after])])
-}
-
-function readCursor(text: string): Cursor {
-  try {
-    const [done, current, cursor, until, after] = JSON.parse(text) as readonly unknown[]
-    if (!Number.isInteger(done) || !Number.isInteger(current) || !/^\d+$/.test(String(cursor)))
-      throw new TypeError()
-    const cut = after === undefined ? {} : { cut: { until: String(until), after: String(after) } }
-    return { done: Number(done), current: Number(current), position: { cursor: String(cursor), ...cut } }
-  } catch {
-    throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
-  }
 }

@@ -61,6 +61,21 @@ describe.runIf(wanted('redis'))('redlock: nodes that restart', () => {
     assert.equal((await take(bob, 'x')).kind, 'busy')
   })
 
+  test('G1 nor does one that comes back so while it is asked, and whose client asks again', async () => {
+    const bob = await stage.session('bob')
+    await redisCall(stage.server(2), 'SAVE')
+    await heldByThree()
+    stage.proxy(2).hold('up')
+    const taking = take(bob, 'x')
+    await stage.server(2).kill()
+    await stage.server(2).restart()
+    stage.proxy(2).heal()
+    assert.equal((await taking).kind, 'busy')
+    await eventually('nothing is left there', async () =>
+      (await stage.values('x', [2, 3, 4])).every((value) => value === null),
+    )
+  })
+
   test('control: a client that trusts it at once gets what another holds', async () => {
     const { ada, held } = await heldByThree()
     await crash(2)

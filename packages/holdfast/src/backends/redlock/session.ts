@@ -39,13 +39,19 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   readonly #ensemble: Ensemble
   readonly #holder: string
   readonly #key: string
+  /** What nearly all requests of the session ask for. */
+  readonly #usualTerms: readonly string[]
   readonly #held = new TransientMap<string, HeldClaim>()
+  /** From its close on, nothing is restored. */
+  #isClosed = false
 
   constructor(ensemble: Ensemble, facts: SessionFacts) {
     super(facts)
     this.#ensemble = ensemble
     this.#holder = facts.holder
     this.#key = ensemble.keys.session(facts.id)
+    const details: Details = { holder: facts.holder, ttlMs: facts.ttlMs }
+    this.#usualTerms = [String(facts.ttlMs), '0', JSON.stringify(details)]
   }
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'unfenced'>> {
@@ -79,10 +85,8 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
         `redlock: ${request.mode} leases need one server that counts the holders. Use mode 'exclusive', or another engine.`,
       )
     const since = this.#ensemble.begin(call)
-    const { name, attempt, note, owner, lockDelayMs } = request
-    const { ttlMs } = this
-    const details: Details = { name, holder: this.#holder, note, owner, ttlMs }
-    const terms = [String(ttlMs), String(Math.ceil(lockDelayMs)), JSON.stringify(details)]
+    const { attempt } = request
+    const terms = this.#termsOf(request)
     const claim = this.#nodeClaim(request)
     const votes = await askForVotes(this.#ensemble, claim, acquireRequest(claim, terms), call)
     if (grantedBy(votes) < this.#ensemble.quorum) {
@@ -138,17 +142,24 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     return released() ? 'released' : 'not-held'
   }
 
-  /** Gives up what was granted through this object. What others hold on this session is not renewed any more. */
+  /**
+   * Gives up what was granted through this object. What others hold on this session is not renewed any more. A part that fails
+   * does not keep the others from being given up.
+   */
   async close(call: Call): Promise<void> {
     this.#ensemble.begin(call)
+    this.#isClosed = true
     const claims = [...this.#held.values()].map(({ claim }) => claim)
-    // Without claims the session itself remains to be ended.
-    const none = { name: '', attempt: '', session: this.#key, lock: this.#key, owner: '' }
+    const failures: unknown[] = []
     for (let from = 0; from === 0 || from < claims.length; from += CLOSED_AT_ONCE) {
       const part = claims.slice(from, from + CLOSED_AT_ONCE)
-      await Promise.all((claims.length === 0 ? [none] : part).map((claim) => this.#close(claim, call)))
-      call.onProgress?.(claims.length - from - part.length)
+      const closing = (claims.length === 0 ? [this.#nothing] : part).map((claim) =>
+        this.#close(claim, call).catch((error: unknown) => void failures.push(error)),
+      )
+      await Promise.all(closing)
+      call.onProgress?.(claims.length - from - part.length + failures.length)
     }
+    if (failures.length > 0) throw failures[0]
   }
 
   async #close(claim: NodeClaim, call: Call): Promise<void> {
@@ -156,6 +167,22 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     const poll = this.#ensemble.pollWith<RedisReply>((node, answer) => node.ask(request, answer))
     await this.#ensemble.answeredByQuorum(poll, 'close of the session: done', call, 'unknown')
     this.#held.delete(claim.attempt)
+  }
+
+  /** TTL, lock-delay and details. */
+  #termsOf({ note, owner, lockDelayMs }: AcquireRequest): readonly string[] {
+    if (lockDelayMs === 0 && (note ?? owner) === undefined) return this.#usualTerms
+    const details: Details = { holder: this.#holder, note, owner, ttlMs: this.ttlMs }
+    return [String(this.ttlMs), String(Math.ceil(lockDelayMs)), JSON.stringify(details)]
+  }
+
+  /** To end the session itself, without claims. */
+  get #nothing(): NodeClaim {
+    return { name: '', attempt: '', session: this.#key, lock: this.#key, owner: '' }
+  }
+
+  #isOver({ claim }: HeldClaim): boolean {
+    return this.#held.get(claim.attempt)?.isOver ?? true
   }
 
   #nodeClaim({ name, attempt }: Claim): NodeClaim {
@@ -184,14 +211,12 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   /** The session if it is missing, and claims that are still held. Without its session a node has no vote for them. */
   #restoreAt(node: RedlockNode, session: boolean, claims: readonly HeldClaim[]): void {
     this.#ensemble.inBackground(async () => {
+      if (this.#isClosed) return
       if (session) await node.open([this.#key], [String(this.ttlMs), this.#holder])
-      await Promise.all(
-        claims.map(async (held) => {
-          // An attempt that was asked for twice is over when the last of them is.
-          const isOver = this.#held.get(held.claim.attempt)?.isOver ?? true
-          if (!isOver) await held.restoreAt(node)
-        }),
-      )
+      // It may have been opened there after its end.
+      if (this.#isClosed) await node.request(giveUpRequest('close', this.#nothing))
+      // An attempt that was asked for twice is over when the last of them is.
+      else await Promise.all(claims.map((held) => this.#isOver(held) || held.restoreAt(node)))
     })
   }
 }

@@ -33,10 +33,9 @@ export interface ClientWatcher {
 }
 
 /**
- * `close`: ioredis. `-node`, `node error`: a Cluster of ioredis. `reconnecting`, `topology-change`: node-redis, its Sentinel
- * client. A false alarm only turns `not-held` into `unknown`.
+ * `close`: ioredis. `-node`, `node error`: a Cluster of ioredis. `reconnecting`: node-redis. A false alarm only turns `not-held` into `unknown`.
  */
-const signsOfLoss = ['close', '-node', 'node error', 'reconnecting', 'topology-change', errorMonitor]
+const signsOfLoss = ['close', '-node', 'node error', 'reconnecting', errorMonitor]
 
 const states = new WeakMap<RedisClient, ClientState>()
 
@@ -47,7 +46,7 @@ export class ClientState {
   #lastError: unknown
   /**
    * Goes up whenever a connection may have been lost. ioredis sends unanswered commands again after it has reconnected (a
-   * `Cluster` and a Sentinel client of node-redis do as well), so an answer may be that of a second copy.
+   * `Cluster` of node-redis does as well), so an answer may be that of a second copy.
    */
   lossCount = 0
 
@@ -137,13 +136,4 @@ export class ClientState {
     ['close', this.#onClosed],
     ['end', this.#onEnd],
   ]
-}
-
-export type Readiness = ClientState
-
-/** The state of a client whose errors its watchers take care of. */
-export function readinessOf(client: RedisClient): Readiness {
-  const state = ClientState.of(client)
-  state.handleErrors()
-  return state
 }

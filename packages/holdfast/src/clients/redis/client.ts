@@ -1,6 +1,6 @@
 /**
  * The part that we use of the user's client, as structural types: ioredis (5 and 6) and node-redis (5 and 6), connected
- * to one server, through Sentinel, or to a Cluster. Holdfast imports neither library.
+ * to one server, through Sentinel (ioredis), or to a Cluster. Holdfast imports neither library.
  *
  * The methods are declared with as little as tells the libraries apart; what we need to know of their arguments stands
  * with the adapters, `ioredis.ts` and `node-redis.ts`.
@@ -15,7 +15,7 @@ export interface IoRedisClient {
   disconnect(...args: never[]): unknown
 }
 
-/** What `createClient`, `createCluster` or `createSentinel` of node-redis returned, connected. */
+/** What `createClient` or `createCluster` of node-redis returned, connected. */
 export interface NodeRedisClient {
   readonly isOpen: boolean
   sendCommand(...args: never[]): Promise<unknown>

@@ -30,7 +30,7 @@ import {
   withoutSecrets,
 } from './failures.ts'
 import { PromptConnections, type Promptness } from './prompt.ts'
-import type { RawConnection, RawNode, RawRedis, RedisReply, RedisTopology } from './raw.ts'
+import type { RawConnection, RawNode, RawRedis, RedisReply } from './raw.ts'
 import { adapt } from './recognizing.ts'
 import type { RedisScript } from './script.ts'
 import { Subscriber, type Subscription } from './subscriber.ts'
@@ -71,7 +71,7 @@ function evaluate(
 }
 
 export class RedisConnection {
-  readonly topology: RedisTopology
+  readonly isCluster: boolean
   /** Where the client was told to connect to; no password. */
   readonly address: string
   /** What the client puts in front of every key; keys are given to `run` without it. */
@@ -96,7 +96,7 @@ export class RedisConnection {
     this.#raw = adapt(client)
     this.#state = ClientState.of(client)
     this.#backend = backend
-    this.topology = this.#raw.topology
+    this.isCluster = this.#raw.isCluster
     this.address = this.#raw.address
     this.keyPrefix = this.#raw.keyPrefix
     this.#subscriber = new Subscriber((stop) => this.#raw.subscriber(stop), backend, clock, random)
@@ -119,10 +119,6 @@ export class RedisConnection {
   lossCount(): number {
     if (!this.#isWatchingLosses) this.#watchLosses()
     return this.#state.lossCount
-  }
-
-  get isCluster(): boolean {
-    return this.topology === 'cluster'
   }
 
   /**
@@ -219,7 +215,9 @@ export class RedisConnection {
       this.#dedicated.add(own)
       return own
     })
+    let isClosed = false
     const close = () => {
+      isClosed = true
       this.#dedicated.delete(connection)
       connection.close()
     }
@@ -231,7 +229,7 @@ export class RedisConnection {
     }
     const run: DedicatedConnection['run'] = (script, keys, args, runSignal) =>
       this.#send('script', runSignal, () => evaluate(raw, script, keys, args))
-    return { ...this.#nodeOf(connection), isOpen: connection.isOpen, run, close }
+    return { ...this.#nodeOf(connection), isOpen: () => !isClosed && connection.isOpen(), run, close }
   }
 
   /**

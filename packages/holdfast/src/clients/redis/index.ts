@@ -1,5 +1,5 @@
 export type { IoRedisClient, NodeRedisClient, RedisClient } from './client.ts'
-export { type Readiness, readinessOf } from './client-state.ts'
+export { ClientState } from './client-state.ts'
 export {
   type DedicatedConnection,
   RedisConnection,
@@ -7,21 +7,25 @@ export {
   type RedisNode,
 } from './connection.ts'
 export { redisFailure, remedyOf, serverCodeOf } from './failures.ts'
+export { digestOf, foreignHolder } from './foreign-holder.ts'
 export {
   type OpenedRedisClient,
   partsOfLocation,
   type RedisLibraries,
   redisClientFromUrl,
 } from './from-url.ts'
-export { escapeBraces, escapeGlob, foreignId, unescapeBraces } from './key-text.ts'
+export { escapeGlob } from './key-text.ts'
+export { LockKeys } from './lock-keys.ts'
+export { OwnConnections } from './own-connections.ts'
 export type { Promptness } from './prompt.ts'
-export { type RedisReply, type RedisTopology, UNKNOWN_ADDRESS } from './raw.ts'
+export { type RedisReply, UNKNOWN_ADDRESS } from './raw.ts'
 export { checkClientOptions, isRedisClient } from './recognizing.ts'
 export {
+  readScanCursor,
   SCAN_START,
   type ScanPosition,
   type ScanRequest,
-  type ScanStep,
+  scanCursor,
   scanStep,
 } from './scan.ts'
 export { type RedisScript, redisScript } from './script.ts'

@@ -65,7 +65,7 @@ export function adaptIoRedis(client: IoRedisClient): RawRedis {
     library: 'ioredis',
     writesOncePerTurn: redis.options.enableAutoPipelining === true,
     address: single === null ? UNKNOWN_ADDRESS : addressOf(single),
-    topology: cluster !== null ? 'cluster' : single?.options.sentinels ? 'sentinel' : 'single',
+    isCluster: cluster !== null,
     keyPrefix,
     // The connections of a Cluster do not come back by themselves, and reject what they owe.
     forgetsUnanswered: single?.options.autoResendUnfulfilledCommands === false,

@@ -1,6 +1,4 @@
 /** How names stand in keys: in braces, so that they are the hash tag of the key, and without braces of their own. */
-import { createHash } from 'node:crypto'
-
 const special = /[%{}]/
 
 /** The percent sign too, so that the escape can be told from a name that contains it. */
@@ -15,12 +13,4 @@ export function unescapeBraces(text: string): string {
 /** For the pattern of a SCAN that means exactly this text. */
 export function escapeGlob(text: string): string {
   return text.replace(/[*?[\]\\^-]/g, '\\$&')
-}
-
-/**
- * The id of a holder that took the key with another client: a digest of the value that it stored, so that an operator's
- * call is bound to that holder and not to the next one (T78). The same as `redis.sha1hex` in a script.
- */
-export function foreignId(value: string): string {
-  return `foreign:${createHash('sha1').update(value).digest('hex')}`
 }

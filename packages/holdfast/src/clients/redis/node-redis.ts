@@ -1,5 +1,5 @@
-/** node-redis 5 and 6: what `createClient`, `createCluster` and `createSentinel` return. */
-import { UnsupportedError } from '../../base/errors.ts'
+/** node-redis 5 and 6: what `createClient` and `createCluster` return. */
+import { InvalidArgumentError, UnsupportedError } from '../../base/errors.ts'
 import type { NodeRedisClient } from './client.ts'
 import { opened } from './opening.ts'
 import {
@@ -47,20 +47,13 @@ interface NodeRedisCluster {
   eval: Eval
 }
 
-interface Sentinel {
-  readonly isOpen: boolean
-  eval: Eval
-  sendCommand(isReadonly: boolean, args: readonly string[]): Promise<unknown>
-  withTypeMapping(mapping: object): this
-  /** Calls it with the client of its own that is connected to the primary; all commands go this way. */
-  _execute<T>(isReadonly: boolean, use: (primary: Single) => Promise<T>): Promise<T>
-  on(event: string, listener: (...args: never[]) => void): unknown
-  off(event: string, listener: (...args: never[]) => void): unknown
-}
-
 export function adaptNodeRedis(client: NodeRedisClient): RawRedis {
   if ('masters' in client) return adaptCluster(client as unknown as NodeRedisCluster)
-  if ('getMasterNode' in client) return adaptSentinel(client as unknown as Sentinel)
+  if ('getMasterNode' in client)
+    throw new InvalidArgumentError(
+      'client',
+      'must not be of createSentinel: it offers no connection of its own to the primary. Use ioredis with Sentinel.',
+    )
   return adaptSingle(client as unknown as Single)
 }
 
@@ -71,7 +64,7 @@ function adaptSingle(client: Single): RawRedis {
   return {
     library: 'node-redis',
     writesOncePerTurn: true,
-    topology: 'single',
+    isCluster: false,
     address: `${nodeOf(client).label}/${client.options?.database ?? 0}`,
     keyPrefix,
     get isUsable() {
@@ -97,7 +90,7 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
   return {
     library: 'node-redis',
     writesOncePerTurn: true,
-    topology: 'cluster',
+    isCluster: true,
     address: UNKNOWN_ADDRESS,
     keyPrefix: '',
     get isUsable() {
@@ -121,7 +114,7 @@ function adaptCluster(cluster: NodeRedisCluster): RawRedis {
 }
 
 /**
- * The library does not tell the key prefix of these clients. Keys without it would not be those of a client that does tell,
+ * The library does not tell the key prefix of such a client. Keys without it would not be those of a client that does tell,
  * and two could hold one lock: so a prefix is looked for in the first call, and refused.
  */
 function refusingPrefix(client: { eval: Eval }, evaluate: RawRedis['evaluate']): RawRedis['evaluate'] {
@@ -132,67 +125,11 @@ function refusingPrefix(client: { eval: Eval }, evaluate: RawRedis['evaluate']):
     return client.eval('return KEYS[1]', { keys: [key], arguments: [] }).then((used) => {
       if (String(used) !== key)
         throw new UnsupportedError(
-          'redis: keyPrefix works with createClient only. Choose a namespace instead, or a key function.',
+          'redis: keyPrefix does not work with createCluster. Choose a namespace instead, or a key function.',
         )
       hasNone = true
       return evaluate(command, script, keys, args)
     })
-  }
-}
-
-function adaptSentinel(sentinel: Sentinel): RawRedis {
-  const plain = sentinel.withTypeMapping({})
-  return {
-    library: 'node-redis',
-    writesOncePerTurn: true,
-    topology: 'sentinel',
-    address: UNKNOWN_ADDRESS,
-    keyPrefix: '',
-    get isUsable() {
-      return sentinel.isOpen
-    },
-    evaluate: refusingPrefix(plain, (command, script, keys, args) =>
-      plain.sendCommand(false, evaluation(command, script, '', keys, args)),
-    ),
-    primaries: async () => [{ label: 'the primary', send: (args) => plain.sendCommand(false, args) }],
-    ownerOf: () => '',
-    dedicated: async (_key, stop) =>
-      endingWithPrimary(sentinel, await connected(copyOf(await primaryOf(sentinel, stop)), stop)),
-    async subscriber(stop) {
-      const own = await subscriberOn(copyOf(await primaryOf(sentinel, stop)), stop)
-      return endingWithPrimary(sentinel, own)
-    },
-  }
-}
-
-/**
- * The connection of the pool of a Sentinel client that is copied for one of ours. A client of its own from `acquire` would
- * be taken from the user's pool, which may have no other; a copy of the whole would keep the process alive.
- */
-function primaryOf(sentinel: Sentinel, stop: AbortSignal): Promise<Single> {
-  return new Promise((resolve, reject) => {
-    stop.throwIfAborted()
-    const onAbort = () => reject(stop.reason)
-    stop.addEventListener('abort', onAbort, { once: true })
-    sentinel
-      ._execute(false, async (primary) => primary)
-      .then(resolve, reject)
-      .finally(() => stop.removeEventListener('abort', onAbort))
-  })
-}
-
-/** Another primary may have taken over while the old one goes on: what is connected to the old one is of no use then. */
-function endingWithPrimary<C extends { close(): void }>(sentinel: Sentinel, own: C): C {
-  const end = ({ type }: { readonly type: string }) => {
-    if (type === 'MASTER_CHANGE') own.close()
-  }
-  sentinel.on('topology-change', end)
-  return {
-    ...own,
-    close() {
-      sentinel.off('topology-change', end)
-      own.close()
-    },
   }
 }
 

@@ -1,12 +1,12 @@
 /**
  * A second way to the primary, over a connection of our own: on the user's connection everything waits behind a command that
- * blocks, such as BLPOP (T85). One connection for each primary, opened when it is first needed.
+ * blocks, such as BLPOP (T85).
  */
 import { callWith } from '../../base/aborting.ts'
 import { afterThisTurn, type Clock } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
-import { SingleFlight } from '../../base/single-flight.ts'
 import type { DedicatedConnection, RedisConnection } from './connection.ts'
+import { OwnConnections } from './own-connections.ts'
 import type { RedisReply } from './raw.ts'
 import type { RedisScript } from './script.ts'
 
@@ -23,26 +23,19 @@ export interface Promptness {
   readonly confirms: (reply: RedisReply) => boolean
 }
 
-interface OwnConnection {
-  readonly flight: SingleFlight<DedicatedConnection>
-  /** `lossCount` when it was opened. */
-  readonly losses: number
-  opened?: DedicatedConnection
-}
-
 const ignore = () => {}
 
 export class PromptConnections {
   readonly #connection: RedisConnection
   readonly #clock: Clock
-  /** By the primary. */
-  readonly #own = new Map<string, OwnConnection>()
+  readonly #own: OwnConnections<DedicatedConnection>
   /** The client did not answer, and our own connection was answered meanwhile. */
   isHeldUp = false
 
   constructor(connection: RedisConnection, clock: Clock) {
     this.#connection = connection
     this.#clock = clock
+    this.#own = new OwnConnections(connection, (key, stop) => connection.dedicated(key, stop))
   }
 
   run(
@@ -90,36 +83,13 @@ export class PromptConnections {
     openWithinMs: number,
   ): Promise<RedisReply> {
     const [first = ''] = keys
-    const owner = this.#connection.ownerOf(first)
-    const kept = this.#usable(owner, first, openWithinMs)
-    const own = await kept.flight.join(callWith(signal))
+    const own = await this.#own.get(first, callWith(signal), { ms: openWithinMs, clock: this.#clock })
     try {
       return await own.run(script, keys, args, signal)
     } catch (error) {
       // Others use it as well, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
-      if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE') || !own.isOpen()) {
-        if (this.#own.get(owner) === kept) this.#own.delete(owner)
-        own.close()
-      }
+      if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')) own.close()
       throw error
     }
-  }
-
-  /** Another one if it was lost, or if the client has been reconnected since, maybe to another primary. */
-  #usable(owner: string, key: string, openWithinMs: number): OwnConnection {
-    const losses = this.#connection.lossCount()
-    const kept = this.#own.get(owner)
-    if (kept !== undefined) {
-      if (kept.losses === losses && kept.opened?.isOpen() !== false) return kept
-      kept.flight.drop(new Error('the client was reconnected'))?.then((old) => old.close(), ignore)
-    }
-    const open = async (stop: AbortSignal) => {
-      own.opened = await this.#connection.dedicated(key, stop)
-      return own.opened
-    }
-    const flight = new SingleFlight('redis', open, { ms: openWithinMs, clock: this.#clock })
-    const own: OwnConnection = { flight, losses }
-    this.#own.set(owner, own)
-    return own
   }
 }

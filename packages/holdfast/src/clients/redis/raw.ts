@@ -1,7 +1,5 @@
 /** What the two adapters have in common: as little as the rest needs, without any policy. */
 
-export type RedisTopology = 'single' | 'sentinel' | 'cluster'
-
 /** The library does not tell where the client was told to connect to. */
 export const UNKNOWN_ADDRESS = 'unknown'
 
@@ -34,7 +32,7 @@ export interface RawSubscriber {
 
 export interface RawRedis {
   readonly library: 'ioredis' | 'node-redis'
-  readonly topology: RedisTopology
+  readonly isCluster: boolean
   /** Where the client was told to connect to: host, port and database, or the group of Sentinel; `UNKNOWN_ADDRESS`. */
   readonly address: string
   /** What the client puts in front of every key. */

@@ -39,7 +39,7 @@ export function adapt(client: unknown): RawRedis {
   if (isNodeRedis(client)) return adaptNodeRedis(client)
   throw new InvalidArgumentError(
     'client',
-    'must be a Redis or Cluster of ioredis (5 or 6), or what createClient, createCluster or createSentinel of ' +
-      'node-redis (redis 5 or 6) returned.',
+    'must be a Redis or Cluster of ioredis (5 or 6), or what createClient or createCluster of node-redis (redis 5 or 6) ' +
+      'returned.',
   )
 }

@@ -6,6 +6,7 @@
  * and the repeated step goes on behind it. If it goes elsewhere by then, because keys came or went, it starts again: an
  * item may come twice, and none is missed.
  */
+import { InvalidArgumentError } from '../../base/errors.ts'
 import { compareNames } from '../../base/names.ts'
 import type { RedisReply } from './raw.ts'
 
@@ -56,5 +57,26 @@ export async function scanStep(
     const page = items.slice(0, limit)
     const after = shownOf(page.at(-1) ?? '')
     return { items: page, next: { cursor, cut: { until: String(until), after } } }
+  }
+}
+
+/** The cursor of a page: which server is being scanned, in words of the backend, and the position there. */
+export function scanCursor(where: readonly string[], { cursor, cut }: ScanPosition): string {
+  return JSON.stringify([...where, cursor, ...(cut === undefined ? [] : [cut.until, cut.after])])
+}
+
+/** `words`: how many words `where` has. */
+export function readScanCursor(
+  text: string,
+  words: number,
+): { readonly where: readonly string[]; readonly position: ScanPosition } {
+  try {
+    const parts = (JSON.parse(text) as readonly unknown[]).map(String)
+    const [cursor, until, after] = parts.slice(words)
+    if (cursor === undefined || !/^\d+$/.test(cursor)) throw new TypeError()
+    const cut = until !== undefined && after !== undefined ? { cut: { until, after } } : {}
+    return { where: parts.slice(0, words), position: { cursor, ...cut } }
+  } catch {
+    throw new InvalidArgumentError('cursor', 'must be the `next` of a page of the same list.')
   }
 }

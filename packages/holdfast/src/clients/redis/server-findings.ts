@@ -11,27 +11,21 @@ import type { RedisReply } from './raw.ts'
 /** A finding that is also told at start. */
 export type Concern = Finding & { readonly code: WarningCode }
 
-/** `WAITAOF` came with it. */
-const OLDEST_WITH_WAITAOF = [7, 2] as const
-
 /** The finding as one text, without the last full stop, as the `warning` event has it. */
 export function textOf({ what, why, fix }: Finding): string {
   return [what, why, fix].join(' ').replace(/\.$/, '')
 }
 
 /** Why a server with this INFO cannot be used; null if it can. */
-export function refusalOf(info: string, { waitsForAof }: { readonly waitsForAof: boolean }): Finding | null {
+export function refusalOf(info: string): Finding | null {
   const version = infoField(info, 'redis_version')
-  const isTooOld = isOlder(version, OLDEST_REDIS)
-  if (isTooOld || (waitsForAof && isOlder(version, OLDEST_WITH_WAITAOF)))
+  if (isOlder(version, OLDEST_REDIS))
     return {
       code: 'HOLDFAST_REDIS_VERSION',
       severity: 'danger',
       what: `it runs Redis ${version}.`,
-      why: isTooOld
-        ? `${OLDEST_REDIS.join('.')} or newer is needed.`
-        : `It has no WAITAOF: waitAof needs ${OLDEST_WITH_WAITAOF.join('.')} or newer.`,
-      fix: isTooOld ? 'Upgrade the server.' : 'Upgrade the server, or use waitReplicas.',
+      why: `${OLDEST_REDIS.join('.')} or newer is needed.`,
+      fix: 'Upgrade the server.',
     }
   if (infoField(info, 'role') === 'slave')
     return {

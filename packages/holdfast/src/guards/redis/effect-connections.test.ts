@@ -1,7 +1,7 @@
 /** An effect is sent once, and not applied after it was given up, with every client library: on real servers, behind a proxy. */
 import assert from 'node:assert/strict'
 import { isDeepStrictEqual } from 'node:util'
-import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
+import { FaultyProxy, startProxy } from 'holdfast-lab/faults'
 import {
   type Cluster,
   redisCall,
@@ -80,8 +80,7 @@ describe.runIf(wanted('redis'))('effects of a Redis guard', () => {
     )
 
     test('T73 every form of an effect whose answer is lost is applied once, and told as unknown', async () => {
-      let connections = 0
-      await using proxy = await startProxy(server, { label: () => String(++connections) })
+      await using proxy = await startProxy(server, { label: nextLabel() })
       const key = `again ${library.name}`
       const fence = fenceOf(1n)
       const formsOf = (
@@ -223,6 +222,48 @@ describe.runIf(wanted('redis'))('effects of a Redis guard', () => {
     },
   )
 
+  test.each(libraries)(
+    'T52 effects follow the client to another primary, also while the old one goes on: $name',
+    async (each) => {
+      await using other = await startRedis()
+      const target = { host: server.host, port: server.port }
+      await using proxy = await new FaultyProxy(target, { label: nextLabel() }).listen()
+      const guard = redisGuard({ client: await open(each, proxy), tag: 'moved' })
+      const key = `fail-over ${each.name}`
+      await guard.set(fenceOf(1n), key, 'before')
+      // The address leads to another server from now on, and only the connection of the client, the first, is cut.
+      target.port = other.port
+      proxy.reset(({ label }) => label === '1')
+      await until(() =>
+        guard.highest('n').then(
+          (fence) => fence === null,
+          () => false,
+        ),
+      )
+      await guard.set(fenceOf(2n), key, 'after')
+      assert.deepEqual([await stored(key), await redisCall(other, 'GET', key)], ['before', 'after'])
+    },
+  )
+
+  test('a connection that several calls wait for is opened although the first of them gives up', async () => {
+    await using proxy = await startProxy(server, { label: nextLabel() })
+    const clock = createFakeClock()
+    const client = await open(library, proxy)
+    const guardFor = (callTimeoutMs: number) => redisGuard({ client, tag: 'opening', clock, callTimeoutMs })
+    const [hasty, patient] = [guardFor(100), guardFor(5_000)]
+    // What they read first, they read over the connection of the client.
+    for (const guard of [hasty, patient]) await guard.highest('n')
+    proxy.hold('down', ({ label }) => label !== '1')
+    const first = assert.rejects(hasty.set(fenceOf(1n), 'opening', 'x'), { outcome: 'not-applied' })
+    const second = patient.set(fenceOf(1n), 'opening', 'y')
+    await until(() => proxy.connections === 2)
+    await clock.advance(100)
+    await first
+    proxy.heal()
+    await second
+    assert.deepEqual([await stored('opening'), proxy.connections], ['y', 2])
+  })
+
   test.each(libraries)('T52 effects follow a slot to another primary of the Cluster: $name', async (each) => {
     const cluster = await startRedisCluster()
     try {
@@ -284,6 +325,12 @@ describe.runIf(wanted('redis'))('effects of a Redis guard', () => {
     return Number(seconds) * 1_000 + Number(micros) / 1_000
   }
 })
+
+/** Numbers the connections of a proxy: the first is the client's own. */
+function nextLabel(): () => string {
+  let connections = 0
+  return () => String(++connections)
+}
 
 const PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
 

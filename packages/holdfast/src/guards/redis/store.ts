@@ -137,7 +137,7 @@ export class GuardStore {
     )
     const deadlineMs = clock.monotonicMs() + this.#timeoutMs
     try {
-      return await call({ clock, deadlineMs, signal: limit.signal })
+      return await call({ deadlineMs, signal: limit.signal })
     } finally {
       timer.cancel()
     }

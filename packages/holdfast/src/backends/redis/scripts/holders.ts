@@ -10,14 +10,14 @@ export const holders = `
     local state = lock .. ':s'
     -- A key of another type answers with an error, which comes as a table: it is not ours.
     local value = redis.pcall('GET', lock)
-    local fields = redis.pcall('HMGET', state, 'f', 't', 'g', 'cap', 'hw', 'c', 'd', 'l')
+    local fields = redis.pcall('HMGET', state, 'g', 'cap', 'hw', 'c', 'd')
     local is_foreign, is_unusable = type(value) == 'table', fields.err ~= nil
     if is_unusable then fields = {} end
-    local n = { lock = lock, state = state, holders = lock .. ':h', held = 0, closed = 0, seen = {}, value = value,
-      is_unusable = is_unusable, first = tonumber(fields[1] or 0), tail = tonumber(fields[2] or 0), had_queue = fields[2], data = fields[7] }
-    -- Written by every client that counts the fields of gaps, and by no other.
-    if fields[8] and match(fields[2] or '', '%.00$') then n.gaps = 's' .. fields[8] .. ':' end
-    local generation = fields[3]
+    local generation, cap = fields[1], tonumber(fields[2] or nil)
+    -- first: the first living waiter, false if there is none, nil if that is not known yet. A queue has a capacity.
+    local n = { lock = lock, state = state, holders = lock .. ':h', queue = lock .. ':q', held = 0, closed = 0, seen = {},
+      value = value, is_unusable = is_unusable, capacity = cap, data = fields[5] }
+    if not cap then n.first = false end
     if not value then
       n.kind = 'free'
     elseif is_foreign then
@@ -37,12 +37,11 @@ export const holders = `
     end
     if is_watched() then lib.notice_end(n) end
     if n.kind == 'several' then
-      n.capacity, n.held, n.closed = tonumber(fields[4]), tonumber(fields[5] or 0), tonumber(fields[6] or 0)
+      n.held, n.closed = tonumber(fields[3] or 0), tonumber(fields[4] or 0)
       lib.expire_holders(n)
     elseif generation then
       lib.drop_holders(n)
     end
-    if n.kind ~= 'several' and n.tail > n.first then n.capacity = tonumber(fields[4]) end
     if n.kind == 'exclusive' then n.capacity = LOCK end
     return n
   end
@@ -100,7 +99,10 @@ export const holders = `
     end
     call('DEL', n.holders)
     call('HDEL', n.state, 'g', 'hw', 'c')
-    if n.tail <= n.first then call('HDEL', n.state, 'cap') end
+    if not lib.head(n) then
+      call('HDEL', n.state, 'cap')
+      n.capacity = nil
+    end
   end
 
   -- What is rare must outlive everything that it describes; with data it stays.
@@ -109,7 +111,9 @@ export const holders = `
     -- A quarter more, so that not every newcomer has to prolong it.
     -- Watchers, also one that comes back, find the expired holders of several there.
     if is_watched() then ms = ms + WATCHED_FOR_MS end
-    if call('PTTL', n.state) < ms then call('PEXPIRE', n.state, ms + floor(ms / 4)) end
+    for _, key in ipairs(n.first == false and { n.state } or { n.state, n.queue }) do
+      if call('PTTL', key) < ms then call('PEXPIRE', key, ms + floor(ms / 4)) end
+    end
   end
 
   -- The token is drawn before anything is changed: there may be none. Answers with what the grant is known by.
@@ -213,7 +217,7 @@ export const holders = `
         n.is_stale = true
         n.kind, n.who, n.left = 'free', nil, nil
       end
-      n.capacity = n.tail > n.first and LOCK or nil
+      n.capacity = lib.head(n) and LOCK or nil
       return true
     end
     local record = lib.record(n, who)

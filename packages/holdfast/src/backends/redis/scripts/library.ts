@@ -14,36 +14,25 @@ import { steps } from './steps.ts'
  *                 hf1m|<generation>     several holders, in lock:h; lives as long as the last of them
  *                 hf1c                  closed: not held, and not to be granted yet
  *                 anything else         a foreign client's
- *   lock:s        hash: f, t            first position in the queue, and the one after the last, as <position>.00 (see below)
- *                       l               which queue this is: the attempt that began it, the first half of it, and when
- *                       s<l>:<position> at both ends of a gap, that is of positions that were left: the other end
- *                       e               how many fields s there are; with HLEN it tells how many wait
- *                       q<position>     <who>|<dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: the waiter
- *                                       there, until when it counts, and when its process will look by itself
- *                       w:<who>         its position
- *                       h:<who>         a holder of several: <weight>|<mode>|<token>|<granted at>|<body>
- *                       g, hw, c        generation, held weight, closed until
- *                       cap             capacity, while there are several holders, or waiters
- *                       d               data
+ *   lock:s        hash: w:<who>     a waiter: <dead from>|<looks at>|<channel>|<since>|<weight>|<mode>|<body>: until when it
+ *                                   counts, and when its process will look by itself
+ *                       h:<who>     a holder of several: <weight>|<mode>|<token>|<granted at>|<body>
+ *                       g, hw, c    generation, held weight, closed until
+ *                       cap         capacity, while there are several holders, or waiters
+ *                       d           data
+ *   lock:q        sorted set: waiters, by their position in the queue
  *   lock:h        sorted set: holders of several, by the end of their time
  *   lock:x:<who>  this attempt can never land: 'abandoned' or 'force-released'
  *   lock:x:<who>:why   the operator's reason for a force release
  *
- *   Older clients share the queue with those of now. All read f and t as numbers. Those of before gaps write t as a whole
- *   number and know neither l nor s; those that knew gaps but did not count their fields write .0, and look for gaps only
- *   where they find that. So a t without .00 says that an older client has joined this queue; until it is empty no gap is
- *   looked for, and positions that were left are passed one by one. The gaps of a former queue, which such a client leaves
- *   behind, have another l.
- *
- *   `who` is <attempt>|<public half of the session's id>, `body` is <lock delay>|<ttl>|<json of label, note and owner>. Older
- *   clients write the first 16 characters of the session's id instead. So an attempt that one of them has made can be
- *   renewed and released by one of them alone; to a newer client that attaches the session it is lost.
+ *   `who` is <attempt>|<public half of the session's id>, `body` is <lock delay>|<ttl>|<json of label, note and owner>.
  *
  * One script is one step: nothing can come between. What may go wrong between two of them:
  * - a holder's time runs out: Redis removes the key, and the next look grants to the first waiter;
  * - a waiter dies: its position counts only until its heartbeat ends, and what it is granted ends then too (G10);
  * - a push is lost: the next heartbeat or look answers with the grant (T19);
  * - the lock key is deleted: its holders are over, also those of lock:h (their generation is not current);
+ * - lock:s or lock:q is deleted: its waiters are lost, and are told at their next heartbeat;
  * - lock:s is deleted: the holders of several are not known any more, and the name stays closed until the end of
  *   the longest of them.
  */

@@ -1,4 +1,4 @@
-/** Rare steps of one name: its data, what operators see and do, and the re-check of a grant. */
+/** Rare steps of one name: its data, and what operators see and do. */
 import { redisScript } from '../../../clients/redis/index.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { library } from './library.ts'
@@ -16,20 +16,9 @@ local n = lib.open(lock)
 if not lib.holds(n, ARGV[2], ARGV[3]) then return 'n' end
 call('HSET', n.state, 'd', ARGV[4])
 call('PERSIST', n.state)
+call('PERSIST', n.queue)
 lib.log_holder(n, 'data', ARGV[2])
 return 's'
-`)
-
-/**
- * KEYS lock; ARGV setting, who. Whether it holds. It prolongs nothing, but is a write, because WAIT counts what its own
- * connection has written: the expiry is set to what it is.
- */
-export const recheckScript = redisScript(`${start}
-local n = lib.open(lock)
-if not lib.holding(n, ARGV[2]) then return 0 end
-local left = call('PTTL', lock)
-if left > 0 then call('PEXPIRE', lock, left) end
-return 1
 `)
 
 /**
@@ -115,6 +104,6 @@ local n = lib.open(lock)
 lib.settle(n)
 if n.kind == 'exclusive' or n.kind == 'several' or n.kind == 'foreign' or lib.head(n) then return 'in-use' end
 if n.data ~= ARGV[3] then return 'changed' end
-call('DEL', n.state)
+call('DEL', n.state, n.queue)
 return 'forgotten'
 `)

@@ -15,7 +15,6 @@
  *            {l, reason, detail}   lost by a force release, with the operator's reason
  *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
  *            z:t, z         the last token, of the name or of all, is not a number below 2^52: there is no next one
- *            v              the slot of the name is being moved to another node: nothing was done
  *            {e, message}   the server refused a command of this request
  *
  * Answers that are all text come as one text with spaces between them, because that is a third of the work to read.

@@ -1,4 +1,5 @@
 import { OpCode } from './op-codes.ts'
+import { SLOT_IS_MOVING } from './prelude.ts'
 
 /** Lua: what a request asks for, each as one step. Part of `library.ts`. */
 export const steps = `
@@ -27,10 +28,7 @@ export const steps = `
       return lib.outcome(n, who, channel and w) or 'b'
     end
     lib.forget_dead_queue(n)
-    if n.capacity and n.capacity ~= capacity then
-      if n.moved then call('HSET', n.state, 'f', n.first) end
-      return 'm' .. n.capacity
-    end
+    if n.capacity and n.capacity ~= capacity then return 'm' .. n.capacity end
     lib.settle(n)
     local head = lib.head(n)
     local answer
@@ -47,7 +45,7 @@ export const steps = `
     elseif most_waiters and lib.is_full(n, most_waiters) then
       answer = 'f'
     else
-      return lib.join(n, not head, { who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
+      return lib.join(n, { who = who, dead_from = nowMs + ttl_ms, channel = channel, since = nowMs, weight = weight,
         mode = mode, body = body }, capacity)
     end
     lib.finish(n)
@@ -138,10 +136,12 @@ export const steps = `
     -- A renewal needs only existing keys. Every other step may need a key that is missing, or already on the other node. But an
     -- exclusive lock can be released: waiters that are on the other side find the name free when they look.
     if operation == '${OpCode.renew}' then
-      if are_apart(lock, lock .. ':s', lock .. ':h') then return 'v' end
+      if are_apart(lock, lock .. ':s', lock .. ':h') then return { 'e', '${SLOT_IS_MOVING}' } end
     elseif lib.is_moving(lock) then
       local grant, keep_ms = ...
-      if operation ~= '${OpCode.release}' or keep_ms > 0 or not is_held(lock, who, grant) then return 'v' end
+      if operation ~= '${OpCode.release}' or keep_ms > 0 or not is_held(lock, who, grant) then
+        return { 'e', '${SLOT_IS_MOVING}' }
+      end
       call('DEL', lock)
       return 'r'
     end

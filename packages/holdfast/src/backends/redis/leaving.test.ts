@@ -1,7 +1,6 @@
 /** Waiters that gave up or died leave no positions behind that later operations would have to pass (T81). */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { type Clock, createClock } from 'holdfast-lab/faults'
 import { connectRedis, type RespClient, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
@@ -12,14 +11,9 @@ import { OpCode } from './scripts/op-codes.ts'
 import { inspectScript } from './scripts/operators.ts'
 import { requestScript } from './scripts/requests.ts'
 
-const fixture = (name: string) =>
-  readFileSync(new URL(`../../../test/redis/fixtures/${name}.lua`, import.meta.url), 'utf8')
-const withGaps = requestScript.source
-const [withoutGaps, uncounted] = [fixture('layout-1'), fixture('layout-1-gaps')]
+const script = requestScript.source
 /** For thousands of calls, one after the other, on a busy machine. */
 const MANY_CALLS_MS = 180_000
-/** How the older scripts call these operations. */
-const olderCodes = { abandon: 'B', release: 'r', heartbeat: 'H', look: 'P' } as const
 const LONG_MS = 1_000_000
 const SHORT_MS = 1_000
 /** No time ends exactly when a step does. */
@@ -51,61 +45,44 @@ class Name {
     })
   }
 
-  /** Each script has its own code for the operation; older ones take one argument. */
-  ask(
-    script: string,
-    operation: keyof typeof olderCodes,
-    who: string,
-    ...args: [string, string | number]
-  ): Promise<string> {
-    return script === withGaps
-      ? this.run(script, OpCode[operation] + who, ...args)
-      : this.run(script, olderCodes[operation] + who, operation === 'release' ? args[0] : args[1])
+  ask(operation: 'abandon' | 'release' | 'heartbeat' | 'look', who: string, ms: number): Promise<string> {
+    return this.run(script, OpCode[operation] + who, '', ms)
   }
 
-  async look(who: string, script = withGaps): Promise<string> {
-    return script === withGaps
-      ? this.ask(script, 'look', who, '', '')
-      : this.run(script, olderCodes.look + who)
+  look(who: string): Promise<string> {
+    return this.ask('look', who, 0)
   }
 
   /** Answers with who it is. */
-  async enqueue(ttlMs = LONG_MS, script = withGaps): Promise<string> {
-    const who = this.#next(script)
+  async enqueue(ttlMs = LONG_MS, who = this.#next()): Promise<string> {
     const terms = [`0|${ttlMs}|["h"]`, ttlMs, 'channel']
-    const answer =
-      script === withGaps
-        ? this.run(script, OpCode.terms, ...terms, OpCode.enqueue + who)
-        : this.run(script, `E${who}`, ...terms)
-    assert.match(await answer, /^[gw]/)
+    assert.match(await this.run(script, OpCode.terms, ...terms, OpCode.enqueue + who), /^[gw]/)
     return who
   }
 
   /** Answers with who it is if it is queued, and with null if the queue was full. */
   async enqueueUpTo(maxWaiters: number): Promise<string | null> {
-    const who = this.#next(withGaps)
+    const who = this.#next()
     const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', LOCK_CAPACITY, LOCK_CAPACITY, 'exclusive']
-    const answer = await this.run(withGaps, OpCode.anyTerms, ...terms, maxWaiters, OpCode.enqueue + who)
+    const answer = await this.run(script, OpCode.anyTerms, ...terms, maxWaiters, OpCode.enqueue + who)
     assert.match(answer, /^[fw]/)
     return answer === 'f' ? null : who
   }
 
-  /** Older clients write a shorter part of the session's id. */
-  #next(script: string): string {
-    const tag = 't'.repeat(script === withGaps ? 22 : 16)
-    return `${String(++this.#waiters).padStart(22, '0')}.${'s'.repeat(22)}|${tag}`
+  #next(): string {
+    return `${String(++this.#waiters).padStart(22, '0')}.${'s'.repeat(22)}|${'t'.repeat(22)}`
   }
 
-  async giveUp(who: string, script = withGaps): Promise<void> {
-    assert.equal(await this.ask(script, 'abandon', who, '', 60_000), 'x')
+  async giveUp(who: string): Promise<void> {
+    assert.equal(await this.ask('abandon', who, 60_000), 'x')
   }
 
-  async release(who: string, script = withGaps): Promise<void> {
-    assert.equal(await this.ask(script, 'release', who, '', 0), 'r')
+  async release(who: string): Promise<void> {
+    assert.equal(await this.ask('release', who, 0), 'r')
   }
 
-  async beat(who: string, script = withGaps): Promise<void> {
-    assert.match(await this.ask(script, 'heartbeat', who, '', LONG_MS), /^[gw]/)
+  async beat(who: string): Promise<void> {
+    assert.match(await this.ask('heartbeat', who, LONG_MS), /^[gw]/)
   }
 
   /** The holder and the waiters, as inspect shows them. */
@@ -187,43 +164,19 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     const next = await name.enqueue()
     clock.step(2 * SHORT_MS)
     await name.beat(head)
-    assert((await name.fields()) > empty + 2 * 200, 'one heartbeat removes some of them')
+    assert((await name.fields()) > empty + 200, 'one heartbeat removes some of them')
     for (let beat = 0; beat < 3; beat++) await name.beat(head)
-    assert((await name.fields()) <= empty + 5, 'the one behind them, one gap, and the number of its fields')
+    assert.equal(await name.fields(), empty + 1, 'the one behind them is left')
     await name.release(holder)
     await name.release(head)
     await name.release(next)
   })
 
-  for (const [starter, script] of [
-    ['now', withGaps],
-    ['before', withoutGaps],
-  ] as const) {
-    test(`T81 a gap in a queue that was emptied by a client of before is no gap in the next, begun by one of ${starter}`, async () => {
-      const name = new Name(wire, `next queue, ${starter}`)
-      const several = async (by: string) => {
-        const all: string[] = []
-        for (let index = 0; index < 6; index++) all.push(await name.enqueue(LONG_MS, by))
-        return all as [string, string, string, string, string, string]
-      }
-      // Data keeps the hash, and with it the gap, while the queue comes and goes.
-      await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
-      const [holder, first, left, alsoLeft, ...others] = await several(withGaps)
-      await name.giveUp(left)
-      await name.giveUp(alsoLeft)
-      for (const who of [holder, first, ...others]) await name.release(who, withoutGaps)
-      const [heir, second, leaving, ...rest] = await several(script)
-      await name.giveUp(leaving, withoutGaps)
-      for (const who of [heir, second, ...rest]) await name.release(who)
-      assert.deepEqual(await name.inspect(), { waiters: [] })
-    })
-  }
-
-  /** Random operations, by scripts that are drawn for each, compared with a plain array. */
-  async function play(seed: number, scripts: readonly string[], countsGaps = true): Promise<void> {
+  /** Random operations, compared with a plain array. */
+  async function play(seed: number): Promise<void> {
     const random = seededRandom(seed)
     const pick = <Item>(items: readonly Item[]) => items[Math.floor(random.fraction() * items.length)] as Item
-    const name = new Name(wire, `random ${seed} ${scripts.length} ${countsGaps}`)
+    const name = new Name(wire, `random ${seed}`)
     // Data keeps the hash alive while the queue comes and goes.
     await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
     let nowMs = 0
@@ -235,30 +188,30 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
       holder ??= queue.shift()
     }
     for (let step = 0; step < 250; step++) {
-      const [draw, script] = [random.fraction(), pick(scripts)]
+      const draw = random.fraction()
       // Phases in which the queue grows, and in which it empties.
       const growth = Math.floor(step / 40) % 2 === 0 ? 0.6 : 0.2
       if (draw < growth || holder === undefined) {
         const ttlMs = random.fraction() < 0.2 ? SHORT_MS : LONG_MS
-        queue.push({ who: await name.enqueue(ttlMs, script), deadFromMs: nowMs + ttlMs })
+        queue.push({ who: await name.enqueue(ttlMs), deadFromMs: nowMs + ttlMs })
       } else if (draw < growth + 0.3 && queue.length > 0) {
         const leaving = pick(queue)
-        await name.giveUp(leaving.who, script)
+        await name.giveUp(leaving.who)
         queue = queue.filter((waiter) => waiter !== leaving)
       } else if (draw < growth + 0.35) {
         clock.step(STEP_MS)
         nowMs += STEP_MS
         settle()
         // A look does what time has brought about.
-        await name.look('nobody|nobody', script)
+        await name.look('nobody|nobody')
       } else if (draw < growth + 0.37 && queue.length > 0) {
         const beating = pick(queue)
-        await name.beat(beating.who, script)
+        await name.beat(beating.who)
         queue = queue.map((waiter) =>
           waiter === beating ? { ...waiter, deadFromMs: nowMs + LONG_MS } : waiter,
         )
       } else {
-        await name.release(holder.who, script)
+        await name.release(holder.who)
         holder = undefined
       }
       settle()
@@ -268,7 +221,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
         [holder?.who, ...queue.map(({ who }) => who)],
         `seed ${seed}, step ${step}`,
       )
-      if (holder === undefined || !countsGaps) continue
+      if (holder === undefined) continue
       assert.equal(await name.enqueueUpTo(queue.length), null, `full, seed ${seed}, step ${step}`)
       if (random.fraction() > 0.1) continue
       const who = await name.enqueueUpTo(queue.length + 1)
@@ -281,24 +234,10 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     'T81 G8 the order of the queue is kept, whichever waiters leave it',
     async () => {
       const seed = newSeed()
-      for (let run = 0; run < 5; run++) await play(seed + run, [withGaps])
+      for (let run = 0; run < 5; run++) await play(seed + run)
     },
     MANY_CALLS_MS,
   )
-
-  test(
-    'T81 G8 clients of before and of now share one queue, in order',
-    async () => {
-      const seed = newSeed()
-      for (let run = 0; run < 5; run++) await play(seed + run, [withGaps, withoutGaps])
-    },
-    MANY_CALLS_MS,
-  )
-
-  test('T81 G8 the same with clients that knew gaps but did not count their fields', async () => {
-    const seed = newSeed()
-    for (let run = 0; run < 3; run++) await play(seed + run, [withGaps, uncounted, withoutGaps], false)
-  })
 
   test('a call that finds the queue full costs the same whatever its length, and leaves nothing', async () => {
     const costWith = async (waiting: number) => {
@@ -321,7 +260,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, LOCK_CAPACITY, 'shared'] as const
     for (const reader of ['a', 'b', 'c'])
       assert.match(
-        await name.run(withGaps, OpCode.anyTerms, ...terms, '', `${OpCode.enqueue}${reader.repeat(22)}.x|y`),
+        await name.run(script, OpCode.anyTerms, ...terms, '', `${OpCode.enqueue}${reader.repeat(22)}.x|y`),
         /^g/,
       )
     assert.equal(await name.enqueueUpTo(0), null)
@@ -340,7 +279,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     assert.equal(await name.enqueueUpTo(2), null)
   })
 
-  test('T81 T84 an attempt that begins two queues does not bring the gaps of the first into the second', async () => {
+  test('T81 T84 an attempt that begins two queues brings nothing of the first into the second', async () => {
     const name = new Name(wire, 'same attempt')
     await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
     const holder = await name.enqueue()
@@ -350,22 +289,12 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     const [one, ...rest] = others as [string, ...string[]]
     const last = rest.pop() as string
     for (const who of rest) await name.giveUp(who)
-    for (const who of [holder, first, one, last]) await name.release(who, withoutGaps)
+    for (const who of [holder, first, one, last]) await name.release(who)
     assert.deepEqual(await name.inspect(), { waiters: [] })
     clock.step(1)
     // Another client holds it; a late copy of the first request arrives, and begins a queue again.
     const heir = await name.enqueue()
-    assert.match(
-      await name.run(
-        withGaps,
-        OpCode.terms,
-        `0|${LONG_MS}|["h"]`,
-        LONG_MS,
-        'channel',
-        OpCode.enqueue + first,
-      ),
-      /^w/,
-    )
+    await name.enqueue(LONG_MS, first)
     const leaving = await name.enqueue()
     const living: string[] = []
     for (let index = 0; index < 5; index++) living.push(await name.enqueue())
@@ -373,7 +302,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     assert.deepEqual(await name.inspect(), { holder: heir, waiters: [first, ...living] })
   })
 
-  test('T81 a refused acquire leaves the gap that it passed behind, so that no later call passes it again', async () => {
+  test('T81 a refused acquire, and what comes after it, cost the same however many gave up before', async () => {
     const cost = async (gaveUp: number, refuse: boolean) => {
       const name = new Name(wire, `refused ${gaveUp} ${refuse}`)
       await wire.call('HSET', `${name.lock}:s`, 'd', 'data')
@@ -387,7 +316,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
       if (refuse) {
         const terms = [`0|${LONG_MS}|["h"]`, LONG_MS, 'channel', 1, 5, 'permits', ''] as const
         const asked = `${OpCode.tryAcquire}nobody|nobody`
-        assert.match(await name.run(withGaps, OpCode.anyTerms, ...terms, asked), /^m/)
+        assert.match(await name.run(script, OpCode.anyTerms, ...terms, asked), /^m/)
       }
       const commands = await commandsOf(() => name.look(next))
       return commands
