@@ -22,6 +22,7 @@ import type {
   NameState,
   OperatorCall,
   Page,
+  PageRequest,
   Random,
   SessionHandle,
   SessionRequest,
@@ -105,8 +106,10 @@ export class SimBackend implements Backend<'fenced'> {
     return answer.state
   }
 
-  list(): Promise<Page<NameState>> {
-    return Promise.reject(notSimulated('list'))
+  /** Enough for a watcher of one name, whose prefix is that name. */
+  async list(prefix: string, _page: PageRequest, call: Call): Promise<Page<NameState>> {
+    const state = await this.inspect(prefix, call)
+    return { items: state === null ? [] : [state], next: null }
   }
 
   resize(): Promise<'changed'> {
