@@ -6,20 +6,28 @@ const leader = `${library}/recipes/election/leader.ts`
 const focus = { workload: 'election' } as const
 
 const runsWork = '      if (!term.signal.aborted) await work(term)\n'
-const unless = (signal: string) =>
-  `      if (!term.signal.aborted) await Promise.race([work(term), new Promise<void>((end) => onAborted(${signal}, end))])\n`
+const unless = (signal: string, condition = '') =>
+  `      if (!term.signal.aborted) await Promise.race([work(term), new Promise<void>((end) => onAborted(${signal}, () => ${condition}end()))])\n`
 
 export const electionBugs: readonly SourceBug[] = [
   {
     id: 'T53-election-early',
     what: 'leadership is given up as soon as the term is told to end',
     edits: [{ file: recipe, find: runsWork, replaceBy: unless('ending.signal') }],
-    foundBy: { simulation: { seeds: 20, rule: 'T53', focus } },
+    foundBy: { simulation: { seeds: 20, rule: 'T53', focus: { ...focus, faults: [] } } },
   },
   {
     id: 'T53-election-second-term',
-    what: 'after a loss there is a new campaign, while the old term still runs',
-    edits: [{ file: recipe, find: runsWork, replaceBy: unless('lease.signal') }],
+    what: 'after its time has run out there is a new campaign, while the old term still runs',
+    edits: [
+      {
+        file: recipe,
+        find: runsWork,
+        replaceBy: unless('lease.signal', "lease.signal.reason.reason !== 'closed' && "),
+      },
+      { file: recipe, find: '      this.#running = undefined\n', replaceBy: '' },
+    ],
+    note: 'planted together with a health check that goes on after the term, which alone would notice',
     foundBy: { simulation: { seeds: 100, rule: 'one-term', focus } },
   },
   {
@@ -64,13 +72,13 @@ export const electionBugs: readonly SourceBug[] = [
     edits: [
       {
         file: leader,
-        find: "event.kind === 'waiting' || event.kind === 'gave-up'",
-        replaceBy: "event.kind === 'gave-up'",
+        find: "kind === 'waiting' || kind === 'gave-up'",
+        replaceBy: "kind === 'gave-up'",
       },
       {
         file: leader,
-        find: "if (event.kind === 'acquired') now",
-        replaceBy: "if (event.kind === 'acquired' || event.kind === 'waiting') now",
+        find: "if (kind === 'acquired') return",
+        replaceBy: "if (kind === 'acquired' || kind === 'waiting') return",
       },
     ],
     foundBy: { simulation: { seeds: 20, rule: 'leader', focus } },
@@ -93,8 +101,8 @@ export const electionBugs: readonly SourceBug[] = [
     edits: [
       {
         file: leader,
-        find: '{ cursor: FROM_NOW, ...call }',
-        replaceBy: '{ ...(told === undefined && { cursor: FROM_NOW }), ...call }',
+        find: '{ cursor: FROM_NOW, signal }',
+        replaceBy: '{ ...(this.#told === undefined && { cursor: FROM_NOW }), signal }',
       },
     ],
     foundBy: { simulation: { seeds: 400, rule: 'G10', focus: { ...focus, mode: 'liveness' } } },

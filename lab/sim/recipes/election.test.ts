@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { type BatchResult, runBatch } from '../batch.ts'
 import { notCovered } from '../coverage.ts'
 import { explain } from '../report.ts'
+import { runSeed } from '../run.ts'
 import { electionCoverage } from './election.ts'
 
 const SEEDS = 300
@@ -16,6 +17,12 @@ const rules: readonly (readonly [rule: string, title: string])[] = [
   ['G10', 'G10 when the faults are over there is a leader, and observers know it'],
   ['T32', 'T32 T87 nothing runs hot'],
 ]
+
+// An observer that had looked between two lists ignored all events after that.
+test.each([10849, 11330])('seed %d, which broke something once, breaks nothing', async (seed) => {
+  const { violation } = await runSeed(seed, { workload: 'election' })
+  expect(violation).toBeNull()
+})
 
 describe(`the election, ${SEEDS} seeds`, () => {
   let batch: BatchResult

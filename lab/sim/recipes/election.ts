@@ -24,8 +24,8 @@ import { trackingLocker } from './tracking-locker.ts'
 /** One of the names that operators hit. */
 const NAME = 'a'
 const LOOK_EVERY_MS = 200
-/** The list is compared every 3 s, and a failed look is repeated soon. */
-const OBSERVED_WITHIN_MS = 9_000
+/** The list is compared every 3 s, and an observer that is in doubt looks again after 6 s. */
+const OBSERVED_WITHIN_MS = 12_000
 
 /** What a thousand runs must have seen to mean anything. */
 export const electionCoverage: Readonly<Record<string, number>> = {
