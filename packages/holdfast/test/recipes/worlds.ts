@@ -84,7 +84,7 @@ export interface RecipeStage {
 export function describeRecipe(recipe: string, body: (stage: RecipeStage) => void): void {
   for (const engine of engines()) {
     describe.runIf(wanted(engine.name))(`${recipe} on ${engine.name}`, () => {
-      if (engine.start) beforeAll(engine.start)
+      if (engine.start) beforeAll(engine.start, REAL_TIME_LIMIT_MS)
       if (engine.stop) afterAll(engine.stop)
       const run = engine.isRealTime
         ? atOnce((name, body) => test(name, { timeout: REAL_TIME_LIMIT_MS }, body), CASES_AT_ONCE)
