@@ -45,22 +45,19 @@ export interface ServeOptions extends Pick<HoldOptions, 'onJeopardy'> {
   readonly signal?: AbortSignal
 }
 
-interface Leading<F extends Fencing> {
+/** What `campaign` returns. Stop the work, then resign. */
+export interface Leadership<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Its fence is the proof for a guard. */
   readonly lease: Lease<F>
-  /** Stores a value, as JSON, that `leader` and `observe` show while this lease is held. Up to 4 KiB. */
-  proclaim(value: unknown, options?: CallOptions): Promise<void>
-}
-
-/** What `campaign` returns. Stop the work, then resign. */
-export interface Leadership<F extends Fencing = Fencing> extends Leading<F>, AsyncDisposable {
   /** Aborts when the lease is lost. */
   readonly signal: AbortSignal
+  /** Stores a value, as JSON, that `leader` and `observe` show while this lease is held. Up to 4 KiB. */
+  proclaim(value: unknown, options?: CallOptions): Promise<void>
   resign(): Promise<ReleaseOutcome>
 }
 
 /** What the work of `serve` is given. Leadership lasts until the work has ended, or the lease is lost. */
-export interface Term<F extends Fencing = Fencing> extends Leading<F> {
+export interface Term<F extends Fencing = Fencing> extends Pick<Leadership<F>, 'lease' | 'proclaim'> {
   /** Aborts when the lease is lost, at `resign`, and when `serve` is to stop. The work ends then, as soon as it can. */
   readonly signal: AbortSignal
   /** Aborts `signal`. Leadership is given up when the work has ended; to return from the work does the same. */
