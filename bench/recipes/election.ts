@@ -120,7 +120,13 @@ class Candidates implements Disposable {
   #startOne(): Promise<void> {
     const program = join(import.meta.dirname, 'election', 'candidate.ts')
     const args = [...this.#args, `candidate-${++this.#count}`]
-    const child = fork(program, args, { execArgv: ['--disable-warning=ExperimentalWarning'] })
+    const child = fork(program, args, {
+      execArgv: [
+        '--disable-warning=ExperimentalWarning',
+        // The server of the benchmark keeps nothing on purpose.
+        '--disable-warning=HOLDFAST_REDIS_PERSISTENCE',
+      ],
+    })
     this.#processes.add(child)
     return new Promise((resolve, reject) => {
       child.on('message', (said: Said) => {

@@ -1,5 +1,7 @@
+import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import { isHoldfastError } from '../../src/base/errors.ts'
+import { onEvent } from '../../src/base/events.ts'
 import type { Locker } from '../../src/base/types.ts'
 import { MemoryResource, memoryGuard } from '../../src/guards/memory.ts'
 import { createLocker } from '../../src/locker/locker.ts'
@@ -315,14 +317,24 @@ async function inMemory(lockers = 1) {
   }
 }
 
+/** Terms that end at once. In a hot loop no timer would ever fire, so it ends after many. */
+class BriefTerms {
+  count = 0
+  readonly work = () => {
+    if (++this.count > 1_000) throw new Error('a hot loop')
+  }
+}
+
 test('T87 terms that end at once are followed by pauses', async () => {
   await using world = await inMemory()
   const stop = new AbortController()
-  let terms = 0
-  const served = election(world.one, NAME).serve(() => void terms++, { signal: stop.signal })
+  const brief = new BriefTerms()
+  const served = election(world.one, NAME).serve(brief.work, { signal: stop.signal })
   await world.clock.advance(10_000)
-  expect(terms).toBeGreaterThan(10)
-  expect(terms).toBeLessThan(30)
+  expect(brief.count).toBeGreaterThan(10)
+  expect(brief.count).toBeLessThan(30)
+  // Those of the campaign or of the pause, and none of the terms before.
+  expect(getEventListeners(stop.signal, 'abort').length).toBeLessThan(4)
   // In a pause.
   stop.abort()
   await served
@@ -360,7 +372,7 @@ test('a first contact that fails is reported, as by every call', async () => {
 
 test('a locker that is closed in a pause between two terms ends serve', async () => {
   await using world = await inMemory()
-  const served = election(world.one, NAME).serve(() => {})
+  const served = election(world.one, NAME).serve(new BriefTerms().work)
   const ended = expect(served).rejects.toMatchObject({ code: 'CLOSED' })
   await world.clock.advance(3_100)
   await world.one.close()
@@ -449,6 +461,18 @@ test('only what says that the term is over is no failure', async () => {
   await world.clock.settle()
   again.last.fail(refused)
   expect(await again.served).toBe(refused)
+})
+
+test('a leader holds for as long as it lives, and nothing warns of it', async () => {
+  await using world = await inMemory()
+  const warnings: unknown[] = []
+  const stopListening = onEvent('held-long', (event) => warnings.push(event))
+  const candidate = new Candidate(world.one)
+  await world.clock.advance(200_000)
+  expect(candidate.last.term.lease.state).toBe('held')
+  expect(warnings).toEqual([])
+  stopListening()
+  expect(await candidate.quit()).toBe('resolved')
 })
 
 test('one serve at a time', async () => {

@@ -1,7 +1,7 @@
 /** The order in which events and looks may come, which engines show only now and then. */
 import { expect, test } from 'vitest'
 import { sleep } from '../../base/clock.ts'
-import { BackendUnavailableError } from '../../base/errors.ts'
+import { BackendUnavailableError, ClosedError } from '../../base/errors.ts'
 import type { Locker } from '../../base/types.ts'
 import type { WatchEvent } from '../../spi.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
@@ -14,7 +14,7 @@ const event = (text: string): WatchEvent => {
   return { kind: kind as 'acquired', name: NAME, id, holder: id, token: null, cursor: '' }
 }
 
-/** Watches tell these events, one list for each watch; `error` fails, `wait` takes long. Each look finds the next of `looks`. */
+/** Watches tell these events, one list for each watch; `error` and `closed` fail, `wait` takes long. Each look finds the next of `looks`. */
 async function observed(watches: readonly (readonly string[])[], looks: readonly string[]): Promise<string> {
   const clock = createFakeClock()
   const [leftWatches, leftLooks] = [[...watches], [...looks]]
@@ -26,6 +26,7 @@ async function observed(watches: readonly (readonly string[])[], looks: readonly
         if (signal.aborted) return
         if (text === 'wait') continue
         if (text === 'error') throw new BackendUnavailableError('test', 'away', 'not-applied')
+        if (text === 'closed') throw new ClosedError()
         yield text === 'gap' ? gap : event(text)
       }
     },
@@ -102,6 +103,10 @@ test('a leader that no event confirms is looked for again', async () => {
   ).toBe('a b')
   expect(await observed([['gap', 'acquired a', 'wait', 'released a']], ['a'])).toBe('a –')
   expect(await observed([['gap', 'wait', 'acquired a']], [''])).toBe('– a')
+})
+
+test('a locker that was closed meanwhile ends it', async () => {
+  expect(await observed([['gap', 'acquired a', 'error'], ['closed']], ['a'])).toBe('a')
 })
 
 test('a failure before the first look is thrown', async () => {
