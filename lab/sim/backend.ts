@@ -106,10 +106,11 @@ export class SimBackend implements Backend<'fenced'> {
     return answer.state
   }
 
-  /** Enough for a watcher of one name, whose prefix is that name. */
+  /** One page: there are never many names. */
   async list(prefix: string, _page: PageRequest, call: Call): Promise<Page<NameState>> {
-    const state = await this.inspect(prefix, call)
-    return { items: state === null ? [] : [state], next: null }
+    const answer = await this.#connection.ask({ kind: 'list', prefix }, call)
+    if (answer.kind !== 'listed') throw unexpected(answer)
+    return { items: answer.states, next: null }
   }
 
   resize(): Promise<'changed'> {

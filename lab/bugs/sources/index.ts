@@ -6,6 +6,7 @@ import { engineBugs } from './engines.ts'
 import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
 import { historyBugs } from './histories.ts'
+import { partitionsBugs } from './partitions.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
 
@@ -18,4 +19,5 @@ export const sourceBugs: readonly SourceBug[] = [
   ...guaranteeBugs,
   ...etcdBugs,
   ...electionBugs,
+  ...partitionsBugs,
 ]
