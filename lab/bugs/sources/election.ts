@@ -12,8 +12,14 @@ const unless = (signal: string, condition = '') =>
 export const electionBugs: readonly SourceBug[] = [
   {
     id: 'T53-election-early',
-    what: 'leadership is given up as soon as the term is told to end',
-    edits: [{ file: recipe, find: runsWork, replaceBy: unless('ending.signal') }],
+    what: 'leadership is given up as soon as the term is told to end, at resign and at stop',
+    edits: [
+      {
+        file: recipe,
+        find: runsWork,
+        replaceBy: unless('ending.signal', "ending.signal.reason.reason !== 'closed' && "),
+      },
+    ],
     foundBy: { simulation: { seeds: 20, rule: 'T53', focus: { ...focus, faults: [] } } },
   },
   {
