@@ -62,7 +62,7 @@ test('events that are older than the look are left out', async () => {
   expect(await observed([['gap', ...missed, 'released b', 'acquired d']], ['b'])).toBe('b – d')
 })
 
-test('ends of others, waiters and other names are nobody’s change', async () => {
+test('ends of other leases, and waiters, change nothing', async () => {
   const events = ['gap', 'acquired a', 'waiting b', 'released x', 'gave-up b', 'ended a']
   expect(await observed([events], ['a'])).toBe('a –')
 })
