@@ -117,7 +117,8 @@ class LockerElection<F extends Fencing> implements Election<F> {
 
   async campaign(options: CampaignOptions = {}): Promise<Leadership<F>> {
     checkKnownOptions('options', options, ['waitMs', 'maxWaiters', 'signal', 'onJeopardy'])
-    const lease = await this.#locker.acquire(this.name, { ...this.#hold, ...options })
+    const { waitMs = Number.POSITIVE_INFINITY } = options
+    const lease = await this.#locker.acquire(this.name, { ...this.#hold, ...options, waitMs })
     return {
       lease,
       get signal() {
