@@ -97,6 +97,17 @@ export class Checks implements EngineObserver {
       this.#world.fail('T6', `lease ${shortId(lease.id)} on ${lease.name} was over when it was handed out`)
   }
 
+  /** What is known of a lease that was handed out, and may still be used. */
+  trackedLease({ name, id }: { readonly name: string; readonly id: string }): TrackedLease | undefined {
+    for (const lease of this.#leases.get(name) ?? []) if (lease.id === id) return lease
+    return undefined
+  }
+
+  /** Whether the engine has granted a name to this lease under this token, now or before. */
+  wasGranted(id: string, token: bigint): boolean {
+    return this.#tokens.get(id) === token
+  }
+
   /** Its client is about to give it back. */
   releasing(lease: TrackedLease): void {
     if (lease.isOver) return
@@ -215,6 +226,10 @@ export class Checks implements EngineObserver {
     this.#endings.set(token, end)
     // A crash takes back what was not synced.
     world.engine.journal.note(() => void this.#endings.delete(token))
+    const lease = this.trackedLease({ name: name.name, id: publicIdOf(claim.attempt) })
+    // What was lost before, as after `maxHoldMs`, is given back although its body runs.
+    if (ending === 'released' && lease?.isBodyRunning && lease.abortedAtMs === undefined)
+      world.fail('T53', `${name.name} was released while the body of ${shortId(claim.attempt)} still ran`)
     if (askedBy !== null && askedBy !== claim.attempt)
       world.fail('G7', `${shortId(askedBy)} ended ${shortId(claim.attempt)}, who holds ${name.name}`)
     if (ending === 'expired' && end.atEngineMs < session.prolongedAtMs + session.ttlMs - 0.01)

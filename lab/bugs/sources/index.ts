@@ -1,6 +1,7 @@
 /** Bugs that are planted in the sources, as text that is replaced. */
 import type { SourceBug } from '../bug.ts'
 import { ambiguityBugs } from './ambiguous.ts'
+import { electionBugs } from './election.ts'
 import { engineBugs } from './engines.ts'
 import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
@@ -17,5 +18,6 @@ export const sourceBugs: readonly SourceBug[] = [
   ...historyBugs,
   ...guaranteeBugs,
   ...etcdBugs,
+  ...electionBugs,
   ...partitionsBugs,
 ]

@@ -342,6 +342,7 @@ export class SimEngine {
         expiresInMs: claim.session.endsAtMs - nowMs,
       })),
       waiters: name.line.map((claim) => ({ ...shown(claim), waitingForMs: 0 })),
+      ...(name.data !== undefined && { data: name.data }),
       closedForMs: Math.max(0, name.closedUntilMs - nowMs),
       atMs: nowMs,
     }

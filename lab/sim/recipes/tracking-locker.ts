@@ -1,5 +1,5 @@
 /** A client's locker, with every lease that it hands out tracked by the checks of the simulation. */
-import type { FencedLease, Lease, Locker } from '../../../packages/holdfast/src/base/types.ts'
+import type { AcquireOptions, FencedLease, Lease, Locker } from '../../../packages/holdfast/src/base/types.ts'
 import type { Client } from '../client.ts'
 import type { TrackedLease } from '../tracked.ts'
 
@@ -26,10 +26,24 @@ export function trackingLocker(client: Client, observer: LeaseObserver = {}): Lo
     const lease = await locker.tryAcquire(name, options)
     return lease === null ? null : track(lease)
   }
-  const own: Partial<Locker<'fenced'>> = { acquire, tryAcquire }
+  const withLease = <T>(
+    name: string,
+    options: AcquireOptions,
+    body: (lease: FencedLease) => Promise<T> | T,
+  ): Promise<T> =>
+    locker.withLease(name, options, async (lease) => {
+      const tracked = client.track(lease, {})
+      try {
+        return await body(lease)
+      } finally {
+        // `withLease` releases in the same breath.
+        client.world.checks.releasing(tracked)
+      }
+    })
+  const own: Readonly<Record<string, unknown>> = { acquire, tryAcquire, withLease }
   return new Proxy(locker, {
     get: (target, key) => {
-      if (key === 'acquireAll' || key === 'withLease') throw new Error(`${key} is not tracked here`)
+      if (key === 'acquireAll') throw new Error(`${key} is not tracked here`)
       const value: unknown = Reflect.get(key in own ? own : target, key)
       return typeof value === 'function' ? value.bind(target) : value
     },

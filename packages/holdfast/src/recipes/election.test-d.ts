@@ -1,0 +1,56 @@
+/** What must not compile, and what must. Checked by the type check of the repository; never run. */
+import type { Fence } from '../base/fence.ts'
+import type { AnyLocker, Locker } from '../base/types.ts'
+import type { Guard } from '../guards/guard.ts'
+import { election } from './election.ts'
+
+declare const fenced: Locker<'fenced'>
+declare const unfenced: Locker<'unfenced'>
+declare const configured: AnyLocker
+declare const guard: Guard<{ readonly some: 'transaction' }>
+declare const effect: () => Promise<void>
+
+export async function accepted(): Promise<void> {
+  const vote = election(fenced, 'leader', { ttlMs: 5_000, note: 'web', owner: 'task', lockDelayMs: 100 })
+  const leadership = await vote.campaign({ waitMs: 5_000, signal: AbortSignal.timeout(1) })
+  const fence: Fence = leadership.lease.fence
+  await guard.run(leadership.lease, effect)
+  await guard.run(fence, effect)
+  const token: bigint | undefined = (await vote.leader())?.token
+  await vote.serve(
+    async (term) => {
+      await guard.run(term.lease, effect)
+      term.resign()
+    },
+    { onJeopardy: (remainingMs) => remainingMs.toFixed() },
+  )
+  for await (const leader of vote.observe()) if (leader !== null && leader.token === token) break
+  vote.checkHealth({ graceMs: 1 })
+  await election(unfenced, 'leader').serve((term) => term.resign())
+  // Narrowed by the lease.
+  const { lease } = await election(configured, 'leader').campaign()
+  if (lease.fencing === 'fenced') await guard.run(lease, effect)
+  await using _held = await vote.campaign()
+}
+
+export async function refused(): Promise<void> {
+  const { lease } = await election(unfenced, 'leader').campaign()
+  // @ts-expect-error an unfenced leader has no proof for a guard
+  await guard.run(lease, effect)
+  await election(unfenced, 'leader').serve(async (term) => {
+    // @ts-expect-error nor has its term
+    await guard.run(term.lease, effect)
+  })
+  // @ts-expect-error it must be narrowed first
+  await guard.run((await election(configured, 'leader').campaign()).lease, effect)
+  // @ts-expect-error an unfenced leader has no token
+  const _token: bigint | undefined = (await election(unfenced, 'leader').leader())?.token
+  // @ts-expect-error a leader excludes all others
+  election(fenced, 'leader', { mode: 'shared' })
+  // @ts-expect-error a campaign waits, a service waits for ever
+  await election(fenced, 'leader').serve(() => {}, { waitMs: 5_000 })
+  // @ts-expect-error what the work returns is lost, so it must not return anything
+  await election(fenced, 'leader').serve(async () => 5)
+  // @ts-expect-error how long is stale, the caller must say
+  election(fenced, 'leader').checkHealth()
+}

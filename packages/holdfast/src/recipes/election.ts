@@ -1,0 +1,249 @@
+/**
+ * Leader election: one lease, and a leader for as long as it is held. `serve` runs a term under it, again and again.
+ *
+ *   campaigning ──granted───────────────▶ leading       [serve]
+ *   leading ─────stop, resign, loss─────▶ winding down  the term's signal aborts; `withLease` still keeps the lease if it can
+ *   winding down | leading ─term ended──▶ released      only now (T53); then a pause if the term was short, and campaigning
+ *
+ * What may go wrong, and what answers it:
+ * - The leader is paused, its lease expires, a second one leads: the term's signal aborts by the leader's own clock (G3), or when
+ *   it runs on; what it sends before it looks is refused by the guard, which knows the newer fence.
+ * - The engine is away: `acquire` waits with a growing pause. A term that ends soon after it began is followed by a pause
+ *   (T87), so that no failure becomes a hot loop.
+ * - The term goes on after its lease was lost: `serve` waits for it before it campaigns again, and `checkHealth` throws.
+ * - A value of an earlier leader is still in the data cell: it carries the id of the lease that proclaimed it.
+ */
+import { onAborted } from '../base/aborting.ts'
+import { elapsedMs, type Instant, instantOf, sleep } from '../base/clock.ts'
+import { InvalidArgumentError, isHoldfastError, LeaseLostError } from '../base/errors.ts'
+import { checkName } from '../base/names.ts'
+import { checkCallback, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import type {
+  AcquireOptions,
+  CallOptions,
+  Fencing,
+  HoldOptions,
+  Lease,
+  Locker,
+  ReleaseOutcome,
+  WaitOptions,
+} from '../base/types.ts'
+import { currentLeader, type Leader, observeLeaders, proclaim } from './election/leader.ts'
+import { checkNeeds } from './needs.ts'
+
+export type { Leader } from './election/leader.ts'
+
+export type ElectionOptions = Pick<HoldOptions, 'ttlMs' | 'note' | 'owner' | 'lockDelayMs'>
+
+export interface CampaignOptions extends Pick<HoldOptions, 'signal' | 'onJeopardy'>, WaitOptions {
+  /** How long to campaign. Default `Infinity`. */
+  readonly waitMs?: number
+}
+
+export interface ServeOptions extends Pick<HoldOptions, 'onJeopardy'> {
+  /** Ends it: the campaign is cancelled, or the term's signal aborts and its end is awaited. Then `serve` resolves. */
+  readonly signal?: AbortSignal
+}
+
+/** What `campaign` returns. Stop the work, then resign. */
+export interface Leadership<F extends Fencing = Fencing> extends AsyncDisposable {
+  /** Its fence is the proof for a guard. */
+  readonly lease: Lease<F>
+  /** Aborts when the lease is lost. */
+  readonly signal: AbortSignal
+  /** Stores a value, as JSON, that `leader` and `observe` show while this lease is held. Up to 4 KiB. */
+  proclaim(value: unknown, options?: CallOptions): Promise<void>
+  resign(): Promise<ReleaseOutcome>
+}
+
+/** What the work of `serve` is given. Leadership lasts until the work has ended, or the lease is lost. */
+export interface Term<F extends Fencing = Fencing> extends Pick<Leadership<F>, 'lease' | 'proclaim'> {
+  /** Aborts when the lease is lost, at `resign`, and when `serve` is to stop. The work ends then, as soon as it can. */
+  readonly signal: AbortSignal
+  /** Aborts `signal`. Leadership is given up when the work has ended; to return from the work does the same. */
+  resign(): void
+}
+
+export type Work<F extends Fencing = Fencing> = (term: Term<F>) => Promise<void> | void
+
+export interface Election<F extends Fencing = Fencing> {
+  readonly name: string
+  /** Waits in the queue until this client leads. */
+  campaign(options?: CampaignOptions): Promise<Leadership<F>>
+  /**
+   * Campaigns, runs `work`, waits for its end, gives leadership up, and campaigns again, until the signal aborts. If the work
+   * throws, leadership is given up and `serve` rejects with that error, unless the error only says that the term is over: the
+   * reason of the term's signal, an `AbortError` after it, or a refusal of the term's own lease or fence.
+   */
+  serve(work: Work<F>, options?: ServeOptions): Promise<void>
+  leader(options?: CallOptions): Promise<Leader<F> | null>
+  /** The current leader, or null, and then every change. It may have changed again when you read it. */
+  observe(options?: CallOptions): AsyncIterable<Leader<F> | null>
+  /** Throws `LEASE_LOST` when the work of `serve` still runs although its lease was lost more than `graceMs` ago. */
+  checkHealth(options: { readonly graceMs: number }): void
+}
+
+/** Every process that calls it with the same name, on the same engine and namespace, is a candidate. */
+export function election<F extends Fencing>(
+  locker: Locker<F>,
+  name: string,
+  options: ElectionOptions = {},
+): Election<F> {
+  checkNeeds('An election', locker, ['data'])
+  checkName(name)
+  checkKnownOptions('options', options, ['ttlMs', 'note', 'owner', 'lockDelayMs'])
+  return new LockerElection(locker, name, options)
+}
+
+/** A term that lasted for less is followed by a pause, which doubles with each of them in a row. */
+const SHORT_TERM_MS = 1_000
+const FIRST_PAUSE_MS = 25
+/** Short, because nothing tells a pause that the locker was closed. */
+const LONGEST_PAUSE_MS = 500
+
+class LockerElection<F extends Fencing> implements Election<F> {
+  readonly name: string
+  readonly #locker: Locker<F>
+  readonly #hold: AcquireOptions
+  #isServing = false
+  #running: { readonly lease: Lease<F>; lostAt?: Instant } | undefined
+
+  constructor(locker: Locker<F>, name: string, options: ElectionOptions) {
+    this.name = name
+    this.#locker = locker
+    // A leader holds for as long as it lives: no reason to warn.
+    this.#hold = { waitMs: Number.POSITIVE_INFINITY, warnHoldMs: Number.POSITIVE_INFINITY, ...options }
+  }
+
+  async campaign(options: CampaignOptions = {}): Promise<Leadership<F>> {
+    checkKnownOptions('options', options, ['waitMs', 'maxWaiters', 'signal', 'onJeopardy'])
+    const { waitMs = Number.POSITIVE_INFINITY } = options
+    const lease = await this.#locker.acquire(this.name, { ...this.#hold, ...options, waitMs })
+    return {
+      lease,
+      get signal() {
+        return lease.signal
+      },
+      proclaim: (value, options) => proclaim(lease, value, options),
+      resign: () => lease.release(),
+      [Symbol.asyncDispose]: () => lease[Symbol.asyncDispose](),
+    }
+  }
+
+  async serve(work: Work<F>, options: ServeOptions = {}): Promise<void> {
+    if (typeof work !== 'function') throw new InvalidArgumentError('work', 'must be a function.')
+    checkKnownOptions('options', options, ['signal', 'onJeopardy'])
+    checkSignal(options.signal)
+    checkCallback('onJeopardy', options.onJeopardy)
+    // Otherwise one of them could lead while the other still winds down.
+    if (this.#isServing)
+      throw new InvalidArgumentError('serve', 'runs already on this election; one at a time.')
+    this.#isServing = true
+    try {
+      await this.#serve(work, options)
+    } finally {
+      this.#isServing = false
+    }
+  }
+
+  async #serve(work: Work<F>, options: ServeOptions): Promise<void> {
+    const { clock } = this.#locker
+    const { signal } = options
+    let pauseMs = FIRST_PAUSE_MS
+    while (!signal?.aborted) {
+      const lastedMs = await this.#lead(work, options)
+      if (lastedMs >= SHORT_TERM_MS) pauseMs = FIRST_PAUSE_MS
+      else {
+        // An abort ends the pause, and then the loop.
+        await sleep(clock, pauseMs, { ...(signal && { signal }), keepsProcessAlive: true }).catch(() => {})
+        pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)
+      }
+    }
+  }
+
+  /** One campaign and one term. Returns how long the term lasted. */
+  async #lead(work: Work<F>, options: ServeOptions): Promise<number> {
+    const { clock } = this.#locker
+    const { signal } = options
+    let lastedMs = 0
+    const failures: unknown[] = []
+    try {
+      // It releases when the body has ended, and a closing locker waits for the body.
+      await this.#locker.withLease(this.name, { ...this.#hold, ...options }, async (lease) => {
+        const fromMs = clock.monotonicMs()
+        await this.#runTerm(lease, work, signal).catch((error) => failures.push(error))
+        lastedMs = clock.monotonicMs() - fromMs
+      })
+    } catch (error) {
+      // A loss is not a failure: the next campaign follows. Neither is a campaign that was cancelled.
+      const isCancelled = signal?.aborted && error === signal.reason
+      if (!isCancelled && !isHoldfastError(error, 'LEASE_LOST')) throw error
+    }
+    if (failures.length > 0) throw failures[0]
+    return lastedMs
+  }
+
+  /** Rejects with what the work threw, unless that only says that the term is over. */
+  async #runTerm(lease: Lease<F>, work: Work<F>, stop: AbortSignal | undefined): Promise<void> {
+    const { clock } = this.#locker
+    const running: { readonly lease: Lease<F>; lostAt?: Instant } = { lease }
+    this.#running = running
+    const ending = new AbortController()
+    const untieLoss = onAborted(lease.signal, () => {
+      running.lostAt = instantOf(clock)
+      ending.abort(lease.signal.reason)
+    })
+    const untieStop = stop === undefined ? () => {} : onAborted(stop, () => ending.abort(stop.reason))
+    const term: Term<F> = {
+      lease,
+      get signal() {
+        // Asked after the event loop was blocked, the lease judges itself before its timer can (T8).
+        void lease.state
+        return ending.signal
+      },
+      proclaim: (value, options) => proclaim(lease, value, options),
+      resign: () => ending.abort(new DOMException('The leader has resigned.', 'AbortError')),
+    }
+    try {
+      if (!term.signal.aborted) await work(term)
+    } catch (error) {
+      if (!saysThatItIsOver(error, lease, term.signal)) throw error
+    } finally {
+      untieLoss()
+      untieStop()
+      this.#running = undefined
+    }
+  }
+
+  async leader(options?: CallOptions): Promise<Leader<F> | null> {
+    return currentLeader(this.#locker, this.name, options)
+  }
+
+  observe(options: CallOptions = {}): AsyncIterable<Leader<F> | null> {
+    checkKnownOptions('options', options, ['signal'])
+    const signal = checkSignal(options.signal)
+    return { [Symbol.asyncIterator]: () => observeLeaders(this.#locker, this.name, signal) }
+  }
+
+  checkHealth(options: { readonly graceMs: number }): void {
+    checkKnownOptions('options', options, ['graceMs'])
+    const graceMs = checkNumber('graceMs', options?.graceMs, { min: 0 })
+    // The clock is asked here: the loss may be noticed by this very look.
+    if (this.#running?.lease.state !== 'lost') return
+    const { lease, lostAt } = this.#running
+    const lostForMs = lostAt === undefined ? 0 : elapsedMs(this.#locker.clock, lostAt)
+    if (lostForMs <= graceMs) return
+    const error = lease.signal.reason as LeaseLostError
+    const advice = `That was ${Math.round(lostForMs)} ms ago, and its term still runs: end this process, and let the term follow its signal.`
+    throw new LeaseLostError(this.name, error.reason, { cause: error, ttlMs: error.ttlMs, advice })
+  }
+}
+
+/** The work was told to end, or what it used has told it that it leads no more. */
+function saysThatItIsOver(error: unknown, lease: Lease, signal: AbortSignal): boolean {
+  if (isHoldfastError(error, 'LEASE_LOST') && error.resource === lease.name) return true
+  if (isHoldfastError(error, 'FENCE_STALE') && error.fence.grant === lease.id) return true
+  if (!signal.aborted) return false
+  if (error === signal.reason) return true
+  return error instanceof Error && (error.name === 'AbortError' || error.cause === signal.reason)
+}
