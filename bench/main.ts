@@ -15,6 +15,13 @@ import { type GrowthReport, growthAsMarkdown, growthInWords } from './growth/rep
 import { type GrowthResult, runGrowth } from './growth/run.ts'
 import { describeMachine } from './machine.ts'
 import { type Options, readOptions, usageOf } from './options.ts'
+import {
+  type RecipesReport,
+  type RecipesResult,
+  recipesAsMarkdown,
+  recipesInWords,
+  runRecipes,
+} from './recipes/run.ts'
 import { type Report, reportAsMarkdown, reportInWords } from './report.ts'
 import { runSubject, type SubjectResult } from './run.ts'
 
@@ -30,6 +37,7 @@ const folder = mkdtempSync(join(options.folder, 'holdfast-bench-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }))
 
 if (options.growth) await measureGrowth(options)
+else if (options.recipes) await measureRecipes(options)
 else if (options.against === undefined) await compareWithOthers(options)
 else await compareWithCommit(options, options.against)
 
@@ -94,6 +102,15 @@ async function measureGrowth(options: Options): Promise<void> {
   process.stdout.write(`${text}\n`, () => process.exit())
 }
 
+async function measureRecipes({ names, only, json, save }: Options): Promise<void> {
+  const results: RecipesResult[] = []
+  for (const name of names) results.push(await runRecipes(name, folder, only, showProgress))
+  endProgress()
+  const report: RecipesReport = { machine: describeMachine(folder), results }
+  console.log(json ? JSON.stringify(report, null, 2) : recipesInWords(report))
+  if (save) saveAs('recipes', recipesAsMarkdown(report), report)
+}
+
 function saveEach({ subjects, machine }: Report): void {
   for (const subject of subjects) {
     const own: Report = { machine, subjects: [subject] }
@@ -101,13 +118,13 @@ function saveEach({ subjects, machine }: Report): void {
   }
 }
 
-function saveAs(name: string, markdown: string, report: object, chart: string): void {
+function saveAs(name: string, markdown: string, report: object, chart?: string): void {
   const results = join(import.meta.dirname, 'results')
   mkdirSync(results, { recursive: true })
   writeFileSync(join(results, `${name}.md`), markdown)
   writeFileSync(join(results, `${name}.json`), `${JSON.stringify(report, null, 2)}\n`)
-  writeFileSync(join(results, `${name}.svg`), chart)
-  console.error(`Saved bench/results/${name}.md, .json and .svg.`)
+  if (chart !== undefined) writeFileSync(join(results, `${name}.svg`), chart)
+  console.error(`Saved bench/results/${name}.md, .json${chart === undefined ? '' : ', .svg'}.`)
 }
 
 function showProgress(what: string): void {

@@ -62,3 +62,21 @@ test('the help names every option', () => {
   for (const option of ['against', 'only', 'rtt', 'sizes', 'seconds', 'rounds', 'folder', 'save', 'json'])
     expect(usage).toContain(`--${option}`)
 })
+
+test('recipes are measured on engines with tokens that several processes share', () => {
+  const engines = ['sqlite', 'redis', 'redlock', 'postgres', 'etcd']
+  const readRecipes = (...args: string[]) => readOptions(args, engines)
+  expect(readRecipes('recipes')).toMatchObject({
+    recipes: true,
+    names: ['sqlite', 'redis', 'postgres', 'etcd'],
+  })
+  expect(readRecipes('recipes', 'etcd', '--only', 'election')).toMatchObject({
+    names: ['etcd'],
+    only: 'election',
+  })
+  expect(() => readRecipes('redis', 'recipes')).toThrow('recipes comes first')
+  expect(() => readRecipes('recipes', 'redlock')).toThrow(
+    'Recipes are measured on sqlite, redis, postgres, etcd, not on redlock',
+  )
+  expect(() => readRecipes('recipes', '--seconds', '2')).toThrow('--seconds is not for recipes')
+})

@@ -5,17 +5,21 @@ import { fewestRounds } from './against/statistics.ts'
 
 /** Of growth. */
 const usualEngines = ['memory', 'sqlite', 'redis', 'postgres']
+/** Recipes need tokens, and other processes to meet. */
+const recipeEngines = ['sqlite', 'redis', 'postgres', 'etcd']
 const usualSizes = [100, 1_000, 10_000]
 
 export interface Options {
   readonly names: readonly string[]
   /** Cost against size, and nothing else. */
   readonly growth: boolean
+  /** Recipes, and nothing else. */
+  readonly recipes: boolean
   /** Of what grows. */
   readonly sizes: readonly number[]
   /** The commit to compare with, as git understands it. */
   readonly against?: string
-  /** With --against: only workloads whose name contains this. */
+  /** With --against: only workloads whose name contains this; with recipes, only such recipes. */
   readonly only?: string
   /** The round trip of a network between client and servers. */
   readonly rttMs?: number
@@ -29,6 +33,7 @@ export interface Options {
 export function usageOf(available: readonly string[]): string {
   return `npm run bench -- [options] backend…
 npm run bench -- [options] growth [backend…]
+npm run bench -- [options] recipes [backend…]
 
 Pairs of acquire and release a second, one after another and many at once, and hand-overs under contention,
 next to the raw statements in the same run. Backends: ${available.join(', ')}.
@@ -36,10 +41,13 @@ next to the raw statements in the same run. Backends: ${available.join(', ')}.
 growth: what calls cost while names, leases, waiters, waiters that gave up and watchers become many; with the ratio
 of the largest size to the smallest. Without a backend: ${usualEngines.join(', ')}.
 
+recipes: take-over times of an election after kill -9 and after a resign, rebalance times of partitions, and what a tick of a
+schedule costs. Without a backend: ${recipeEngines.join(', ')}.
+
   --against ref    compare Holdfast here with Holdfast at another commit, in interleaved rounds, and nothing else;
                    exit code 0: pass, every median of the ratios new/old is at least 0.95; 1: fail, a median is below
                    0.95 and its interval is within ±10 %; 3: void, a 95 % interval is wider, and nothing failed
-  --only text      with --against: only the workloads whose name contains this text
+  --only text      with --against or recipes: only the workloads or recipes whose name contains this text
   --rtt 2          a network between client and server: a round trip of so many ms, for every library alike
   --seconds 1      how long each measurement lasts (default: 1, or what suits the number of contenders;
                    with --against 0.25, with growth 0.5)
@@ -72,20 +80,28 @@ export function readOptions(args: readonly string[], available: readonly string[
   })
   if (values.help) return 'help'
   const growth = positionals[0] === 'growth'
-  const named = growth ? positionals.slice(1) : positionals
-  const names = growth && named.length === 0 ? usualEngines : named
-  if (names.includes('growth')) throw new Error('growth comes first: npm run bench -- growth memory.')
+  const recipes = positionals[0] === 'recipes'
+  const named = growth || recipes ? positionals.slice(1) : positionals
+  const usual = growth ? usualEngines : recipes ? recipeEngines : []
+  const names = named.length === 0 ? usual : named
+  for (const first of ['growth', 'recipes'])
+    if (names.includes(first)) throw new Error(`${first} comes first: npm run bench -- ${first} redis.`)
   const unknown = names.filter((name) => !available.includes(name))
   if (unknown.length > 0)
     throw new Error(`There is no ${unknown.join(', ')}; there are: ${available.join(', ')}.`)
   if (names.length === 0) throw new Error(`Name at least one backend: ${available.join(', ')}.`)
 
   const { against, only, folder, save, json } = values
-  if (against === undefined && only !== undefined) throw new Error('--only is for --against.')
+  if (against === undefined && only !== undefined && !recipes)
+    throw new Error('--only is for --against and for recipes.')
   if (against !== undefined && save) throw new Error('--save is not for --against: print --json to a file.')
-  if (growth) {
-    const unfit = (['against', 'rtt', 'rounds'] as const).filter((option) => values[option] !== undefined)
-    if (unfit.length > 0) throw new Error(`--${unfit.join(' and --')} is not for growth.`)
+  if (growth || recipes) {
+    const options = ['against', 'rtt', 'rounds', ...(recipes ? (['seconds', 'sizes'] as const) : [])] as const
+    const unfit = options.filter((option) => values[option] !== undefined)
+    if (unfit.length > 0) throw new Error(`--${unfit.join(' and --')} is not for ${positionals[0]}.`)
+    const without = recipes ? names.filter((name) => !recipeEngines.includes(name)) : []
+    if (without.length > 0)
+      throw new Error(`Recipes are measured on ${recipeEngines.join(', ')}, not on ${without}.`)
   } else if (values.sizes !== undefined) throw new Error('--sizes is for growth.')
   const usualRounds = against === undefined ? 5 : fewestRounds
   const rounds = values.rounds === undefined ? usualRounds : Math.ceil(positive('rounds', values.rounds))
@@ -94,6 +110,7 @@ export function readOptions(args: readonly string[], available: readonly string[
   return {
     names: [...new Set(names)],
     growth,
+    recipes,
     sizes: values.sizes === undefined ? usualSizes : sizesOf(values.sizes),
     ...(against !== undefined && { against }),
     ...(only !== undefined && { only }),
