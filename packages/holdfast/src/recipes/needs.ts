@@ -35,6 +35,11 @@ const needs = {
     lacks: 'cannot keep a name closed after a release (holdAtLeastMs)',
     backends: ['memory', 'sqlite', 'redis', 'redlock', 'postgres', 'etcd'],
   },
+  queue: {
+    isMet: (info) => info.waiting === 'queue',
+    lacks: 'has no queue of waiters (maxWaiters)',
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'etcd'],
+  },
 } satisfies Record<string, Need>
 
 export type RecipeNeed = keyof typeof needs
