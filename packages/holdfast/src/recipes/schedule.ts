@@ -145,10 +145,14 @@ async function plan<F extends Fencing>(
     if (due > nowMs) {
       const sleepMs = Math.min(due - nowMs, LONGEST_SLEEP_MS)
       await sleep(clock, sleepMs, { signal: stopped, keepsProcessAlive: true })
-    } else
-      await runner.attempt(() => {
+    } else {
+      const latest = () => {
         after = latestTick(next, clock.wallMs(), after) ?? after
         return { tick: after, isOnTime: true, next }
-      })
+      }
+      // Also if the lease is not granted, and nothing is asked under it.
+      latest()
+      await runner.attempt(latest)
+    }
   }
 }
