@@ -40,6 +40,11 @@ export class Runner<F extends Fencing> {
     this.#untie = signal === undefined ? () => {} : onAborted(signal, () => this.#stop.abort(signal.reason))
   }
 
+  /** Whole milliseconds, as they stand in the record. */
+  get #nowMs(): number {
+    return Math.round(this.#locker.clock.wallMs())
+  }
+
   get stopped(): AbortSignal {
     return this.#stop.signal
   }
@@ -82,7 +87,7 @@ export class Runner<F extends Fencing> {
   /** `withLease`, so that closing the locker waits for the job as well (T53). */
   #pass(ask: () => Asked): Promise<Passed> {
     const { name, hold, standsBy } = this.#terms
-    const since = this.#locker.clock.wallMs()
+    const since = this.#nowMs
     const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
     return this.#locker.withLease(name, { ...hold, ...wait, signal: this.stopped }, async (lease) => {
       const record = parseRecord(name, lease.previousData)
@@ -111,7 +116,7 @@ export class Runner<F extends Fencing> {
     const { starts } = started
     const { policy, maxStarts } = this.#terms.rules
     const isDone = await this.#run(lease, started)
-    const until = this.#locker.clock.wallMs()
+    const until = this.#nowMs
     if (isDone) {
       await this.#settle(lease, { ...started, state: 'done', until })
       return { outcome: 'ran', more }
@@ -152,7 +157,7 @@ export class Runner<F extends Fencing> {
     await this.#settle(lease, {
       ...record,
       state: 'set-aside',
-      until: this.#locker.clock.wallMs(),
+      until: this.#nowMs,
       setAside,
     })
     const told: SetAsideTick = { ...this.tickOf(tick, starts), starts }
@@ -178,7 +183,7 @@ export class Runner<F extends Fencing> {
   }
 
   #checkClock(record: TickRecord | undefined): void {
-    const aheadMs = (record?.tick ?? 0) - this.#locker.clock.wallMs()
+    const aheadMs = (record?.tick ?? 0) - this.#nowMs
     if (record === undefined || aheadMs < CREDIBLE_SKEW_MS) return
     const at = dateOf(record.tick).toISOString()
     this.report(
