@@ -197,11 +197,12 @@ describe('closing', () => {
     const [a, b] = [world.replica('A'), world.replica('B')]
     const told = Promise.withResolvers<void>()
     const ended = Promise.withResolvers<void>()
-    const running = await world.schedule(a, {}, ({ signal }) => {
+    const running = world.ticks(a, {}, ({ signal }) => {
       signal.addEventListener('abort', () => told.resolve())
       return ended.promise
     })
-    await world.clock.advance(HOUR)
+    void running.run(tenOClock)
+    await world.clock.settle()
     let isClosed = false
     const closing = running.close().then(() => {
       isClosed = true
