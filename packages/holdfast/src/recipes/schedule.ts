@@ -12,7 +12,8 @@
  *   5. write "tick T done" (or failed)
  *   6. release                              the stand-by is granted, and continues at 2
  *
- * One lease starts one tick once, so a copy of a write that arrives late can only repeat what is true of that tick.
+ * One lease starts one tick once. So a copy of a write that arrives late cannot bring back an earlier tick; at worst a tick that is
+ * done is unfinished again, and `rerun` starts it once more.
  *
  * What may happen between the steps, with `skip` (no tick starts twice) and `rerun` (each started tick ends):
  *

@@ -44,9 +44,9 @@ test.concurrent.each<[string, (ticks: TickRunner) => () => unknown]>([
   [
     'croner',
     (ticks) => {
-      const job = new Cron(EVERY_SECOND, { timezone: 'Europe/Berlin' }, (self) =>
-        ticks.run(tickOfCroner(self)),
-      )
+      const job = new Cron(EVERY_SECOND, { timezone: 'Europe/Berlin' }, async (self) => {
+        await ticks.run(tickOfCroner(self))
+      })
       return () => job.stop()
     },
   ],

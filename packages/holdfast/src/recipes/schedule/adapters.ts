@@ -28,7 +28,7 @@ export function tickOfNodeCron(context: NodeCronContext): Date {
   return context.date
 }
 
-/** `new Cron('0 3 * * *', (job) => ticks.run(tickOfCroner(job)))` */
+/** `new Cron('0 3 * * *', async (job) => { await ticks.run(tickOfCroner(job)) })` */
 export function tickOfCroner(job: CronerJob): Date {
   return latestBy(job.currentRun(), (afterMs) => job.nextRun(dateOf(afterMs))?.getTime() ?? null)
 }
