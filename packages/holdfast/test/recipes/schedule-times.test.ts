@@ -130,7 +130,7 @@ describe('daylight saving', () => {
 
   test.each(zones)('in %s, from %s, an hourly job runs every hour', async (timeZone, from) => {
     const world = at(from)
-    for (const name of ['A', 'B']) await world.schedule(world.replica(name), { cron: '0 * * * *', timeZone })
+    await world.schedule(world.replica('A'), { cron: '0 * * * *', timeZone })
     await world.clock.advance(8 * HOUR)
     // Lord Howe moves its clock by half an hour: the local full hour comes after half an hour, or after one and a half.
     expect(world.started.length).toBeGreaterThanOrEqual(7)

@@ -13,7 +13,7 @@ import {
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
 import { checkNeeds, type RecipeNeed } from '../needs.ts'
 import type { Rules } from './decide.ts'
-import type { When } from './times.ts'
+import type { CronTimes } from './times.ts'
 
 /** One scheduled time. */
 export interface Tick {
@@ -70,7 +70,13 @@ export interface TickOptions {
   readonly onSetAside?: (tick: SetAsideTick) => void
 }
 
-export interface ScheduleOptions extends TickOptions, When {
+export interface ScheduleOptions extends TickOptions {
+  /** `'0 3 * * *'`, which needs the package `croner`; or a `Cron` of croner that you have made. */
+  readonly cron?: string | CronTimes
+  /** The zone of a cron expression, such as `Europe/Berlin`. Default: that of the machine. */
+  readonly timeZone?: string
+  /** A tick at every multiple of it since 1970; at least 100. */
+  readonly everyMs?: number
   /** Ticks that no replica has started, because all were down: `skip`, the default, run the `last`, or `all` in order. */
   readonly missed?: 'skip' | 'last' | 'all'
   /** With `all`: at most so many, the latest. Default 100. */

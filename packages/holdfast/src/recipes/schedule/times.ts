@@ -3,6 +3,7 @@ import { dateOf } from '../../base/clock.ts'
 import { InvalidArgumentError, isHoldfastError, UnsupportedError } from '../../base/errors.ts'
 import { checkText } from '../../base/names.ts'
 import { checkInteger } from '../../base/options.ts'
+import type { ScheduleOptions } from './options.ts'
 
 /** A `Cron` of croner; any object that knows the next time after another will do. */
 export interface CronTimes {
@@ -12,20 +13,14 @@ export interface CronTimes {
 /** When ticks are due. `null`: never again. */
 export type NextTick = (afterMs: number) => number | null
 
-export interface When {
-  /** `'0 3 * * *'`, which needs the package `croner`; or a `Cron` of croner that you have made. */
-  readonly cron?: string | CronTimes
-  /** The zone of a cron expression, such as `Europe/Berlin`. Default: that of the machine. */
-  readonly timeZone?: string
-  /** A tick at every multiple of it since 1970; at least 100. */
-  readonly everyMs?: number
-}
-
 /** More often than that, replicas would do little but ask who runs. */
 const SHORTEST_PERIOD_MS = 100
 const EXPRESSION_BYTES = 1_024
 
-export async function timesOf({ cron, timeZone, everyMs }: When, nowMs: number): Promise<NextTick> {
+export async function timesOf(
+  { cron, timeZone, everyMs }: ScheduleOptions,
+  nowMs: number,
+): Promise<NextTick> {
   if ((cron === undefined) === (everyMs === undefined))
     throw new InvalidArgumentError('options', 'must have one of cron and everyMs.')
   if (timeZone !== undefined && typeof cron !== 'string')
