@@ -106,6 +106,22 @@ describe('overruns', () => {
       expect(starts, `${replicas} replicas`).toEqual(expected.map((each) => each.slice(0, 5)))
     }
   })
+
+  test.each([1, 3])(
+    'a job that throws and runs again is one run for them (%i replicas)',
+    async (replicas) => {
+      const world = at(morning)
+      const failsOnce = async (run: TickRun<'fenced'>) => {
+        if (run.tick.start > 1 || world.started.length > 1) return
+        await world.lasting(1.5 * HOUR)(run)
+        throw new Error('no paper')
+      }
+      for (const name of ['A', 'B', 'C'].slice(0, replicas))
+        await world.schedule(world.replica(name), { policy: 'rerun' }, failsOnce)
+      await world.clock.advance(3 * HOUR)
+      expect(world.started.map((each) => each.replace(/ [ABC]/, ''))).toEqual(['10:00', '10:00 #2', '12:00'])
+    },
+  )
 })
 
 describe('daylight saving', () => {

@@ -62,9 +62,12 @@ export class Runner<F extends Fencing> {
   async #attempt(ask: () => Asked, isWanted: () => boolean): Promise<TickOutcome> {
     let outcome: TickOutcome = 'left'
     let pauseMs = FIRST_PAUSE_MS
+    let since = this.#nowMs
     while (!this.stopped.aborted) {
       try {
-        const passed = await this.#pass(ask)
+        // The starts of a job that throws are one run: what becomes due between them is an overrun.
+        if (outcome !== 'failed') since = this.#nowMs
+        const passed = await this.#pass(ask, since)
         outcome = passed.outcome
         if (!passed.more) return outcome
         pauseMs = FIRST_PAUSE_MS
@@ -85,9 +88,8 @@ export class Runner<F extends Fencing> {
   }
 
   /** `withLease`, so that closing the locker waits for the job as well (T53). */
-  #pass(ask: () => Asked): Promise<Passed> {
+  #pass(ask: () => Asked, since: number): Promise<Passed> {
     const { name, hold, standsBy } = this.#terms
-    const since = this.#nowMs
     const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
     return this.#locker.withLease(name, { ...hold, ...wait, signal: this.stopped }, async (lease) => {
       const record = parseRecord(name, lease.previousData)
