@@ -15,6 +15,7 @@ test('what the table allows passes', () => {
     'backends/sqlite/backend.ts': `import { DatabaseSync } from 'node:sqlite'\nimport '../../base/ids.ts'\nimport './statements.ts'`,
     'guards/sqlite.ts': `import './shared.ts'\nimport '../base/fence.ts'`,
     'open.ts': `export const open = () => import('./backends/memory/index.ts')\ntype Peer = 'ioredis' | 'pg'\nconst loadPeer = (name: Peer) => import(name)`,
+    'recipes/schedule/times.ts': `import '../../base/clock.ts'\ntype Peer = 'croner'\nconst loadPeer = (name: Peer) => import(name)`,
     'index.ts': `export * from './open.ts'\nexport * from './lockfree/index.ts'`,
     'testing/index.ts': `export * from '../index.ts'\nexport * from '../backends/memory/index.ts'`,
   }
@@ -64,6 +65,12 @@ test.for([
     'the library has no dependencies, so it may not import ioredis (open.ts loads optional peers with loadPeer)',
   ],
   ['open.ts', `type Peer = 'left-pad' | 'pg'`, 'left-pad is not in the table of peers'],
+  ['recipes/acme.ts', `const load = (name: string) => import(name)`, 'a dynamic import must name its file'],
+  [
+    'recipes/acme.ts',
+    `import 'croner'`,
+    'the library has no dependencies, so it may not import croner (open.ts loads optional peers with loadPeer)',
+  ],
   [
     'open.ts',
     `const loadPeer = (name: Peer) => import(name); const other = (name: string) => import(name)`,

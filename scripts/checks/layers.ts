@@ -42,13 +42,18 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   testing: { may: [...everything, 'index.ts'] },
 }
 
-/** Optional peers, and the backend for which `open.ts` may load each when it is given nothing but a URL (ADR 0009). */
+/** Optional peers, and the backend or recipe that may have each loaded (ADR 0009). */
 const peers: Record<string, string> = {
+  croner: 'recipes/schedule',
   ioredis: 'redis',
   redis: 'redis',
   pg: 'postgres',
   postgres: 'postgres',
 }
+
+/** The files with a `loadPeer`, and the one that has its type. */
+const loaders = new Set(['open.ts', 'recipes/schedule/times.ts'])
+const peerTypes = new Set([...loaders, 'kit/url.ts'])
 
 // These are pure: whatever reaches the outside world is handed to them.
 const pure = new Set(['base', 'locker', 'kit'])
@@ -63,9 +68,9 @@ export function checkLayers(src: string): Complaint[] {
   for (const path of filesUnder(src, isSource)) {
     const file = pathFrom(src, path)
     const parsed = parse(path, readFileSync(path, 'utf8'))
-    if (file === 'open.ts' || file === 'kit/url.ts') complaints.push(...checkPeers(path, parsed))
+    if (peerTypes.has(file)) complaints.push(...checkPeers(path, parsed))
     for (const { from, typeOnly, dynamic, line } of importsOf(parsed)) {
-      if (file === 'open.ts' && dynamic && from === null) continue
+      if (loaders.has(file) && dynamic && from === null) continue
       const message = from === null ? 'a dynamic import must name its file' : judge(file, from, typeOnly)
       if (message) complaints.push({ file: pathFrom(root, path), line, message })
     }

@@ -7,6 +7,7 @@ import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
 import { historyBugs } from './histories.ts'
 import { partitionsBugs } from './partitions.ts'
+import { scheduleBugs } from './schedules.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
 
@@ -20,4 +21,5 @@ export const sourceBugs: readonly SourceBug[] = [
   ...etcdBugs,
   ...electionBugs,
   ...partitionsBugs,
+  ...scheduleBugs,
 ]

@@ -90,6 +90,11 @@ export function sleep(
   })
 }
 
+/** For interfaces that take or show a date. It reads no clock. */
+export function dateOf(wallMs: number): Date {
+  return new Date(wallMs)
+}
+
 /** Keeps the process alive while a caller waits. Connections and renewal timers are unref'd. */
 export function keepProcessAlive(clock: Clock): Timer {
   return clock.setTimer(Number.MAX_SAFE_INTEGER, () => {}, { keepsProcessAlive: true })

@@ -40,6 +40,11 @@ const needs = {
     lacks: 'has no shared leases',
     backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd'],
   },
+  queue: {
+    isMet: (info) => info.waiting === 'queue',
+    lacks: 'has no queue of waiters (maxWaiters)',
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'etcd'],
+  },
 } satisfies Record<string, Need>
 
 export type RecipeNeed = keyof typeof needs

@@ -4,7 +4,7 @@ import { createLocker } from '../../src/locker/locker.ts'
 import { checkNeeds, type RecipeNeed } from '../../src/recipes/needs.ts'
 import { describeRecipe } from './worlds.ts'
 
-const all: readonly RecipeNeed[] = ['data', 'fencing', 'holdAtLeast', 'shared']
+const all: readonly RecipeNeed[] = ['data', 'fencing', 'holdAtLeast', 'shared', 'queue']
 
 describeRecipe('what recipes need', (stage) => {
   stage.test('is there', async ({ locker }) => {
@@ -23,6 +23,7 @@ test.each(all)(
       fencing: 'unfenced' as const,
       holdAtLeast: 'none' as const,
       modes: ['exclusive'] as const,
+      waiting: 'poll' as const,
     }
     expect(() => checkNeeds('The election', { ...locker, info }, [need])).toThrow(
       /^The election cannot run on acme, which .+\. Backends that can: memory, sqlite, redis.*etcd\.$/,

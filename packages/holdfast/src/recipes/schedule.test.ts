@@ -1,0 +1,382 @@
+/** On memory and the fake clock: policies, closing, faults, hostile input. `test/recipes/` has the rest. */
+import { Cron } from 'croner'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import {
+  at,
+  HOUR,
+  MINUTE,
+  morning,
+  NAME,
+  type Replica,
+  TTL_MS,
+  tenOClock,
+} from '../../test/recipes/schedule-world.ts'
+import type { Locker } from '../base/types.ts'
+import { createLocker } from '../locker/locker.ts'
+import { type ScheduleOptions, schedule, type TickRun, tickRunner } from './schedule.ts'
+
+describe('the policy skip', () => {
+  test('schedule-start-recorded: a tick whose runner died in its job does not start again', async () => {
+    const world = at(morning)
+    const [a, b] = [world.replica('A'), world.replica('B')]
+    void world.ticks(a, {}, world.lasting(HOUR)).run(tenOClock)
+    await world.clock.settle()
+    a.wire.freeze()
+    await world.clock.advance(2 * TTL_MS)
+    expect(await world.ticks(b).run(tenOClock)).toBe('left')
+    expect(await world.ticks(b).run(tenOClock + HOUR)).toBe('ran')
+    expect(world.started).toEqual(['10:00 A', '11:00 B'])
+  })
+
+  test('schedule-unconfirmed-start: a start whose write is not confirmed does not run the job', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    a.wire.next('setData', { kind: 'error-after' })
+    const running = world.ticks(a).run(tenOClock)
+    await world.clock.advance(MINUTE)
+    expect(await running).toBe('left')
+    expect(world.started).toEqual([])
+    expect(await world.record()).toMatchObject({ tick: tenOClock, state: 'started' })
+    expect(world.errors).toMatchObject([{ code: 'BACKEND_UNAVAILABLE' }])
+  })
+
+  test('a start whose write was refused is tried again', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    a.wire.next('setData', { kind: 'error-before' })
+    const running = world.ticks(a).run(tenOClock)
+    await world.clock.advance(MINUTE)
+    expect(await running).toBe('ran')
+    expect(world.started).toEqual(['10:00 A'])
+  })
+
+  test('a start that is confirmed after the end of the lease does not run the job', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const locker = createLocker(a.wire, { holder: 'slow', ttlMs: TTL_MS, callTimeoutMs: 10 * TTL_MS })
+    a.wire.next('setData', { kind: 'late-reply', ms: 2 * TTL_MS })
+    a.wire.next('keepAlive', { kind: 'lost-request' })
+    const running = world.ticks({ locker, wire: a.wire }).run(tenOClock)
+    await world.clock.settle()
+    world.clock.block(2 * TTL_MS)
+    await world.clock.advance(5 * MINUTE)
+    expect(await running).toBe('left')
+    expect(world.started).toEqual([])
+  })
+
+  test('a job that throws is reported, is not started again, and the schedule goes on', async () => {
+    const world = at(morning)
+    await world.schedule(world.replica('A'), {}, () => Promise.reject(new Error('no paper')))
+    await world.clock.advance(2 * HOUR)
+    expect(world.started).toEqual(['10:00 A', '11:00 A'])
+    expect(world.errors.map(String)).toEqual(['Error: no paper', 'Error: no paper'])
+  })
+})
+
+describe('the policy rerun', () => {
+  const rerun = { policy: 'rerun' } as const
+
+  test('schedule-one-stand-by: of those that find the tick running one waits, and it leaves when the tick is done', async () => {
+    const world = at(morning)
+    const [a, b, c] = [world.replica('A'), world.replica('B'), world.replica('C')]
+    const running = world.ticks(a, rerun, world.lasting(MINUTE)).run(tenOClock)
+    await world.clock.settle()
+    const standing = world.ticks(b, rerun).run(tenOClock)
+    await world.clock.settle()
+    expect(await world.ticks(c, rerun).run(tenOClock)).toBe('left')
+    await world.clock.advance(MINUTE)
+    expect(await Promise.all([running, standing])).toEqual(['ran', 'left'])
+    expect(world.started).toEqual(['10:00 A'])
+  })
+
+  test('schedule-rerun: a tick whose runner died starts again on the stand-by, once', async () => {
+    const world = at(morning)
+    const [a, b] = [world.replica('A'), world.replica('B')]
+    const stale = world.ticks(a, rerun, world.lasting(HOUR)).run(tenOClock)
+    await world.clock.settle()
+    const standing = world.ticks(b, rerun).run(tenOClock)
+    await world.clock.settle()
+    a.wire.freeze()
+    await world.clock.advance(2 * TTL_MS)
+    expect(await standing).toBe('ran')
+    a.wire.unfreeze()
+    await world.clock.advance(MINUTE)
+    expect(await stale).toBe('left')
+    expect(world.started).toEqual(['10:00 A', '10:00 B #2'])
+  })
+
+  test('if runner and stand-by are gone, the next tick finds it, and so does the next start of a schedule', async () => {
+    const world = at(morning)
+    const [a, b, c] = [world.replica('A'), world.replica('B'), world.replica('C')]
+    const die = async ({ wire }: Replica) => {
+      await world.clock.settle()
+      wire.freeze()
+      await world.clock.advance(2 * TTL_MS)
+    }
+    void world.ticks(a, rerun, world.lasting(HOUR)).run(tenOClock)
+    await die(a)
+    void world.ticks(b, rerun, world.lasting(HOUR)).run(tenOClock + HOUR)
+    await die(b)
+    await world.schedule(c, rerun)
+    await world.clock.advance(MINUTE)
+    expect(world.started).toEqual(['10:00 A', '10:00 B #2', '10:00 C #3'])
+  })
+
+  test('after an unfinished tick, the tick that found it runs', async () => {
+    const world = at(morning)
+    const [a, b] = [world.replica('A'), world.replica('B')]
+    void world.ticks(a, rerun, world.lasting(HOUR)).run(tenOClock)
+    await world.clock.settle()
+    a.wire.freeze()
+    await world.clock.advance(2 * HOUR)
+    await world.ticks(b, rerun).run(tenOClock + 2 * HOUR)
+    expect(world.started).toEqual(['10:00 A', '10:00 B #2', '12:00 B'])
+  })
+
+  test('schedule-starts-limited: a job that throws runs again after a pause, and is set aside after maxStarts', async () => {
+    const world = at(morning)
+    const refusing = () => Promise.reject(new Error('no'))
+    const running = world
+      .ticks(world.replica('A'), { ...rerun, maxStarts: 2, rerunAfterMs: MINUTE }, refusing)
+      .run(tenOClock)
+    await world.clock.advance(MINUTE / 2)
+    expect(world.started).toHaveLength(1)
+    await world.clock.advance(HOUR)
+    expect(await running).toBe('set-aside')
+    expect(world.started).toEqual(['10:00 A', '10:00 A #2'])
+    expect(world.setAside).toEqual(['10:00 2'])
+    expect(await world.record()).toMatchObject({ state: 'set-aside', starts: 2, setAside: [tenOClock] })
+  })
+
+  test('schedule-starts-limited: a tick that kills its runners is set aside, and the next one runs', async () => {
+    const world = at(morning)
+    for (const name of ['A', 'B', 'C']) {
+      const replica = world.replica(name)
+      void world.ticks(replica, rerun, world.lasting(HOUR)).run(tenOClock)
+      await world.clock.settle()
+      replica.wire.freeze()
+      await world.clock.advance(2 * TTL_MS)
+    }
+    expect(await world.ticks(world.replica('D'), rerun).run(tenOClock + HOUR)).toBe('ran')
+    expect(world.started).toEqual(['10:00 A', '10:00 B #2', '10:00 C #3', '11:00 D'])
+    expect(world.setAside).toEqual(['10:00 3'])
+  })
+
+  test('schedule-done-is-kept: a tick that is done does not start again because the write of it failed', async () => {
+    const world = at(morning)
+    const [a, b] = [world.replica('A'), world.replica('B')]
+    const failing = ({ lease }: TickRun<'fenced'>) => {
+      expect(lease.name).toBe(NAME)
+      a.wire.next('setData', { kind: 'error-before' })
+      a.wire.next('setData', { kind: 'lost-request' })
+    }
+    const running = world.ticks(a, rerun, failing).run(tenOClock)
+    const standing = world.ticks(b, rerun).run(tenOClock)
+    await world.clock.advance(MINUTE)
+    expect(await Promise.all([running, standing])).toEqual(['ran', 'left'])
+    expect(world.started).toEqual(['10:00 A'])
+  })
+
+  test('a start that close has ended is left to others and does not count', async () => {
+    const world = at(morning)
+    const [a, b] = [world.replica('A'), world.replica('B')]
+    const first = world.ticks(a, { ...rerun, maxStarts: 1 }, world.lasting(HOUR))
+    void first.run(tenOClock)
+    await world.clock.settle()
+    const standing = world.ticks(b, { ...rerun, maxStarts: 1 }).run(tenOClock)
+    await world.clock.settle()
+    await first.close()
+    expect(await standing).toBe('ran')
+    expect(world.started).toEqual(['10:00 A', '10:00 B'])
+  })
+})
+
+describe('closing', () => {
+  test('T53 aborts the signal, waits for the job, and only then gives the lease up', async () => {
+    const world = at(morning)
+    const [a, b] = [world.replica('A'), world.replica('B')]
+    const told = Promise.withResolvers<void>()
+    const ended = Promise.withResolvers<void>()
+    const running = world.ticks(a, {}, ({ signal }) => {
+      signal.addEventListener('abort', () => told.resolve())
+      return ended.promise
+    })
+    void running.run(tenOClock)
+    await world.clock.settle()
+    let isClosed = false
+    const closing = running.close().then(() => {
+      isClosed = true
+    })
+    await told.promise
+    await world.clock.settle()
+    expect(isClosed).toBe(false)
+    expect((await b.locker.inspect(NAME))?.holders).toHaveLength(1)
+    ended.resolve()
+    await closing
+    expect((await b.locker.inspect(NAME))?.holders ?? []).toEqual([])
+    expect(await world.record()).toMatchObject({ state: 'done' })
+  })
+
+  test('ends a stand-by, a sleep and a retry, and leaves no timer of its own', async () => {
+    const world = at(morning)
+    const stop = new AbortController()
+    const [a, b, c] = [world.replica('A'), world.replica('B'), world.replica('C')]
+    const runner = await world.schedule(a, { policy: 'rerun' }, world.lasting(2 * HOUR))
+    const waiting = await world.schedule(b, { policy: 'rerun', signal: stop.signal })
+    await world.clock.advance(HOUR)
+    c.wire.cutOff()
+    const retrying = world.ticks(c)
+    const retried = retrying.run(tenOClock)
+    await world.clock.advance(5_000)
+    stop.abort()
+    await Promise.all([waiting.close(), runner.close(), retrying.close()])
+    expect(await retried).toBe('stopped')
+    c.wire.restore()
+    await Promise.all([a, b, c].map(({ locker }) => locker.close()))
+    expect(world.clock.pendingTimers).toBe(0)
+    expect(world.started).toEqual(['10:00 A'])
+  })
+
+  test('a locker that is closed ends its schedules', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const running = await world.schedule(a, {})
+    await a.locker.close()
+    await world.clock.advance(3 * HOUR)
+    expect(world.errors).toMatchObject([{ code: 'CLOSED' }])
+    await running.close()
+  })
+})
+
+describe('an engine that is down', () => {
+  test('T87 is asked again with growing pauses, and the tick that is then due runs', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    await world.schedule(a, {})
+    a.wire.cutOff()
+    await world.clock.advance(3 * HOUR + MINUTE)
+    const calls = a.wire.log.length
+    expect(calls).toBeGreaterThan(3)
+    expect(calls).toBeLessThan(600)
+    a.wire.restore()
+    await world.clock.advance(MINUTE)
+    expect(world.started).toEqual(['12:00 A'])
+  })
+})
+
+describe('data of another program', () => {
+  const good = {
+    holdfast: 'schedule/1',
+    tick: tenOClock,
+    state: 'done',
+    starts: 1,
+    token: '1',
+    since: 1,
+    until: 2,
+    setAside: [],
+  }
+  test.each([
+    'hello',
+    '7',
+    'null',
+    '{"v":1}',
+    JSON.stringify({ ...good, holdfast: 'schedule/2' }),
+    JSON.stringify({ ...good, state: 'unknown' }),
+    JSON.stringify({ ...good, tick: '2026' }),
+    JSON.stringify({ ...good, setAside: 1 }),
+  ])('is refused and not overwritten: %s', async (data) => {
+    const world = at(morning)
+    const a = world.replica('A')
+    await a.locker.withLease(NAME, (lease) => lease.setData(data))
+    expect(await world.ticks(a).run(tenOClock)).toBe('error')
+    expect(world.errors).toMatchObject([
+      { code: 'UNSUPPORTED', message: expect.stringContaining('not the record') },
+    ])
+    expect(world.started).toEqual([])
+    expect(await a.locker.withLease(NAME, (lease) => lease.previousData)).toBe(data)
+  })
+})
+
+describe('hostile input', () => {
+  const bad: [string, unknown, RegExp][] = [
+    ['neither cron nor everyMs', {}, /one of cron and everyMs/],
+    ['both', { cron: '0 3 * * *', everyMs: 1_000 }, /one of cron and everyMs/],
+    ['everyMs 0', { everyMs: 0 }, /everyMs must be at least 100/],
+    ['everyMs NaN', { everyMs: Number.NaN }, /everyMs must be a number/],
+    ['everyMs Infinity', { everyMs: Number.POSITIVE_INFINITY }, /everyMs must be finite/],
+    ['everyMs as text', { everyMs: '5s' }, /everyMs must be a number/],
+    ['everyMs 100.5', { everyMs: 100.5 }, /whole number/],
+    ['no cron', { cron: 'every day' }, /cron is refused/],
+    ['an empty cron', { cron: '' }, /cron must not be empty/],
+    ['a long cron', { cron: '*'.repeat(5_000) }, /cron must have at most/],
+    ['61 minutes', { cron: '61 * * * *' }, /cron is refused/],
+    ['30 February', { cron: '0 0 30 2 *' }, /no time in the future/],
+    ['a date that is over', { cron: '2020-01-01T00:00:00' }, /no time in the future/],
+    ['an object', { cron: { next: () => null } }, /cron must be a cron expression, or a Cron/],
+    [
+      'a zone that is not there',
+      { cron: '0 3 * * *', timeZone: 'Mars/Base' },
+      /cron is refused: .*Mars\/Base/,
+    ],
+    ['a zone without a cron', { everyMs: 1_000, timeZone: 'UTC' }, /timeZone belongs to/],
+    ['an unknown option', { everyMs: 1_000, timezone: 'UTC' }, /no option "timezone"/],
+    ['an unknown policy', { everyMs: 1_000, policy: 'retry' }, /policy must be one of/],
+    ['missed true', { everyMs: 1_000, missed: true }, /missed must be one of/],
+    ['maxStarts 0', { everyMs: 1_000, maxStarts: 0 }, /maxStarts must be at least 1/],
+    [
+      'a hold that reaches the next tick',
+      { everyMs: 1_000, holdAtLeastMs: 900 },
+      /holdAtLeastMs must be at most 500/,
+    ],
+    ['a negative hold', { everyMs: 1_000, holdAtLeastMs: -1 }, /holdAtLeastMs must be at least 0/],
+    ['no signal', { everyMs: 1_000, signal: {} }, /signal must be an AbortSignal/],
+    ['no callback', { everyMs: 1_000, onError: 'log' }, /onError must be a function/],
+    ['an empty name', { everyMs: 1_000, name: '' }, /name must not be empty/],
+  ]
+  test.each(bad)('%s', async (_, options, message) => {
+    const world = at(morning)
+    const { locker } = world.replica('A')
+    const whole = { name: NAME, ...(options as object) } as ScheduleOptions
+    await expect(schedule(locker, whole, () => {})).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringMatching(message),
+    })
+  })
+
+  test('no job, no options, no locker, no date', async () => {
+    const { locker } = at(morning).replica('A')
+    const when = { name: NAME, everyMs: 1_000 }
+    await expect(schedule(locker, when, undefined as never)).rejects.toThrow(/job must be a function/)
+    await expect(schedule(locker, undefined as never, () => {})).rejects.toThrow(/options must be an object/)
+    await expect(schedule({} as never, when, () => {})).rejects.toThrow(/locker must be a locker/)
+    expect(() => tickRunner(locker, { ...when } as never, () => {})).toThrow(/no option "everyMs"/)
+    for (const date of [Number.NaN, new Date('never'), 'today', undefined])
+      expect(() => tickRunner(locker, { name: NAME }, () => {}).run(date as never)).toThrow(/must be a date/)
+  })
+
+  test('an unfenced locker must be asked for', async () => {
+    const { locker } = at(morning).replica('A')
+    const info = { ...locker.info, fencing: 'unfenced' as const, name: 'acme' }
+    const unfenced = Object.assign(Object.create(locker), { info, fencing: 'unfenced' }) as Locker<'unfenced'>
+    const when = { name: NAME, everyMs: 1_000 }
+    await expect(schedule(unfenced, when, () => {})).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    const allowed = await schedule(unfenced, { ...when, allowUnfenced: true }, () => {})
+    await allowed.close()
+  })
+
+  test('a Cron of the user has its own zone', async () => {
+    const world = at(morning)
+    await world.schedule(world.replica('A'), { cron: new Cron('0 12 * * *', { timezone: 'Asia/Tokyo' }) })
+    await world.clock.advance(24 * HOUR)
+    expect(world.started).toEqual(['03:00 A'])
+  })
+
+  test('errors without onError are warnings of the process', async () => {
+    const warnings = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    onTestFinished(() => warnings.mockRestore())
+    const world = at(morning)
+    const { locker } = world.replica('A')
+    await tickRunner(locker, { name: NAME }, () => Promise.reject(new Error('no paper'))).run(tenOClock)
+    expect(warnings.mock.calls[0]?.[0]).toBe('schedule "nightly", tick 2026-11-14T10:00:00.000Z: no paper')
+  })
+})

@@ -1,0 +1,164 @@
+/** What callers hand in, checked where it enters. */
+import { InvalidArgumentError, quote } from '../../base/errors.ts'
+import { checkName } from '../../base/names.ts'
+import { inNeutralContext } from '../../base/neutral-context.ts'
+import {
+  checkCallback,
+  checkInteger,
+  checkKnownOptions,
+  checkNumber,
+  checkOneOf,
+  checkSignal,
+} from '../../base/options.ts'
+import type { Fencing, Lease, Locker } from '../../base/types.ts'
+import { checkNeeds, type RecipeNeed } from '../needs.ts'
+import type { Rules } from './decide.ts'
+import type { CronTimes } from './times.ts'
+
+/** One scheduled time. */
+export interface Tick {
+  /** The name of the schedule. */
+  readonly schedule: string
+  /** The scheduled time in UTC, `2026-11-14T02:00:00.000Z`: the same for every replica and every start. */
+  readonly id: string
+  readonly scheduledAt: Date
+  /** 1 the first time; higher when a start before this one did not end. */
+  readonly start: number
+}
+
+export interface SetAsideTick extends Tick {
+  /** How often it was started. */
+  readonly starts: number
+}
+
+export interface TickRun<F extends Fencing = Fencing> {
+  readonly tick: Tick
+  readonly lease: Lease<F>
+  /** Aborts when the lease is lost, or the schedule is closed. */
+  readonly signal: AbortSignal
+}
+
+export type TickJob<F extends Fencing = Fencing> = (run: TickRun<F>) => unknown
+
+/**
+ * What this replica did about a tick. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
+ * the record refused; `onError` has been told. `stopped`: the schedule was closed.
+ */
+export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 'stopped'
+
+export interface TickOptions {
+  /** The name of the lease, and the home of the record; nothing else may use it. */
+  readonly name: string
+  /** `skip`, the default: no tick starts twice. `rerun`: a tick that started is started again until it has ended. */
+  readonly policy?: 'skip' | 'rerun'
+  /** A tick that becomes due while an earlier one runs: `skip`, the default, or `wait` until that has ended. */
+  readonly overrun?: 'skip' | 'wait'
+  /** With `rerun`: after so many starts a tick is set aside. Default 3. */
+  readonly maxStarts?: number
+  /** With `rerun`: the pause after a job that threw. Default 10,000. */
+  readonly rerunAfterMs?: number
+  /** Of the lease. A dead runner is noticed after it. */
+  readonly ttlMs?: number
+  /** After a tick the name stays closed until so long after the lease was taken: clocks that are less late need not ask. Default 0. */
+  readonly holdAtLeastMs?: number
+  /** Needed on a backend without fencing tokens: nothing can stop a runner there that was paused. */
+  readonly allowUnfenced?: boolean
+  readonly signal?: AbortSignal
+  /** Errors of the job (with its tick) and of the engine. Without it they are warnings of the process. */
+  readonly onError?: (error: unknown, tick: Tick | null) => void
+  /** A tick was started `maxStarts` times and has not ended. */
+  readonly onSetAside?: (tick: SetAsideTick) => void
+}
+
+export interface ScheduleOptions extends TickOptions {
+  /** `'0 3 * * *'`, which needs the package `croner`; or a `Cron` of croner that you have made. */
+  readonly cron?: string | CronTimes
+  /** The zone of a cron expression, such as `Europe/Berlin`. Default: that of the machine. */
+  readonly timeZone?: string
+  /** A tick at every multiple of it since 1970; at least 100. */
+  readonly everyMs?: number
+  /** Ticks that no replica has started, because all were down: `skip`, the default, run the `last`, or `all` in order. */
+  readonly missed?: 'skip' | 'last' | 'all'
+  /** With `all`: at most so many, the latest. Default 100. */
+  readonly maxMissed?: number
+}
+
+const tickOptions = [
+  'name',
+  'policy',
+  'overrun',
+  'maxStarts',
+  'rerunAfterMs',
+  'ttlMs',
+  'holdAtLeastMs',
+].concat(['allowUnfenced', 'signal', 'onError', 'onSetAside'])
+const scheduleOptions = [...tickOptions, 'cron', 'timeZone', 'everyMs', 'missed', 'maxMissed']
+
+/** The options with their defaults. */
+export interface Terms extends Pick<TickOptions, 'signal' | 'onSetAside'> {
+  readonly name: string
+  readonly rules: Rules
+  readonly rerunAfterMs: number
+  readonly hold: { readonly ttlMs?: number; readonly holdAtLeastMs?: number }
+  /** One replica waits for the lease. */
+  readonly standsBy: boolean
+  readonly onError: NonNullable<TickOptions['onError']>
+}
+
+export function checkTerms<F extends Fencing>(
+  locker: Locker<F>,
+  options: ScheduleOptions | TickOptions,
+  job: unknown,
+  kind: 'schedule' | 'tickRunner',
+): Terms {
+  checkNeeds(kind, locker, [])
+  checkKnownOptions('options', options ?? null, kind === 'schedule' ? scheduleOptions : tickOptions)
+  if (typeof job !== 'function') throw new InvalidArgumentError('job', 'must be a function.')
+  const { policy = 'skip', overrun = 'skip', maxStarts = 3, rerunAfterMs = 10_000 } = options
+  const { missed = 'skip', maxMissed = 100, everyMs }: Partial<ScheduleOptions> = options
+  const { ttlMs, holdAtLeastMs = 0, allowUnfenced = false, signal, onError, onSetAside } = options
+  const name = checkName(options.name)
+  const rules: Rules = {
+    policy: checkOneOf('policy', policy, ['skip', 'rerun']),
+    overrun: checkOneOf('overrun', overrun, ['skip', 'wait']),
+    missed: checkOneOf('missed', missed, ['skip', 'last', 'all']),
+    maxStarts: checkInteger('maxStarts', maxStarts, { min: 1, max: 1_000 }),
+    maxMissed: checkInteger('maxMissed', maxMissed, { min: 1, max: 10_000 }),
+  }
+  checkNumber('rerunAfterMs', rerunAfterMs, { min: 0 })
+  checkNumber('holdAtLeastMs', holdAtLeastMs, { min: 0, ...(everyMs !== undefined && { max: everyMs / 2 }) })
+  if (typeof allowUnfenced !== 'boolean')
+    throw new InvalidArgumentError('allowUnfenced', 'must be true or false.')
+  checkSignal(signal)
+  checkCallback('onError', onError)
+  checkCallback('onSetAside', onSetAside)
+  const standsBy = policy === 'rerun' || overrun === 'wait' || missed === 'all'
+  const needs: [boolean, RecipeNeed][] = [
+    [true, 'data'],
+    [!allowUnfenced, 'fencing'],
+    [holdAtLeastMs > 0, 'holdAtLeast'],
+    [standsBy, 'queue'],
+  ]
+  checkNeeds(
+    kind,
+    locker,
+    needs.flatMap(([isNeeded, need]) => (isNeeded ? [need] : [])),
+  )
+  return {
+    name,
+    rules,
+    rerunAfterMs,
+    standsBy,
+    hold: { ...(ttlMs !== undefined && { ttlMs }), ...(holdAtLeastMs > 0 && { holdAtLeastMs }) },
+    onError: onError ?? ((error, tick) => warn(name, error, tick)),
+    ...(signal !== undefined && { signal }),
+    ...(onSetAside !== undefined && { onSetAside }),
+  }
+}
+
+function warn(name: string, error: unknown, tick: Tick | null): void {
+  const { message, stack } = error instanceof Error ? error : new Error(String(error))
+  const what = `schedule ${quote(name)}${tick === null ? '' : `, tick ${tick.id}`}: ${message}`
+  // Not every runtime has all of Node's `process`.
+  inNeutralContext(() => process.emitWarning?.(what, { code: 'HOLDFAST_SCHEDULE', detail: stack ?? '' }))
+}

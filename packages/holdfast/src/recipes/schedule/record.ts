@@ -1,0 +1,71 @@
+/**
+ * What replicas know of each other: one record in the data cell of the schedule's name, about the latest tick that was
+ * started. It is written by the holder of the lease only, and stays small for ever.
+ */
+import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
+
+/**
+ * started ──the job returned──▶ done
+ * started ──the job threw──▶ failed ──started too often──▶ set-aside
+ * started ──the runner is gone, and it was started too often──▶ set-aside
+ *
+ * With `rerun`, `started` and `failed` are unfinished: the next holder starts the tick again.
+ */
+export type TickState = 'started' | 'done' | 'failed' | 'set-aside'
+
+export interface TickRecord {
+  /** The scheduled time of the latest tick that was started. No earlier tick starts any more. */
+  readonly tick: number
+  readonly state: TickState
+  /** How often it was started. A start that `close` has ended does not count. */
+  readonly starts: number
+  /** Of the last start. */
+  readonly token: string | null
+  /** From when its runner asked for the lease until it ended: what became due in between is an overrun. */
+  readonly since: number
+  readonly until: number | null
+  /** The last few ticks that were set aside. */
+  readonly setAside: readonly number[]
+}
+
+/** The record stays below 4 KiB with a wide margin. */
+const SET_ASIDE_KEPT = 20
+const FORMAT = 'schedule/1'
+const states: readonly unknown[] = ['started', 'done', 'failed', 'set-aside'] satisfies TickState[]
+
+export function formatRecord(record: TickRecord): string {
+  return JSON.stringify({ holdfast: FORMAT, ...record, setAside: record.setAside.slice(-SET_ASIDE_KEPT) })
+}
+
+/** `undefined`: nothing was ever started. Throws `UNSUPPORTED` if another program keeps its own data under this name. */
+export function parseRecord(name: string, data: string | undefined): TickRecord | undefined {
+  if (data === undefined) return undefined
+  try {
+    const { holdfast, ...record } = JSON.parse(data) as TickRecord & { holdfast: unknown }
+    if (holdfast === FORMAT && isRecord(record)) return record
+    throw foreign(name, data)
+  } catch (error) {
+    throw isHoldfastError(error) ? error : foreign(name, data)
+  }
+}
+
+function isRecord({ tick, state, starts, token, since, until, setAside }: TickRecord): boolean {
+  const isTime = (value: unknown) => Number.isSafeInteger(value)
+  return (
+    isTime(tick) &&
+    states.includes(state) &&
+    isTime(starts) &&
+    (token === null || typeof token === 'string') &&
+    isTime(since) &&
+    (until === null || isTime(until)) &&
+    Array.isArray(setAside) &&
+    setAside.every(isTime)
+  )
+}
+
+function foreign(name: string, data: string): UnsupportedError {
+  return new UnsupportedError(
+    `The data of ${quote(name)} is not the record of a schedule that this release knows, so no tick was started: ` +
+      `${quote(data)}. Give the schedule a name of its own; or, if the data may go, call locker.forget(name) first.`,
+  )
+}

@@ -1,0 +1,215 @@
+/**
+ * The tick runner: takes the lease of the schedule's name, reads the record, and starts at most one tick. Its protocol, and
+ * what may go wrong between the steps, stand at the top of `recipes/schedule.ts`.
+ */
+import { onAborted } from '../../base/aborting.ts'
+import { callSafely } from '../../base/call-safely.ts'
+import { dateOf, sleep } from '../../base/clock.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import type { Fence } from '../../base/fence.ts'
+import type { Fencing, Lease, Locker } from '../../base/types.ts'
+import { type Asked, decide } from './decide.ts'
+import type { SetAsideTick, Terms, Tick, TickJob, TickOutcome } from './options.ts'
+import { formatRecord, parseRecord, type TickRecord } from './record.ts'
+
+/** Pauses after a failure of the engine; they double up to the longest (T87). */
+const FIRST_PAUSE_MS = 1_000
+const LONGEST_PAUSE_MS = 30_000
+/** A record so far ahead of this clock was written by a clock that is wrong, or this one is. */
+const CREDIBLE_SKEW_MS = 3_600_000
+
+interface Passed {
+  readonly outcome: TickOutcome
+  /** There may be another tick to start. */
+  readonly more: boolean
+}
+
+export class Runner<F extends Fencing> {
+  readonly #locker: Locker<F>
+  readonly #terms: Terms
+  readonly #job: TickJob<F>
+  readonly #stop = new AbortController()
+  readonly #running = new Set<Promise<unknown>>()
+  readonly #untie: () => void
+
+  constructor(locker: Locker<F>, terms: Terms, job: TickJob<F>) {
+    this.#locker = locker
+    this.#terms = terms
+    this.#job = job
+    const { signal } = terms
+    this.#untie = signal === undefined ? () => {} : onAborted(signal, () => this.#stop.abort(signal.reason))
+  }
+
+  /** Whole milliseconds, as they stand in the record. */
+  get #nowMs(): number {
+    return Math.round(this.#locker.clock.wallMs())
+  }
+
+  get stopped(): AbortSignal {
+    return this.#stop.signal
+  }
+
+  /**
+   * Until nothing is left to do for this replica; `ask` is called under the lease. While `isWanted`, an engine that fails is asked
+   * again. Never rejects.
+   */
+  attempt(ask: () => Asked, isWanted = () => true): Promise<TickOutcome> {
+    const running = this.#attempt(ask, isWanted)
+    this.#running.add(running)
+    return running.finally(() => this.#running.delete(running))
+  }
+
+  async #attempt(ask: () => Asked, isWanted: () => boolean): Promise<TickOutcome> {
+    let outcome: TickOutcome = 'left'
+    let pauseMs = FIRST_PAUSE_MS
+    let since = this.#nowMs
+    while (!this.stopped.aborted) {
+      try {
+        // The starts of a job that throws are one run: what becomes due between them is an overrun.
+        if (outcome !== 'failed') since = this.#nowMs
+        const passed = await this.#pass(ask, since)
+        outcome = passed.outcome
+        if (!passed.more) return outcome
+        pauseMs = FIRST_PAUSE_MS
+      } catch (error) {
+        if (this.stopped.aborted) break
+        // Another replica runs it, or has just run it, or stands by already.
+        if (isHoldfastError(error, 'ACQUIRE_TIMEOUT') || isHoldfastError(error, 'QUEUE_FULL')) return outcome
+        this.report(error, null)
+        if (isHoldfastError(error, 'CLOSED')) this.#stop.abort(error)
+        else if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') && !isHoldfastError(error, 'LEASE_LOST'))
+          return 'error'
+        await this.#pause(pauseMs, this.stopped)
+        if (!isWanted()) return outcome
+        pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
+      }
+    }
+    return 'stopped'
+  }
+
+  /** `withLease`, so that closing the locker waits for the job as well (T53). */
+  #pass(ask: () => Asked, since: number): Promise<Passed> {
+    const { name, hold, standsBy } = this.#terms
+    const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
+    return this.#locker.withLease(name, { ...hold, ...wait, signal: this.stopped }, async (lease) => {
+      const record = parseRecord(name, lease.previousData)
+      const decision = decide(record, ask(), this.#terms.rules)
+      if (decision.kind === 'leave') {
+        this.#checkClock(record)
+        return { outcome: 'left', more: false }
+      }
+      if (decision.kind === 'set-aside') {
+        await this.#setAside(lease, { ...decision.record, since })
+        return { outcome: 'set-aside', more: true }
+      }
+      const { tick, starts, more } = decision
+      const { fence }: { readonly fence?: Fence } = lease
+      const token = fence?.token.toString() ?? null
+      const setAside = record?.setAside ?? []
+      return this.#start(lease, { tick, state: 'started', starts, token, since, until: null, setAside }, more)
+    })
+  }
+
+  async #start(lease: Lease<F>, started: TickRecord, more: boolean): Promise<Passed> {
+    // Before the job: if this is not known to be stored, the tick has not started.
+    await lease.setData(formatRecord(started))
+    // The answer may have come after the lease's time.
+    if (lease.remainingMs === 0) throw lease.signal.reason
+    const { starts } = started
+    const { policy, maxStarts } = this.#terms.rules
+    const isDone = await this.#run(lease, started)
+    const until = this.#nowMs
+    if (isDone) {
+      await this.#settle(lease, { ...started, state: 'done', until })
+      return { outcome: 'ran', more }
+    }
+    const isInterrupted = this.stopped.aborted
+    if (policy === 'rerun' && starts >= maxStarts && !isInterrupted) {
+      await this.#setAside(lease, started)
+      return { outcome: 'set-aside', more }
+    }
+    await this.#settle(lease, {
+      ...started,
+      state: 'failed',
+      starts: isInterrupted ? starts - 1 : starts,
+      until,
+    })
+    if (policy === 'skip') return { outcome: 'failed', more }
+    // Under the lease, so that no other replica starts it sooner.
+    await this.#pause(this.#terms.rerunAfterMs, AbortSignal.any([this.stopped, lease.signal]))
+    return { outcome: 'failed', more: true }
+  }
+
+  /** Whether the job returned. Its error is reported. */
+  async #run(lease: Lease<F>, { tick: tickMs, starts }: TickRecord): Promise<boolean> {
+    const tick = this.tickOf(tickMs, starts)
+    const signal = AbortSignal.any([this.stopped, lease.signal])
+    try {
+      await this.#job({ tick, lease, signal })
+      return true
+    } catch (error) {
+      this.report(error, tick)
+      return false
+    }
+  }
+
+  async #setAside(lease: Lease<F>, record: TickRecord): Promise<void> {
+    const { tick, starts } = record
+    const setAside = [...record.setAside, tick]
+    await this.#settle(lease, {
+      ...record,
+      state: 'set-aside',
+      until: this.#nowMs,
+      setAside,
+    })
+    const told: SetAsideTick = { ...this.tickOf(tick, starts), starts }
+    callSafely(() => this.#terms.onSetAside?.(told))
+  }
+
+  /** A tick that has ended must not start again because one write failed: as long as the lease is held, it is written again. */
+  async #settle(lease: Lease<F>, record: TickRecord): Promise<void> {
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+      try {
+        return await lease.setData(formatRecord(record))
+      } catch (error) {
+        if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || this.stopped.aborted) throw error
+        this.report(error, null)
+      }
+      await this.#pause(pauseMs, AbortSignal.any([this.stopped, lease.signal]))
+    }
+  }
+
+  /** Ends early when the signal aborts. */
+  async #pause(ms: number, signal: AbortSignal): Promise<void> {
+    await sleep(this.#locker.clock, ms, { signal, keepsProcessAlive: true }).catch(() => {})
+  }
+
+  #checkClock(record: TickRecord | undefined): void {
+    const aheadMs = (record?.tick ?? 0) - this.#nowMs
+    if (record === undefined || aheadMs < CREDIBLE_SKEW_MS) return
+    const at = dateOf(record.tick).toISOString()
+    this.report(
+      new Error(
+        `The record of the schedule says that the tick of ${at} was started, which this clock has in ${Math.round(aheadMs / 1_000)} s. ` +
+          'Until then no tick starts. If that clock was wrong, correct it, and call locker.forget(name).',
+      ),
+      null,
+    )
+  }
+
+  tickOf(tickMs: number, start: number): Tick {
+    const scheduledAt = dateOf(tickMs)
+    return { schedule: this.#terms.name, id: scheduledAt.toISOString(), scheduledAt, start }
+  }
+
+  report(error: unknown, tick: Tick | null): void {
+    callSafely(() => this.#terms.onError(error, tick))
+  }
+
+  /** Ends what is planned, aborts the signal of a job that runs, and waits for it. */
+  async close(): Promise<void> {
+    this.#untie()
+    this.#stop.abort(new Error('the schedule was closed'))
+    await Promise.all(this.#running)
+  }
+}

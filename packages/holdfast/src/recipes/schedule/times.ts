@@ -1,0 +1,89 @@
+/** When ticks are due: at multiples of `everyMs` since 1970, or when a cron expression says so. All replicas compute the same. */
+import { dateOf } from '../../base/clock.ts'
+import { InvalidArgumentError, isHoldfastError, UnsupportedError } from '../../base/errors.ts'
+import { checkText } from '../../base/names.ts'
+import { checkInteger } from '../../base/options.ts'
+import type { ScheduleOptions } from './options.ts'
+
+/** A `Cron` of croner; any object that knows the next time after another will do. */
+export interface CronTimes {
+  nextRun(after: Date): Date | null
+}
+
+/** When ticks are due. `null`: never again. */
+export type NextTick = (afterMs: number) => number | null
+
+/** More often than that, replicas would do little but ask who runs. */
+const SHORTEST_PERIOD_MS = 100
+const EXPRESSION_BYTES = 1_024
+
+export async function timesOf(
+  { cron, timeZone, everyMs }: ScheduleOptions,
+  nowMs: number,
+): Promise<NextTick> {
+  if ((cron === undefined) === (everyMs === undefined))
+    throw new InvalidArgumentError('options', 'must have one of cron and everyMs.')
+  if (timeZone !== undefined && typeof cron !== 'string')
+    throw new InvalidArgumentError(
+      'timeZone',
+      'belongs to a cron expression; a Cron of your own has its own zone, and everyMs has none.',
+    )
+  if (cron === undefined) {
+    const periodMs = checkInteger('everyMs', everyMs, { min: SHORTEST_PERIOD_MS })
+    return (afterMs) => (Math.floor(afterMs / periodMs) + 1) * periodMs
+  }
+  const times = typeof cron === 'string' ? await parseCron(cron, timeZone) : cron
+  if (typeof times?.nextRun !== 'function')
+    throw new InvalidArgumentError('cron', 'must be a cron expression, or a Cron of croner.')
+  const next: NextTick = (afterMs) => times.nextRun(dateOf(afterMs))?.getTime() ?? null
+  if (refusing(() => next(nowMs)) === null)
+    throw new InvalidArgumentError('cron', 'has no time in the future.')
+  return next
+}
+
+async function parseCron(expression: string, timeZone: string | undefined): Promise<CronTimes> {
+  checkText('cron', expression, EXPRESSION_BYTES)
+  if (timeZone !== undefined) checkText('timeZone', timeZone, EXPRESSION_BYTES)
+  const { Cron } = (await loadPeer('croner').catch((cause: unknown) => {
+    throw new UnsupportedError(
+      'A cron expression needs the package croner: npm install croner. Or pass a Cron of croner, or everyMs.',
+      { cause },
+    )
+  })) as { Cron: new (expression: string, options: object) => CronTimes }
+  return refusing(() => new Cron(expression, timeZone === undefined ? {} : { timezone: timeZone }))
+}
+
+/** Croner says what is wrong with an expression or a zone. */
+function refusing<T>(work: () => T): T {
+  try {
+    return work()
+  } catch (cause) {
+    if (isHoldfastError(cause)) throw cause
+    throw new InvalidArgumentError('cron', `is refused: ${(cause as Error)?.message ?? cause}`, { cause })
+  }
+}
+
+type Peer = 'croner'
+
+/** As in `open.ts` (ADR 0009): bundlers leave alone what they cannot name. */
+function loadPeer(name: Peer): Promise<unknown> {
+  return import(/* webpackIgnore: true */ /* @vite-ignore */ name)
+}
+
+/** Some expressions are due on 29 February only. */
+const LONGEST_SPAN_MS = 9 * 366 * 86_400_000
+
+/** The last ticks after `afterMs` and until `untilMs`, at most so many, in order. Looks back in growing spans. */
+export function ticksBetween(next: NextTick, afterMs: number, untilMs: number, most: number): number[] {
+  for (let spanMs = 1_000; ; spanMs *= 2) {
+    const fromMs = Math.max(afterMs, untilMs - spanMs)
+    const ticks: number[] = []
+    for (let tick = next(fromMs); tick !== null && tick <= untilMs; tick = next(tick)) ticks.push(tick)
+    if (ticks.length >= most || fromMs === afterMs || spanMs > LONGEST_SPAN_MS) return ticks.slice(-most)
+  }
+}
+
+/** The latest tick that is due; `null` if there was none after `afterMs`. */
+export function latestTick(next: NextTick, nowMs: number, afterMs = Number.NEGATIVE_INFINITY): number | null {
+  return ticksBetween(next, afterMs, nowMs, 1)[0] ?? null
+}
