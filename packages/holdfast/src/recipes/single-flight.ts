@@ -21,7 +21,12 @@ import { checkName } from '../base/names.ts'
 import { SingleFlight } from '../base/single-flight.ts'
 import type { Fencing, Lease, Locker, TryAcquireOptions } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
-import { checkOptions, type SingleFlightOptions, type StoredResult } from './single-flight/options.ts'
+import {
+  checkOptions,
+  type FenceOf,
+  type SingleFlightOptions,
+  type StoredResult,
+} from './single-flight/options.ts'
 
 export type { SingleFlightOptions, SingleFlightStore, StoredResult } from './single-flight/options.ts'
 
@@ -61,8 +66,8 @@ function flightsOf(locker: object, store: object): Flights {
 export async function singleFlight<T, F extends Fencing>(
   locker: Locker<F>,
   key: string,
-  options: SingleFlightOptions<T, F>,
-  compute: Compute<T, F>,
+  options: SingleFlightOptions<T, NoInfer<F>>,
+  compute: Compute<T, NoInfer<F>>,
 ): Promise<T> {
   checkNeeds('Single flight', locker, [])
   checkName(key, 'key')
@@ -154,7 +159,7 @@ class Flight<T, F extends Fencing> {
     // A holder that knows that it has lost its lease must not even try.
     if (lease.state === 'lost') throw lease.signal.reason
     const result = { value, storedAtMs: this.#locker.clock.wallMs() }
-    await store.set(this.#key, result, { fence: lease.fence as Lease<F>['fence'], keepMs })
+    await store.set(this.#key, result, { fence: lease.fence as FenceOf<F>, keepMs })
     return result
   }
 

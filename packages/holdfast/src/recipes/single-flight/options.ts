@@ -1,7 +1,8 @@
 /** What a caller of `singleFlight` hands in. */
 import { InvalidArgumentError } from '../../base/errors.ts'
+import type { Fence } from '../../base/fence.ts'
 import { checkCallback, checkKnownOptions, checkNumber, checkSignal } from '../../base/options.ts'
-import type { Fencing, Lease } from '../../base/types.ts'
+import type { Fencing } from '../../base/types.ts'
 
 /** What the store keeps for a key. It can be written as JSON if the value can. */
 export interface StoredResult<T> {
@@ -10,6 +11,9 @@ export interface StoredResult<T> {
   readonly storedAtMs: number
 }
 
+/** A locker that issues no tokens has none. */
+export type FenceOf<F extends Fencing> = F extends 'fenced' ? Fence : undefined
+
 /** Yours: a table, Redis, a file. A few lines around a client are enough. */
 export interface SingleFlightStore<T, F extends Fencing = Fencing> {
   /** What `set` was given last; undefined or null if there is none, or it is gone. */
@@ -17,12 +21,14 @@ export interface SingleFlightStore<T, F extends Fencing = Fencing> {
   /**
    * Refuse the result if a newer `fence` has been here: otherwise a process that was paused overwrites a newer result. After
    * `keepMs` the result is not used any more, so the store may remove it.
+   *
+   * A property and not a method: so the compiler refuses a store that needs fences with a locker that issues none.
    */
-  set(
+  readonly set: (
     key: string,
     result: StoredResult<T>,
-    options: { readonly fence: Lease<F>['fence']; readonly keepMs: number },
-  ): Promise<unknown>
+    options: { readonly fence: FenceOf<F>; readonly keepMs: number },
+  ) => Promise<unknown>
 }
 
 export interface SingleFlightOptions<T, F extends Fencing = Fencing> {
@@ -48,7 +54,7 @@ export interface SingleFlightOptions<T, F extends Fencing = Fencing> {
 
 const known = ['store', 'keepMs', 'refreshBeforeMs', 'ttlMs', 'waitMs', 'signal', 'onRefreshError', 'random']
 
-export function checkOptions(options: Partial<SingleFlightOptions<unknown>> = {}): void {
+export function checkOptions<T, F extends Fencing>(options: Partial<SingleFlightOptions<T, F>> = {}): void {
   checkKnownOptions('options', options, known)
   const { store, refreshBeforeMs = 0, signal, onRefreshError, random } = options
   if (typeof store?.get !== 'function' || typeof store.set !== 'function')
