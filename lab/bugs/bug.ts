@@ -16,8 +16,11 @@ export interface FoundBy {
   }
   /** Cases of the conformance suite: rules (`C28`), or numbers that one of the red cases must have in its title (`G1`). */
   readonly suite?: string
-  /** A test file below `packages/holdfast/src`, in a test that has this guarantee's number in its name. */
-  readonly units?: { readonly file: string; readonly name: `G${number}` }
+  /**
+   * A test file, seen from `packages/holdfast/src`, in a test that has this guarantee's number, or these words, in its name. Suites
+   * of recipes run on memory only.
+   */
+  readonly units?: { readonly file: string; readonly name: string }
   /** The comparison of an engine with the model, on random calls. */
   readonly engineModel?: true
   /** The model of lockers under faults: behind the engine or behind the network, and how the report calls it. */

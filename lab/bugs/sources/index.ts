@@ -5,6 +5,7 @@ import { engineBugs } from './engines.ts'
 import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
 import { historyBugs } from './histories.ts'
+import { recipeBugs } from './recipes.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
 
@@ -16,4 +17,5 @@ export const sourceBugs: readonly SourceBug[] = [
   ...historyBugs,
   ...guaranteeBugs,
   ...etcdBugs,
+  ...recipeBugs,
 ]
