@@ -7,7 +7,9 @@ export function overriding<T extends object>(original: T, own: Partial<T>): T {
     get(target, key) {
       if (Object.hasOwn(own, key)) return Reflect.get(own, key)
       const value: unknown = Reflect.get(target, key, target)
-      return typeof value === 'function' ? value.bind(target) : value
+      if (typeof value !== 'function') return value
+      // Not `bind`: the `await using` of Node 24 does not take a bound function for a dispose method.
+      return (...args: unknown[]) => value.apply(target, args)
     },
   })
 }
