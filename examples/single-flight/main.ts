@@ -3,11 +3,12 @@
  *
  *     node examples/single-flight/main.ts
  */
-import { type ChildProcess, fork } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { Children, heard } from '../support/child.ts'
 import { limitTime, startClaims } from '../support/claims.ts'
 
 const { say, check, mustLose, finish } = startClaims()
@@ -24,23 +25,21 @@ export interface Order {
 }
 
 const folder = mkdtempSync(join(tmpdir(), 'holdfast-single-flight-'))
-const processes: ChildProcess[] = []
 try {
+  using children = new Children()
   const data = join(folder, 'data.db')
   const database = new DatabaseSync(data)
   database.exec('PRAGMA journal_mode = WAL; CREATE TABLE computed (key TEXT, process INTEGER)')
   database.exec('CREATE TABLE results (key TEXT PRIMARY KEY, result TEXT)')
-  const program = join(import.meta.dirname, 'process.ts')
-  for (let count = 0; count < 4; count++) {
-    const args = [join(folder, 'locks.db'), data]
-    processes.push(fork(program, args, { execArgv: ['--disable-warning=ExperimentalWarning'] }))
-  }
-  await Promise.all(processes.map((each) => heard(each, 'ready')))
+  const start = () =>
+    children.start(join(import.meta.dirname, 'process.ts'), [join(folder, 'locks.db'), data])
+  const processes = [start(), start(), start(), start()]
+  await Promise.all(processes.map((each) => heard<Report, 'ready'>(each, 'ready')))
 
   const ask = async (asked: readonly ChildProcess[], order: Order) => {
-    const answers = asked.map((each) => heard(each, 'got'))
+    const answers = asked.map((each) => heard<Report, 'got'>(each, 'got'))
     for (const each of asked) each.send(order)
-    const texts = (await Promise.all(answers)).map((report) => (report.kind === 'got' ? report.text : ''))
+    const texts = (await Promise.all(answers)).map(({ text }) => text)
     const rows = database.prepare('SELECT count(*) AS times FROM computed WHERE key = ?').get(order.key)
     return { times: Number(rows?.times), same: new Set(texts).size === 1 }
   }
@@ -57,7 +56,7 @@ try {
   say('\nThe computing process is killed:')
   const [victim, ...others] = processes
   if (victim === undefined) throw new Error('no process was started')
-  const computing = heard(victim, 'computing')
+  const computing = heard<Report, 'computing'>(victim, 'computing')
   victim.send({ key: 'report/december', how: 'single flight', hangs: true } satisfies Order)
   await computing
   const answered = ask(others, { key: 'report/december', how: 'single flight' })
@@ -66,19 +65,6 @@ try {
   check('one of the waiters computes it, and the others read its result', taken.times === 2 && taken.same)
   database.close()
 } finally {
-  for (const each of processes) each.kill('SIGKILL')
   rmSync(folder, { recursive: true, force: true })
 }
 finish()
-
-function heard(from: ChildProcess, kind: Report['kind']): Promise<Report> {
-  return new Promise((resolve, reject) => {
-    const listen = (report: Report) => {
-      if (report.kind !== kind) return
-      from.off('message', listen)
-      resolve(report)
-    }
-    from.on('message', listen)
-    from.once('exit', () => reject(new Error('a process ended unexpectedly')))
-  })
-}
