@@ -36,7 +36,8 @@ export interface ComputeContext<F extends Fencing = Fencing> {
   readonly signal: AbortSignal
 }
 
-type Compute<T, F extends Fencing> = (context: ComputeContext<F>) => Promise<T> | T
+/** What computes the value. */
+export type Compute<T, F extends Fencing = Fencing> = (context: ComputeContext<F>) => Promise<T> | T
 
 /** What is in flight in this process, for one locker and one store. */
 class Flights {
