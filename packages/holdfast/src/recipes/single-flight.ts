@@ -28,7 +28,12 @@ import {
   type StoredResult,
 } from './single-flight/options.ts'
 
-export type { SingleFlightOptions, SingleFlightStore, StoredResult } from './single-flight/options.ts'
+export type {
+  FenceOf,
+  SingleFlightOptions,
+  SingleFlightStore,
+  StoredResult,
+} from './single-flight/options.ts'
 
 export interface ComputeContext<F extends Fencing = Fencing> {
   readonly lease: Lease<F>
