@@ -38,7 +38,7 @@ npm run bench -- [options] recipes [backend…]
 Pairs of acquire and release a second, one after another and many at once, and hand-overs under contention,
 next to the raw statements in the same run. Backends: ${available.join(', ')}.
 
-growth: what calls cost while names, leases, waiters, waiters that gave up and watchers become many; with the ratio
+growth: what calls cost while names, leases, earlier leases, waiters, waiters that gave up and watchers become many; with the ratio
 of the largest size to the smallest. Without a backend: ${usualEngines.join(', ')}.
 
 recipes: take-over times of an election after kill -9 and after a resign, rebalance times of partitions, and what a tick of a

@@ -2,6 +2,7 @@
  * A lock on etcd with nothing around it: a transaction that creates the key on a shared lease, and a delete. It has no owner, no queue
  * and no renewal. The connection is the same as ours, so that the difference is what Holdfast adds.
  */
+import { Agent, request } from 'node:http'
 import { systemClock } from '../../packages/holdfast/src/base/clock.ts'
 import {
   absent,
@@ -52,6 +53,51 @@ export function rawEtcd(hosts: readonly string[]): Taker {
       }
     },
   }
+}
+
+/** The same two operations over etcd's HTTP/JSON gateway. */
+export function rawGateway(hosts: readonly string[]): Taker {
+  return {
+    name: 'raw over the HTTP gateway',
+    async openTaking() {
+      const agent = new Agent({ keepAlive: true })
+      const post = (path: string, body: object) => postJson(`${hosts[0]}/v3/${path}`, body, agent)
+      // So long that it needs no keep-alive.
+      const { ID } = await post('lease/grant', { TTL: 3_600 })
+      return {
+        async take(name) {
+          const key = Buffer.from(`gateway/${name}`).toString('base64')
+          const { succeeded } = await post('kv/txn', {
+            compare: [{ key, target: 'CREATE', create_revision: 0 }],
+            success: [{ request_put: { key, value: 'aGVsZA==', lease: ID } }],
+          })
+          return succeeded ? () => post('kv/deleterange', { key }) : null
+        },
+        async close() {
+          await post('lease/revoke', { ID })
+          agent.destroy()
+        },
+      }
+    },
+  }
+}
+
+function postJson(
+  url: string,
+  body: object,
+  agent: Agent,
+): Promise<{ readonly ID?: string; readonly succeeded?: boolean }> {
+  return new Promise((resolve, reject) => {
+    const asked = request(url, { method: 'POST', agent }, (response) => {
+      let text = ''
+      response.setEncoding('utf8').on('data', (chunk) => {
+        text += chunk
+      })
+      response.on('end', () => resolve(JSON.parse(text)))
+    })
+    asked.on('error', reject)
+    asked.end(JSON.stringify(body))
+  })
 }
 
 /** Delete, event, one confirming transaction: the line is an array in this process. */

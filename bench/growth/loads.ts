@@ -49,6 +49,7 @@ export const loads: readonly Load[] = [
   { name: 'leases held on one name', start: startLeases },
   { name: 'waiters for one name', start: startWaiters },
   { name: 'waiters that gave up', start: startGaveUp },
+  { name: 'earlier leases of one name', start: startEarlier },
   { name: 'watchers', divisor: 100, start: startWatchers },
 ]
 
@@ -135,6 +136,21 @@ async function startGaveUp({ crowd, probe }: Scene): Promise<Growing> {
       { name: 'inspect', call: () => probe.inspect(queue.name) },
       { name: 'first hand-over', isOnce: true, call: () => queue.handOver() },
       atRest,
+    ],
+  }
+}
+
+/** Engines that keep what was deleted until they are compacted may get slower with it. */
+async function startEarlier({ crowd, probe }: Scene): Promise<Growing> {
+  const name = 'again'
+  let had = 0
+  return {
+    async growTo(size) {
+      for (; had < size; had++) await (await crowd.acquire(name)).release()
+    },
+    measures: [
+      { name: 'acquire and release it', call: async () => (await probe.acquire(name)).release() },
+      { name: 'inspect', call: () => probe.inspect(name) },
     ],
   }
 }

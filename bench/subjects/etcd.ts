@@ -1,6 +1,6 @@
-import { etcd3Lock } from '../etcd/etcd3.ts'
+import { etcd3Lock, rawEtcd3 } from '../etcd/etcd3.ts'
 import { holdfastEtcd } from '../etcd/holdfast.ts'
-import { rawEtcd, watchFloor } from '../etcd/raw.ts'
+import { rawEtcd, rawGateway, watchFloor } from '../etcd/raw.ts'
 import { contender, type Place, type Subject } from '../subject.ts'
 
 export { startServers } from '../etcd/server.ts'
@@ -16,6 +16,8 @@ export function subject({ urls, namespace }: Place): Subject {
           contender(rawEtcd(urls)),
           contender(holdfastEtcd(urls, namespace)),
           contender(etcd3Lock(urls)),
+          contender(rawEtcd3(urls)),
+          contender(rawGateway(urls)),
         ],
       },
     ],

@@ -6,7 +6,6 @@
 import type { Locker } from 'holdfast'
 import { postgresGuard } from 'holdfast/guards/postgres'
 import { optimisticUpdate } from 'holdfast/lockfree'
-import { postgresRow } from 'holdfast/lockfree/postgres'
 import { lockRow } from 'holdfast/postgres/advisory'
 import type pg from 'pg'
 import { inTransaction } from '../support/database.ts'
@@ -59,20 +58,19 @@ export function withLockedRow({ pool, checkout }: Shop): Sell {
 
 /** No buyer waits. Of the buyers that looked at the same version one can write; the others look again. */
 export function optimistically({ pool, checkout }: Shop): Sell {
-  const row = { table: 'stock', key: { sku: 42 }, columns: ['units'] } as const
   return async (buyer) => {
     const outcome = await optimisticUpdate(
       async () => {
-        const stock = await postgresRow({ client: pool, ...row }).read()
-        return Number(stock?.values.units ?? 0) < 1 ? null : stock
+        const { rows } = await pool.query('SELECT units, version FROM stock WHERE sku = 42 AND units > 0')
+        return rows[0]
       },
-      async ({ values, version }) => {
+      async ({ units, version }) => {
         await checkout()
         return inTransaction(pool, async (tx) => {
-          const units = Number(values.units) - 1
-          const changed = await postgresRow({ tx, ...row }).write(version, { units })
-          if (changed === 1) await recordSale(tx, buyer)
-          return changed
+          const write = 'UPDATE stock SET units = $1, version = version + 1 WHERE sku = 42 AND version = $2'
+          const { rowCount } = await tx.query(write, [units - 1, version])
+          if (rowCount === 1) await recordSale(tx, buyer)
+          return rowCount === 1
         })
       },
     )

@@ -1,10 +1,13 @@
 /** Bugs in the tables and functions in PostgreSQL. The tests that must notice one plant it themselves, by its id. */
 import { schemaSql } from '../../packages/holdfast/src/backends/postgres/schema.ts'
+import { postgresLockfreeSchema } from '../../packages/holdfast/src/lockfree/postgres.ts'
 import { type Edit, edited, library, type SchemaBug } from './bug.ts'
 
 const tests = `${library}/backends/postgres`
 /** Where the text comes from; it is replaced in the statements that are made of it. */
 const sql = `${tests}/sql`
+const jobs = `${library}/lockfree/postgres/jobs-tables.ts`
+const jobTests = `${library}/lockfree/postgres/jobs-in-order.test.ts`
 
 export const schemaBugs: readonly SchemaBug[] = [
   {
@@ -45,16 +48,20 @@ export const schemaBugs: readonly SchemaBug[] = [
     edits: [
       {
         file: `${sql}/claims.ts`,
-        find: '  v_lasts boolean := false;\n',
-        replaceBy: `  v_lasts boolean := false;
-  v_token bigint := nextval('"early".tokens');
+        find: '  v_logged text;\n',
+        replaceBy: `  v_logged text;
+  v_early bigint := nextval('"early".tokens');
   v_pause text := CASE WHEN p_requests[1].op = 'g' THEN pg_sleep(0.001)::text END;
 `,
       },
       {
         file: `${sql}/claims.ts`,
-        find: `r.session, nextval('"early".tokens'), r.mode`,
-        replaceBy: 'r.session, v_token, r.mode',
+        find: `r.session, nextval('"early".tokens'), r.mode, r.weight, r.capacity,
+        r.ms, clock_timestamp(), r.text, n.data, r.owner
+      FROM (SELECT v_one`,
+        replaceBy: `r.session, v_early, r.mode, r.weight, r.capacity,
+        r.ms, clock_timestamp(), r.text, n.data, r.owner
+      FROM (SELECT v_one`,
       },
     ],
     foundBy: { test: `${tests}/locking.test.ts` },
@@ -72,6 +79,34 @@ export const schemaBugs: readonly SchemaBug[] = [
     ],
     foundBy: { test: `${tests}/durability.test.ts` },
   },
+  {
+    id: 'jobs-unlocked',
+    what: 'a transaction that adds a job does not lock its ordering key, so ids do not follow commits',
+    schema: 'jobs_unlocked',
+    edits: [{ file: jobs, find: 'PERFORM pg_advisory_xact_lock(', replaceBy: 'PERFORM abs(' }],
+    foundBy: { test: jobTests },
+  },
+  {
+    id: 'jobs-forgotten',
+    what: 'a claim deletes the row of an ordering key without jobs while a transaction that adds one is open',
+    schema: 'jobs_forgotten',
+    edits: [{ file: jobs, find: 'pg_try_advisory_xact_lock(', replaceBy: '0 <> abs(' }],
+    foundBy: { test: jobTests },
+  },
+  {
+    id: 'jobs-overtaken',
+    what: 'a claim takes the first job of an ordering key that is due, although an earlier one is not done',
+    schema: 'jobs_overtaken',
+    edits: [
+      {
+        file: jobs,
+        find: 'AND attempts < max_attempts ORDER BY j.id LIMIT 1;',
+        replaceBy:
+          'AND attempts < max_attempts AND j.visible_at <= statement_timestamp() ORDER BY j.id LIMIT 1;',
+      },
+    ],
+    foundBy: { test: jobTests },
+  },
 ]
 
 /** The name and the statements of a schema with this bug in it. */
@@ -82,5 +117,6 @@ export function plantedSchema(id: string): { readonly schema: string; readonly s
 }
 
 export function changedSchema(schema: string, edits: readonly Edit[]): string {
-  return edited(schemaSql(schema), edits)
+  const isOfJobs = edits.every(({ file }) => file === jobs)
+  return edited(isOfJobs ? postgresLockfreeSchema({ schema }) : schemaSql(schema), edits)
 }

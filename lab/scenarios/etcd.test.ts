@@ -7,6 +7,7 @@ import { freezeScenario } from './freeze.ts'
 import { lostUpdateScenario } from './lost-update.ts'
 import { partitionScenario } from './partition.ts'
 import { pauseScenario } from './pause.ts'
+import { describe as explain } from './report.ts'
 import { runScenario, type Scenario } from './scenario.ts'
 
 const run = (scenario: Scenario) => runScenario(scenario, etcdEngine, { controlTries })
@@ -28,6 +29,9 @@ describe.runIf(wanted('etcd'))('on etcd', { timeout: 180_000, concurrent: true }
       const scaled = { seconds: 8, clients: 4, ttlMs, mostThinkMs: 600, stopEveryMs: 2_000 }
       const result = await run(lostUpdateScenario(scaled))
       expectPassed(result)
+      expect(explain(result)).toMatch(
+        /Jepsen .*18 % of acknowledged updates.*The control here has lost \d+ %/,
+      )
       expect(heldIn(result.guarded)).toEqual(
         expect.arrayContaining(['G1', 'G2', 'G3', 'G5', 'G13', 'lost-updates', 'linearizability']),
       )

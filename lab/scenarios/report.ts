@@ -17,7 +17,9 @@ export function describe({ scenario, engine, verdict, reasons, control, controls
     '',
     ...describeRound(control),
     ...again,
-    ...(engine.published === undefined ? [] : [engine.published, '']),
+    ...(engine.published === undefined
+      ? []
+      : [`${engine.published} The control here has lost ${shareOf(control)}.`, '']),
     ...describeRound(guarded),
     `${verdict.toUpperCase()}${why}`,
   ].join('\n')

@@ -22,6 +22,7 @@ import type {
   NameState,
   OperatorCall,
   Page,
+  PageRequest,
   Random,
   SessionHandle,
   SessionRequest,
@@ -105,8 +106,11 @@ export class SimBackend implements Backend<'fenced'> {
     return answer.state
   }
 
-  list(): Promise<Page<NameState>> {
-    return Promise.reject(notSimulated('list'))
+  /** One page: there are never many names. */
+  async list(prefix: string, _page: PageRequest, call: Call): Promise<Page<NameState>> {
+    const answer = await this.#connection.ask({ kind: 'list', prefix }, call)
+    if (answer.kind !== 'listed') throw unexpected(answer)
+    return { items: answer.states, next: null }
   }
 
   resize(): Promise<'changed'> {

@@ -3,7 +3,7 @@
  * it. Each seed chooses which kinds it uses at all, so that some runs have one fault only, and some have many.
  */
 import { type Stream, stream } from './random.ts'
-import type { Settings } from './settings.ts'
+import type { Settings, Workload } from './settings.ts'
 
 interface Window {
   /** Names the item in its own dice, so that it decides the same when others are taken out. */
@@ -64,6 +64,13 @@ export const faultKinds: readonly FaultKind[] = [...withinAssumptions, ...beyond
 
 export const NAMES = ['a', 'b', 'c'] as const
 
+/** The names that an operator may act on. */
+const namesOf: Readonly<Record<Workload, readonly string[]>> = {
+  locks: NAMES,
+  election: NAMES,
+  partitions: ['p/member', 'p/partition/0', 'p/partition/1', 'p/partition/2'],
+}
+
 /** When faults end, as a share of the whole run. */
 export function faultsEndMs(settings: Settings): number {
   return settings.durationMs * (settings.mode === 'liveness' ? 0.5 : 1)
@@ -123,7 +130,7 @@ function faultOf(
   const window = { id, atMs, forMs }
   const direction = dice.pick<Direction>(['both', 'out', 'in'])
   const [share, byMs] = [dice.pick([0.1, 0.3, 0.7]), Math.round(dice.between(0.05, 1.2) * ttlMs)]
-  const name = dice.pick(NAMES)
+  const name = dice.pick(namesOf[settings.workload])
   switch (kind) {
     case 'pause':
     case 'suspend':

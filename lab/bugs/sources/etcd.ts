@@ -36,7 +36,7 @@ export const etcdBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${etcd}/statements.ts`,
-        find: 'const same = [etcd.created(own, order), etcd.valueAfter(own, WAITING), isOpen]',
+        find: 'const same = [etcd.created(own, order), ...waits(own, attempt), isOpen]',
         replaceBy: 'const same = [isOpen]',
       },
     ],
@@ -77,5 +77,17 @@ export const etcdBugs: readonly SourceBug[] = [
       },
     ],
     foundBy: noticedBy('G7'),
+  },
+  {
+    id: 'G7-etcd-abandon-by-key',
+    what: 'an abandon deletes the key that its attempt had, although another attempt may have it now',
+    edits: [
+      {
+        file: `${etcd}/statements.ts`,
+        find: 'etcd.onCondition(isOf(own, attempt), [etcd.remove(own)])',
+        replaceBy: 'etcd.onCondition([], [etcd.remove(own)])',
+      },
+    ],
+    foundBy: { units: { file: 'backends/etcd/slots.test.ts', name: 'G7' } },
   },
 ]

@@ -5,6 +5,7 @@ import { engineBugs } from './engines.ts'
 import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
 import { historyBugs } from './histories.ts'
+import { partitionsBugs } from './partitions.ts'
 import { recipeBugs } from './recipes.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
@@ -17,5 +18,6 @@ export const sourceBugs: readonly SourceBug[] = [
   ...historyBugs,
   ...guaranteeBugs,
   ...etcdBugs,
+  ...partitionsBugs,
   ...recipeBugs,
 ]

@@ -91,6 +91,8 @@ export class SimEngine {
         return { kind: 'count', count: this.forceRelease(request.name, request.ids, nowMs) }
       case 'inspect':
         return { kind: 'shown', state: this.#show(request.name, nowMs) }
+      case 'list':
+        return { kind: 'listed', states: this.#list(request.prefix, nowMs) }
     }
   }
 
@@ -260,7 +262,7 @@ export class SimEngine {
     if (!hasRoom && kind === 'tryAcquire')
       return isClosed ? { kind: 'busy', retryAfterMs: name.closedUntilMs - nowMs } : { kind: 'busy' }
     this.#journal.assign(name, 'capacity', request.capacity)
-    const { attempt, mode, weight, lockDelayMs } = request
+    const { attempt, mode, weight, lockDelayMs, note, owner } = request
     const claim: ClaimState = {
       attempt,
       name: name.name,
@@ -268,6 +270,7 @@ export class SimEngine {
       mode,
       weight,
       lockDelayMs,
+      labels: { ...(note !== undefined && { note }), ...(owner !== undefined && { owner }) },
       token: null,
       previousData: undefined,
     }
@@ -320,7 +323,8 @@ export class SimEngine {
   #show(wanted: string, nowMs: number): ShownName | null {
     const name = this.names.get(wanted)
     if (name === undefined || !isInUse(name)) return null
-    const shown = ({ attempt, session, mode, weight }: ClaimState) => ({
+    const shown = ({ attempt, session, mode, weight, labels }: ClaimState) => ({
+      ...labels,
       id: publicIdOf(attempt),
       holder: session.holder,
       mode,
@@ -341,6 +345,11 @@ export class SimEngine {
       closedForMs: Math.max(0, name.closedUntilMs - nowMs),
       atMs: nowMs,
     }
+  }
+
+  #list(prefix: string, nowMs: number): readonly ShownName[] {
+    const names = [...this.names.keys()].filter((name) => name.startsWith(prefix))
+    return names.flatMap((name) => this.#show(name, nowMs) ?? [])
   }
 
   #check({ name, id, token }: Extract<EngineRequest, { kind: 'check' }>): EngineAnswer {

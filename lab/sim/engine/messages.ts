@@ -33,6 +33,7 @@ export type EngineRequest =
   | { readonly kind: 'close'; readonly session: string }
   | { readonly kind: 'check'; readonly name: string; readonly id: string; readonly token: bigint }
   | { readonly kind: 'inspect'; readonly name: string }
+  | { readonly kind: 'list'; readonly prefix: string }
   | {
       readonly kind: 'forceRelease'
       readonly name: string
@@ -67,6 +68,7 @@ export type EngineAnswer =
   | { readonly kind: 'count'; readonly count: number }
   | { readonly kind: 'too-late' }
   | { readonly kind: 'shown'; readonly state: NameState | null }
+  | { readonly kind: 'listed'; readonly states: readonly NameState[] }
   | { readonly kind: 'mismatch'; readonly name: string; readonly asked: number; readonly inUse: number }
 
 /** What the engine says unasked. */
@@ -90,6 +92,8 @@ export function describeRequest(request: EngineRequest): string {
       return `open ${shortId(request.session)} ttl ${request.ttlMs}`
     case 'close':
       return `close ${shortId(request.session)}`
+    case 'list':
+      return `list ${request.prefix}`
     default:
       return `${request.kind} ${request.name}`
   }

@@ -22,6 +22,8 @@ export interface ClaimState {
   readonly mode: Mode
   readonly weight: number
   readonly lockDelayMs: number
+  /** What its caller wants shown. */
+  readonly labels: { readonly note?: string; readonly owner?: string }
   /** Null while it waits. */
   token: bigint | null
   previousData: string | undefined

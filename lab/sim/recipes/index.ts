@@ -4,8 +4,9 @@
  */
 import type { Client } from '../client.ts'
 import type { Workload } from '../settings.ts'
+import { shareOut } from './partitions.ts'
 
 /** Settles when `world.isStopping` and everything that it started has ended. A process that was killed never settles. */
 export type RecipeWorkload = (client: Client) => Promise<void>
 
-export const recipes: Partial<Record<Workload, RecipeWorkload>> = {}
+export const recipes: Partial<Record<Workload, RecipeWorkload>> = { partitions: shareOut }

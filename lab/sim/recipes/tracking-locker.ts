@@ -1,12 +1,23 @@
 /** A client's locker, with every lease that it hands out tracked by the checks of the simulation. */
 import type { FencedLease, Lease, Locker } from '../../../packages/holdfast/src/base/types.ts'
 import type { Client } from '../client.ts'
+import type { TrackedLease } from '../tracked.ts'
 
-export function trackingLocker(client: Client): Locker<'fenced'> {
+export interface LeaseObserver {
+  readonly tracked?: (tracked: TrackedLease) => void
+  /** The recipe is about to give it back. */
+  readonly releasing?: (tracked: TrackedLease) => void
+}
+
+export function trackingLocker(client: Client, observer: LeaseObserver = {}): Locker<'fenced'> {
   const { locker } = client
   const track = (lease: FencedLease): FencedLease => {
     const tracked = client.track(lease, {})
-    const releasing = () => client.world.checks.releasing(tracked)
+    observer.tracked?.(tracked)
+    const releasing = () => {
+      observer.releasing?.(tracked)
+      client.world.checks.releasing(tracked)
+    }
     return tellingBefore(lease, ['release', Symbol.asyncDispose], releasing)
   }
   const acquire: Locker<'fenced'>['acquire'] = async (name, options) =>

@@ -350,6 +350,7 @@ describe('channels', () => {
       HOLDFAST_REDIS_UNCHECKED: true,
       HOLDFAST_REDIS_CLOCK: true,
       HOLDFAST_REDLOCK_NO_VOTE: true,
+      HOLDFAST_PARTITIONS: true,
     }
     assert.deepEqual(
       tableRows('events.md', 'Warnings').map(({ code }) => code),

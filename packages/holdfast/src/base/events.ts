@@ -115,6 +115,7 @@ export type WarningCode =
   | 'HOLDFAST_REDIS_UNCHECKED'
   | 'HOLDFAST_REDIS_CLOCK'
   | 'HOLDFAST_REDLOCK_NO_VOTE'
+  | 'HOLDFAST_PARTITIONS'
 
 export type EventKind = keyof HoldfastEvents
 

@@ -60,17 +60,6 @@ export type {
 export type * from '../clients/postgres/types.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guard.ts'
 export {
-  applyFenced,
-  type ColumnValues,
-  type FencedRow,
-  type FencedStatement,
-  type FencedUpdate,
-  type FencedUpsert,
-  fencedRead,
-  fencedUpdate,
-  fencedUpsert,
-} from './postgres/one-statement.ts'
-export {
   showFence,
   type TableFence,
   type TableFenceOptions,

@@ -24,6 +24,7 @@ import { BackendUnavailableError, type CallOutcome, isHoldfastError } from '../b
 import { type AcquireRequest, LOCK_CAPACITY, type Mode } from '../spi.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { seededRandom } from '../testing/seeded-random.ts'
+import { Lifetime } from './lifetime.ts'
 import { isEligible, type QueueView, waitersBefore, watchedBy, weightInUse } from './ordered-store.ts'
 import { PredecessorQueue } from './predecessor-queue.ts'
 
@@ -36,6 +37,19 @@ function lock(mode: Mode, asked: Asked = {}): Asked {
 const shared = lock('shared')
 const permits = (weight: number, capacity: number): Asked => ({ mode: 'permits', weight, capacity })
 
+class CountedLifetime extends Lifetime {
+  tied = 0
+
+  override onCut(...given: Parameters<Lifetime['onCut']>): () => void {
+    this.tied++
+    const untie = super.onCut(...given)
+    return () => {
+      this.tied--
+      untie()
+    }
+  }
+}
+
 /** Sessions on one simulated engine. Attempts are named by the test: `a`, `b`, `c` join in this order. */
 function createRig(kind: StoreKind = 'ranges', broken?: StoreBreak) {
   const clock = createFakeClock()
@@ -43,8 +57,9 @@ function createRig(kind: StoreKind = 'ranges', broken?: StoreBreak) {
   const session = (id: string) => {
     let since = instantOf(clock)
     const engine = store.openSession(id)
+    const lifetime = new CountedLifetime('simulated', clock)
     const queue = new PredecessorQueue({
-      backend: 'simulated',
+      lifetime,
       store: engine,
       clock,
       random: seededRandom(1),
@@ -58,6 +73,7 @@ function createRig(kind: StoreKind = 'ranges', broken?: StoreBreak) {
     }
     return {
       queue,
+      lifetime,
       async enqueue(attempt: string, asked: Asked = {}) {
         const stop = new AbortController()
         const told = { queued: 0 }
@@ -72,7 +88,7 @@ function createRig(kind: StoreKind = 'ranges', broken?: StoreBreak) {
       },
       /** As a backend does it: prolongs the session, then looks for the waiters. */
       async keepAlive() {
-        if (!store.isOpen(id)) return queue.end({ kind: 'session-gone' })
+        if (!store.isOpen(id)) return queue.end()
         since = instantOf(clock)
         return await queue.check([...waiting.values()], callWith())
       },
@@ -557,7 +573,7 @@ describe('what gets lost', () => {
     })
     const terms = { since: instantOf(clock), ttlMs: TTL_MS }
     const queue = new PredecessorQueue({
-      backend: 'simulated',
+      lifetime: new Lifetime('simulated', clock),
       store: refused,
       clock,
       random: seededRandom(1),
@@ -624,11 +640,29 @@ describe('the end of a key or a session', () => {
     store.isHeld = true
     store.endSession('s')
     await s.keepAlive()
-    closing.queue.end(new Error('closed'))
+    closing.lifetime.end()
     await clock.settle()
     assert.deepEqual(waits[0]?.seen.value, { kind: 'session-gone' })
     assert.match(String(waits[1]?.seen.reason), /closed/)
     assert.equal(store.watchers, 0)
+  })
+
+  test('a wait that has ended leaves nothing with the backend, however it ended', async () => {
+    const { session, release, store, clock } = createRig()
+    const [s, other] = [session('s'), session('other')]
+    await other.enqueue('a')
+    await s.enqueue('b')
+    const { stop } = await s.enqueue('c')
+    await s.enqueue('d')
+    assert.deepEqual([s.lifetime.tied, other.lifetime.tied], [3, 0])
+    await release('a')
+    assert.equal(s.lifetime.tied, 2)
+    stop.abort()
+    await clock.settle()
+    assert.equal(s.lifetime.tied, 1)
+    store.endSession('s')
+    await clock.settle()
+    assert.equal(s.lifetime.tied, 0)
   })
 })
 

@@ -19,6 +19,7 @@ import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
 import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant } from '../spi.ts'
 import { cancelledCall, throwIfCancelled, tokenGrant } from './backend-kit.ts'
+import type { Lifetime } from './lifetime.ts'
 import {
   isEligible,
   type JoinResult,
@@ -31,8 +32,8 @@ import {
 } from './ordered-store.ts'
 
 export interface PredecessorQueueOptions {
-  /** The backend's name, for errors. */
-  readonly backend: string
+  /** The backend's: waits end with it. */
+  readonly lifetime: Lifetime
   readonly store: OrderedStore
   readonly clock: Clock
   readonly random: Random
@@ -79,7 +80,7 @@ export class PredecessorQueue {
   async check(claims: readonly Claim[], call: Call): Promise<Grant<'fenced'>[]> {
     const listed = new Set(claims.map(({ attempt }) => attempt))
     const looks = [...this.#waits].filter(({ attempt }) => listed.has(attempt)).map((wait) => wait.look())
-    const cancelled = () => cancelledCall(this.#options.backend, call.signal, 'unknown')
+    const cancelled = () => cancelledCall(this.#options.lifetime.backend, call.signal, 'unknown')
     // By attempt, because two calls may wait for one.
     const granted = new Map<string, Grant<'fenced'>>()
     for (const grant of await unlessAborted(Promise.all(looks), call.signal, cancelled))
@@ -87,9 +88,9 @@ export class PredecessorQueue {
     return [...granted.values()]
   }
 
-  /** Ends all waits: the session has gone, or the backend is closed (an error). */
-  end(outcome: { readonly kind: 'session-gone' } | Error): void {
-    for (const wait of this.#waits) wait.end(outcome)
+  /** Ends all waits: the session has gone. */
+  end(): void {
+    for (const wait of this.#waits) wait.end({})
   }
 
   /** Joins, confirms if it is eligible, and leaves again if it may not stay. */
@@ -99,8 +100,8 @@ export class PredecessorQueue {
     mayStay: (waiting: Waiting) => boolean,
     call: Call,
   ): Promise<JoinResult | QueueStanding> {
-    const { backend, store } = this.#options
-    throwIfCancelled(backend, call)
+    const { lifetime, store } = this.#options
+    throwIfCancelled(lifetime.backend, call)
     const joined = await store.join(request, mayWait, call)
     if (joined.kind !== 'waiting') return joined
     try {
@@ -114,18 +115,17 @@ export class PredecessorQueue {
   }
 
   async #wait(request: AcquireRequest, joined: QueueView, call: Call): Promise<Answer> {
-    const { backend, store } = this.#options
+    const { lifetime, store } = this.#options
     const wait = new Wait(request.attempt)
-    const untie = call.onCancel(() => wait.wake('look'))
+    const untie = lifetime.onCut(call, (error) => wait.end({ error }))
     let hasFailed = false
     try {
       this.#waits.add(wait)
       this.#watch(wait, request, joined)
       for (;;) {
         const wake = await wait.next()
-        if (wait.ended instanceof Error) throw wait.ended
-        if (wait.ended !== undefined) return wait.ended
-        if (call.cancelled) throw cancelledCall(backend, call.signal, 'unknown')
+        if (wait.ended?.error !== undefined) throw wait.ended.error
+        if (wait.ended !== undefined) return { kind: 'session-gone' }
         const standing = await this.#look(request, joined.own, wake, call).catch((error: unknown) => {
           // It keeps its position until a keep-alive, which shows that the engine is back, and looks again.
           const isRefused = hasFailed && wake === 'keep-alive'
@@ -193,21 +193,17 @@ export class PredecessorQueue {
   /** Its key is in the queue. That the next step was not applied does not change this. */
   #whileQueued(error: unknown): unknown {
     if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || error.outcome === 'unknown') return error
-    return new BackendUnavailableError(
-      this.#options.backend,
-      'the queue did not answer a waiter',
-      'unknown',
-      {
-        cause: error,
-      },
-    )
+    const { backend } = this.#options.lifetime
+    return new BackendUnavailableError(backend, 'the queue did not answer a waiter', 'unknown', {
+      cause: error,
+    })
   }
 
   #answer(claim: Claim, standing: Ended): Answer {
-    const { backend, session } = this.#options
+    const { lifetime, session } = this.#options
     if (standing.kind === 'session-gone') return standing
     if (standing.kind === 'deleted')
-      throw new BackendUnavailableError(backend, 'its key was deleted from the queue', 'not-applied')
+      throw new BackendUnavailableError(lifetime.backend, 'its key was deleted from the queue', 'not-applied')
     const { token, previousData } = standing
     return { kind: 'granted', grant: tokenGrant(claim, token, session(), previousData) }
   }
@@ -222,7 +218,8 @@ class Wait {
   /** What it watches. Empty after the watch has ended. */
   watched = ''
   stopWatching: () => void = () => {}
-  ended: { readonly kind: 'session-gone' } | Error | undefined
+  /** With the error of a call that is cancelled, or whose backend is closed. Without one the session has gone. */
+  ended: { readonly error?: unknown } | undefined
   #pending: Wake | undefined
   #resume: (() => void) | undefined
   #grant: Grant<'fenced'> | null = null
@@ -263,7 +260,7 @@ class Wait {
     return answer
   }
 
-  end(outcome: { readonly kind: 'session-gone' } | Error): void {
+  end(outcome: { readonly error?: unknown }): void {
     this.ended = outcome
     this.wake('look')
   }

@@ -36,7 +36,7 @@ export abstract class QueueSession<Since extends Instant | null> extends Session
     const { held, waiting } = this.withoutInFlight(listed)
     const prolonged = await this.prolong(held, call)
     if (prolonged === null) {
-      this.queue.end({ kind: 'session-gone' })
+      this.queue.end()
       return { kind: 'gone' }
     }
     const { since } = prolonged

@@ -6,4 +6,3 @@ export type {
   IdempotentRequest,
 } from './idempotent.ts'
 export { type OptimisticOptions, type OptimisticOutcome, optimisticUpdate } from './optimistic-update.ts'
-export type { ReadRow, RowShape, VersionedRow } from './versioned-row.ts'

@@ -4,14 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { reach, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { libraries } from '../../test/postgres/clients.ts'
+import { inTransaction } from '../../test/postgres/guard-world.ts'
 import { ConflictError } from '../base/errors.ts'
-import { type SqlTransaction, sqlRunnerOf } from '../clients/postgres/index.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { optimisticUpdate } from './optimistic-update.ts'
-import { postgresRow } from './postgres.ts'
-import { sqliteRow } from './sqlite.ts'
 
 describe('optimisticUpdate', () => {
   const row = { version: 1 }
@@ -127,116 +125,88 @@ describe('optimisticUpdate', () => {
   })
 })
 
-const buy = (stock: {
-  read(): Promise<{ values: Record<'units', unknown>; version: bigint } | null>
-  write(version: bigint, changes: { units: number }): Promise<number>
-}) =>
+/** What a program writes for a table of its own. */
+interface Stock {
+  read(): Promise<{ units: number; version: string | bigint } | undefined>
+  /** How many rows it has changed. */
+  write(units: number, version: string | bigint): Promise<number | bigint | null>
+}
+
+const buy = (stock: Stock) =>
   optimisticUpdate(
     () => stock.read(),
-    ({ values, version }) => {
-      if (Number(values.units) < 1) throw new Error('sold out')
-      return stock.write(version, { units: Number(values.units) - 1 })
+    async ({ units, version }) => {
+      if (Number(units) < 1) throw new Error('sold out')
+      return (await stock.write(Number(units) - 1, version)) ?? 0
     },
     { retries: 50, jitterMs: 20 },
   )
 
-async function tenBuyersOneUnit(stocks: Parameters<typeof buy>[0][]): Promise<void> {
+async function tenBuyersOneUnit(stocks: readonly Stock[]): Promise<void> {
   const outcomes = await Promise.allSettled(
-    Array.from({ length: 10 }, (_, at) => buy(stocks[at % stocks.length] as Parameters<typeof buy>[0])),
+    Array.from({ length: 10 }, (_, at) => buy(stocks[at % stocks.length] as Stock)),
   )
   assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 1)
   for (const each of outcomes) if (each.status === 'rejected') assert.match(String(each.reason), /sold out/)
   const left = await stocks[0]?.read()
-  assert.equal(Number(left?.values.units), 0)
+  assert.deepEqual([Number(left?.units), String(left?.version)], [0, '9007199254740994'])
 }
 
-describe('a row of SQLite with a version', () => {
+test('ten buyers, one unit, on SQLite: one gets it', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-row-'))
-  afterAll(() => rmSync(folder, { recursive: true }))
-
-  test('ten buyers, one unit: one gets it', async () => {
-    const open = () => {
-      const database = new DatabaseSync(join(folder, 'stock.db'))
-      database.exec(
-        'CREATE TABLE IF NOT EXISTS stock (sku INTEGER PRIMARY KEY, units INTEGER, version INTEGER)',
-      )
-      return database
-    }
-    const databases = [open(), open(), open()]
-    databases[0]?.exec('INSERT INTO stock VALUES (42, 1, 9007199254740993)')
-    const stocks = databases.map((database) =>
-      sqliteRow({ database, table: 'stock', key: { sku: 42 }, columns: ['units'] }),
-    )
-    await tenBuyersOneUnit(stocks)
-    assert.equal((await stocks[0]?.read())?.version, 9_007_199_254_740_994n, 'T42')
-    for (const database of databases) database.close()
+  const databases = [1, 2, 3].map(() => new DatabaseSync(join(folder, 'stock.db')))
+  databases[0]?.exec(
+    'CREATE TABLE stock (sku INTEGER, units INTEGER, version INTEGER); INSERT INTO stock VALUES (42, 1, 9007199254740993)',
+  )
+  const stockOf = (database: DatabaseSync): Stock => ({
+    async read() {
+      const statement = database.prepare('SELECT units, version FROM stock WHERE sku = 42')
+      statement.setReadBigInts(true)
+      return statement.get() as unknown as Awaited<ReturnType<Stock['read']>>
+    },
+    async write(units, version) {
+      const text = 'UPDATE stock SET units = ?, version = version + 1 WHERE sku = 42 AND version = ?'
+      return database.prepare(text).run(units, version).changes
+    },
   })
-
-  test('G11 a version that cannot be raised any more, or is not an integer, is said as such', async () => {
-    const database = new DatabaseSync(':memory:')
-    database.exec('CREATE TABLE stock (sku INTEGER PRIMARY KEY, units INTEGER, version)')
-    database.exec(
-      "INSERT INTO stock VALUES (1, 1, 9223372036854775807), (2, 1, NULL), (3, 1, 'a'), (4, 1, 1.5)",
-    )
-    const row = (sku: number) => sqliteRow({ database, table: 'stock', key: { sku }, columns: ['units'] })
-    await assert.rejects(buy(row(1)), { code: 'UNSUPPORTED', retryable: false, message: /largest value/ })
-    assert.equal((await row(1).read())?.version, 9_223_372_036_854_775_807n)
-    for (const sku of [2, 3, 4])
-      await assert.rejects(row(sku).read(), { code: 'UNSUPPORTED', message: /must hold an integer/ })
-    database.close()
-  })
+  await tenBuyersOneUnit(databases.map(stockOf))
+  for (const database of databases) database.close()
+  rmSync(folder, { recursive: true })
 })
 
-describe.runIf(wanted('postgres')).each(libraries)(
-  'a row of PostgreSQL with a version, by $name',
-  (library) => {
-    let server: Awaited<ReturnType<typeof reach>>
-    beforeAll(async () => {
-      server = await reach('postgres')
-    }, 60_000)
-    afterAll(() => server.stop())
+describe.runIf(wanted('postgres'))('optimisticUpdate on PostgreSQL', () => {
+  let server: Awaited<ReturnType<typeof reach>>
+  let pool: pg.Pool
+  beforeAll(async () => {
+    server = await reach('postgres')
+    pool = new pg.Pool({ connectionString: server.url, max: 4 })
+  }, 60_000)
+  afterAll(async () => {
+    await pool.end()
+    await server.stop()
+  })
 
-    test('ten buyers, one unit: one gets it; who comes for another row is told that there is none', async () => {
-      const opened = [library.open(server.url, { max: 3 }), library.open(server.url, { max: 3 })]
-      const [one] = opened
-      const tx = one?.client as unknown as SqlTransaction
-      await sqlRunnerOf(tx).query('DROP TABLE IF EXISTS versioned_stock')
-      await sqlRunnerOf(tx).query(
-        'CREATE TABLE versioned_stock (sku int PRIMARY KEY, units int, version bigint)',
-      )
-      await sqlRunnerOf(tx).query('INSERT INTO versioned_stock VALUES (42, 1, 9007199254740993)')
-      const stocks = opened.map(({ client }) =>
-        postgresRow({ client, table: 'versioned_stock', key: { sku: 42 }, columns: ['units'] }),
-      )
-      await tenBuyersOneUnit(stocks)
-      assert.equal((await stocks[0]?.read())?.version, 9_007_199_254_740_994n, 'T42')
-      const absent = postgresRow({ tx, table: 'versioned_stock', key: { sku: 1 }, columns: ['units'] })
-      assert.equal((await buy(absent)).kind, 'absent')
-      for (const each of opened) await each[Symbol.asyncDispose]()
-    })
-
-    test('G11 a version that cannot be raised any more, and values that the table refuses, are said as such', async () => {
-      await using opened = library.open(server.url, { max: 1 })
-      const { query } = sqlRunnerOf(opened.client as unknown as SqlTransaction)
-      await query('DROP TABLE IF EXISTS used_up')
-      await query('CREATE TABLE used_up (id int PRIMARY KEY, units int CHECK (units < 10), version bigint)')
-      await query('INSERT INTO used_up VALUES (1, 1, 9223372036854775807), (2, 1, 0)')
-      const row = (id: number) =>
-        postgresRow({ client: opened.client, table: 'used_up', key: { id }, columns: ['units'] })
-      const usedUp = { code: 'UNSUPPORTED', retryable: false, message: /largest value.*bigint/s }
-      await assert.rejects(row(1).write(2n ** 63n - 1n, { units: 5 }), usedUp)
-      for (const units of [10, 'ten'])
-        await assert.rejects(row(2).write(0n, { units }), { code: 'INVALID_ARGUMENT', argument: 'changes' })
-      // A column of a smaller type ends earlier, and only the server knows where.
-      await query('ALTER TABLE used_up ALTER version TYPE int USING 2147483647, ADD grams smallint')
-      const tooLarge = { code: 'UNSUPPORTED', retryable: false, message: /does not fit its column/ }
-      await assert.rejects(row(1).write(2_147_483_647n, { units: 5 }), tooLarge)
-      await query('UPDATE used_up SET version = 0')
-      await assert.rejects(row(1).write(0n, { grams: 40_000 }), {
-        ...tooLarge,
-        message: /the version is used up, or one of the changes is too large/,
+  test.each(['READ COMMITTED', 'SERIALIZABLE'])(
+    'ten buyers, one unit, at %s: one gets it; for another row there is none',
+    async (level) => {
+      await pool.query('DROP TABLE IF EXISTS versioned_stock')
+      await pool.query('CREATE TABLE versioned_stock (sku int PRIMARY KEY, units int, version bigint)')
+      await pool.query('INSERT INTO versioned_stock VALUES (42, 1, 9007199254740993)')
+      const stockOf = (sku: number): Stock => ({
+        read: async () =>
+          (await pool.query('SELECT units, version FROM versioned_stock WHERE sku = $1', [sku])).rows[0],
+        write: (units, version) =>
+          inTransaction(pool, async (tx) => {
+            const client = tx as pg.PoolClient
+            await client.query(`SET TRANSACTION ISOLATION LEVEL ${level}`)
+            const text =
+              'UPDATE versioned_stock SET units = $1, version = version + 1 WHERE sku = $2 AND version = $3'
+            return (await client.query(text, [units, sku, version])).rowCount
+          }),
       })
-      await query('DROP TABLE used_up')
-    })
-  },
-)
+      await tenBuyersOneUnit([stockOf(42)])
+      assert.equal((await buy(stockOf(1))).kind, 'absent')
+      await pool.query('DROP TABLE versioned_stock')
+    },
+  )
+})

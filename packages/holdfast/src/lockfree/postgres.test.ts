@@ -9,6 +9,7 @@ import { keyStoreCases } from '../../test/key-store-suite.ts'
 import { libraries, type OpenedClient } from '../../test/postgres/clients.ts'
 import { inTransaction } from '../../test/postgres/guard-world.ts'
 import { until } from '../../test/postgres/stage.ts'
+import { systemClock } from '../base/clock.ts'
 import { sharedDatabase, sqlRunnerOf } from '../clients/postgres/index.ts'
 import { PostgresKeys } from './postgres/keys.ts'
 import { postgresIdempotent, postgresJobs, type SqlTransaction } from './postgres.ts'
@@ -27,8 +28,15 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     await server.stop()
   })
 
+  const home = () => ({
+    database: sharedDatabase(operator),
+    schema: 'holdfast',
+    create: true,
+    clock: systemClock,
+  })
+
   test('G13 T31 a claim is prolonged while it lasts and is its attempt’s, and never revived', async () => {
-    const keys = new PostgresKeys(sharedDatabase(operator), 'holdfast', true)
+    const keys = new PostgresKeys(home())
     const request = {
       scope: 's',
       key: 'prolonged',
@@ -149,7 +157,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
 
   describe('its keys', () => {
     keyStoreCases(() => ({
-      store: new PostgresKeys(sharedDatabase(operator), 'holdfast', true),
+      store: new PostgresKeys(home()),
       async expire({ scope, key }) {
         await operator.query(
           "UPDATE holdfast.idempotency SET lease_until = now() - interval '1 s' WHERE scope = $1 AND key = $2",
@@ -198,7 +206,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
   )
 
   test('T67 tokens are in the order of claims, through claims that are given back', async () => {
-    const keys = new PostgresKeys(sharedDatabase(operator), 'holdfast', true)
+    const keys = new PostgresKeys(home())
     const seen: bigint[] = []
     const claimAndGiveBack = async (attempt: string) => {
       for (let round = 0; round < 25; ) {

@@ -16,7 +16,7 @@ import {
 } from '../clients/postgres/index.ts'
 import { createIdempotent, type Idempotent } from './idempotent.ts'
 import { type Jobs, PostgresJobs } from './postgres/jobs.ts'
-import { jobTables } from './postgres/jobs-sql.ts'
+import { jobTables } from './postgres/jobs-tables.ts'
 import { PostgresKeys } from './postgres/keys.ts'
 import { keyTables } from './postgres/keys-sql.ts'
 
@@ -42,8 +42,6 @@ export type {
   JobCounts,
   Jobs,
 } from './postgres/jobs.ts'
-export { type PostgresRowOptions, postgresRow } from './postgres/row.ts'
-export type { ReadRow, RowShape, VersionedRow } from './versioned-row.ts'
 
 export interface PostgresLockfreeOptions {
   /** A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours. */
@@ -63,8 +61,8 @@ export interface PostgresLockfreeOptions {
  * ```
  */
 export function postgresIdempotent(options: PostgresLockfreeOptions): Idempotent<SqlTransaction> {
-  const { database, schema, create, clock, random } = check('postgresIdempotent options', options, [])
-  return createIdempotent(new PostgresKeys(database, schema, create, clock), { clock, random })
+  const home = check('postgresIdempotent options', options, [])
+  return createIdempotent(new PostgresKeys(home), home)
 }
 
 export interface PostgresJobsOptions extends PostgresLockfreeOptions {

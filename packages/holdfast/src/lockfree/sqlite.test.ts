@@ -14,7 +14,7 @@ import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { createIdempotent, type IdempotentContext } from './idempotent.ts'
 import type { KeyStore } from './key-store.ts'
 import { SqliteKeys } from './sqlite/keys.ts'
-import { type SqliteDatabase, sqliteIdempotent, sqliteRow } from './sqlite.ts'
+import { type SqliteDatabase, sqliteIdempotent } from './sqlite.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'holdfast-idempotent-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -148,9 +148,47 @@ describe('what is specific to SQLite', () => {
       { path: '/no/such/folder/x.db' },
     ])
       assert.throws(() => sqliteIdempotent(options as never), { code: 'INVALID_ARGUMENT' })
-    assert.throws(() => sqliteRow({ database: {} as never, table: 't', key: { a: 1 }, columns: [] }), {
-      code: 'INVALID_ARGUMENT',
-    })
+  })
+
+  test('tables that are undone with a failed first step are made by the next one', async () => {
+    const database = new DatabaseSync(join(folder, 'undone.db'))
+    let failures = 1
+    const failing: SqliteDatabase & { close(): void } = {
+      prepare: (sql) => database.prepare(sql),
+      exec(sql) {
+        if (sql === 'COMMIT' && failures-- > 0) throw new Error('planted')
+        database.exec(sql)
+      },
+      get isTransaction() {
+        return database.isTransaction
+      },
+      close: () => database.close(),
+    }
+    const keys = new SqliteKeys(failing, systemClock, systemRandom)
+    await assert.rejects(keys.prune(), { code: 'BACKEND_UNAVAILABLE' })
+    assert.equal(await keys.prune(), 0)
+    await keys.close()
+  })
+
+  test('a release of Node that knows only plain parameters gets no others', async () => {
+    const database = new DatabaseSync(join(folder, 'plain.db'))
+    const old: SqliteDatabase & { close(): void } = {
+      prepare(sql) {
+        assert.doesNotMatch(sql, /\?\d/)
+        return database.prepare(sql)
+      },
+      exec: (sql) => database.exec(sql),
+      close: () => database.close(),
+    }
+    const idempotent = createIdempotent(new SqliteKeys(old, systemClock, systemRandom))
+    const request = { scope: 's', key: 'k' }
+    assert.equal(await idempotent(request, () => sleep(systemClock, 200).then(() => 5), { ttlMs: 100 }), 5)
+    await assert.rejects(
+      idempotent({ ...request, key: 'throws' }, () => Promise.reject(new Error('planted'))),
+      /planted/,
+    )
+    await idempotent.prune()
+    await idempotent.close()
   })
 
   test('a result is stored in a transaction on the file of the keys, and nowhere else', async () => {

@@ -35,6 +35,11 @@ const needs = {
     lacks: 'cannot keep a name closed after a release (holdAtLeastMs)',
     backends: ['memory', 'sqlite', 'redis', 'redlock', 'postgres', 'etcd'],
   },
+  shared: {
+    isMet: (info) => info.modes.includes('shared'),
+    lacks: 'has no shared leases',
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd'],
+  },
 } satisfies Record<string, Need>
 
 export type RecipeNeed = keyof typeof needs

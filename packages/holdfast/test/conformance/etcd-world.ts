@@ -9,24 +9,38 @@ import { defaults } from '../../src/base/defaults.ts'
 import { escapeName } from '../../src/base/names.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
+import { Lateness } from './lateness.ts'
 
 let worlds = 0
+const RESOLUTION_MS = 1_500
 
 /** The cluster is started by the first world that needs it. */
 export class EtcdStage {
-  #starting: Promise<EtcdCluster> | undefined
+  #starting: Promise<{ readonly cluster: EtcdCluster; readonly lateness: Lateness }> | undefined
 
-  cluster(): Promise<EtcdCluster> {
-    this.#starting ??= startEtcd({ members: 3 })
+  #start() {
+    this.#starting ??= (async () => {
+      const cluster = await startEtcd({ members: 3 })
+      const [{ url } = { url: '' }] = cluster.members
+      const read = () => ask(url, 'kv/range', { key: base64('x') })
+      // A step has several requests.
+      return { cluster, lateness: new Lateness(RESOLUTION_MS / 5, read) }
+    })()
     return this.#starting
   }
 
+  async play(body: () => Promise<void>): Promise<void> {
+    return (await this.#start()).lateness.play(body)
+  }
+
   async stop(): Promise<void> {
-    await (await this.#starting)?.stop()
+    const started = await this.#starting
+    started?.lateness[Symbol.dispose]()
+    await started?.cluster.stop()
   }
 
   async world(): Promise<World<'fenced'>> {
-    const { members } = await this.cluster()
+    const { members } = (await this.#start()).cluster
     const space = `w${++worlds}`
     const spaceOf = (namespace: string = defaults.namespace) => `${space}/${namespace}`
     const own: EtcdBackend[] = []
@@ -41,7 +55,7 @@ export class EtcdStage {
     return {
       clock: systemClock,
       ttlMs: 6_000,
-      resolutionMs: 1_500,
+      resolutionMs: RESOLUTION_MS,
       passTime: (ms) => sleep(ms),
       client: (options) => clients.add(options),
       delayAnswers: (ms) => clients.delayAnswers(ms),

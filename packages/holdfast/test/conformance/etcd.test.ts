@@ -15,11 +15,12 @@ describe.runIf(wanted('etcd'))('three members', () => {
   const stage = new EtcdStage()
   afterAll(() => stage.stop())
   const cases = backendCases().filter(({ rule }) => !restarting.has(rule))
+  const together = atOnce((name, body) => test(name, { timeout: 240_000 }, body), CASES_AT_ONCE)
 
   describeBackend({
     name: 'etcd',
     describe,
-    test: atOnce((name, body) => test(name, { timeout: 120_000 }, body), CASES_AT_ONCE),
+    test: (name, body) => together(name, () => stage.play(body)),
     cases: cases.filter(({ rule }) => !counting.has(rule)),
     createWorld: () => stage.world(),
     lacks,

@@ -2,6 +2,8 @@
  * etcd in this process, as far as the backend uses it: keys with revisions, transactions in transactions, leases, one stream of watches.
  * For tests of the protocol that need no server. What the real one does is shown by the suite on a real cluster.
  */
+import { openEtcd } from '../../src/backends/etcd/assemble.ts'
+import { systemRandom } from '../../src/base/ids.ts'
 import { EtcdError } from '../../src/clients/etcd/failures.ts'
 import {
   type Compare,
@@ -19,6 +21,22 @@ import {
   type WatchResponse,
 } from '../../src/clients/etcd/index.ts'
 import type { Call } from '../../src/spi.ts'
+import { call } from '../../src/testing/conformance/requests.ts'
+import { createFakeClock } from '../../src/testing/fake-clock.ts'
+
+/** A backend on it, with a session. */
+export async function openSimulated() {
+  const engine = new SimulatedEtcd()
+  const backend = await openEtcd({ hosts: engine.hosts, clock: createFakeClock() }, { client: engine.client })
+  const id = systemRandom.id() + systemRandom.id()
+  const session = await backend.openSession({ id, ttlMs: 15_000, holder: 'ada' }, call())
+  return { engine, backend, session }
+}
+
+/** Whatever has been set off has happened after it. */
+export async function settle(): Promise<void> {
+  for (let turn = 0; turn < 30; turn++) await new Promise((resolve) => setImmediate(resolve))
+}
 
 interface Watcher {
   readonly id: number
@@ -39,6 +57,10 @@ export class SimulatedEtcd {
   /** What the answers to keep-alives say, if it is not the term. */
   keepAliveTerm: number | undefined
   sent = 0
+  /** The transactions that were sent, so that one can arrive a second time. */
+  readonly transactions: TxnRequest[] = []
+  /** All keys that there have been. */
+  readonly everCreated = new Set<string>()
 
   get client(): EtcdClient {
     return this as unknown as EtcdClient
@@ -67,6 +89,7 @@ export class SimulatedEtcd {
 
   async ask<Q, R>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
     this.sent++
+    if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
     return this.#answer(method as Method<unknown, unknown>, message as never) as R
@@ -190,6 +213,7 @@ export class SimulatedEtcd {
     const create_revision = before?.create_revision ?? this.#revision
     const kv = { key, value, lease, create_revision, mod_revision: this.#revision }
     this.#kvs.set(key, kv)
+    this.everCreated.add(key)
     this.#happened({ type: 0, kv, ...(before !== undefined && { prev_kv: before }) })
   }
 

@@ -6,8 +6,10 @@ import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import {
   type Cluster,
+  type EtcdCluster,
   redisCall,
   type Server,
+  startEtcd,
   startPostgres,
   startRedis,
   startRedisCluster,
@@ -134,4 +136,25 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     endsByItself(url, [''])
     waitsWhilePending(url, [''])
   })
+})
+
+describe.runIf(wanted('etcd'))('etcd', () => {
+  let cluster: EtcdCluster
+  const url = () => `etcd://${cluster.members.map(({ host, port }) => `${host}:${port}`).join(',')}`
+  beforeAll(async () => {
+    cluster = await startEtcd()
+  }, LIMIT_MS)
+  afterAll(() => cluster?.stop())
+  endsByItself(url, [''])
+  waitsWhilePending(url, [''])
+
+  test(
+    'a lease that is held does not keep the process alive',
+    async () => {
+      const child = startProgram(join(import.meta.dirname, 'children', 'held.ts'), url())
+      const { code, lines, errors } = await child.ended
+      assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['held'], errors: '' })
+    },
+    LIMIT_MS,
+  )
 })

@@ -4,7 +4,7 @@ import { createLocker } from '../../src/locker/locker.ts'
 import { checkNeeds, type RecipeNeed } from '../../src/recipes/needs.ts'
 import { describeRecipe } from './worlds.ts'
 
-const all: readonly RecipeNeed[] = ['data', 'fencing', 'holdAtLeast']
+const all: readonly RecipeNeed[] = ['data', 'fencing', 'holdAtLeast', 'shared']
 
 describeRecipe('what recipes need', (stage) => {
   stage.test('is there', async ({ locker }) => {
@@ -22,6 +22,7 @@ test.each(all)(
       data: false,
       fencing: 'unfenced' as const,
       holdAtLeast: 'none' as const,
+      modes: ['exclusive'] as const,
     }
     expect(() => checkNeeds('The election', { ...locker, info }, [need])).toThrow(
       /^The election cannot run on acme, which .+\. Backends that can: memory, sqlite, redis.*etcd\.$/,

@@ -34,7 +34,8 @@ interface Engine {
 }
 
 const CASES_AT_ONCE = 16
-const REAL_TIME_LIMIT_MS = 120_000
+/** For starting an engine, and for a case in real time. */
+const LIMIT_MS = 120_000
 
 function engines(): readonly Engine[] {
   const redis = new RedisStage({
@@ -84,10 +85,10 @@ export interface RecipeStage {
 export function describeRecipe(recipe: string, body: (stage: RecipeStage) => void): void {
   for (const engine of engines()) {
     describe.runIf(wanted(engine.name))(`${recipe} on ${engine.name}`, () => {
-      if (engine.start) beforeAll(engine.start)
-      if (engine.stop) afterAll(engine.stop)
+      if (engine.start) beforeAll(engine.start, LIMIT_MS)
+      if (engine.stop) afterAll(engine.stop, LIMIT_MS)
       const run = engine.isRealTime
-        ? atOnce((name, body) => test(name, { timeout: REAL_TIME_LIMIT_MS }, body), CASES_AT_ONCE)
+        ? atOnce((name, body) => test(name, { timeout: LIMIT_MS }, body), CASES_AT_ONCE)
         : test
       body({ test: (name, play) => run(name, () => playOn(engine, play)) })
     })

@@ -2,7 +2,7 @@
 import { type Clock, keepProcessAlive, systemClock } from '../../base/clock.ts'
 import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
-import { EtcdClient, type EtcdClientOptions, methods } from '../../clients/etcd/index.ts'
+import { EtcdClient, type EtcdClientOptions, methods, revokeLease } from '../../clients/etcd/index.ts'
 import { checkIdentity, type IdentityOptions } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
 import type { BackendInfo, Call } from '../../spi.ts'
@@ -61,7 +61,7 @@ async function firstContact(
 ): Promise<{ clusterId: string; minTtlMs: number }> {
   await client.ask(methods.range, { ...keys.all, count_only: true }, call)
   const { TTL, header } = await client.ask(methods.leaseGrant, { TTL: 1, ID }, call)
-  await client.ask(methods.leaseRevoke, { ID }, call)
+  await revokeLease(client, ID, call)
   return { clusterId: header?.cluster_id ?? '', minTtlMs: TTL * 1_000 }
 }
 
@@ -75,8 +75,9 @@ function infoOf(described: Described, minTtlMs: number): BackendInfo<'fenced'> {
     fencing: 'fenced',
     lockDelay: 'none',
     ttlMs: { min: minTtlMs, max: 86_400_000, step: 1_000 },
-    // etcd looks for expired leases every 500 ms.
-    expirySlackMs: () => 1_000,
+    // etcd looks for expired leases every 500 ms. A new leader lets all leases start anew, for an election time-out longer; the
+    // shortest lease is one and a half of it.
+    expirySlackMs: () => 1_000 + Math.round(minTtlMs / 1.5),
     prolongation: 'committed',
     assumptions: [
       'A majority of the members keeps what it has written: no member is brought back with an old or an empty disk.',

@@ -49,7 +49,7 @@ export class EtcdBackend implements Backend<'fenced'> {
     const { id, holder } = request
     const lease = leaseOf(namespace, id)
     const since = instantOf(this.clock)
-    const granted = await this.#grant(lease, Math.ceil(request.ttlMs / 1_000), call)
+    const granted = await etcd.grantLease(client, lease, request.ttlMs, call)
     const seconds =
       granted ?? (await client.ask(etcd.methods.leaseTimeToLive, { ID: lease }, call)).grantedTTL
     const record = { id: publicIdOf(id), holder, ttlMs: seconds * 1_000 }
@@ -105,15 +105,5 @@ export class EtcdBackend implements Backend<'fenced'> {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#connection.close()
-  }
-
-  /** The TTL that was granted. Null: there is such a lease already. */
-  async #grant(ID: number, TTL: number, call: Call): Promise<number | null> {
-    try {
-      return (await this.#connection.client.ask(etcd.methods.leaseGrant, { ID, TTL }, call)).TTL
-    } catch (error) {
-      if (etcd.isLeaseTaken(error)) return null
-      throw error
-    }
   }
 }

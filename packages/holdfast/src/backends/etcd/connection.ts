@@ -6,14 +6,11 @@ import * as etcd from '../../clients/etcd/index.ts'
 import { neverCancelled } from '../../kit/backend-kit.ts'
 import { Lane } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
-import type { PredecessorQueue } from '../../kit/predecessor-queue.ts'
 import type { Call } from '../../spi.ts'
 import { Keys, MAX_BATCH } from './keys.ts'
-import { Found } from './records.ts'
+import { Found, foundByName } from './records.ts'
 
 export const BACKEND = 'etcd'
-/** By etcd's default for `--max-txn-ops`. */
-export const READS_AT_ONCE = 128
 
 /** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
 interface Statement {
@@ -38,8 +35,6 @@ export class Connection {
   readonly keys: Keys
   readonly lifetime: Lifetime
   readonly watches: etcd.Watches
-  /** Of the sessions of this process. */
-  readonly queues = new Set<PredecessorQueue>()
   readonly #lane: Lane<Statement, Committed>
   readonly #looks: Lane<string, Found>
 
@@ -84,25 +79,9 @@ export class Connection {
     return this.#looks.ask(name, call)
   }
 
-  /** A linearizable read at one revision, of at most READS_AT_ONCE operations. */
+  /** A linearizable read at one revision, of at most `READS_AT_ONCE` operations. */
   async read(operations: readonly etcd.Operation[], call: Call): Promise<Found> {
     return this.found(await this.transact(etcd.always(operations), call))
-  }
-
-  /**
-   * As many linearizable reads as it takes; the revision is that of the first. etcd takes a transaction within a transaction for a
-   * write: it would go through the log of Raft, which takes 1.5 MiB at most.
-   */
-  async readAll(operations: readonly etcd.Operation[], call: Call) {
-    const kvs: etcd.KeyValue[] = []
-    let revision = 0
-    for (let at = 0; at < operations.length; at += READS_AT_ONCE) {
-      const some = operations.slice(at, at + READS_AT_ONCE)
-      const response = await this.transact(etcd.always(some), call)
-      kvs.push(...etcd.kvsOf(response))
-      revision ||= response.header?.revision ?? 0
-    }
-    return { kvs, revision }
   }
 
   transact(request: etcd.TxnRequest, call: Call): Promise<etcd.TxnResponse> {
@@ -116,8 +95,7 @@ export class Connection {
 
   close(): void {
     if (this.lifetime.isOver) return
-    const closed = this.lifetime.end()
-    for (const queue of this.queues) queue.end(closed)
+    this.lifetime.end()
     this.#lane.close()
     this.#looks.close()
     this.watches.close()
@@ -137,11 +115,9 @@ export class Connection {
 
   async #lookAt(names: readonly string[], call: Call): Promise<Found[]> {
     const ranges = [...new Set(names)].map((name) => etcd.getAll(this.keys.name(name)))
-    const { kvs, revision } = await this.readAll(ranges, call)
-    const byName = Map.groupBy(kvs, ({ key }) => this.keys.parse(key)?.name ?? '')
-    const found = new Map<string, Found>()
-    for (const name of new Set(names)) found.set(name, new Found(this.keys, byName.get(name) ?? [], revision))
-    return names.map((name) => found.get(name) as Found)
+    const { kvs, revision } = await etcd.readAll(this.client, ranges, call)
+    const found = foundByName(this.keys, kvs, revision)
+    return names.map((name) => found.get(name) ?? new Found(this.keys, [], revision))
   }
 }
 

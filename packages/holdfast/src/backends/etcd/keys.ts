@@ -3,8 +3,8 @@
  *
  *   s/<lease>                              a session, on its lease
  *   m/<lease>/<attempt>                    a mark on the session's lease: the attempt was abandoned, or released by force
- *   n/<name>␀exclusive/<lease>/<attempt>   a claim; also `permits` and `shared`
- *   n/<name>␀kept/0/<attempt>              the name is kept closed (hold-at-least), on a lease of its own
+ *   n/<name>␀exclusive/<lease>/<slot>      a claim; also `permits` and `shared`. For slots see slots.ts
+ *   n/<name>␀kept/0/<slot>                 the name is kept closed (hold-at-least), on a lease of its own
  *   n/<name>␀capacity/<lease>              a changed capacity, on the lease of every session that had claims
  *   n/<name>␀data                          the data cell, which has no lease
  *
@@ -12,9 +12,8 @@
  * all that can stand in a claim's way lies from `exclusive` to `shared`, so one comparison of a range asks "nothing older". The order in
  * a queue is that of create revisions.
  */
-import { createHash } from 'node:crypto'
 import { escapeName } from '../../base/names.ts'
-import { prefixed, type Range } from '../../clients/etcd/index.ts'
+import { leaseIdOf, prefixed, type Range } from '../../clients/etcd/index.ts'
 import type { Mode } from '../../spi.ts'
 
 export type Part = Mode | 'kept' | 'capacity'
@@ -26,7 +25,8 @@ export interface ParsedKey {
   readonly mode: Mode | undefined
   readonly name: string
   readonly lease: number
-  readonly attempt: string
+  /** A mark's attempt, or a claim's slot. */
+  readonly id: string
 }
 
 export class Keys {
@@ -48,9 +48,9 @@ export class Keys {
     return `${this.#root}m/${lease.toString(16)}/${attempt}`
   }
 
-  of(name: string, part: Part, lease: number, attempt?: string): string {
+  of(name: string, part: Part, lease: number, slot?: string): string {
     const key = `${this.#root}n/${name}\0${part}/${lease.toString(16)}`
-    return attempt === undefined ? key : `${key}/${attempt}`
+    return slot === undefined ? key : `${key}/${slot}`
   }
 
   data(name: string): string {
@@ -60,6 +60,11 @@ export class Keys {
   /** Everything of a name. */
   name(name: string): Range {
     return { key: `${this.#root}n/${name}\0`, range_end: `${this.#root}n/${name}\x01` }
+  }
+
+  /** The claims of one session. */
+  claims(name: string, mode: Mode, lease: number): Range {
+    return prefixed(this.of(name, mode, lease, ''))
   }
 
   /** From one part to another, in the order of their names. */
@@ -79,20 +84,18 @@ export class Keys {
   parse(key: string): ParsedKey | null {
     const parsed = key.startsWith(this.#root) ? PATH.exec(key.slice(this.#root.length)) : null
     if (parsed === null) return null
-    const { top, name = '', part, lease = '', attempt = '' } = parsed.groups ?? {}
+    const { top, name = '', part, lease = '', id = '' } = parsed.groups ?? {}
     const kind = (part ?? top) as ParsedKey['kind']
     const mode = modes.find((each) => each === kind)
-    return { kind, mode, name, lease: Number.parseInt(lease, 16) || 0, attempt }
+    return { kind, mode, name, lease: Number.parseInt(lease, 16) || 0, id }
   }
 }
 
-const PATH =
-  /^(?:n\/(?<name>[^\0]*)\0(?<part>[a-z]+)|(?<top>[ms]))(?:\/(?<lease>[^/]+)(?:\/(?<attempt>.+))?)?$/
+const PATH = /^(?:n\/(?<name>[^\0]*)\0(?<part>[a-z]+)|(?<top>[ms]))(?:\/(?<lease>[^/]+)(?:\/(?<id>.+))?)?$/
 
-/** Follows from the session's id, so that a repeated opening finds the same lease. At most 52 bits, and never 0. */
+/** Follows from the session's id, so that a repeated opening finds the same lease. */
 export function leaseOf(namespace: string, sessionId: string): number {
-  const hash = createHash('sha256').update(`${namespace}\0${sessionId}`).digest()
-  return hash.readUIntBE(0, 6) * 16 + ((hash[6] ?? 0) & 15) + 1
+  return leaseIdOf(`${namespace}\0${sessionId}`)
 }
 
 /**

@@ -3,7 +3,7 @@ import * as etcd from '../../clients/etcd/index.ts'
 import type { SessionRecord } from '../../kit/claim-records.ts'
 import type { Call, NameState, Page, PageRequest, SessionState } from '../../spi.ts'
 import type { Connection } from './connection.ts'
-import { Found } from './records.ts'
+import { foundByName } from './records.ts'
 
 /** A page reads at most so many keys; the waiters of one name may be more. */
 const KEYS_AT_ONCE = 2_000
@@ -24,8 +24,8 @@ export async function list(
   lifetime.begin(call)
   const range = { ...keys.names(prefix, cursor), limit: KEYS_AT_ONCE }
   const { kvs, more, header } = await client.ask(etcd.methods.range, range, call)
-  const byName = Map.groupBy(kvs, ({ key }) => keys.parse(key)?.name ?? '')
-  const names = [...byName.keys()]
+  const found = foundByName(keys, kvs, header?.revision ?? 0)
+  const names = [...found.keys()]
   // The last name may go on after what was read.
   const cut = more ? names.pop() : undefined
   if (names.length === 0 && cut !== undefined) {
@@ -33,9 +33,7 @@ export async function list(
     return { items: state === null ? [] : [state], next: cut }
   }
   const shown = names.slice(0, limit)
-  const states = shown.map((name) =>
-    new Found(keys, byName.get(name) ?? [], header?.revision ?? 0).state(name, clock.wallMs()),
-  )
+  const states = shown.map((name) => found.get(name)?.state(name, clock.wallMs()) ?? null)
   const isLast = !more && shown.length === names.length
   return { items: states.filter((state) => state !== null), next: isLast ? null : (shown.at(-1) ?? null) }
 }

@@ -1,11 +1,8 @@
 /** What the protocol promises, on a simulated etcd. Each of these tests turns red with a bug that is kept in the bank. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { SimulatedEtcd } from '../../../test/etcd/simulated-etcd.ts'
-import { systemRandom } from '../../base/ids.ts'
+import { openSimulated, type SimulatedEtcd, settle } from '../../../test/etcd/simulated-etcd.ts'
 import type { AcquireRequest, BackendSession, EnqueueResult } from '../../spi.ts'
 import { call, permits, request, shared } from '../../testing/conformance/requests.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
-import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 
 describe('the protocol', () => {
@@ -13,17 +10,12 @@ describe('the protocol', () => {
   let backend: EtcdBackend
   let session: BackendSession<'fenced'>
   beforeEach(async () => {
-    engine = new SimulatedEtcd()
-    backend = await openEtcd({ hosts: engine.hosts, clock: createFakeClock() }, { client: engine.client })
-    session = await openSession()
+    const opened = await openSimulated()
+    engine = opened.engine
+    backend = opened.backend
+    session = opened.session
   })
 
-  const openSession = () =>
-    backend.openSession({ id: systemRandom.id() + systemRandom.id(), ttlMs: 15_000, holder: 'ada' }, call())
-  /** Whatever has been set off has happened after it. */
-  const settle = async () => {
-    for (let turn = 0; turn < 30; turn++) await new Promise((resolve) => setImmediate(resolve))
-  }
   const take = async (asked: AcquireRequest) => {
     const result = await session.tryAcquire(asked, call())
     if (result.kind !== 'granted') throw new Error(result.kind)

@@ -1,6 +1,6 @@
 /** What the values of keys say, and a name as it was found at one revision. */
 import { publicIdOf } from '../../base/ids.ts'
-import type { KeyValue } from '../../clients/etcd/index.ts'
+import { type Compare, type KeyValue, valueAfter, valueBefore } from '../../clients/etcd/index.ts'
 import { type ClaimRecord, nameState, type SessionRecord, type StoredClaim } from '../../kit/claim-records.ts'
 import type { QueueEntry } from '../../kit/ordered-store.ts'
 import type { NameState } from '../../spi.ts'
@@ -20,17 +20,30 @@ export interface DataRecord {
   readonly token: string
 }
 
-// The first letter says whether a claim waits. Values are compared by bytes: a claim waits if its value is greater than `w`.
+// A line with the attempt, then a letter that says whether it waits, then the record. Values are compared by bytes.
 const GRANTED = 'g'
-export const WAITING = 'w'
+const WAITING = 'w'
+const AFTER_ALL = '~'
 
 /** `index`: its position in the transaction that grants it. */
-export function claimValue(record: ClaimRecord, index?: number): string {
-  return `${index === undefined ? WAITING : GRANTED}${JSON.stringify({ ...record, index })}`
+export function claimValue(attempt: string, record: ClaimRecord, index?: number): string {
+  return `${attempt}\n${index === undefined ? WAITING : GRANTED}${JSON.stringify({ ...record, index })}`
+}
+
+/** The key is the attempt's, and waits or is granted. */
+export function isOf(key: string, attempt: string, from = GRANTED): Compare[] {
+  return [valueAfter(key, `${attempt}\n${from}`), valueBefore(key, `${attempt}\n${AFTER_ALL}`)]
+}
+
+export function waits(key: string, attempt: string): Compare[] {
+  return isOf(key, attempt, WAITING)
 }
 
 /** A claim that was found. `revision`: of its last write, which is its grant if it is granted. */
-export interface FoundClaim extends QueueEntry, StoredClaim, Pick<ParsedKey, 'lease' | 'attempt'> {
+export interface FoundClaim extends QueueEntry, StoredClaim {
+  readonly lease: number
+  readonly slot: string
+  readonly attempt: string
   readonly capacity: number
   readonly revision: number
 }
@@ -38,9 +51,10 @@ export interface FoundClaim extends QueueEntry, StoredClaim, Pick<ParsedKey, 'le
 /** Null: it is the key of something else. */
 export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim | null {
   if (parsed?.mode === undefined) return null
-  const { mode, name, lease, attempt } = parsed
-  const granted = kv.value.startsWith(GRANTED)
-  const { index = 0, ...record } = JSON.parse(kv.value.slice(1)) as ClaimRecord & { readonly index?: number }
+  const { mode, name, lease, id: slot } = parsed
+  const [, attempt = '', state, json = ''] = /^(.*)\n(.)(.*)$/.exec(kv.value) ?? []
+  const granted = state === GRANTED
+  const { index = 0, ...record } = JSON.parse(json) as ClaimRecord & { readonly index?: number }
   const { weight, capacity } = record
   const token = granted ? tokenOf(kv.mod_revision, index, mode) : null
   const [order, revision, id] = [BigInt(kv.create_revision), kv.mod_revision, publicIdOf(attempt)]
@@ -48,6 +62,7 @@ export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim |
     key: kv.key,
     name,
     lease,
+    slot,
     attempt,
     id,
     mode,
@@ -103,12 +118,18 @@ export class Found {
     return latest === undefined ? capacity : Number(latest.value)
   }
 
-  claim(key: string): FoundClaim | undefined {
-    return this.claims.find((claim) => claim.key === key)
+  claim(attempt: string): FoundClaim | undefined {
+    return this.claims.find((claim) => claim.attempt === attempt)
   }
 
   state(name: string, wallMs: number): NameState | null {
     const { claims, capacity, data, kept } = this
     return nameState({ name, claims, capacity, data: data?.data, isClosed: kept.length > 0 }, wallMs)
   }
+}
+
+/** What one read has found, name by name, in the order of the keys. */
+export function foundByName(keys: Keys, kvs: readonly KeyValue[], revision: number): Map<string, Found> {
+  const byName = Map.groupBy(kvs, ({ key }) => keys.parse(key)?.name ?? '')
+  return new Map([...byName].map(([name, own]) => [name, new Found(keys, own, revision)]))
 }

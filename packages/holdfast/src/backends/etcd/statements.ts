@@ -16,7 +16,8 @@ import * as etcd from '../../clients/etcd/index.ts'
 import { claimRecord, type SessionRecord } from '../../kit/claim-records.ts'
 import type { AcquireRequest, Claim, Mode } from '../../spi.ts'
 import { type GrantParts, type Keys, modes } from './keys.ts'
-import { claimValue, type DataRecord, WAITING } from './records.ts'
+import { claimValue, type DataRecord, isOf, waits } from './records.ts'
+import { Slots } from './slots.ts'
 
 /** A session as its transactions name it. `revision`: that of its key's creation. */
 export interface SessionRef {
@@ -26,6 +27,7 @@ export interface SessionRef {
 }
 
 export class Statements {
+  readonly slots = new Slots()
   readonly #keys: Keys
   readonly #session: SessionRef
 
@@ -35,7 +37,7 @@ export class Statements {
   }
 
   key({ name, attempt }: Claim, mode: Mode): string {
-    return this.#keys.of(name, mode, this.#session.lease, attempt)
+    return this.#keys.of(name, mode, this.#session.lease, this.slots.of(attempt))
   }
 
   alive(): etcd.Compare {
@@ -62,10 +64,10 @@ export class Statements {
 
   /** For permits: the claim was eligible at the revision `version`, and stays so unless the capacity was changed since. */
   confirm(request: AcquireRequest, order: number, version: number, nowMs: number, index: number) {
-    const { name, mode } = request
+    const { name, attempt, mode } = request
     const own = this.key(request, mode)
     const isOpen = etcd.none(this.#keys.part(name, 'kept'))
-    const same = [etcd.created(own, order), etcd.valueAfter(own, WAITING), isOpen]
+    const same = [etcd.created(own, order), ...waits(own, attempt), isOpen]
     const grant = this.#grant(request, nowMs, index)
     const otherwise = [...this.#status(request), ...this.#older(request, order - 1)]
     const conflicts = this.#keys.part(name, 'exclusive', mode === 'shared' ? 'exclusive' : 'shared')
@@ -82,13 +84,13 @@ export class Statements {
 
   leave(request: AcquireRequest): etcd.TxnRequest {
     const own = this.key(request, request.mode)
-    return etcd.onCondition([etcd.valueAfter(own, WAITING)], [etcd.remove(own)])
+    return etcd.onCondition(waits(own, request.attempt), [etcd.remove(own)])
   }
 
   /** `closedBy`: a lease on which the name stays closed. */
   release(claim: Claim, { revision, mode }: GrantParts, closedBy: number | null): etcd.TxnRequest {
     const own = this.key(claim, mode)
-    const kept = this.#keys.of(claim.name, 'kept', 0, claim.attempt)
+    const kept = this.#keys.of(claim.name, 'kept', 0, this.slots.of(claim.attempt))
     const close = closedBy === null ? [] : [etcd.put(kept, '', closedBy)]
     return etcd.onCondition([etcd.written(own, revision)], [etcd.remove(own), ...close])
   }
@@ -100,12 +102,14 @@ export class Statements {
 
   /** Of a session that has gone nothing is left, so there is nothing to do. */
   abandon(claim: Claim): etcd.TxnRequest {
+    const { attempt } = claim
     const { lease } = this.#session
-    const mark = etcd.put(this.#keys.mark(lease, claim.attempt), '{"reason":"abandoned"}', lease)
-    return etcd.onCondition(
-      [this.alive()],
-      [mark, ...modes.map((mode) => etcd.remove(this.key(claim, mode)))],
-    )
+    const mark = etcd.put(this.#keys.mark(lease, attempt), '{"reason":"abandoned"}', lease)
+    const removals = modes.map((mode) => {
+      const own = this.key(claim, mode)
+      return { txn: etcd.onCondition(isOf(own, attempt), [etcd.remove(own)]) }
+    })
+    return etcd.onCondition([this.alive()], [mark, ...removals])
   }
 
   /** What stands in front of it. Of locks the youngest is enough, unless the waiters are counted. */
@@ -121,7 +125,7 @@ export class Statements {
 
   #put(request: AcquireRequest, nowMs: number, index?: number): etcd.Operation {
     const { lease, record } = this.#session
-    const value = claimValue(claimRecord(request, record, nowMs), index)
+    const value = claimValue(request.attempt, claimRecord(request, record, nowMs), index)
     return etcd.put(this.key(request, request.mode), value, lease)
   }
 

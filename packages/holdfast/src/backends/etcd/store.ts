@@ -43,9 +43,13 @@ export class ClaimStore implements OrderedStore {
     if (branch === 'second') return this.#joined(request, found, call)
     if (!this.#isAlive(found)) return { kind: 'session-gone' }
     if (found.mark !== undefined) throw unavailable('the attempt was abandoned', 'not-applied')
-    if (found.claim(this.#key(request)) !== undefined) {
+    if (found.claim(request.attempt) !== undefined) {
       const standing = await this.look(request, call)
       return standing.kind === 'waiting' ? { ...standing, isNew: false } : standing
+    }
+    if (found.claims.some(({ key }) => key === this.#key(request))) {
+      this.statements.slots.change(request)
+      return this.join(request, mayWait, call)
     }
     // Only a claim of the other kind was read besides.
     const [other] = found.claims
@@ -56,7 +60,7 @@ export class ClaimStore implements OrderedStore {
   /** Waiters that look at one name at the same moment share the read. */
   async look(request: AcquireRequest, call: Call): Promise<QueueStanding> {
     const found = await this.#connection.look(request.name, call)
-    const own = found.claim(this.#key(request))
+    const own = found.claim(request.attempt)
     if (own !== undefined) {
       // If the answer to its join was lost, it does not know yet that it disagrees.
       const isAgreed = own.granted || found.capacity === found.capacitySince(own.order, request.capacity)
@@ -77,14 +81,15 @@ export class ClaimStore implements OrderedStore {
     const build = (index: number) => this.statements.confirm(request, own, version, nowMs, index)
     const committed = await this.#connection.commit(request.name, build, call)
     if (committed.branch !== 'none') return granted(request.mode, committed)
-    const claim = committed.found.claim(this.#key(request))
+    const claim = committed.found.claim(request.attempt)
     return claim === undefined
       ? this.#missing(committed.found)
       : this.#standing(request, committed.found, claim)
   }
 
   async leave(request: AcquireRequest, call: Call): Promise<void> {
-    await this.#connection.commit(request.name, () => this.statements.leave(request), call)
+    const statement = this.statements.leave(request)
+    await this.#connection.commit(request.name, () => statement, call)
   }
 
   watch(

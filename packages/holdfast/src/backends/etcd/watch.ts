@@ -67,7 +67,7 @@ function teller(keys: Keys, together: readonly etcd.Event[]): (event: etcd.Event
   for (const { type, kv } of together) {
     const key = keys.parse(kv.key)
     const isMark = key?.kind === 'm' && type !== DELETED
-    if (isMark && (JSON.parse(kv.value) as MarkRecord).reason === 'force-released') forced.add(key.attempt)
+    if (isMark && (JSON.parse(kv.value) as MarkRecord).reason === 'force-released') forced.add(key.id)
     if (key?.kind === 's' && type === DELETED) ended.add(key.lease)
   }
   return ({ type, kv, prev_kv }) => {

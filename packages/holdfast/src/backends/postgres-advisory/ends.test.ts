@@ -12,7 +12,7 @@ import { isHoldfastError } from '../../base/errors.ts'
 import { makeFence } from '../../base/fence.ts'
 import { publicIdOf } from '../../base/ids.ts'
 import { memoryGuard } from '../../guards/memory.ts'
-import { call, request } from '../../testing/conformance/requests.ts'
+import { call, request, shared } from '../../testing/conformance/requests.ts'
 import { newSessionId } from '../../testing/conformance/stage.ts'
 
 describe.runIf(wanted('postgres'))('the end of a connection', () => {
@@ -203,11 +203,9 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
     await expect.poll(async () => (await rig.sql(sleeping)).length).toBe(1)
     await expect(asking).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
     await rig.sql('DROP TRIGGER hang ON holdfast.advisory_holders')
-    // The same if the record cannot be written.
-    await rig.sql('ALTER TABLE holdfast.advisory_holders ADD CONSTRAINT broken CHECK (token < 0) NOT VALID')
-    const failing = [request('y'), { ...request('z'), mode: 'shared' as const }].map((asked) =>
-      ours.tryAcquire(asked, call()),
-    )
+    // The same if a record cannot be written, also for the locks that the same call has taken before, in either mode.
+    await rig.sql("ALTER TABLE holdfast.advisory_holders ADD CONSTRAINT broken CHECK (name <> 'y') NOT VALID")
+    const failing = [shared('w'), request('z'), request('y')].map((asked) => ours.tryAcquire(asked, call()))
     for (const each of failing)
       await expect(each).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
     await rig.sql('ALTER TABLE holdfast.advisory_holders DROP CONSTRAINT broken')
@@ -215,7 +213,7 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
       { id: newSessionId(), ttlMs: 30_000, holder: 'test' },
       call(),
     )
-    for (const name of ['x', 'y', 'z'])
+    for (const name of ['w', 'x', 'y', 'z'])
       expect((await other.tryAcquire(request(name), call())).kind).toBe('granted')
     expect(await ours.keepAlive({ held: [kept], waiting: [] }, call())).toMatchObject({
       kind: 'alive',

@@ -8,15 +8,12 @@
  *   A crash, or a lost answer, ends the connection, and with it lock and record.
  *   A commit of unlogged rows does not wait for the disk. So a token above `known`, up to which the log is known to be on
  *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68).
- *
- * Layout 3 has tables of its own. Clients of layouts 1 and 2 that run keep theirs. Locks and tokens are the same for all.
  */
 import { quoteText, READ_AND_WRITE, type TablePart } from '../../clients/postgres/index.ts'
 
 export const advisoryPart: TablePart = {
   part: 'advisory',
-  version: 3,
-  upgradesFrom: 1,
+  version: 1,
   relations: {
     advisory_connections: READ_AND_WRITE,
     advisory_holders: READ_AND_WRITE,
@@ -53,16 +50,11 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_holders (
 -- No index has the key, so that records are overwritten in place and leave no garbage.
 CREATE INDEX IF NOT EXISTS advisory_holders_forced ON ${s}.advisory_holders (conn) WHERE forced IS NOT NULL;
 
--- Not replaced if it is there: older clients use it.
-DO $$ BEGIN
-IF to_regclass(${quoteText(`${s}.advisory_locks`)}) IS NULL THEN
-CREATE VIEW ${s}.advisory_locks AS
+CREATE OR REPLACE VIEW ${s}.advisory_locks AS
 SELECT (classid::bigint << 32) | objid::bigint AS key, pid, granted, waitstart
 FROM pg_catalog.pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1
   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
-END IF;
-END $$;
 
 CREATE OR REPLACE FUNCTION ${s}.advisory_other_name(my_key bigint, my_namespace text, my_name text) RETURNS text
 LANGUAGE sql AS $$

@@ -12,7 +12,6 @@ import {
 } from '../../clients/postgres/index.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
-import type { BackendInfo } from '../../spi.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'
 import { ensureSchema } from './schema.ts'
@@ -83,34 +82,31 @@ export async function openPostgres(
       pollMs,
       ...(end !== undefined && { end }),
     })
-    const described = { namespace, epoch, pollMs, issuer: issuer ?? `postgres:${origin}/${namespace}` }
-    return new PostgresBackend(connection, infoOf(described), random)
+    const info = describeInfo({
+      namespace,
+      epoch,
+      pollMs,
+      issuer: issuer ?? `postgres:${origin}/${namespace}`,
+      name: 'postgres',
+      scope: 'cluster',
+      fencing: 'fenced',
+      prolongation: 'committed',
+      assumptions: [
+        'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
+          'standby, with everything that was confirmed, and the old primary serves no client any more.',
+        'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
+        "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
+          'whose clock is ahead, ends leases early, and then only the guard protects. A step back keeps the names of a dead ' +
+          'holder for as much longer.',
+        'Only Holdfast writes to the tables of its schema, and its sequence is not set back.',
+        'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
+          'issuer.',
+      ],
+      confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
+    })
+    return new PostgresBackend(connection, info, random)
   } catch (error) {
     await database.close()
     throw error
   }
-}
-
-function infoOf(
-  described: Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'> & { readonly pollMs: number },
-): BackendInfo<'fenced'> {
-  return describeInfo({
-    ...described,
-    name: 'postgres',
-    scope: 'cluster',
-    fencing: 'fenced',
-    prolongation: 'committed',
-    assumptions: [
-      'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
-        'standby, with everything that was confirmed, and the old primary serves no client any more.',
-      'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
-      "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
-        'whose clock is ahead, ends leases early, and then only the guard protects. A step back keeps the names of a dead ' +
-        'holder for as much longer.',
-      'Only Holdfast writes to the tables of its schema, and its sequence is not set back.',
-      'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
-        'issuer.',
-    ],
-    confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
-  })
 }

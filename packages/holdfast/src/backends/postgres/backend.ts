@@ -26,7 +26,6 @@ import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
 import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
-import type { Statistics } from './statistics.ts'
 import { watch } from './watch.ts'
 
 export class PostgresBackend implements Backend<'fenced'> {
@@ -42,8 +41,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     this.#connection = connection
   }
 
-  /** What it has done so far, for tests and measurements. */
-  get statistics(): Readonly<Statistics> {
+  get statistics(): Readonly<Connection['statistics']> {
     return this.#connection.statistics
   }
 

@@ -127,7 +127,7 @@ class Sent {
 
   constructor(requests: string, signal: AbortSignal) {
     this.signal = signal
-    const records = requests.replaceAll('\\', '').matchAll(/\("\w","[^"]*","([^"]*)"/g)
+    const records = requests.replaceAll('\\', '').matchAll(/\(\w,[^,]*,([^,]*),/g)
     this.attempts = [...records].map(([, attempt]) => String(attempt))
   }
 

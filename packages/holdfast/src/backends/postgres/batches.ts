@@ -6,29 +6,20 @@
  */
 import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
-import { arrayLiteral } from '../../clients/postgres/index.ts'
 import { Lane } from '../../kit/lane.ts'
 import type { Call } from '../../spi.ts'
 import { REQUEST } from './sql/tables.ts'
 
-/** See `sql/claims.ts` for what the operations are and which of the fields they use. */
-export interface Request {
-  readonly op: 'g' | 'r' | 'a' | 'd'
-  readonly name: string
-  readonly attempt: string
-  readonly session: number
-  /** The grant that a release or `setData` is about. */
-  readonly token?: string
-  readonly ms?: number
-  readonly text?: string | undefined
-  readonly waits?: boolean
-  readonly mode?: string
-  readonly weight?: number
-  readonly capacity?: number
-  readonly owner?: string | undefined
-  readonly max_waiters?: number | undefined
-  readonly wait_ms?: number | undefined
-}
+type Value<Type> = Type extends 'text' ? string : Type extends 'boolean' ? boolean : number
+type Fields = { readonly [F in (typeof REQUEST)[number] as F[0]]: Value<F[1]> }
+
+/** See `sql/claims.ts` for what the operations are and which of the fields they use. `token`: the grant that it is about. */
+export type Request = { readonly op: 'g' | 'r' | 'a' | 'd' } & Pick<
+  Fields,
+  'name' | 'attempt' | 'session'
+> & {
+    readonly [F in Exclude<keyof Fields, 'op'>]?: Fields[F] | undefined
+  }
 
 /** A row of an answer: see `sql/claims.ts`. */
 export type AnswerRow = readonly [
@@ -64,7 +55,7 @@ export function openBatches({ clock, send }: BatchesOptions): Lane<Request, Answ
     // A caller that gave up often tries again at once: then both leave together.
     isPatient: ({ op }) => op === 'a',
     send: async (requests, call) => {
-      const rows = await send(arrayLiteral(requests.map(recordLiteral)), call)
+      const rows = await send(`{${requests.map(requestLiteral).join(',')}}`, call)
       const byKey = new Map<string, AnswerRow>()
       for (const row of rows) byKey.set(row[0] + row[1], row)
       return requests.map(({ op, attempt }) => byKey.get(op + attempt) ?? missing)
@@ -78,12 +69,24 @@ const missing = new BackendUnavailableError(
   'unknown',
 )
 
-/** As PostgreSQL reads a value of the type `request`. */
-function recordLiteral(request: Request): string {
-  const fields: unknown[] = []
-  for (const [field] of REQUEST) {
-    const value = request[field]
-    fields.push(typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : (value ?? ''))
-  }
-  return `(${fields.join(',')})`
+const FIELDS = REQUEST.map(([field]) => field)
+
+/** As PostgreSQL reads an element of an array of the type `request`. */
+function requestLiteral(request: Request): string {
+  let fields = ''
+  for (const field of FIELDS) fields += `,${fieldLiteral(request[field])}`
+  return `"(${fields.slice(1)})"`
+}
+
+/** Nearly all are plain, and need neither of the two quotations. */
+const PLAIN = /^[\w./:-]+$/
+
+function fieldLiteral(value: string | number | boolean | undefined): string {
+  if (value === undefined) return ''
+  const text = String(value)
+  return PLAIN.test(text) ? text : escaped(`"${escaped(text)}"`)
+}
+
+function escaped(text: string): string {
+  return text.replace(/["\\]/g, '\\$&')
 }

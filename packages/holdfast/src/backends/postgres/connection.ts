@@ -18,7 +18,6 @@ import { type AnswerRow, openBatches, type Request } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
-import { noStatistics } from './statistics.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { Watchers } from './watch.ts'
 
@@ -43,7 +42,16 @@ const CLOSED_NAMES_PER_SWEEP = 256
 export class Connection {
   readonly namespace: string
   readonly clock: Clock
-  readonly statistics = noStatistics()
+  /** For tests and measurements: each statement is a round trip; items leave in batches. */
+  readonly statistics = {
+    statements: 0,
+    inFlight: 0,
+    items: 0,
+    batches: 0,
+    notificationsReceived: 0,
+    looks: 0,
+    listens: 0,
+  }
   readonly room: WaitingRoom
   readonly watchers: Watchers
   readonly sql: Statements
@@ -70,10 +78,12 @@ export class Connection {
     this.room = new WaitingRoom({
       clock,
       random,
-      statistics,
       pollMs,
       isTold,
-      look: (parameters) => this.#lifetime.inBackground((call) => this.rows(call, 'look', parameters)),
+      look: (parameters) => {
+        statistics.looks++
+        return this.#lifetime.inBackground((call) => this.rows(call, 'look', parameters))
+      },
     })
     this.#batches = openBatches({
       clock,
@@ -158,8 +168,7 @@ export class Connection {
     const [answer] = await this.query(call, this.sql[statement], all)
     const rows: AnswerRow[] = []
     for (const row of JSON.parse(`[${String(answer?.[0]).slice(1)}]`) as AnswerRow[]) {
-      const [op, attempt, , token, data = null, , session] = row
-      if (op === 'handed') this.#granted(Number(session), attempt, token, data)
+      if (row[0] === 'handed') this.#granted(Number(row[6]), row[1], row[3], row[4] ?? null)
       else rows.push(row)
     }
     return rows

@@ -34,10 +34,7 @@ export function postgres(options: PostgresOptions): Promise<Backend<'fenced'>> {
   return openPostgres(options)
 }
 
-/**
- * The SQL that creates the schema, or upgrades that of an earlier release, for users who apply migrations themselves. Running it
- * twice does no harm.
- */
+/** The SQL that creates the schema, for users who apply migrations themselves. Running it twice does no harm. */
 export function postgresSchema(options: { readonly schema?: string } = {}): string {
   checkKnownOptions('postgresSchema options', options, ['schema'])
   return schemaSql(checkSchema(options.schema))

@@ -20,6 +20,41 @@ describe.runIf(wanted('postgres'))('postgres', () => {
   }, 60_000)
   afterAll(() => server?.stop())
 
+  test('names, notes and data arrive as they are, whatever they contain, alone and in a batch', async () => {
+    await using stage = new Stage(server.url)
+    const backend = await stage.backend({ schema: 'odd' })
+    const session = await openSession(backend)
+    const odd = [
+      '"',
+      '\\',
+      '\\"',
+      ',',
+      '(a)',
+      '{b}',
+      ' ',
+      'NULL',
+      'null',
+      "o'clock",
+      '$1',
+      'ä/🔒',
+      'a\nb',
+      '-1',
+    ]
+    const claims = odd.map((name) => exclusive(`x${name}`, { note: name, owner: name }))
+    const [alone = exclusive('x'), ...others] = claims
+    await take(session, alone)
+    await Promise.all(others.map((claim) => take(session, claim)))
+    for (const { name, note } of claims)
+      expect((await backend.inspect(name, call()))?.holders).toMatchObject([{ note, owner: note }])
+    for (const data of ['', ...odd]) {
+      expect(await session.setData(alone, data, call())).toBe('stored')
+      expect((await backend.inspect(alone.name, call()))?.data).toBe(data)
+    }
+    expect(
+      await Promise.all(claims.map((claim) => session.release(claim, { keepForMs: 0 }, call()))),
+    ).toEqual(claims.map(() => 'released'))
+  })
+
   /**
    * A keep-alive that was in time, whose commit takes long: it waits between its update and its commit, and meanwhile
    * the old expiry passes. The moment is made with a trigger that waits for an advisory lock at the end of the transaction.

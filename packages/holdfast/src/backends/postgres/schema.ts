@@ -1,10 +1,4 @@
-/**
- * The tables and functions in the user's database. The registry in `clients/postgres/tables.ts` creates and upgrades them.
- *
- *   1 | 2 | 3 | 4 ──▶ 5   functions are added and replaced; the tables get columns and an index, and there are new ones. Clients
- *                         of the older version that run go on with the functions that they know, on the same tables, so they
- *                         and the new clients exclude each other. They refuse to start anew.
- */
+/** The tables and functions in the user's database. The registry in `clients/postgres/tables.ts` creates them. */
 import { UnsupportedError } from '../../base/errors.ts'
 import {
   checkServer,
@@ -28,9 +22,7 @@ const SERVER = { backend: 'postgres', version: 13, ifOlder: 'Upgrade it.' }
 
 const lockTables: TablePart = {
   part: 'locks',
-  version: 5,
-  upgradesFrom: 1,
-  versionTable: 'meta',
+  version: 1,
   relations: {
     tokens: ['USAGE'],
     places: ['USAGE'],
@@ -50,12 +42,12 @@ const lockTables: TablePart = {
       .join('\n'),
 }
 
-/** All statements that make the schema, or the present version of an older one. Running them twice does no harm. */
+/** All statements that make the schema. Running them twice does no harm. */
 export function schemaSql(schema: string): string {
   return tablesSql(lockTables, schema)
 }
 
-/** Makes the schema if there is none, and upgrades an older one. Returns its origin. `sql` is for tests. */
+/** Makes the schema if there is none. Returns its origin. `sql` is for tests. */
 export async function ensureSchema(
   database: PostgresDatabase,
   schema: string,

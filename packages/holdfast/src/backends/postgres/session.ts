@@ -165,7 +165,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
   }
 }
 
-/** `detail` is missing where a client of an older version released it by force. */
+/** `detail`: the operator's words, if it was released by force. */
 function lostClaim(attempt: string, reason: LossReason, detail: string | null): LostClaim {
   return detail === null ? { attempt, reason } : { attempt, reason, detail }
 }

@@ -8,7 +8,6 @@ import { arrayLiteral, type Parameter } from '../../clients/postgres/index.ts'
 import { Looks } from '../../kit/looks.ts'
 import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../kit/waiting-room.ts'
 import type { AnswerRow } from './batches.ts'
-import type { Statistics } from './statistics.ts'
 
 /** What the database records of a grant. */
 export interface Granted {
@@ -22,7 +21,6 @@ export type Waiter = AnyWaiter<'fenced', Granted> & { readonly session: number }
 export interface WaitingRoomOptions {
   readonly clock: Clock
   readonly random: Random
-  readonly statistics: Statistics
   readonly pollMs: number
   /** Names that are due; sessions, names and attempts of the waiters that ask. */
   readonly look: (parameters: readonly Parameter[]) => Promise<readonly AnswerRow[]>
@@ -79,7 +77,6 @@ export class WaitingRoom extends Room<Waiter, Granted> {
   async #look(names: ReadonlySet<string>, isForAll: boolean): Promise<void> {
     const waiters = isForAll ? this.waiters : [...names].flatMap((name) => this.of(name))
     if (waiters.length === 0) return
-    this.#options.statistics.looks++
     const rows = await this.#options.look([
       arrayLiteral([...names].filter((name) => this.of(name).length > 0)),
       arrayLiteral(waiters.map(({ session }) => session)),

@@ -121,6 +121,23 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await registered(operator, 0)
   })
 
+  test('every request of a batch is seen, as is one that is alone', async () => {
+    await using stage = new Stage(server.url)
+    const { backend, session } = await setUp(stage)
+    const watcher = await begun(backend, session)
+    const claims = ['a', 'b', 'c'].map((name) => exclusive(name))
+    const batches = backend.statistics.batches
+    await Promise.all(claims.map((claim) => take(session, claim)))
+    await Promise.all(claims.map((claim) => session.release(claim, release, call())))
+    expect(backend.statistics.batches - batches).toBe(2)
+    const alone = exclusive('d')
+    await take(session, alone)
+    await session.release(alone, release, call())
+    await until('the events arrive', () => watcher.events.length >= 8)
+    const expected = ['a', 'b', 'c', 'd'].flatMap((name) => [`acquired ${name}`, `released ${name}`])
+    expect(watcher.story().sort()).toEqual(expected.sort())
+  })
+
   test('a transaction that commits after later ones is seen, also by a watcher that goes on from a cursor', async () => {
     await using stage = new Stage(server.url)
     const { operator, backend, session, no } = await setUp(stage)

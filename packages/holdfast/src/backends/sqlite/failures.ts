@@ -55,8 +55,7 @@ const DAMAGED =
   'then raise the epoch, because tokens will be counted anew.'
 
 const TAKEN =
-  'could not be had. Either another program keeps it locked, or processes of a release with an older layout have it open ' +
-  '(stop them first: two layouts do not exclude each other), or processes that were shown another boot id (as in system ' +
+  'could not be had. Either another program keeps it locked, or processes that were shown another boot id (as in system ' +
   'containers) have it open: all users of one file must run under one kernel and see the same ' +
   '/proc/sys/kernel/random/boot_id.'
 

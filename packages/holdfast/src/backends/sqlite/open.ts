@@ -2,7 +2,7 @@
  * Opens the file: checks it, makes an empty one ours, and admits this machine.
  *
  *   path ──checkFile──▶ a file that may be ours ──ensureSchema──▶ ours ──WAL──▶ shared ──admit──▶ open
- *   ours ──of an older version, or of another boot──▶ closed ──prepareAlone──▶ upgraded, without remains
+ *   ours ──of another boot──▶ closed ──removeRemains──▶ without remains
  *
  * What a restart of the machine leaves in the file is over: no process survived it, and the monotonic readings of the
  * last boot mean nothing now (T71). The first process after a restart removes it. It must be certain that there
@@ -11,7 +11,6 @@
  * get that, it refuses.
  */
 import { statSync } from 'node:fs'
-import { stat } from 'node:fs/promises'
 import type { DatabaseSync } from 'node:sqlite'
 import type { Random } from '../../base/ids.ts'
 import { isBusy, openDatabase } from '../../clients/sqlite/index.ts'
@@ -19,7 +18,7 @@ import { LOG_TRIGGERS } from './event-log.ts'
 import { openingFailure, unusable } from './failures.ts'
 import { checkFile, type FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
-import { ensureSchema, isOfOlderVersion, upgrade } from './schema.ts'
+import { ensureSchema } from './schema.ts'
 
 export type Synchronous = 'normal' | 'full'
 
@@ -40,8 +39,6 @@ export interface OpenFile {
   readonly fileId: string
   /** Whether the path still leads to the file that is open. */
   isInPlace(): boolean
-  /** Asks the system about the file without blocking the process. */
-  look(): Promise<void>
 }
 
 /** Opening is synchronous, so it waits for others by sleeping. */
@@ -53,7 +50,7 @@ export function openFile(options: OpenOptions): OpenFile {
     try {
       const opened = tryToOpen(path, options)
       if (opened !== null) return opened
-      prepareAlone(path, options.machine)
+      removeRemains(path, options.machine)
     } catch (error) {
       if (!isBusy(error) || waitedMs >= options.patienceMs) throw openingFailure(error, path)
       waitedMs += pause(options.random)
@@ -61,7 +58,7 @@ export function openFile(options: OpenOptions): OpenFile {
   }
 }
 
-/** Null: the file is of another boot or of an older version, and was closed again. */
+/** Null: the file is of another boot, and was closed again. */
 function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
   const connection = openDatabase(path)
   try {
@@ -76,7 +73,7 @@ function tryToOpen(path: string, options: OpenOptions): OpenFile | null {
       PRAGMA temp_store = MEMORY;
       PRAGMA wal_autocheckpoint = ${PAGES_PER_CHECKPOINT};
     `)
-    if (!isOfOlderVersion(connection) && isAdmitted(connection, path, options.machine)) {
+    if (isAdmitted(connection, path, options.machine)) {
       connection.exec(LOG_TRIGGERS)
       return describe(connection, path)
     }
@@ -103,39 +100,33 @@ function isAdmitted(connection: DatabaseSync, path: string, machine: MachineIden
   )
 }
 
-/** Upgrades the file and removes what the last boot left, alone with the file; busy if another process has it open. */
-function prepareAlone(path: string, machine: MachineIdentity): void {
+/** Removes what the last boot left, alone with the file; busy if another process has it open. */
+function removeRemains(path: string, { bootId, timeNamespaceOffset }: MachineIdentity): void {
   const connection = openDatabase(path)
   try {
     connection.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON')
     connection.exec('BEGIN IMMEDIATE')
-    upgrade(connection)
-    removeRemains(connection, machine)
-    connection.exec('COMMIT')
+    // Another process may have been faster, and what the file holds now is alive. Closing undoes the transaction.
+    if (connection.prepare('SELECT boot_id FROM meta').get()?.boot_id === bootId) return
+    // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, T68).
+    connection
+      .prepare(
+        'UPDATE meta SET next_token = reserved_token, boot_id = ?, time_namespace = ?, watched_until = NULL, log_id = NULL',
+      )
+      .run(bootId, timeNamespaceOffset)
+    connection.exec(`
+      DELETE FROM sessions;
+      DELETE FROM holders;
+      DELETE FROM waiters;
+      DELETE FROM marks;
+      DELETE FROM names WHERE data IS NULL;
+      UPDATE names SET closed_until = NULL;
+      DELETE FROM events;
+      COMMIT;
+    `)
   } finally {
     connection.close()
   }
-}
-
-function removeRemains(connection: DatabaseSync, machine: MachineIdentity): void {
-  const found = connection.prepare('SELECT boot_id FROM meta').get()
-  // Another process may have been faster, and what the file holds now is alive.
-  if (found?.boot_id === machine.bootId) return
-  connection.prepare('DELETE FROM sessions WHERE boot_id <> ?').run(machine.bootId)
-  // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, T68).
-  connection
-    .prepare(
-      'UPDATE meta SET next_token = reserved_token, boot_id = ?, time_namespace = ?, watched_until = NULL, log_id = NULL',
-    )
-    .run(machine.bootId, machine.timeNamespaceOffset)
-  connection.exec(`
-    DELETE FROM holders WHERE session NOT IN (SELECT no FROM sessions);
-    DELETE FROM waiters WHERE session NOT IN (SELECT no FROM sessions);
-    DELETE FROM marks WHERE session NOT IN (SELECT no FROM sessions);
-    DELETE FROM names WHERE data IS NULL;
-    UPDATE names SET closed_until = NULL;
-    DELETE FROM events;
-  `)
 }
 
 function describe(connection: DatabaseSync, path: string): OpenFile {
@@ -148,9 +139,6 @@ function describe(connection: DatabaseSync, path: string): OpenFile {
       const found = statSync(path, { throwIfNoEntry: false })
       // A second name for it means a second log, in which other processes do not see what is held here.
       return found?.ino === ino && found.dev === dev && found.nlink === 1
-    },
-    async look() {
-      await stat(path).catch(() => {})
     },
   }
 }

@@ -1,11 +1,6 @@
 /**
- * What the file looks like. Version 2.
- *
- *   1   the first
- *   2   owners of claims, the reason of a force release, and the log of events
- *
- * A file of an older version is upgraded by the first process that finds it and has it alone (`open.ts`). Processes of
- * an older release refuse it from then on.
+ * What the file looks like. Its version stands in the file, and a file of another version is refused: two layouts would not
+ * exclude each other.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`, and are deleted with it (`removeSession`). A row of
  * `names` exists only while the name carries data or is closed, so an unused name leaves nothing behind.
@@ -26,20 +21,6 @@ export const APPLICATION_ID = 0x48465354
 export const SCHEMA_VERSION = 2
 const PAGE_BYTES = 1_024
 
-const EVENTS = `
-CREATE TABLE events (
-  no INTEGER PRIMARY KEY,
-  kind TEXT NOT NULL,
-  namespace TEXT NOT NULL,
-  name TEXT NOT NULL,
-  id TEXT NOT NULL,
-  holder TEXT NOT NULL,
-  owner TEXT,
-  token INTEGER
-) STRICT;
-`
-
-/** Columns that a later version added stand last, as they do in a file that was upgraded. */
 const TABLES = `
 CREATE TABLE meta (
   id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -117,16 +98,17 @@ CREATE TABLE names (
   CHECK (data IS NOT NULL OR closed_until IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX names_by_closing ON names (closed_until) WHERE closed_until IS NOT NULL;
-${EVENTS}`
 
-const UPGRADE_FROM_1 = `
-ALTER TABLE meta ADD COLUMN watched_until REAL;
-ALTER TABLE meta ADD COLUMN log_id TEXT;
-ALTER TABLE holders ADD COLUMN owner TEXT;
-ALTER TABLE waiters ADD COLUMN owner TEXT;
-ALTER TABLE marks ADD COLUMN detail TEXT;
-${EVENTS}
-PRAGMA user_version = 2;
+CREATE TABLE events (
+  no INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  namespace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  id TEXT NOT NULL,
+  holder TEXT NOT NULL,
+  owner TEXT,
+  token INTEGER
+) STRICT;
 `
 
 /** What a new file remembers of its making. */
@@ -164,30 +146,18 @@ function create(connection: DatabaseSync, origin: Origin): void {
   connection.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${SCHEMA_VERSION}`)
 }
 
-/**
- * False: the file is empty. An older version counts as ours: it is upgraded before it is used. In a transaction, because
- * another process may make it ours between two looks.
- */
+/** False: the file is empty. In a transaction, because another process may make it ours between two looks. */
 function isOurs(connection: DatabaseSync, file: string): boolean {
   const [application, version] = [pragma(connection, 'application_id'), pragma(connection, 'user_version')]
   const isEmpty = connection.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get() === undefined
   if (isEmpty && application === 0 && version === 0) return false
   if (application !== APPLICATION_ID) throw foreignFile(file, 'is the SQLite database of another program')
-  if (version >= 1 && version <= SCHEMA_VERSION) return true
+  if (version === SCHEMA_VERSION) return true
   throw unusable(
     file,
     `has version ${version} of the layout, and this Holdfast knows version ${SCHEMA_VERSION}. Two layouts would not ` +
-      'exclude each other, so all processes must use the same: upgrade this one, or choose another file.',
+      'exclude each other, so all processes must use the same: use one release of Holdfast in all of them, or choose another file.',
   )
-}
-
-export function isOfOlderVersion(connection: DatabaseSync): boolean {
-  return pragma(connection, 'user_version') < SCHEMA_VERSION
-}
-
-/** Within a transaction of a connection that has the file alone: statements of an older release would fail from here on. */
-export function upgrade(connection: DatabaseSync): void {
-  if (isOfOlderVersion(connection)) connection.exec(UPGRADE_FROM_1)
 }
 
 function pragma(connection: DatabaseSync, name: string): number {

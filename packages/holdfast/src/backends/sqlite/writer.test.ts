@@ -9,7 +9,6 @@ import { systemRandom } from '../../base/ids.ts'
 import { listAll } from '../../kit/backend-kit.ts'
 import { call, permits, request } from '../../testing/conformance/requests.ts'
 import { Database } from './database.ts'
-import type { OpenFile } from './open.ts'
 import { prepareStatements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
 import { Writer } from './writer.ts'
@@ -35,8 +34,7 @@ function bare(rig: SqliteRig) {
   const database = new Database(connection, 'normal', noStatistics())
   const sql = prepareStatements(database)
   const { clock } = rig
-  const file = { look: async () => {} } as OpenFile
-  const writer = new Writer({ database, sql, clock, random: systemRandom, file }, () => {})
+  const writer = new Writer({ database, sql, clock, random: systemRandom }, () => {})
   return { connection, database, writer }
 }
 

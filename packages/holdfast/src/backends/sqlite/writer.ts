@@ -9,6 +9,7 @@
  *   work: anything else fails                   undone: not applied, for all of them
  *   commit fails                                unknown, for all of them
  */
+import { afterThisTurn } from '../../base/clock.ts'
 import { ClosedError, isHoldfastError } from '../../base/errors.ts'
 import { isBusy } from '../../clients/sqlite/index.ts'
 import { type Asker, Lane, type Sent } from '../../kit/lane.ts'
@@ -21,7 +22,7 @@ import type { Transaction } from './transaction.ts'
 /** A step of a transaction. It may refuse with a HoldfastError, for itself alone, as long as it has written nothing. */
 export type Work<T> = (tx: Transaction) => T
 
-type WriterContext = Pick<Context, 'database' | 'sql' | 'clock' | 'random' | 'file'>
+type WriterContext = Pick<Context, 'database' | 'sql' | 'clock' | 'random'>
 
 /** What one transaction takes on at most: it holds the write lock and the event loop for a few milliseconds then. */
 const MAX_BATCH = 256
@@ -80,16 +81,15 @@ export class Writer {
   }
 
   #openLane(): WorkLane {
-    const { clock, file } = this.#context
     return new Lane({
       backend: 'sqlite',
-      clock,
+      clock: this.#context.clock,
       maxBatch: MAX_BATCH,
       send: (steps) => {
         if (this.#workedMs <= LONGEST_TURN_MS) return this.#tryToRun(steps)
         // A caller in a loop would otherwise keep all timers and sockets of the process waiting, renewals among them.
         this.#workedMs = 0
-        return file.look().then(() => this.#tryToRun(steps))
+        return new Promise<void>(afterThisTurn).then(() => this.#tryToRun(steps))
       },
     })
   }

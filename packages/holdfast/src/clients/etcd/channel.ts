@@ -8,7 +8,7 @@ import {
 } from 'node:http2'
 import type { SecureContextOptions } from 'node:tls'
 import { afterThisTurn, type Clock, type Timer } from '../../base/clock.ts'
-import { ConnectionError, EtcdError } from './failures.ts'
+import { ConnectionError, connectionFailure, EtcdError, notGrpc } from './failures.ts'
 import type { Method } from './messages.ts'
 import { type Schema, Writer } from './protobuf.ts'
 
@@ -63,20 +63,31 @@ export class Channel {
     return !this.#session.closed && !this.#session.destroyed
   }
 
-  /** Rejects as `not-applied`, because nothing was sent. */
+  /**
+   * It is open when the other side has shown that it speaks HTTP/2. So what listens there and is not etcd, or is stopped, is found
+   * out before anything is sent. Rejects as `not-applied`.
+   */
   static open(host: string, tls: EtcdTls | undefined, clock: Clock, limitMs: number): Promise<Channel> {
     return new Promise((resolve, reject) => {
       const session = connect(host, { ...tls })
-      const fail = (what: string, cause?: unknown) => {
+      let isConnected = false
+      const fail = (what: Error | 'closed' | 'silent') => {
         timer.cancel()
         session.destroy()
-        reject(new ConnectionError(`${host} ${what}`, 'not-applied', { cause }))
+        reject(
+          new ConnectionError(connectionFailure(host, isConnected, what), 'not-applied', { cause: what }),
+        )
       }
-      const timer: Timer = clock.setTimer(limitMs, () => fail(`did not accept a connection in ${limitMs} ms`))
+      let timer: Timer = clock.setTimer(limitMs, () => fail('silent'))
       // After the connection is made, the streams on it tell their own failures.
-      session.on('error', (error) => fail(`cannot be reached: ${error.message}`, error))
-      session.once('close', () => fail('has closed the connection'))
+      session.on('error', fail)
+      session.once('close', () => fail('closed'))
       session.once('connect', () => {
+        isConnected = true
+        timer.cancel()
+        timer = clock.setTimer(limitMs, () => fail('silent'))
+      })
+      session.once('remoteSettings', () => {
         timer.cancel()
         resolve(new Channel(host, session, clock))
       })
@@ -179,14 +190,19 @@ export class Channel {
     const onHeaders = (headers: IncomingHttpHeaders) => {
       if (headers['grpc-status'] !== undefined) status = headers
     }
-    stream.on('response', onHeaders)
+    stream.on('response', (headers) => {
+      onHeaders(headers)
+      if (status !== undefined || headers['content-type']?.startsWith('application/grpc')) return
+      failure = notGrpc(this.host, headers[':status'])
+      stream.close(constants.NGHTTP2_CANCEL)
+    })
     stream.on('trailers', onHeaders)
     stream.on('data', (chunk: Buffer) => {
       this.#heardMs = this.#clock.monotonicMs()
       for (const [bytes, start, end] of frames.take(chunk)) onMessage(response.read(bytes, start, end))
     })
     stream.on('error', (error) => {
-      failure = error
+      failure ??= error
     })
     stream.on('close', () => {
       this.#expected--
@@ -233,6 +249,7 @@ function endOf(
   rstCode: number | undefined,
   cause: unknown,
 ): Error | null {
+  if (cause instanceof ConnectionError) return cause
   if (status === undefined) {
     const isRefused = rstCode === constants.NGHTTP2_REFUSED_STREAM
     return new ConnectionError(

@@ -99,3 +99,39 @@ export function asUnavailable(backend: string, error: unknown): HoldfastError {
 
 /** Invalid argument, not found, exists, denied, exhausted, failed precondition, out of range, unimplemented, unauthenticated. */
 const REFUSED_BY_STATUS: readonly number[] = [3, 5, 6, 7, RESOURCE_EXHAUSTED, 9, 11, 12, UNAUTHENTICATED]
+
+const WRONG_PORT = 'Check host and port: the port for clients of etcd is 2379'
+const NO_TLS = 'If the port serves no TLS, write etcd:// (in `hosts`: http://)'
+const WITH_TLS = 'If the port serves TLS, write etcds:// (in `hosts`: https://)'
+
+/** Why a connection was not made, and what to do. `isConnected`: something has accepted it, with TLS if that was asked for. */
+export function connectionFailure(
+  host: string,
+  isConnected: boolean,
+  what: (Error & { readonly code?: string }) | 'closed' | 'silent',
+): string {
+  const isSecure = host.startsWith('https:')
+  const { code = '', message } =
+    typeof what === 'object' ? what : { message: what === 'closed' ? 'it was closed' : 'no answer in time' }
+  if (/CERT|SELF_SIGNED|UNABLE_TO/.test(code) && !/ALERT/.test(code))
+    return `${host} has a certificate that is not accepted: ${message}. Give its authority as \`ca\`, or the name in it as \`servername\``
+  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code))
+    return `${host} is not known: ${message}. Check the name of the host`
+  if (code === 'ECONNREFUSED') return `nothing listens at ${host}: ${message}. Start etcd. ${WRONG_PORT}`
+  if (isConnected && isSecure)
+    return `${host} has accepted TLS, but does not speak HTTP/2: ${message}. It may require a certificate of the client: give \`cert\` and \`key\`. ${WRONG_PORT}`
+  if (isConnected && what === 'silent')
+    return `${host} has accepted the connection, but says nothing: it is stopped, overloaded or not etcd. ${WRONG_PORT}`
+  if (isConnected)
+    return `${host} has accepted the connection, but does not speak HTTP/2: ${message}. ${WITH_TLS}. ${WRONG_PORT}`
+  if (isSecure) return `${host} does not begin TLS: ${message}. ${NO_TLS}. ${WRONG_PORT}`
+  return `${host} cannot be reached: ${message}. Check that the host is up, and that no firewall is in between`
+}
+
+/** A proxy may have passed the request on before it answered, so the outcome is unknown. */
+export function notGrpc(host: string, status: number | undefined): ConnectionError {
+  return new ConnectionError(
+    `${host} answers with HTTP status ${status}, and not with gRPC: it is not etcd, or a proxy before it. ${WRONG_PORT}`,
+    'unknown',
+  )
+}

@@ -45,10 +45,14 @@ export const nothingOlder = (range: Range, revision: number): Compare => ({
 })
 
 /** By bytes. False if there is no such key. */
-export const valueAfter = (key: string, value: string): Compare => ({
+export const valueAfter = (key: string, value: string): Compare => compareValue(key, GREATER, value)
+
+export const valueBefore = (key: string, value: string): Compare => compareValue(key, LESS, value)
+
+const compareValue = (key: string, result: number, value: string): Compare => ({
   key,
   target: VALUE,
-  result: GREATER,
+  result,
   value,
 })
 

@@ -97,6 +97,18 @@ export function postgresDatabase(
   throw new InvalidArgumentError('client', "must be a Pool of 'pg' or a client of 'postgres' (postgres.js).")
 }
 
+const shared = new WeakMap<object, PostgresDatabase>()
+
+/**
+ * One adapter for each client, for guards and the like: they have no end of their own at which they could take back a
+ * listener, and one for each of them would pile up.
+ */
+export function sharedDatabase(client: PostgresClient): PostgresDatabase {
+  const database = shared.get(client) ?? postgresDatabase(client)
+  shared.set(client, database)
+  return database
+}
+
 /** The options must be an object that has the client, and not the client itself. */
 export function checkClientOptions(argument: string, options: unknown): void {
   if (isPgPool(options) || isPostgresJs(options))

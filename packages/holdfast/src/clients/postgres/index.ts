@@ -12,6 +12,7 @@ export {
   postgresDatabase,
   type QueryOptions,
   type SqlRunner,
+  sharedDatabase,
   type TransactionOptions,
   type TransactionWork,
 } from './database.ts'
@@ -26,25 +27,24 @@ export {
   postgresClientFromUrl,
 } from './from-url.ts'
 export { checkIdentifier, quoteIdentifier, quoteTable, quoteText } from './identifiers.ts'
-export { insistOnTransaction, TRANSACTION_ID } from './in-transaction.ts'
 export { type NoticeHandler, standbyNotices } from './notices.ts'
-export { prepareTables } from './prepared-tables.ts'
 export { pageOfSessions } from './session-pages.ts'
-export { sharedDatabase } from './shared.ts'
 export {
   type CustomTransaction,
   type DrizzleTransaction,
+  insistOnTransaction,
   type KyselyTransaction,
   type PgTransaction,
   type SqlTransaction,
   sqlRunnerOf,
+  TRANSACTION_ID,
 } from './sql-runner.ts'
 export {
-  alterTables,
   BY_INDEX,
   checkSchema,
   checkSchemaOptions,
   ensureTables,
+  prepareTables,
   READ_AND_WRITE,
   type TablePart,
   tablesSql,

@@ -4,9 +4,8 @@ import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
 import type { DedicatedConnection, Listener, QueryOptions } from './database.ts'
 import { asUnavailable } from './failures.ts'
-import { poolBeside } from './pg-pools.ts'
+import { poolBeside, runStatement, stateOf } from './pg-connection.ts'
 import { PgSockets } from './pg-sockets.ts'
-import { runStatement, stateOf } from './pg-statement.ts'
 import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
 
 const ignore = () => {}

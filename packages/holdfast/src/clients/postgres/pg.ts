@@ -23,9 +23,10 @@ import type {
 } from './database.ts'
 import { quoteIdentifier } from './identifiers.ts'
 import { endedAsIdle, isEndedAsIdle, limitIdleSql } from './idle-limit.ts'
-import { type Borrowed, PgLender } from './pg-borrowing.ts'
+import { giveBack, runStatement, stateOf } from './pg-connection.ts'
 import { PgDedicated } from './pg-dedicated.ts'
-import type { Parameter, PgPool, Row } from './types.ts'
+import { PgLender } from './pg-lender.ts'
+import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
 
 const ignore = () => {}
 
@@ -59,68 +60,72 @@ export class PgDatabase implements PostgresDatabase {
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
     const { signal } = options
-    const lender = this.#lender
-    const borrowed = await (this.#hasSpare ? lender.fromPoolOrSpare(signal) : lender.fromPool(signal))
+    const client = await (this.#hasSpare ? this.#lender.connectOrSpare(signal) : this.#lender.connect(signal))
     try {
-      return await borrowed.query(text, parameters, options)
+      return await runStatement(client, this.#backend, text, parameters, signal)
     } finally {
-      borrowed.giveBack()
+      giveBack(client)
     }
   }
 
   async transaction<T>(work: TransactionWork<T>, options: TransactionOptions = {}): Promise<T> {
-    const connection = await this.#lender.fromPool(options.signal)
+    const client = await this.#lender.connect(options.signal)
+    const transaction: { atWork?: number } = {}
     try {
-      return await this.#transact(connection, work, options)
+      return await this.#transact(client, transaction, work, options)
     } finally {
-      const { processId } = connection
-      if (processId === undefined || connection.broken === undefined) connection.giveBack()
-      else this.#cancelAtServer(processId).finally(() => connection.giveBack())
+      const { atWork } = transaction
+      if (atWork === undefined || stateOf(client).broken === undefined) giveBack(client)
+      else this.#cancelAtServer(atWork).finally(() => giveBack(client))
     }
   }
 
+  /** `transaction.atWork`: the server's process, while the transaction has work in it. */
   async #transact<T>(
-    connection: Borrowed,
+    client: PgPoolClient,
+    transaction: { atWork?: number },
     work: TransactionWork<T>,
     { isolation, maxIdleMs = defaults.ttlMs, until, signal }: TransactionOptions,
   ): Promise<T> {
-    const own: QueryOptions = signal === undefined ? {} : { signal }
+    const state = stateOf(client)
     const query: SqlRunner['query'] = (text, parameters, each) =>
-      connection.query(text, parameters, { ...own, ...each })
+      runStatement(client, this.#backend, text, parameters, each?.signal ?? signal)
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`
     const limitIdle = limitIdleSql(maxIdleMs)
     const [row] = await query(
       `${begin}; ${limitIdle === null ? '' : `${limitIdle}; `}SELECT pg_backend_pid()`,
     )
-    connection.processId = Number(row?.[0])
+    transaction.atWork = Number(row?.[0])
     try {
-      const result = await unlessAborted(work({ query }, connection.native), until, () => {
+      const result = await unlessAborted(work({ query }, client), until, () => {
         // The work may go on, so the connection must not go back to the pool.
-        connection.giveUp(new Error('the transaction was ended', { cause: until?.reason }))
+        state.broken ??= new Error('the transaction was ended', { cause: until?.reason })
         return until?.reason
       })
       // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
       if (signal?.aborted) throw cancelledCall(this.#backend, signal, 'not-applied')
-      connection.processId = undefined
+      delete transaction.atWork
       await query('COMMIT')
       return result
     } catch (error) {
       // Nothing is lost when this fails: the connection is then destroyed, and the server rolls back by itself. So it
       // does with one that is broken or still at work: there ROLLBACK would have to wait.
-      if (connection.broken === undefined) await this.#rollBack(connection)
-      throw isEndedAsIdle(connection.broken)
-        ? endedAsIdle(this.#backend, maxIdleMs, connection.broken)
-        : error
+      if (state.broken === undefined) {
+        delete transaction.atWork
+        await this.#rollBack(client)
+      }
+      throw isEndedAsIdle(state.broken) ? endedAsIdle(this.#backend, maxIdleMs, state.broken) : error
     }
   }
 
   /** A connection that does not answer within the limit is given up as well: it would be missing from the pool for ever. */
-  async #rollBack(connection: Borrowed): Promise<void> {
-    connection.processId = undefined
+  async #rollBack(client: PgPoolClient): Promise<void> {
     try {
-      await this.#within(defaults.callTimeoutMs, (signal) => connection.query('ROLLBACK', [], { signal }))
+      await this.#within(defaults.callTimeoutMs, (signal) =>
+        runStatement(client, this.#backend, 'ROLLBACK', [], signal),
+      )
     } catch (failure) {
-      connection.giveUp(failure as Error)
+      stateOf(client).broken ??= failure as Error
     }
   }
 
@@ -130,10 +135,9 @@ export class PgDatabase implements PostgresDatabase {
    */
   async #cancelAtServer(processId: number): Promise<void> {
     const cancel = async (signal: AbortSignal) => {
-      const borrowed = await this.#lender.spare(signal)
-      await borrowed
-        .query('SELECT pg_cancel_backend($1)', [processId], { signal })
-        .finally(() => borrowed.giveBack())
+      const spare = await this.#lender.spare(signal)
+      const text = 'SELECT pg_cancel_backend($1)'
+      await runStatement(spare, this.#backend, text, [processId], signal).finally(() => giveBack(spare))
     }
     // A statement that cannot be cancelled goes on until the server finds that its connection has ended.
     await this.#within(CANCEL_WITHIN_MS, cancel).catch(ignore)

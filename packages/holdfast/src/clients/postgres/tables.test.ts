@@ -15,13 +15,6 @@ CREATE TABLE IF NOT EXISTS ${s}.things (id integer PRIMARY KEY);
 CREATE SEQUENCE IF NOT EXISTS ${s}.thing_numbers;
 CREATE OR REPLACE FUNCTION ${s}.thing() RETURNS integer LANGUAGE sql AS $$ SELECT 1; $$;`,
 }
-const second: TablePart = {
-  ...first,
-  version: 2,
-  upgradesFrom: 1,
-  sql: (s) => `${first.sql(s)}
-ALTER TABLE ${s}.things ADD COLUMN IF NOT EXISTS note text;`,
-}
 
 describe.runIf(wanted('postgres'))('what Holdfast keeps in PostgreSQL', () => {
   let server: Server
@@ -77,16 +70,23 @@ describe.runIf(wanted('postgres'))('what Holdfast keeps in PostgreSQL', () => {
     await database.close()
   })
 
-  test('an older layout is upgraded in place and keeps its origin, and a newer one is refused', async () => {
-    const { origin } = await ensure(first, 'upgraded')
-    await expect(ensure(second, 'upgraded', undefined, false)).rejects.toThrow(/older release/)
-    expect(await ensure(second, 'upgraded')).toEqual({ origin, found: false })
-    expect(await ensure(second, 'upgraded')).toEqual({ origin, found: true })
-    expect((await operator.query('SELECT note FROM upgraded.things')).rows).toEqual([])
-    await expect(ensure(first, 'upgraded')).rejects.toMatchObject({
-      code: 'UNSUPPORTED',
-      message: expect.stringMatching(/have layout 2.*knows 1/),
-    })
+  test('another layout is refused, older or newer, and its functions stay as they are', async () => {
+    const { origin } = await ensure(first, 'two_layouts')
+    for (const version of [0, 2]) {
+      const other = {
+        ...first,
+        version,
+        sql: (s: string) => first.sql(s).replace('SELECT 1', 'SELECT 2'),
+      }
+      await expect(ensure(other, 'two_layouts')).rejects.toMatchObject({
+        code: 'UNSUPPORTED',
+        message: expect.stringContaining(`have layout 1, and this release of Holdfast knows ${version}.`),
+      })
+      const byHand = operator.query(tablesSql(other, 'two_layouts'))
+      await expect(byHand).rejects.toThrow(`another layout than ${version}`)
+    }
+    expect((await operator.query('SELECT two_layouts.thing()')).rows).toEqual([{ thing: 1 }])
+    expect(await ensure(first, 'two_layouts')).toEqual({ origin, found: true })
   })
 
   test('T80 a table that a stranger has put there instead of ours is refused', async () => {

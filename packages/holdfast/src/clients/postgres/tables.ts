@@ -3,15 +3,18 @@
  * version of its own, so that a database has only what is used in it.
  *
  *   none ──▶ current        created by the first client that comes
- *   older ──▶ current       upgraded in place, if this release can; clients of the older release that run go on
- *   newer, too old ──▶ refused
+ *   another version ──▶ refused
  *
  * The steps: look · lock · look again · create · commit. Many clients start at once: one creates while the others wait for the
  * lock, and then find everything there. A transaction that cannot see it runs the statements again, which do no harm. A crash
  * before the commit leaves nothing.
  */
-import { type HoldfastError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
-import type { SqlRunner } from './database.ts'
+import { unlessAborted } from '../../base/aborting.ts'
+import type { Clock } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { BackendUnavailableError, InvalidArgumentError, quote, UnsupportedError } from '../../base/errors.ts'
+import { typedStep } from './conflicts.ts'
+import type { PostgresDatabase, SqlRunner } from './database.ts'
 import { remedyOf, sqlStateOf } from './failures.ts'
 import { checkIdentifier, quoteIdentifier, quoteText } from './identifiers.ts'
 
@@ -47,27 +50,6 @@ export function checkSchemaOptions(options: { readonly schema?: unknown; readonl
  */
 export const BY_INDEX = 'SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off'
 
-/**
- * Statements that alter tables which calls in flight use. It waits for a lock only while it has none, so that a call and the
- * upgrade never wait for each other. All names are quoted.
- */
-export function alterTables([first, ...others]: readonly [string, ...string[]], statements: string): string {
-  return `
-DO $$ BEGIN
-  LOOP
-    BEGIN
-      LOCK TABLE ${first} IN ACCESS EXCLUSIVE MODE;
-      LOCK TABLE ${others.join(', ')} IN ACCESS EXCLUSIVE MODE NOWAIT;
-      EXIT;
-    EXCEPTION WHEN lock_not_available THEN
-      PERFORM pg_sleep(0.01);
-    END;
-  END LOOP;
-  ${statements.trim()}
-END $$;
-`
-}
-
 type Right = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'USAGE'
 
 /** The rights on a table that is read and written. */
@@ -76,43 +58,37 @@ export const READ_AND_WRITE: readonly Right[] = ['SELECT', 'INSERT', 'UPDATE', '
 export interface TablePart {
   readonly part: string
   readonly version: number
-  /** The oldest layout that can be upgraded. Default: none. */
-  readonly upgradesFrom?: number
   /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80). */
   readonly relations: Readonly<Record<string, readonly Right[]>>
-  /** Creates it, and upgrades it: every statement can be run again. `schema` is quoted. */
+  /** Creates it: every statement can be run again. `schema` is quoted. */
   readonly sql: (schema: string) => string
   /** Which function prints the SQL, for messages. */
   readonly printedBy: string
-  /** Where its version and origin are. Default: its row of `parts`. `meta` has one row, and is made by `sql`. */
-  readonly versionTable?: 'meta'
 }
 
-/** All statements that create and upgrade the part, for users who apply them by themselves. */
-export function tablesSql(part: TablePart, schema: string): string {
-  const { version, upgradesFrom = version, sql, versionTable } = part
+/** All statements that create the part, for users who apply them by themselves. */
+export function tablesSql({ part, version, sql }: TablePart, schema: string): string {
   const s = quoteIdentifier(schema)
-  const [columns, values, key] =
-    versionTable === undefined
-      ? ['part, version, origin', `${quoteText(part.part)}, ${version}`, 'part']
-      : ['version, origin', version, 'single']
-  const parts = `
-CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);`
   // A user who may not create schemas can use one that is there.
   return `DO $$ BEGIN
   IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = ${quoteText(schema)}) THEN
     CREATE SCHEMA ${s};
   END IF;
-END $$;${versionTable === undefined ? parts : ''}
+END $$;
+CREATE TABLE IF NOT EXISTS ${s}.parts (part text PRIMARY KEY, version integer NOT NULL, origin text NOT NULL);
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM ${s}.parts WHERE part = ${quoteText(part)} AND version <> ${version}) THEN
+    RAISE EXCEPTION 'the tables of Holdfast for ${part} are there with another layout than ${version}';
+  END IF;
+END $$;
 ${sql(s).trim()}
-INSERT INTO ${s}.${versionTable ?? 'parts'} AS v (${columns}) VALUES (${values}, gen_random_uuid()::text)
-ON CONFLICT (${key}) DO UPDATE SET version = ${version} WHERE v.version BETWEEN ${upgradesFrom} AND ${version - 1};
+INSERT INTO ${s}.parts VALUES (${quoteText(part)}, ${version}, gen_random_uuid()::text) ON CONFLICT DO NOTHING;
 `
 }
 
 /**
- * Creates or upgrades the part if it must be, and checks it. `found` says whether it was there already: what a transaction
- * creates is gone when it is rolled back. `origin` was made with the tables; copies and backups carry it along.
+ * Creates the part if it is not there, and checks it. `found` says whether it was there already: what a transaction creates
+ * is gone when it is rolled back. `origin` was made with the tables; copies and backups carry it along.
  */
 export async function ensureTables(
   runner: SqlRunner,
@@ -120,75 +96,99 @@ export async function ensureTables(
   schema: string,
   { create, sql = tablesSql(part, schema) }: { readonly create: boolean; readonly sql?: string },
 ): Promise<{ readonly origin: string; readonly found: boolean }> {
-  const before = await look(runner, part, schema)
-  const found = before?.version === part.version
-  if (!found && !create)
+  const before = await originOf(runner, part, schema)
+  if (before === null && !create)
     throw new UnsupportedError(
-      `postgres: the schema ${quote(schema)} has ${before === null ? 'no tables' : 'tables of an older release'} for ` +
-        `${part.part}, and createSchema is off. Apply what ${part.printedBy} returns first.`,
+      `postgres: the schema ${quote(schema)} has no tables for ${part.part}, and createSchema is off. Apply what ` +
+        `${part.printedBy} returns first.`,
     )
-  if (!found) await make(runner, part, schema, sql)
-  const now = found ? before : await look(runner, part, schema)
-  if (now === null)
+  if (before === null) await make(runner, part, schema, sql)
+  const origin = before ?? (await originOf(runner, part, schema))
+  if (origin === null)
     throw new UnsupportedError(`postgres: the schema ${quote(schema)} was removed while it was being used.`)
   await checkRelations(runner, part, schema)
-  return { origin: now.origin, found }
+  return { origin, found: before !== null }
 }
 
-interface Found {
-  readonly version: number
-  readonly origin: string
+/**
+ * As `ensureTables`, at the first use and with a limit: all calls wait for the first one, so it must not wait for ever. The next
+ * one has another connection. Returns the origin.
+ */
+export async function prepareTables(
+  database: PostgresDatabase,
+  part: TablePart,
+  schema: string,
+  { create, clock }: { readonly create: boolean; readonly clock: Clock },
+): Promise<string> {
+  const limitMs = defaults.callTimeoutMs
+  const tooLong = new AbortController()
+  const timer = clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
+  const { signal } = tooLong
+  const limited: SqlRunner = { query: (text, parameters) => database.query(text, parameters, { signal }) }
+  // Of what the caller asked for, nothing has been begun.
+  const noAnswer = () =>
+    new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
+  try {
+    const ensuring = typedStep(() => ensureTables(limited, part, schema, { create }))
+    return (await unlessAborted(ensuring, signal, noAnswer)).origin
+  } catch (error) {
+    throw signal.aborted ? noAnswer() : error
+  } finally {
+    timer.cancel()
+  }
 }
 
 /** Null: the part is not there. */
-async function look(runner: SqlRunner, part: TablePart, schema: string): Promise<Found | null> {
-  const table = `${quoteIdentifier(schema)}.${part.versionTable ?? 'parts'}`
+async function originOf(
+  runner: SqlRunner,
+  { part, version }: TablePart,
+  schema: string,
+): Promise<string | null> {
+  const table = `${quoteIdentifier(schema)}.parts`
   const [exists] = await runner.query('SELECT to_regclass($1::text)::text', [table])
   if (exists?.[0] === null) return null
-  const [row] = await runner.query(
-    `SELECT version::text, origin FROM ${table} WHERE ${isPart(part)} AND $1::text IS NOT NULL`,
-    [schema],
-  )
-  if (row === undefined) return null
-  const version = Number(row[0])
-  const { upgradesFrom = part.version } = part
-  if (version >= upgradesFrom && version <= part.version) return { version, origin: String(row[1]) }
+  const [row] = await runner.query(`SELECT version::text, origin FROM ${table} WHERE part = $1::text`, [part])
+  if (row === undefined || Number(row[0]) === version) return row === undefined ? null : String(row[1])
   throw new UnsupportedError(
-    `postgres: the tables for ${part.part} in the schema ${quote(schema)} have layout ${version}, and this release of ` +
-      `Holdfast knows ${part.version}. Update Holdfast in every process that uses the database, or choose another schema.`,
+    `postgres: the tables for ${part} in the schema ${quote(schema)} have layout ${row[0]}, and this release of Holdfast ` +
+      `knows ${version}. Use the same release in every process that uses the database, or choose another schema.`,
   )
-}
-
-function isPart({ part, versionTable }: TablePart): string {
-  return versionTable === undefined ? `part = ${quoteText(part)}` : 'true'
 }
 
 /**
  * One statement, so that what is half made is undone with it. A DO block takes no parameters; the name of the schema has been
  * checked, and has no dollar that could end a quotation. Notices of what exists already are not for the user.
  */
-async function make(runner: SqlRunner, part: TablePart, schema: string, sql: string): Promise<void> {
-  const s = quoteIdentifier(schema)
-  const table = part.versionTable ?? 'parts'
+async function make(
+  runner: SqlRunner,
+  { part, printedBy }: TablePart,
+  schema: string,
+  sql: string,
+): Promise<void> {
   try {
     await runner.query(`DO $holdfast_once$
     DECLARE
-      found integer;
+      is_there boolean;
       level text := current_setting('client_min_messages');
     BEGIN
       PERFORM pg_advisory_xact_lock(hashtextextended('holdfast schema ' || ${quoteText(schema)}, 0));
-      IF EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-          WHERE n.nspname = ${quoteText(schema)} AND c.relname = '${table}') THEN
-        SELECT version INTO found FROM ${s}.${table} WHERE ${isPart(part)};
-      END IF;
       PERFORM set_config('client_min_messages', 'warning', true);
-      IF found IS NULL OR found < ${part.version} THEN
+      IF to_regclass(${quoteText(`${quoteIdentifier(schema)}.parts`)}) IS NOT NULL THEN
+        SELECT true INTO is_there FROM ${quoteIdentifier(schema)}.parts WHERE part = ${quoteText(part)};
+      END IF;
+      IF is_there IS NULL THEN
         EXECUTE $holdfast_tables$ ${sql} $holdfast_tables$;
       END IF;
       PERFORM set_config('client_min_messages', level, true);
     END $holdfast_once$`)
   } catch (error) {
-    throw refused(error, part, schema) ?? error
+    const cause = sqlStateOf(error) === null && error instanceof Error ? error.cause : error
+    if (sqlStateOf(cause) !== '42501') throw error
+    throw new UnsupportedError(
+      `postgres: this user may not create the tables for ${part} in the schema ${quote(schema)}. Let a user who may apply ` +
+        `what ${printedBy} returns, and grant this user the use of them.`,
+      { cause },
+    )
   }
 }
 
@@ -203,7 +203,6 @@ const RELATIONS = `
   JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
   ORDER BY wanted.key`
 
-/** After its version was read, so that an upgrade in between does no harm. */
 async function checkRelations(
   runner: SqlRunner,
   { part, relations }: TablePart,
@@ -229,14 +228,4 @@ async function checkRelations(
     throw new UnsupportedError(
       `postgres: for ${where} this user lacks ${lacking.join(', ')} (SQLSTATE 42501). ${remedyOf('42501')}`,
     )
-}
-
-function refused(error: unknown, part: TablePart, schema: string): HoldfastError | null {
-  const cause = sqlStateOf(error) === null && error instanceof Error ? error.cause : error
-  if (sqlStateOf(cause) !== '42501') return null
-  return new UnsupportedError(
-    `postgres: this user may not create or update the tables for ${part.part} in the schema ${quote(schema)}. Let a user who ` +
-      `may apply what ${part.printedBy} returns, and grant this user the use of them.`,
-    { cause },
-  )
 }

@@ -16,8 +16,6 @@ import { triggerSql } from './trigger-sql.ts'
 export const guardTables: TablePart = {
   part: 'guards',
   version: 3,
-  // Their tables are the same. In layout 1 PUBLIC could execute `fence_row`; in layout 2 it read every fence for every row.
-  upgradesFrom: 1,
   // Which rights are needed depends on the user: an owner of tables that installs a fence needs none.
   relations: { guards: [], guard_names: [], guard_issuers: [] },
   printedBy: 'postgresGuardSchema()',

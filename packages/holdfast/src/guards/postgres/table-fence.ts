@@ -41,7 +41,7 @@ import { guardTables } from './layout.ts'
 import { FENCE_SETTING } from './statements.ts'
 
 export interface TableFenceOptions {
-  /** `table` or `schema.table`. */
+  /** `table` or `schema.table`. An ordinary table without partitions and child tables; it may itself be a partition. */
   readonly table: string
   /** The name that is locked to write the table; or, with `column`, the beginning of the names of its rows. */
   readonly name: string
@@ -65,8 +65,8 @@ export interface TableFence {
   readonly installSql: string
   readonly removeSql: string
   /**
-   * In one transaction. Waits for open writes to the table. Run it again after adding partitions or child tables. Refuses,
-   * with UNSUPPORTED, if one of the tables has a fence with other options.
+   * In one transaction. Waits for open writes to the table. Refuses, with UNSUPPORTED, a table with partitions or child tables,
+   * and one that has a fence with other options.
    */
   install(client: PostgresClient): Promise<void>
   /** Removes the triggers with these options, and no others. What the guard remembers stays. */
@@ -80,11 +80,16 @@ export function tableFence(options: TableFenceOptions): TableFence {
   const schema = checkSchema(options.schema)
   const { column } = options
   const fence = fenceOf(schema, options)
+  const trigger = (name: string, when: string, level: string) =>
+    `CREATE TRIGGER ${name} ${when} ON ${table} FOR EACH ${level} ${fence.call};`
   const install = [
-    refuseTables(table, fence),
+    refuseTable(table, fence),
     ...(column === undefined ? [] : [refuseColumn(table, column)]),
     drop(table, fence),
-    create(table, fence, column !== undefined),
+    trigger('holdfast_fence', 'BEFORE INSERT OR UPDATE OR DELETE', 'ROW'),
+    // Another trigger may have moved the row to another key.
+    ...(column === undefined ? [] : [trigger('holdfast_fence_after', 'AFTER INSERT OR UPDATE', 'ROW')]),
+    trigger('holdfast_fence_truncate', 'BEFORE TRUNCATE', 'STATEMENT'),
   ]
   const remove = drop(table, fence)
   return {
@@ -118,80 +123,41 @@ function inTransaction(client: PostgresClient, body: (tx: SqlRunner) => Promise<
 }
 
 /**
- * The table and all that inherit from it now: a write to a parent changes the rows of its children without asking the
- * triggers of the parent, and TRUNCATE of a partition asks only those of the partition.
+ * Refuses a table whose rows are in others: a write to a parent changes the rows of its children without asking its triggers.
+ * Refuses one that has another fence, which would be lost, and one whose writes the function would refuse.
  */
-function treeOf(root: string): string {
-  return `WITH RECURSIVE tree (relid, depth) AS (
-      SELECT ${root}::oid, 0
-      UNION SELECT i.inhrelid, depth + 1 FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.relid)`
-}
-
-/** Refuses tables that have another fence, which would be lost, and tables whose writes the function would refuse. */
-function refuseTables(table: string, { functionOid, isThis }: Fenced): string {
-  const tree = treeOf(`${literal(table)}::regclass`)
+function refuseTable(table: string, { functionOid, isThis }: Fenced): string {
+  const refuse = (what: string, values: string) =>
+    `RAISE EXCEPTION '${what}', ${values} USING ERRCODE = '${REFUSED}';`
   return `DO ${literal(`DECLARE
-  wrong record;
+  fenced CONSTANT regclass := ${literal(table)};
+  call text;
+  the_owner oid;
 BEGIN
-  ${tree}
-  SELECT t.tgrelid::regclass AS fenced, substring(pg_catalog.pg_get_triggerdef(t.oid) FROM 'EXECUTE FUNCTION (.*)') AS call
-  INTO wrong FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = relid
-  WHERE ${IS_FENCE} AND (${isThis}) IS NOT TRUE LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION 'the table % has another fence: %. Remove that first, with the options with which it was installed',
-      wrong.fenced, wrong.call USING ERRCODE = '${REFUSED}';
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = fenced AND relkind = 'r')
+    OR EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = fenced) THEN
+    ${refuse('% is not a table, or has partitions or child tables. Fence each of its partitions, with the same name', 'fenced')}
   END IF;
-  ${tree}
-  SELECT c.oid::regclass AS fenced, c.relowner::regrole AS owner, ${functionOid}::regprocedure AS call
-  INTO wrong FROM tree JOIN pg_catalog.pg_class c ON c.oid = relid
-  WHERE NOT pg_catalog.has_function_privilege(c.relowner, ${functionOid}, 'EXECUTE') LIMIT 1;
+  SELECT substring(pg_catalog.pg_get_triggerdef(t.oid) FROM 'EXECUTE FUNCTION (.*)') INTO call
+  FROM pg_catalog.pg_trigger t WHERE t.tgrelid = fenced AND ${IS_FENCE} AND (${isThis}) IS NOT TRUE LIMIT 1;
   IF FOUND THEN
-    RAISE EXCEPTION '%, the owner of the table %, may not use the function %. Grant EXECUTE on it to the owner',
-      wrong.owner, wrong.fenced, wrong.call USING ERRCODE = '${REFUSED}';
+    ${refuse('the table % has another fence: %. Remove that first, with the options with which it was installed', 'fenced, call')}
+  END IF;
+  SELECT relowner INTO the_owner FROM pg_catalog.pg_class WHERE oid = fenced;
+  IF NOT pg_catalog.has_function_privilege(the_owner, ${functionOid}, 'EXECUTE') THEN
+    ${refuse('%, the owner of the table %, may not use the function %. Grant EXECUTE on it to the owner', `the_owner::regrole, fenced, ${functionOid}::regprocedure`)}
   END IF;
 END`)};`
 }
 
-/** Drops the triggers of this fence, and of no other. Those that a partition has from its table go with the table's. */
+/** Drops the triggers of this fence, and of no other. */
 function drop(table: string, { isThis }: Fenced): string {
   return `DO ${literal(`DECLARE
-  fenced oid;
+  fenced CONSTANT regclass := pg_catalog.to_regclass(${literal(table)});
   name text;
 BEGIN
-  FOR fenced, name IN
-    ${treeOf(`pg_catalog.to_regclass(${literal(table)})`)}
-    SELECT t.tgrelid, t.tgname FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = relid
-    WHERE ${IS_FENCE} AND t.tgparentid = 0 AND ${isThis} GROUP BY t.tgrelid, t.tgname ORDER BY min(depth)
-  LOOP
-    EXECUTE pg_catalog.format('DROP TRIGGER %I ON %s', name, fenced::regclass);
-  END LOOP;
-END`)};`
-}
-
-function create(table: string, { call }: Fenced, byRow: boolean): string {
-  const execute = (condition: string, name: string, when: string, level: string) => {
-    const text = `CREATE TRIGGER ${name} ${when} ON %s FOR EACH ${level} ${call.replaceAll('%', '%%')}`
-    return `    IF ${condition} THEN EXECUTE pg_catalog.format(${literal(text)}, fenced::regclass); END IF;`
-  }
-  // The server copies row triggers to partitions, so the table also has one where all its rows have one name.
-  const isNotCopied = 'NOT is_partition'
-  // Before PostgreSQL 16 a foreign table cannot have a TRUNCATE trigger.
-  const canTruncate = "kind <> 'f' OR current_setting('server_version_num')::int >= 160000"
-  return `DO ${literal(`DECLARE
-  fenced oid;
-  is_partition boolean;
-  kind "char";
-BEGIN
-  FOR fenced, is_partition, kind IN
-    ${treeOf(`${literal(table)}::regclass`)}
-    SELECT c.oid, bool_or(c.relispartition AND depth > 0), c.relkind FROM tree JOIN pg_catalog.pg_class c ON c.oid = relid
-    GROUP BY c.oid, c.relkind ORDER BY min(depth)
-  LOOP
-${[
-  execute(isNotCopied, 'holdfast_fence', 'BEFORE INSERT OR UPDATE OR DELETE', 'ROW'),
-  ...(byRow ? [execute(isNotCopied, 'holdfast_fence_after', 'AFTER INSERT OR UPDATE', 'ROW')] : []),
-  execute(canTruncate, 'holdfast_fence_truncate', 'BEFORE TRUNCATE', 'STATEMENT'),
-].join('\n')}
+  FOR name IN SELECT t.tgname FROM pg_catalog.pg_trigger t WHERE t.tgrelid = fenced AND ${IS_FENCE} AND ${isThis} LOOP
+    EXECUTE pg_catalog.format('DROP TRIGGER %I ON %s', name, fenced);
   END LOOP;
 END`)};`
 }

@@ -51,7 +51,7 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
     return rows[0].entries as number
   }
   /** The entries of indexes and the rows that a claim reads, and what it gets. It is undone. */
-  const undone = async (text: string, values: readonly string[]) => {
+  const undone = async (text: string, values: readonly (string | null)[]) => {
     await client.query('BEGIN')
     const before = await read()
     const { rows } = await client.query(text, [...values])
@@ -84,13 +84,9 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
       },
     )
 
-  test('T83 with statistics of a small table, a claim of a key reads its own row, in tables of layout 1 that are brought up to date', async () => {
+  test('T83 with statistics of a small table, a claim of a key reads its own row', async () => {
     const idempotent = postgresIdempotent({ client: pool })
     await idempotent({ scope: 's', key: 'first' }, () => 1)
-    await client.query(`
-      ALTER FUNCTION holdfast.idempotency_claim RESET ALL;
-      UPDATE holdfast.parts SET version = 1 WHERE part = 'idempotency'`)
-    await postgresIdempotent({ client: pool })({ scope: 's', key: 'second' }, () => 1)
     await client.query('VACUUM ANALYZE holdfast.idempotency')
     const claimKey = async (key: string) => {
       const { entries, rows } = await undone(keyStatements('"holdfast"').claim, [
@@ -107,39 +103,63 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
     assert.ok(entries < 20, `${entries} entries`)
   })
 
-  test('tables of layout 1 are brought up to date, and a worker of that release that runs excludes the new ones', async () => {
+  /** Pending jobs of one ordering key, or of as many keys as there are jobs. */
+  const fillKeys = async (count: number, key: string, dueAt: string, given = 'NULL') => {
     await client.query(`
-      DROP FUNCTION holdfast.claim_jobs;
-      DROP INDEX holdfast.jobs_claimable, holdfast.jobs_dead;
-      CREATE INDEX jobs_ready ON holdfast.jobs (queue, visible_at) WHERE state = 'ready';
-      UPDATE holdfast.parts SET version = 1 WHERE part = 'jobs'`)
-    await fill('due', 20)
-    const old = async () => {
-      const { rows } = await pool.query<{ id: string }>(`
-        WITH due AS (
-          SELECT id FROM holdfast.jobs
-          WHERE queue = 'q' AND state = 'ready' AND visible_at <= statement_timestamp() AND attempts < max_attempts
-          ORDER BY visible_at, id LIMIT 2 FOR UPDATE SKIP LOCKED)
-        UPDATE holdfast.jobs j SET attempts = j.attempts + 1, attempt = 'old', token = nextval('holdfast.job_tokens'),
-          visible_at = clock_timestamp() + interval '30 s'
-        FROM due WHERE j.id = due.id RETURNING j.id::text`)
-      return rows
+      INSERT INTO holdfast.jobs (queue, ordering_key, body, visible_at, max_attempts)
+      SELECT 'q', ${key}, '1', ${dueAt}, 5 FROM generate_series(1, ${count}) AS i`)
+    await client.query(`
+      INSERT INTO holdfast.job_ordering_keys (queue, ordering_key, due_at, token)
+      SELECT DISTINCT 'q', ordering_key, ${dueAt}, ${given}::bigint FROM holdfast.jobs WHERE ordering_key IS NOT NULL
+      ON CONFLICT DO NOTHING`)
+  }
+  const ordered: Record<string, () => Promise<unknown>> = {
+    'of one key that is due': () => fillKeys(OTHERS, "'hot'", 'now()'),
+    'of one key that is given to a worker': () => fillKeys(OTHERS, "'hot'", "now() + interval '1 hour'", '1'),
+    'of as many keys, all given to workers': () => fillKeys(OTHERS, 'i', "now() + interval '1 hour'", '1'),
+    'of as many keys, all due': () => fillKeys(OTHERS, "'z' || i", "now() - interval '1 s'"),
+  }
+
+  test.each(Object.keys(ordered))(
+    `T83 with statistics of a small table, a claim reads only what it claims, with ${OTHERS} jobs %s`,
+    async (what) => {
+      await fillKeys(DUE, "'due ' || i", "now() - interval '1 minute'")
+      await client.query('VACUUM ANALYZE holdfast.jobs, holdfast.job_ordering_keys')
+      for (let made = 0; made < 8; made++) await claim(1)
+      await ordered[what]?.()
+      for (const limit of [1, 10, 1000]) {
+        const { entries, jobs } = await claim(limit)
+        if (!what.endsWith('all due'))
+          assert.equal(jobs, Math.min(limit, DUE + (what.endsWith('due') ? 1 : 0)))
+        else assert.equal(jobs, limit)
+        // For each: the key by index and row, the job by index and row, both again to write them.
+        assert.ok(entries <= 8 * jobs + 20, `${jobs} of at most ${limit} jobs: ${entries} entries`)
+      }
+    },
+  )
+
+  test('T83 an add and a completion read their own rows, with 50,000 jobs of the key', async () => {
+    await fillKeys(1, "'hot'", 'now()')
+    await client.query('VACUUM ANALYZE holdfast.jobs, holdfast.job_ordering_keys')
+    await fillKeys(OTHERS, "'hot'", 'now()')
+    const added = await undone(sql.add, ['q', null, 'hot', '1', '0', '5'])
+    assert.ok(added.entries < 20, `${added.entries} entries to add`)
+    const { rows } = await client.query(sql.claim, ['q', '1', 'attempt', '30000'])
+    const completed = await undone(sql.complete, [rows[0].id, 'attempt'])
+    assert.equal(completed.rows.length, 1)
+    assert.ok(completed.entries < 20, `${completed.entries} entries to complete`)
+  })
+
+  test('tables of another layout are refused, with what to do', async () => {
+    for (const part of ['jobs', 'idempotency']) {
+      await client.query(
+        `INSERT INTO holdfast.parts VALUES ('${part}', 1, 'o') ON CONFLICT (part) DO UPDATE SET version = 1`,
+      )
+      const use =
+        part === 'jobs'
+          ? postgresJobs({ client: pool, queue: 'q' }).claimJobs()
+          : postgresIdempotent({ client: pool })({ scope: 's', key: 'k' }, () => 1)
+      await assert.rejects(use, { code: 'UNSUPPORTED', message: /layout 1.*another schema/ })
     }
-    const claimed = await old()
-    await assert.rejects(postgresJobs({ client: pool, queue: 'q', createSchema: false }).claimJobs(), {
-      code: 'UNSUPPORTED',
-      message: /older release.*postgresLockfreeSchema\(\)/,
-    })
-    const jobs = postgresJobs({ client: pool, queue: 'q' })
-    for (let time = 0; time < 5; time++) {
-      const both = await Promise.all([old(), jobs.claimJobs({ limit: 2 })])
-      claimed.push(...both.flat())
-    }
-    assert.equal(new Set(claimed.map(({ id }) => id)).size, claimed.length)
-    claimed.push(...(await jobs.claimJobs({ limit: 20 })))
-    assert.equal(new Set(claimed.map(({ id }) => id)).size, 20)
-    const { rows } = await client.query(`
-      SELECT version, to_regclass('holdfast.jobs_ready') AS old FROM holdfast.parts WHERE part = 'jobs'`)
-    assert.deepEqual(rows, [{ version: 2, old: null }])
   })
 })

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict'
 import { reach, type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
+
 import { until } from '../../../test/postgres/stage.ts'
+import { systemClock } from '../../base/clock.ts'
 import { postgresDatabase } from '../../clients/postgres/index.ts'
 import { postgresJobs } from '../postgres.ts'
 import { jobStatements } from './jobs-sql.ts'
@@ -30,6 +32,8 @@ async function crashAndRestart(server: Server): Promise<void> {
     ),
   )
 }
+
+const where = { schema: 'holdfast', create: true, clock: systemClock }
 
 describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash', () => {
   test('T68 no token of a job is drawn twice', async () => {
@@ -78,7 +82,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
   test('the outcome under an idempotency key is what was told, also in a transaction of the user', async () => {
     await using server = await startPostgres(lazyServer)
     await using pool = careless(server)
-    const keys = new PostgresKeys(postgresDatabase(pool), 'holdfast', true)
+    const keys = new PostgresKeys({ database: postgresDatabase(pool), ...where })
     const request = (key: string) => ({
       scope: 's',
       key,
@@ -132,7 +136,7 @@ describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has',
     async (setting, committed) => {
       const queue = `synchronous commit ${setting}`
       const jobs = postgresJobs({ client: pool, queue })
-      const keys = new PostgresKeys(postgresDatabase(pool), 'holdfast', true)
+      const keys = new PostgresKeys({ database: postgresDatabase(pool), ...where })
       const request = { scope: queue, key: 'k', payload: null, attempt: 'a', ttlMs: 60_000, keepMs: 1 }
       await keys.claim(request)
       for (const payload of [1, 2]) await jobs.add(payload)

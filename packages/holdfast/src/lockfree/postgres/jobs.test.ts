@@ -212,7 +212,14 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await assert.rejects(second.complete(), { code: 'LEASE_LOST' })
     assert.deepEqual(await jobs.claimJobs(), [])
     const [dead] = await jobs.dead()
-    assert.deepEqual(dead, { id: first.id, key: null, payload: 'job', attempts: 2, lastError: 'none again' })
+    assert.deepEqual(dead, {
+      id: first.id,
+      key: null,
+      orderingKey: null,
+      payload: 'job',
+      attempts: 2,
+      lastError: 'none again',
+    })
     assert.equal((await jobs.count()).dead, 1)
     assert.equal(await jobs.revive(first.id), true)
     assert.equal(await jobs.revive(first.id), false)

@@ -12,6 +12,8 @@
  *   The answer to the completion is lost: it can be repeated, and says the truth, because the row stays for a while.
  *   A crash after the work and before the completion: the work is done again. For work within this database there is no
  *     such moment: `complete({ tx })` is part of the transaction that does the work.
+ *
+ * What an ordering key adds stands in `jobs-tables.ts`.
  */
 
 import { type Clock, type Instant, instantOf } from '../../base/clock.ts'
@@ -21,21 +23,27 @@ import type { Fence } from '../../base/fence.ts'
 import { newAttempt, type Random } from '../../base/ids.ts'
 import { checkText } from '../../base/names.ts'
 import { checkInteger, checkKnownOptions, checkNumber } from '../../base/options.ts'
-import type { PostgresDatabase, Row } from '../../clients/postgres/index.ts'
 import {
   type Parameter,
   quoteIdentifier,
+  type Row,
   type SqlTransaction,
   sqlRunnerOf,
 } from '../../clients/postgres/index.ts'
 import { claimFence, KeptClaim } from '../kept-claim.ts'
 import { fromJson, resourceName, toJson } from '../payload.ts'
-import { jobStatements, jobTables } from './jobs-sql.ts'
-import { Part } from './part.ts'
+import { jobStatements } from './jobs-sql.ts'
+import { jobTables } from './jobs-tables.ts'
+import { type Home, Part } from './part.ts'
 
 export interface AddJobOptions {
   /** A job with a key that the queue has seen (and not forgotten, see `keepMs`) is not added again. */
   readonly key?: string
+  /**
+   * Jobs with the same ordering key run one at a time, in the order in which they were committed. A job that is retried, or
+   * was added for later, holds up the later ones of its key; one that is dead does not.
+   */
+  readonly orderingKey?: string
   /** No worker gets it before. Default 0. */
   readonly delayMs?: number
   /** How often it is given out at most. Default 5. */
@@ -54,11 +62,15 @@ export interface ClaimJobsOptions {
 export interface ClaimedJob<Payload> {
   readonly id: string
   readonly key: string | null
+  readonly orderingKey: string | null
   readonly payload: Payload
   /** How often it has been given out, this time included. */
   readonly attempts: number
   readonly maxAttempts: number
-  /** A proof for guards: the worker that gets the job next has a higher token. */
+  /**
+   * A proof for guards: the worker that gets the job next has a higher token. With an ordering key it is the key's: so has the
+   * worker of the key's next job.
+   */
   readonly fence: Fence
   /** Aborts when the time is over, or another worker has it. */
   readonly signal: AbortSignal
@@ -77,12 +89,14 @@ export interface ClaimedJob<Payload> {
 export interface DeadJob {
   readonly id: string
   readonly key: string | null
+  readonly orderingKey: string | null
   readonly payload: unknown
   readonly attempts: number
   readonly lastError: string | null
 }
 
 export interface JobCounts {
+  /** Also those that wait behind another job of their ordering key. */
   readonly ready: number
   /** Claimed, or added for later. */
   readonly hidden: number
@@ -97,23 +111,22 @@ export interface Jobs<Payload = unknown> {
   ready(): Promise<void>
   /** The id of the job; null if there is one with this key already. */
   add(payload: Payload, options?: AddJobOptions): Promise<string | null>
-  /** The oldest that are due, none of which another worker has; an empty list if there are none. */
+  /**
+   * The oldest that are due, none of which another worker has, and at most one of each ordering key; an empty list if there
+   * are none.
+   */
   claimJobs(options?: ClaimJobsOptions): Promise<readonly ClaimedJob<Payload>[]>
   count(): Promise<JobCounts>
   dead(options?: { readonly limit?: number }): Promise<readonly DeadJob[]>
-  /** Gives a dead job all its attempts again; false if it is not dead. */
+  /** Gives a dead job all its attempts again; false if it is not dead. It is the next of its ordering key. */
   revive(id: string): Promise<boolean>
   /** Removes completed jobs of this queue that are older than `keepMs`; how many. `claimJobs` does so now and then. */
   prune(): Promise<number>
 }
 
-export interface JobParts {
-  readonly database: PostgresDatabase
-  readonly schema: string
-  readonly create: boolean
+export interface JobParts extends Home {
   readonly queue: string
   readonly keepMs: number
-  readonly clock: Clock
   readonly random: Random
 }
 
@@ -134,11 +147,10 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
   #prunedMs = Number.NEGATIVE_INFINITY
 
   constructor(parts: JobParts) {
-    const { database, schema, create } = parts
     this.queue = parts.queue
     this.#parts = parts
-    this.#tables = new Part(database, jobTables, schema, create, parts.clock)
-    const sql = jobStatements(quoteIdentifier(schema))
+    this.#tables = new Part(jobTables, parts)
+    const sql = jobStatements(quoteIdentifier(parts.schema))
     this.#query = (name, parameters, tx) =>
       this.#tables.query(sql[name], parameters, tx === undefined ? undefined : sqlRunnerOf(tx))
   }
@@ -148,11 +160,12 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
   }
 
   async add(payload: Payload, options: AddJobOptions = {}): Promise<string | null> {
-    checkKnownOptions('options', options, ['key', 'delayMs', 'maxAttempts', 'tx'])
-    const { key, delayMs = 0, maxAttempts = defaults.jobMaxAttempts, tx } = options
+    checkKnownOptions('options', options, ['key', 'orderingKey', 'delayMs', 'maxAttempts', 'tx'])
+    const { key, orderingKey, delayMs = 0, maxAttempts = defaults.jobMaxAttempts, tx } = options
     const parameters = [
       this.queue,
       key === undefined ? null : checkText('key', key, limits.nameBytes),
+      orderingKey === undefined ? null : checkText('orderingKey', orderingKey, limits.nameBytes),
       toJson('payload', payload),
       String(checkNumber('delayMs', delayMs, { min: 0, max: 1e13 })),
       String(checkInteger('maxAttempts', maxAttempts, { min: 1, max: 1_000_000 })),
@@ -185,9 +198,10 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
     checkKnownOptions('options', options, ['limit'])
     const limit = checkInteger('limit', options.limit ?? 100, { min: 1, max: 10_000 })
     const rows = await this.#query('dead', [this.queue, String(limit)])
-    return rows.map(([id, key, body, attempts, lastError]) => ({
+    return rows.map(([id, key, orderingKey, body, attempts, lastError]) => ({
       id: String(id),
       key: key as string | null,
+      orderingKey: orderingKey as string | null,
       payload: fromJson(String(body)),
       attempts: Number(attempts),
       lastError: lastError as string | null,
@@ -228,6 +242,7 @@ interface JobClaim {
 class PostgresJob<Payload> implements ClaimedJob<Payload> {
   readonly id: string
   readonly key: string | null
+  readonly orderingKey: string | null
   readonly payload: Payload
   readonly attempts: number
   readonly maxAttempts: number
@@ -236,14 +251,17 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   readonly #kept: KeptClaim
 
   constructor(claim: JobClaim, row: Row) {
-    const [id, key, body, attempts, maxAttempts, token] = row
+    const [id, key, orderingKey, body, attempts, maxAttempts, token] = row
     const { clock, queue, issuer, attempt, since, visibilityMs } = claim
     this.id = String(id)
     this.key = key as string | null
+    this.orderingKey = orderingKey as string | null
     this.payload = fromJson(String(body)) as Payload
     this.attempts = Number(attempts)
     this.maxAttempts = Number(maxAttempts)
-    const resource = resourceName('jobs', queue, this.id)
+    // No slash in the last part: no two queues and keys have one resource.
+    const last = this.orderingKey === null ? this.id : `key:${encodeURIComponent(this.orderingKey)}`
+    const resource = resourceName('jobs', queue, last)
     this.fence = claimFence({ issuer, resource, token: BigInt(String(token)), attempt })
     this.#claim = claim
     this.#kept = new KeptClaim({ clock, resource, since, ttlMs: visibilityMs, advice: KEEP_LONGER })
@@ -281,7 +299,9 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     const retryAfterMs = checkNumber('retryAfterMs', options.retryAfterMs ?? 0, { min: 0, max: 1e13 })
     const message = error === undefined ? null : String(error instanceof Error ? error.message : error)
     const stored = message === null ? null : storable(message)
-    const isOurs = await this.#act('fail', [stored, String(retryAfterMs)])
+    // After its last attempt a job is dead at once, and does not hold up its ordering key.
+    const hiddenMs = this.attempts < this.maxAttempts ? retryAfterMs : 0
+    const isOurs = await this.#act('fail', [stored, String(hiddenMs)])
     if (isOurs) this.#kept.stop()
     return isOurs ? 'given-back' : 'not-held'
   }

@@ -16,8 +16,6 @@ const LONGEST_LOCK_WAIT_MS = 1_000
 export const keyTables: TablePart = {
   part: 'idempotency',
   version: 2,
-  // In layout 1 the plan of a claim depended on statistics (T83).
-  upgradesFrom: 1,
   relations: { idempotency: READ_AND_WRITE, idempotency_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `

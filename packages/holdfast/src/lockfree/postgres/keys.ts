@@ -1,10 +1,9 @@
 /** Idempotency keys in PostgreSQL. Each step is one statement, so it works behind a pooler in transaction mode. */
 
-import { type Clock, systemClock } from '../../base/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { outcomeOf } from '../../base/errors.ts'
 import {
-  type PostgresDatabase,
   quoteIdentifier,
   type Row,
   type SqlTransaction,
@@ -21,7 +20,7 @@ import type {
   Standing,
 } from '../key-store.ts'
 import { keyStatements, keyTables } from './keys-sql.ts'
-import { Part } from './part.ts'
+import { type Home, Part } from './part.ts'
 
 /** The server has waited for a lock for as long as `lock_timeout` allows, and undone the statement. */
 const LOCK_NOT_AVAILABLE = '55P03'
@@ -31,10 +30,10 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
   readonly #sql: ReturnType<typeof keyStatements>
   readonly #clock: Clock
 
-  constructor(database: PostgresDatabase, schema: string, create: boolean, clock = systemClock) {
-    this.#clock = clock
-    this.#part = new Part(database, keyTables, schema, create, clock)
-    this.#sql = keyStatements(quoteIdentifier(schema))
+  constructor(home: Home) {
+    this.#clock = home.clock
+    this.#part = new Part(keyTables, home)
+    this.#sql = keyStatements(quoteIdentifier(home.schema))
   }
 
   async issuer(): Promise<string> {

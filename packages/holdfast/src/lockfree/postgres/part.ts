@@ -19,34 +19,33 @@ import {
 /** No such table, or no such schema. */
 const MISSING = ['42P01', '3F000']
 
+/** Where the tables are. */
+export interface Home {
+  readonly database: PostgresDatabase
+  readonly schema: string
+  /** Whether they may be created. */
+  readonly create: boolean
+  readonly clock: Clock
+}
+
 export class Part {
-  readonly #database: PostgresDatabase
   readonly #part: TablePart
-  readonly #schema: string
-  readonly #create: boolean
-  readonly #clock: Clock
+  readonly #home: Home
   #origin: Promise<string> | undefined
 
-  constructor(database: PostgresDatabase, part: TablePart, schema: string, create: boolean, clock: Clock) {
-    this.#clock = clock
-    this.#database = database
+  constructor(part: TablePart, home: Home) {
     this.#part = part
-    this.#schema = schema
-    this.#create = create
+    this.#home = home
   }
 
   /** Made once with the tables; copies and backups carry it along. */
   origin(): Promise<string> {
-    this.#origin ??= this.#prepare().catch((error: unknown) => {
+    const { database, schema } = this.#home
+    this.#origin ??= prepareTables(database, this.#part, schema, this.#home).catch((error: unknown) => {
       this.#origin = undefined
       throw error
     })
     return this.#origin
-  }
-
-  #prepare(): Promise<string> {
-    const [create, clock] = [this.#create, this.#clock]
-    return prepareTables(this.#database, this.#part, this.#schema, { create, clock })
   }
 
   /** In a transaction of the user's, if there is one; the tables must be there then. */
@@ -58,7 +57,7 @@ export class Part {
   ): Promise<readonly Row[]> {
     if (runner === undefined) {
       await this.origin()
-      return typedStep(() => this.#database.query(text, parameters, options))
+      return typedStep(() => this.#home.database.query(text, parameters, options))
     }
     await typedStep(() => insistOnOne(runner))
     try {
@@ -66,7 +65,7 @@ export class Part {
     } catch (error) {
       if (!MISSING.includes(serverStateOf(error) ?? '')) throw error
       throw new UnsupportedError(
-        `postgres: the schema ${quote(this.#schema)} has no tables for ${this.#part.part}, and they are not made in a ` +
+        `postgres: the schema ${quote(this.#home.schema)} has no tables for ${this.#part.part}, and they are not made in a ` +
           'transaction of yours. Roll it back, and call ready() before you begin another.',
         { cause: error },
       )

@@ -58,6 +58,7 @@ const tables = `
   CREATE INDEX IF NOT EXISTS holdfast_idempotency_by_expiry ON holdfast_idempotency (expires_ms);
 `
 
+// Without numbered parameters: Node 22.13 gives them no value.
 const statements = {
   layout: 'SELECT version, origin FROM holdfast_idempotency_layout',
   begin:
@@ -75,13 +76,12 @@ const statements = {
       body = NULL, lease_from_ms = excluded.lease_from_ms, lease_until_ms = excluded.lease_until_ms,
       expires_ms = excluded.expires_ms, begun_before = excluded.begun_before`,
   extend: `
-    UPDATE holdfast_idempotency SET lease_from_ms = ?1, lease_until_ms = ?2, expires_ms = max(expires_ms, ?6)
-    WHERE scope = ?3 AND key = ?4 AND attempt = ?5 AND state = 'working'
-      AND lease_from_ms <= ?1 AND lease_until_ms > ?1`,
+    UPDATE holdfast_idempotency SET lease_from_ms = ?, lease_until_ms = ?, expires_ms = max(expires_ms, ?)
+    WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working' AND lease_from_ms <= ? AND lease_until_ms > ?`,
   own: `SELECT state, body FROM holdfast_idempotency WHERE scope = ? AND key = ? AND attempt = ?`,
   settle: `
-    UPDATE holdfast_idempotency SET state = ?1, body = ?2, lease_from_ms = NULL, lease_until_ms = NULL, expires_ms = ?3
-    WHERE scope = ?4 AND key = ?5 AND attempt = ?6 AND state = 'working'`,
+    UPDATE holdfast_idempotency SET state = ?, body = ?, lease_from_ms = NULL, lease_until_ms = NULL, expires_ms = ?
+    WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working'`,
   forget: `
     DELETE FROM holdfast_idempotency
     WHERE scope = ? AND key = ? AND attempt = ? AND state = 'working' AND begun_before = 0`,
@@ -91,7 +91,7 @@ const statements = {
   prune: `
     DELETE FROM holdfast_idempotency WHERE (scope, key) IN (
       SELECT scope, key FROM holdfast_idempotency
-      WHERE expires_ms <= ?1 AND (lease_until_ms IS NULL OR NOT (lease_from_ms <= ?2 AND lease_until_ms > ?2))
+      WHERE expires_ms <= ? AND (lease_until_ms IS NULL OR NOT (lease_from_ms <= ? AND lease_until_ms > ?))
       ORDER BY expires_ms LIMIT 1000)`,
 }
 
@@ -166,7 +166,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
       const nowMs = this.#monotonicMs()
       const untilMs = nowMs + BigInt(Math.round(ttlMs))
       const keptUntilMs = this.#wallMs() + BigInt(Math.round(ttlMs)) + BigInt(Math.round(keepMs))
-      const parameters = [nowMs, untilMs, scope, key, attempt, keptUntilMs]
+      const parameters = [nowMs, untilMs, keptUntilMs, scope, key, attempt, nowMs, nowMs]
       if (isOne(prepare(database, statements.extend).run(...parameters))) return true
       return standingOf(database, claimed).kind === 'done'
     })
@@ -193,9 +193,10 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   }
 
   prune(): Promise<number> {
-    return this.#step((database) =>
-      Number(prepare(database, statements.prune).run(this.#wallMs(), this.#monotonicMs()).changes),
-    )
+    return this.#step((database) => {
+      const nowMs = this.#monotonicMs()
+      return Number(prepare(database, statements.prune).run(this.#wallMs(), nowMs, nowMs).changes)
+    })
   }
 
   async close(): Promise<void> {
@@ -215,18 +216,18 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
   async #step<T>(body: (database: SqliteDatabase) => T): Promise<T> {
     if (this.#closed) throw new ClosedError('The store of idempotency keys')
     const database = this.#database
-    return this.#queue.run(() =>
-      transact({ database, clock: this.#clock, signal: undefined, who: WHO }, async () =>
-        ownStep(
-          database,
-          () => {
-            if (this.#origin === undefined) this.#origin = this.#ensureLayout(database)
-            return body(database)
-          },
-          WHO,
-        ),
-      ),
-    )
+    const terms = { database, clock: this.#clock, signal: undefined, who: WHO }
+    return this.#queue.run(async () => {
+      let origin = this.#origin
+      const work = () => {
+        origin ??= this.#ensureLayout(database)
+        return body(database)
+      }
+      const result = await transact(terms, async () => ownStep(database, work, WHO))
+      // Not before: what was made is undone with a transaction that fails.
+      this.#origin = origin
+      return result
+    })
   }
 
   #ensureLayout(database: SqliteDatabase): string {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { callWith } from '../../../src/base/aborting.ts'
 import { type Instant, instantOf } from '../../../src/base/clock.ts'
 import { isHoldfastError, outcomeOf } from '../../../src/base/errors.ts'
+import { Lifetime } from '../../../src/kit/lifetime.ts'
 import { weightInUse } from '../../../src/kit/ordered-store.ts'
 import { PredecessorQueue } from '../../../src/kit/predecessor-queue.ts'
 import {
@@ -95,7 +96,7 @@ export class QueueWorld {
       id,
       since: instantOf(this.clock),
       queue: new PredecessorQueue({
-        backend: 'simulated',
+        lifetime: new Lifetime('simulated', this.clock),
         store: this.store.openSession(id),
         clock: this.clock,
         random: seededRandom(this.#opened),
@@ -206,7 +207,7 @@ export class QueueWorld {
   }
 
   async #keepAlive(session: Session): Promise<void> {
-    if (!this.store.isOpen(session.id)) return session.queue.end({ kind: 'session-gone' })
+    if (!this.store.isOpen(session.id)) return session.queue.end()
     session.since = instantOf(this.clock)
     const waiting = this.#asked.filter((asked) => asked.session === session).map(({ request }) => request)
     for (const grant of await session.queue.check(waiting, callWith())) this.#judgeGrant(grant)

@@ -24,58 +24,44 @@
 import { BY_INDEX, quoteText } from '../../../clients/postgres/index.ts'
 import { isWatched } from './events.ts'
 import { keyOf } from './locks.ts'
+import { REQUEST } from './tables.ts'
 
-export const claims = (s: string) => `
--- Nearly all requests are done by one of two statements: the holder releases, or the name is free. The others are settled.
-CREATE OR REPLACE FUNCTION ${s}.apply(p_namespace text, p_channel text, p_requests ${s}.request[]) RETURNS text
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan ${BY_INDEX} AS $$
-#variable_conflict use_column
-DECLARE
-  v_row record;
-  v_done text[] := '{}';
-  v_released text[] := '{}';
-  v_rows text := '';
-  v_lasts boolean := false;
-BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
-    PERFORM ${s}.begin_work();
-  END IF;
-  -- For one name that is free, without the cost of a statement.
-  IF cardinality(p_requests) > 1 OR NOT pg_try_advisory_xact_lock(${keyOf('p_requests[1].name')}) THEN
-    PERFORM ${s}.lock_names(p_namespace, ARRAY(SELECT r.name FROM unnest(p_requests) AS r));
-  END IF;
+/** The requests of `apply`: all of a batch, or its only one. The plan for one is much cheaper. */
+const batch = 'unnest(p_requests) WITH ORDINALITY'
+const single = `(SELECT ${REQUEST.map(([field]) => `v_one.${field}`).join(', ')})`
 
-  IF cardinality(p_requests) > 1 OR p_requests[1].op = 'r' THEN
-    FOR v_row IN
+/** An answer, and its key. The event is logged here, so that a statement needs no loop over its rows. */
+const answered = (s: string, op: string, event: string, answer: string) => `
+      ',' || json_build_array('${op}', h.attempt, ${answer}) AS answer, '${op}' || h.attempt AS key, CASE WHEN ${isWatched(s)}
+        THEN ${s}.log_event(p_namespace, '${event}', h.name, h.attempt, h.session, h.owner, h.token) END AS logged`
+
+/**
+ * For a call that grants nothing, closes nothing and stores nothing: its commit need not wait for the disk. The call that grants
+ * the name next waits for it, and the log up to there includes this call. After a crash that lost it, what was released or
+ * abandoned is there again, and ends with its session, or at the next keep-alive, which does not list it; a waiter has lost its
+ * position, and asks anew.
+ */
+const relaxCommit = "set_config('synchronous_commit', 'off', true)"
+
+/** Releases what is held, and names it if there are waiters. */
+const release = (s: string, requests: string) => `
       DELETE FROM ${s}.holders h WHERE h.ctid = ANY (ARRAY(
-        SELECT f.ctid FROM unnest(p_requests) AS r, LATERAL (
+        SELECT f.ctid FROM ${requests} AS r, LATERAL (
           SELECT f.ctid FROM ${s}.holders f WHERE f.namespace = p_namespace AND f.name = r.name AND f.attempt = r.attempt
             AND f.session + 0 = r.session AND f.token::text = r.token OFFSET 0) f
         WHERE r.op = 'r' AND r.ms = 0 AND EXISTS (
           SELECT FROM ${s}.sessions z
           WHERE z.no = r.session AND z.ended IS NULL AND z.expires_at > clock_timestamp() OFFSET 0)))
-      RETURNING h.name, h.attempt, h.session, h.owner, h.token, ${isWatched(s)} AS is_watched,
-        EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0) AS is_waited_for
-    LOOP
-      IF v_row.is_watched THEN
-        PERFORM ${s}.log_event(p_namespace, 'released', v_row.name, v_row.attempt, v_row.session, v_row.owner, v_row.token);
-      END IF;
-      IF v_row.is_waited_for THEN
-        v_released := v_released || v_row.name;
-      END IF;
-      v_done := v_done || ('r' || v_row.attempt);
-      v_rows := v_rows || ',' || json_build_array('r', v_row.attempt, 'released');
-    END LOOP;
-  END IF;
+      RETURNING ${answered(s, 'r', 'released', "'released'")},
+        CASE WHEN EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = h.name OFFSET 0)
+          THEN h.name END AS name`
 
-  IF cardinality(v_done) < cardinality(p_requests) THEN
-    FOR v_row IN
-      INSERT INTO ${s}.holders
+/** Grants names that are free. */
+const grantFree = (s: string, requests: string) => `
+      INSERT INTO ${s}.holders AS h
       SELECT p_namespace, r.name, r.attempt, r.session, nextval(${quoteText(`${s}.tokens`)}), r.mode, r.weight, r.capacity,
         r.ms, clock_timestamp(), r.text, n.data, r.owner
-      FROM (
-        -- Of several requests for the same name, one at most finds it free.
-        SELECT DISTINCT ON (name) * FROM unnest(p_requests) WITH ORDINALITY AS u WHERE u.op = 'g' ORDER BY name, ordinality) r
+      FROM ${requests} AS r
       LEFT JOIN LATERAL (
         SELECT n.data, n.closed_until FROM ${s}.names n WHERE n.namespace = p_namespace AND n.name = r.name OFFSET 0) n ON true
       WHERE EXISTS (
@@ -87,23 +73,64 @@ BEGIN
         AND (r.wait_ms IS NULL OR statement_timestamp() + r.wait_ms * interval '1 millisecond' > clock_timestamp())
         AND NOT EXISTS (SELECT FROM ${s}.holders h WHERE h.namespace = p_namespace AND h.name = r.name OFFSET 0)
         AND NOT EXISTS (SELECT FROM ${s}.waiters w WHERE w.namespace = p_namespace AND w.name = r.name OFFSET 0)
-      RETURNING name, attempt, session, owner, token, previous_data, ${isWatched(s)} AS is_watched
-    LOOP
-      IF v_row.is_watched THEN
-        PERFORM ${s}.log_event(p_namespace, 'acquired', v_row.name, v_row.attempt, v_row.session, v_row.owner, v_row.token);
-      END IF;
-      v_lasts := true;
-      v_done := v_done || ('g' || v_row.attempt);
-      v_rows := v_rows || ',' || json_build_array('g', v_row.attempt, 'granted', v_row.token::text, v_row.previous_data);
-    END LOOP;
-  END IF;
+      RETURNING ${answered(s, 'g', 'acquired', "'granted', h.token::text, h.previous_data")}`
 
-  IF cardinality(v_done) < cardinality(p_requests) OR cardinality(v_released) > 0 THEN
-    v_rows := v_rows || ${s}.settle(p_namespace, p_channel, v_released,
-      ARRAY(SELECT r FROM unnest(p_requests) AS r WHERE r.op || r.attempt <> ALL (v_done)));
+export const claims = (s: string) => `
+-- Nearly all requests are done by one of two statements: the holder releases, or the name is free. The others are settled.
+CREATE OR REPLACE FUNCTION ${s}.apply(p_namespace text, p_channel text, p_requests ${s}.request[]) RETURNS text
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan ${BY_INDEX} AS $$
+#variable_conflict use_column
+DECLARE
+  v_one ${s}.request;
+  v_granted text;
+  v_released text;
+  v_key text;
+  v_logged text;
+  v_name text;
+  v_done text[];
+  v_names text[];
+  v_left ${s}.request[];
+  v_rows text;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on' THEN
+    PERFORM ${s}.begin_work();
   END IF;
-  IF NOT v_lasts THEN
-    PERFORM ${s}.relax_commit();
+  -- Nearly all calls have one request and return within this block: each further expression costs half a microsecond.
+  IF cardinality(p_requests) = 1 THEN
+    v_one := p_requests[1];
+    IF NOT pg_try_advisory_xact_lock(${keyOf('v_one.name')}) THEN
+      PERFORM ${s}.lock_names(p_namespace, ARRAY[v_one.name]);
+    END IF;
+    IF v_one.op = 'g' THEN
+      ${grantFree(s, single)} INTO v_granted, v_key, v_logged;
+      IF v_granted IS NOT NULL THEN
+        RETURN v_granted;
+      END IF;
+    ELSIF v_one.op = 'r' THEN
+      ${release(s, single)} INTO v_released, v_key, v_logged, v_name;
+      IF v_released IS NOT NULL AND v_name IS NULL THEN
+        v_key := ${relaxCommit};
+        RETURN v_released;
+      END IF;
+    END IF;
+    v_done := ARRAY[v_key];
+    v_names := ARRAY[v_name];
+  ELSE
+    PERFORM ${s}.lock_names(p_namespace, ARRAY(SELECT r.name FROM unnest(p_requests) AS r));
+    WITH done AS (${release(s, batch)})
+    SELECT string_agg(answer, ''), array_agg(key), array_agg(name) FROM done INTO v_released, v_done, v_names;
+    -- Of several requests for the same name, one at most finds it free.
+    WITH done AS (${grantFree(s, `(SELECT DISTINCT ON (name) * FROM ${batch} AS u WHERE u.op = 'g' ORDER BY name, ordinality)`)})
+    SELECT string_agg(answer, ''), v_done || array_agg(key) FROM done INTO v_granted, v_done;
+  END IF;
+  v_rows := concat(v_released, v_granted);
+  v_names := array_remove(v_names, NULL);
+  v_left := ARRAY(SELECT r FROM unnest(p_requests) AS r WHERE (r.op || r.attempt = ANY (v_done)) IS NOT TRUE);
+  IF cardinality(v_left) > 0 OR cardinality(v_names) > 0 THEN
+    v_rows := v_rows || ${s}.settle(p_namespace, p_channel, v_names, v_left);
+  END IF;
+  IF v_granted IS NULL AND current_setting('holdfast.must_last', true) IS DISTINCT FROM 'yes' THEN
+    v_key := ${relaxCommit};
   END IF;
   RETURN v_rows;
 END $$;

@@ -37,15 +37,6 @@ export const WATCHED_FOR_MS = 60_000
 export const isWatched = (s: string, namespace = 'p_namespace') =>
   `EXISTS (SELECT FROM ${s}.logs l WHERE l.namespace = ${namespace} OFFSET 0)`
 
-/**
- * Which transaction has written the row of a log. The server's own note of that, xmin, differs if the row came with a dump: then
- * the log's transaction ids mean nothing here.
- */
-export const WRITTEN_BY = 'written_by xid8 NOT NULL DEFAULT pg_current_xact_id()'
-
-/** The virtual transaction ids of those that may miss an event; NULL: not looked up yet. */
-export const INCOMPLETE = 'incomplete_by text[]'
-
 export const eventTables = (s: string) => `
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   namespace text COLLATE "C" PRIMARY KEY,
@@ -54,8 +45,11 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.logs (
   -- Events of transactions before this one were cut off, as far as the snapshot sees them.
   cut xid8 NOT NULL DEFAULT '0',
   cut_by pg_snapshot NOT NULL DEFAULT '1:1:',
-  ${WRITTEN_BY},
-  ${INCOMPLETE}
+  -- Which transaction has written the row. The server's own note of that, xmin, differs if the row came with a dump: then the
+  -- transaction ids in the log mean nothing here.
+  written_by xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  -- The virtual transaction ids of those that may miss an event; NULL: not looked up yet.
+  incomplete_by text[]
 );
 CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.watchers (
   namespace text COLLATE "C" NOT NULL,
@@ -78,23 +72,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.events (
   expires_at timestamptz,
   PRIMARY KEY (namespace, xid, no)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-`
-
-/** Older versions do not have these tables: who may use `holders` may use them. */
-export const grantEventTables = (s: string) => `
-DO $$
-DECLARE
-  v_grant record;
-BEGIN
-  FOR v_grant IN
-    SELECT a.privilege_type AS privilege, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
-    FROM pg_catalog.pg_class c, aclexplode(c.relacl) a
-    WHERE c.oid = ${quoteText(`${s}.holders`)}::regclass AND a.grantee <> c.relowner
-  LOOP
-    EXECUTE format('GRANT %s ON %s TO %s', v_grant.privilege,
-      ${quoteText(`${s}.logs, ${s}.watchers, ${s}.events`)}, v_grant.grantee);
-  END LOOP;
-END $$;
 `
 
 const EVENT =

@@ -50,17 +50,6 @@ BEGIN
   PERFORM set_config('holdfast.must_last', 'yes', true);
 END $$;
 
--- For a call that grants nothing, closes nothing and stores nothing: its commit need not wait for the disk. The call that
--- grants the name next waits for the disk, and the log up to there includes this call. After a crash that lost it, what was
--- released or abandoned is there again, and ends with its session, or at the next keep-alive, which does not list it; a
--- waiter has lost its position, and asks anew.
-CREATE OR REPLACE FUNCTION ${s}.relax_commit() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  IF current_setting('holdfast.must_last', true) IS DISTINCT FROM 'yes' THEN
-    PERFORM set_config('synchronous_commit', 'off', true);
-  END IF;
-END $$;
-
 -- A lock that is stuck must not gather processes of the server that wait for it, for callers that have long gone. What is
 -- given up is undone (55P03). For locks that are free, which is nearly all of them, this costs nothing.
 CREATE OR REPLACE FUNCTION ${s}.limit_waits() RETURNS void LANGUAGE plpgsql AS $$

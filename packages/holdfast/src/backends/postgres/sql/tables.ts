@@ -1,10 +1,5 @@
 /**
- * The tables of the schema, created or upgraded. A column that is added stands last.
- *
- *   version 2   another second index of `waiters`
- *   version 3   `owner`, `detail` of a mark, the tables of the log (see events)
- *   version 4   `until` of a waiter, `written_by` of a log
- *   version 5   the type `request`, `incomplete_by` of a log
+ * The tables of the schema.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`. A claim counts for as long as its session has a row
  * that is not `ended`; there are no foreign keys, because each would lock the session's row once more for every claim.
@@ -15,8 +10,7 @@
  * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see locks).
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
-import { alterTables } from '../../../clients/postgres/index.ts'
-import { eventTables, grantEventTables, INCOMPLETE, WRITTEN_BY } from './events.ts'
+import { eventTables } from './events.ts'
 
 /** A request of a batch (see claims). `text`: the note of an acquire, or data to store. `ms`: lock-delay or hold-at-least. */
 export const REQUEST = [
@@ -37,12 +31,6 @@ export const REQUEST = [
 ] as const
 
 export const tables = (s: string) => `
-CREATE TABLE IF NOT EXISTS ${s}.meta (
-  single boolean PRIMARY KEY DEFAULT true CHECK (single),
-  version integer NOT NULL,
-  origin text NOT NULL
-);
-
 -- Nothing is cached: a connection that had drawn numbers ahead would hand out small ones later (T67).
 CREATE SEQUENCE IF NOT EXISTS ${s}.tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1 NO CYCLE;
 CREATE SEQUENCE IF NOT EXISTS ${s}.places AS bigint CACHE 1;
@@ -111,19 +99,8 @@ CREATE TABLE IF NOT EXISTS ${s}.names (
   PRIMARY KEY (namespace, name)
 );
 ${eventTables(s)}
-${alterTables(
-  [`${s}.holders`, `${s}.waiters`, `${s}.marks`, `${s}.logs`],
-  `ALTER TABLE ${s}.holders ADD COLUMN IF NOT EXISTS owner text;
-  ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS owner text;
-  ALTER TABLE ${s}.waiters ADD COLUMN IF NOT EXISTS until timestamptz;
-  ALTER TABLE ${s}.marks ADD COLUMN IF NOT EXISTS detail text;
-  ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${WRITTEN_BY};
-  ALTER TABLE ${s}.logs ADD COLUMN IF NOT EXISTS ${INCOMPLETE};
-  CREATE INDEX IF NOT EXISTS holders_by_session ON ${s}.holders (session);
-  CREATE INDEX IF NOT EXISTS waiters_by_attempt ON ${s}.waiters (session, attempt);
-  DROP INDEX IF EXISTS ${s}.waiters_by_session;`,
-)}
-${grantEventTables(s)}
+CREATE INDEX IF NOT EXISTS holders_by_session ON ${s}.holders (session);
+CREATE INDEX IF NOT EXISTS waiters_by_attempt ON ${s}.waiters (session, attempt);
 DO $$ BEGIN
   CREATE TYPE ${s}.request AS (${REQUEST.map(([field, type]) => `${field} ${type}`).join(', ')});
 EXCEPTION WHEN duplicate_object THEN NULL;

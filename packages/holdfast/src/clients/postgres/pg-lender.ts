@@ -1,5 +1,5 @@
 /**
- * Connections of a pool of `pg`, borrowed for one statement or one transaction.
+ * Connections of a pool of `pg`, lent for one statement or one transaction.
  *
  * A locker's statements go over a connection beside the pool while the pool has none free: the user's own transactions may
  * have them all, and wait for the locker (T85). It is in a pool of one, which opens it when it is needed and closes it when it
@@ -9,12 +9,10 @@ import { cancelledCall, onAborted } from '../../base/aborting.ts'
 import type { Clock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { BackendUnavailableError } from '../../base/errors.ts'
-import type { QueryOptions, SqlRunner } from './database.ts'
 import { asUnavailable } from './failures.ts'
-import { listenForErrors, poolBeside } from './pg-pools.ts'
+import { listenForErrors, poolBeside } from './pg-connection.ts'
 import { PgSockets } from './pg-sockets.ts'
-import { runStatement, stateOf } from './pg-statement.ts'
-import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
+import type { PgPool, PgPoolClient } from './types.ts'
 
 const ignore = () => {}
 
@@ -50,21 +48,22 @@ export class PgLender {
     )
   }
 
-  async fromPool(signal: AbortSignal | undefined): Promise<Borrowed> {
-    return new Borrowed((await this.#connect(this.#pool, signal)) as PgPoolClient, this.#backend)
+  /** Of the pool. */
+  connect(signal: AbortSignal | undefined): Promise<PgPoolClient> {
+    return this.#connect(this.#pool, signal) as Promise<PgPoolClient>
   }
 
   /** The one beside the pool. */
-  async spare(signal: AbortSignal | undefined): Promise<Borrowed> {
+  spare(signal: AbortSignal | undefined): Promise<PgPoolClient> {
     this.#spare ??= this.#openSpare()
-    return new Borrowed((await this.#connect(this.#spare, signal)) as PgPoolClient, this.#backend)
+    return this.#connect(this.#spare, signal) as Promise<PgPoolClient>
   }
 
-  async fromPoolOrSpare(signal: AbortSignal | undefined): Promise<Borrowed> {
+  async connectOrSpare(signal: AbortSignal | undefined): Promise<PgPoolClient> {
     // The pool serves in order. A request that is left in it waits, so another one would wait too, and be left as well.
     const isStillShort = this.#leftInPool > 0 && this.shortage !== undefined
     const client = isStillShort ? null : await this.#connect(this.#pool, signal, SPARE_AFTER_MS)
-    if (client !== null) return new Borrowed(client, this.#backend)
+    if (client !== null) return client
     const shortage = this.shortage ?? 'the pool was full'
     try {
       return await this.spare(signal)
@@ -97,6 +96,12 @@ export class PgLender {
   /** Null: the pool had none free for `withinMs`, and was not asked any longer. */
   #connect(pool: PgPool, signal: AbortSignal | undefined, withinMs?: number): Promise<PgPoolClient | null> {
     if (signal?.aborted) return Promise.reject(cancelledCall(this.#backend, signal, 'not-applied'))
+    const { idleCount = 0, waitingCount = 0 } = pool
+    const connecting = pool.connect().catch((error: unknown) => {
+      throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
+    })
+    // It has one for this call already: nothing can come in between.
+    if (idleCount > waitingCount) return connecting
     return new Promise((resolve, reject) => {
       let isLeft = false
       const settle = () => {
@@ -122,7 +127,7 @@ export class PgLender {
         resolve(null)
       }
       const timer = withinMs === undefined ? undefined : this.#clock.setTimer(withinMs, onSlow)
-      pool.connect().then(
+      connecting.then(
         (client) => {
           if (isLeft) {
             this.#leftInPool--
@@ -135,50 +140,9 @@ export class PgLender {
         (error: unknown) => {
           if (isLeft) this.#leftInPool--
           settle()
-          reject(asUnavailable(this.#backend, 'no connection', error, 'not-applied'))
+          reject(error)
         },
       )
     })
-  }
-}
-
-/** A connection of a pool while we have it. */
-export class Borrowed implements SqlRunner {
-  readonly native: PgPoolClient
-  readonly #backend: string
-  /** That of the server, while a transaction has work in it. */
-  processId: number | undefined
-  #failure: Error | undefined
-
-  constructor(client: PgPoolClient, backend: string) {
-    this.native = client
-    this.#backend = backend
-  }
-
-  async query(
-    text: string,
-    parameters: readonly Parameter[] = [],
-    { signal }: QueryOptions = {},
-  ): Promise<readonly Row[]> {
-    try {
-      return await runStatement(this.native, this.#backend, text, parameters, signal)
-    } catch (error) {
-      // After an error of the server a connection is as good as any. One whose statement has not been answered is not:
-      // no other call may get it while it is still at work.
-      if (error instanceof BackendUnavailableError && error.outcome === 'unknown') this.giveUp(error)
-      throw error
-    }
-  }
-
-  get broken(): Error | undefined {
-    return stateOf(this.native).broken ?? this.#failure
-  }
-
-  giveUp(error: Error): void {
-    this.#failure ??= error
-  }
-
-  giveBack(): void {
-    this.native.release(this.broken)
   }
 }

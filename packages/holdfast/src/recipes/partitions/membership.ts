@@ -1,0 +1,260 @@
+/** One member: it joins, looks, takes and gives away, and leaves. The protocol stands in `../partitions.ts`. */
+import { onAborted } from '../../base/aborting.ts'
+import { sleep } from '../../base/clock.ts'
+import { defaults } from '../../base/defaults.ts'
+import { ClosedError, InvalidArgumentError, isHoldfastError, quote } from '../../base/errors.ts'
+import { warn } from '../../base/events.ts'
+import { checkName } from '../../base/names.ts'
+import { inNeutralContext } from '../../base/neutral-context.ts'
+import { checkCallback, checkInteger, checkSignal } from '../../base/options.ts'
+import type { Fencing, Lease, Locker } from '../../base/types.ts'
+import type { Partitions, PartitionsOptions } from '../partitions.ts'
+import { Assignments } from './assignments.ts'
+import { Nap } from './nap.ts'
+import { type Listed, most, type Names, namesOf, noteText, readList } from './picture.ts'
+import { planFor } from './quotas.ts'
+
+/** One look serves all events of so long. */
+const BURST_MS = 50
+const LOOKS_PER_TTL = 3
+/** Even if an engine shows a dead member for long. */
+const MOST_LOOKS_PER_TTL = 30
+
+export class Membership<F extends Fencing> implements Partitions<F> {
+  readonly #locker: Locker<F>
+  readonly #options: PartitionsOptions<F>
+  readonly #names: Names
+  readonly #note: string
+  readonly #pins: ReadonlyMap<number, string>
+  readonly #closing = new AbortController()
+  readonly #signal = this.#closing.signal
+  readonly #assignments: Assignments<F>
+  readonly #nap: Nap
+  #unfollow = () => {}
+  #member: Lease<F> | undefined
+  #ttlMs: number
+  /** It has fewer partitions than its quota: every event may bring one. */
+  #isLacking = false
+  #running: Promise<unknown> = Promise.resolve()
+  #closed: Promise<void> | undefined
+
+  constructor(locker: Locker<F>, options: PartitionsOptions<F>) {
+    const { name, count, weight = 1, pin = {}, ttlMs = defaults.ttlMs } = options
+    checkInteger('count', count, { min: 1, max: most.count })
+    checkInteger('weight', weight, { min: 1, max: most.weight })
+    this.#names = namesOf(checkName(name))
+    checkName(this.#names.partition(count))
+    for (const callback of ['onAssigned', 'onRevoked'] as const)
+      if (checkCallback(callback, options[callback]) === undefined)
+        throw new InvalidArgumentError(callback, 'must be a function.')
+    checkCallback('onError', options.onError)
+    checkSignal(options.signal)
+    this.#locker = locker
+    this.#options = options
+    this.#note = noteText({ count, weight })
+    this.#pins = checkPins(pin, count)
+    this.#ttlMs = ttlMs
+    this.#nap = new Nap(locker.clock)
+    const current = () => this.#ttlMs
+    this.#assignments = new Assignments(options, {
+      clock: locker.clock,
+      get ttlMs() {
+        return current()
+      },
+      failed: (error, partition) => this.#tell(error, partition),
+      warn: (what) => this.#warn(what),
+      ended: () => {
+        if (this.#isLacking) this.#nap.wake()
+      },
+    })
+  }
+
+  get assigned(): ReadonlyMap<number, Lease<F>> {
+    return this.#assignments.working
+  }
+
+  async open(): Promise<void> {
+    const { signal } = this.#options
+    signal?.throwIfAborted()
+    if (signal !== undefined) this.#unfollow = onAborted(signal, () => void this.close())
+    try {
+      await this.#join()
+    } catch (error) {
+      await this.close()
+      signal?.throwIfAborted()
+      throw error
+    }
+    // It outlives the call that has opened it.
+    this.#running = inNeutralContext(() => Promise.all([this.#look(), this.#watch()]))
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #close(): Promise<void> {
+    this.#unfollow()
+    this.#closing.abort(new ClosedError('The member'))
+    this.#nap.end()
+    const member = this.#member
+    this.#member = undefined
+    await Promise.all([member?.release(), this.#assignments.stopAll('closed'), this.#running])
+  }
+
+  // --- joining ---------------------------------------------------------------------------------------------
+
+  async #join(): Promise<Lease<F>> {
+    const lease = await this.#locker.acquire(this.#names.member, { ...this.#holdOptions, mode: 'shared' })
+    try {
+      this.#mustAgree(await this.#list(lease.id))
+      this.#signal.throwIfAborted()
+    } catch (error) {
+      await lease.release()
+      throw error
+    }
+    this.#member = lease
+    onAborted(lease.signal, () => this.#fellOut(lease))
+    return lease
+  }
+
+  #mustAgree({ disagreeing }: Listed): void {
+    if (disagreeing === undefined) return
+    const { holder, count } = disagreeing
+    throw new InvalidArgumentError(
+      'count',
+      `is ${this.#options.count} here, and ${count} at ${quote(holder)}. All members must have the same: ` +
+        'to change it, stop all of them first, or use another name.',
+    )
+  }
+
+  /** The member's lease is lost: the others share out its partitions. */
+  #fellOut(lease: Lease<F>): void {
+    if (this.#member !== lease) return
+    this.#member = undefined
+    void this.#assignments.stopAll('moved')
+    this.#nap.wake()
+  }
+
+  get #holdOptions() {
+    const { ttlMs } = this.#options
+    return {
+      note: this.#note,
+      // What does not move is held for days.
+      warnHoldMs: Number.POSITIVE_INFINITY,
+      signal: this.#signal,
+      ...(ttlMs !== undefined && { ttlMs }),
+    }
+  }
+
+  async #list(id: string): Promise<Listed> {
+    const states = await this.#locker.list(this.#names.prefix, { signal: this.#signal })
+    const listed = readList(states, this.#names, this.#options.count, id)
+    this.#ttlMs = listed.ttlMs ?? this.#ttlMs
+    return listed
+  }
+
+  // --- looking ---------------------------------------------------------------------------------------------
+
+  async #look(): Promise<void> {
+    while (!this.#signal.aborted) {
+      const usualMs = this.#ttlMs / LOOKS_PER_TTL
+      let [leastMs, mostMs] = [Math.min(BURST_MS, usualMs), usualMs]
+      try {
+        const firstGoneMs = await this.#rebalance(this.#member ?? (await this.#join()))
+        mostMs = Math.max(leastMs, this.#ttlMs / MOST_LOOKS_PER_TTL, Math.min(usualMs, firstGoneMs))
+      } catch (error) {
+        // Events must not make it ask a failing engine again and again (T87).
+        leastMs = usualMs
+        this.#failed(error)
+      }
+      if (!this.#signal.aborted) await this.#nap.take(leastMs, mostMs)
+    }
+  }
+
+  /** Returns after how long the first of the other members is gone, if it is dead. */
+  async #rebalance(member: Lease<F>): Promise<number> {
+    const listed = await this.#list(member.id)
+    const goneMs = listed.firstExpiryMs + this.#locker.info.expirySlackMs(this.#ttlMs)
+    // If the engine has ended its lease, the next keep-alive says so.
+    if (this.#member !== member || listed.ttlMs === undefined) return goneMs
+    const free = listed.free.filter((partition) => this.#assignments.mayTake(partition))
+    const mine = [...this.#assignments.working.keys()]
+    const { count } = this.#options
+    const plan = planFor({ ...listed, count, pins: this.#pins }, member.id, mine, free)
+    for (const partition of plan.revoke) void this.#assignments.stop(partition, 'moved')
+    this.#isLacking = plan.lacks > 0
+    const taking = await Promise.allSettled(plan.take.map((partition) => this.#take(partition, member)))
+    this.#isLacking = plan.lacks > taking.filter((each) => each.status === 'fulfilled' && each.value).length
+    for (const each of taking) if (each.status === 'rejected') throw each.reason
+    return goneMs
+  }
+
+  async #take(partition: number, member: Lease<F>): Promise<boolean> {
+    const options = { ...this.#holdOptions, owner: member.id }
+    const lease = await this.#locker.tryAcquire(this.#names.partition(partition), options)
+    if (lease === null) return false
+    if (this.#member === member) this.#assignments.start(partition, lease)
+    else await lease.release()
+    return true
+  }
+
+  async #watch(): Promise<void> {
+    const signal = this.#signal
+    while (!signal.aborted) {
+      try {
+        for await (const event of this.#locker.watch(this.#names.prefix, { signal }))
+          if (this.#isLacking || event.kind === 'gap' || event.name === this.#names.member) this.#nap.wake()
+      } catch (error) {
+        this.#failed(error)
+      }
+      // What happens meanwhile is found by a look.
+      await sleep(this.#locker.clock, this.#ttlMs / LOOKS_PER_TTL, { signal }).catch(() => {})
+    }
+  }
+
+  // --- failures --------------------------------------------------------------------------------------------
+
+  #failed(error: unknown): void {
+    if (this.#signal.aborted) return
+    // The locker was closed, and its leases are lost.
+    if (isHoldfastError(error, 'CLOSED')) void this.close()
+    else this.#tell(error)
+  }
+
+  #tell(error: unknown, partition?: number): void {
+    const { onError } = this.#options
+    const where = partition === undefined ? '' : `partition ${partition}: `
+    try {
+      if (onError === undefined) this.#warn(`${where}${String(error)}`)
+      else onError(error, partition)
+    } catch (thrown) {
+      this.#warn(`onError failed: ${String(thrown)}`)
+    }
+  }
+
+  #warn(what: string): void {
+    const { name: backend, namespace } = this.#locker.info
+    const warning = `partitions of ${quote(this.#options.name)}: ${what}`
+    warn({ backend, namespace, code: 'HOLDFAST_PARTITIONS', warning })
+  }
+}
+
+function checkPins(pin: unknown, count: number): ReadonlyMap<number, string> {
+  if (typeof pin !== 'object' || pin === null || Array.isArray(pin))
+    throw new InvalidArgumentError('pin', 'must be an object: partitions, and the labels of lockers.')
+  const pins = new Map<number, string>()
+  for (const [key, label] of Object.entries(pin)) {
+    const partition = /^\d{1,9}$/.test(key) ? Number(key) : Number.NaN
+    if (!(partition < count))
+      throw new InvalidArgumentError('pin', `has ${quote(key)}, and partitions are 0 to ${count - 1}.`)
+    if (typeof label !== 'string' || label === '')
+      throw new InvalidArgumentError('pin', `of ${partition} must be the label of a locker (locker.holder).`)
+    pins.set(partition, label)
+  }
+  return pins
+}
