@@ -43,26 +43,24 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
   const orders = new Orders(locker, checkInteger('maxOrders', maxOrders, { min: 1, max: 100_000 }))
   const watched: Partial<Locker> = {
     acquire: (name, options) =>
-      orders.asking([name], options, callSite(own('acquire')), () => locker.acquire(name, options)),
+      orders.asking([name], options, siteOf('acquire'), () => locker.acquire(name, options)),
     acquirePermits: (name, options) =>
-      orders.asking([name], options, callSite(own('acquirePermits')), () =>
-        locker.acquirePermits(name, options),
-      ),
+      orders.asking([name], options, siteOf('acquirePermits'), () => locker.acquirePermits(name, options)),
     // They do not wait, so they close no cycle; what they get is held all the same.
     tryAcquire: (name, options) =>
-      orders.asking([], options, callSite(own('tryAcquire')), () => locker.tryAcquire(name, options)),
+      orders.asking([], options, siteOf('tryAcquire'), () => locker.tryAcquire(name, options)),
     tryAcquirePermits: (name, options) =>
-      orders.asking([], options, callSite(own('tryAcquirePermits')), () =>
-        locker.tryAcquirePermits(name, options),
-      ),
+      orders.asking([], options, siteOf('tryAcquirePermits'), () => locker.tryAcquirePermits(name, options)),
     acquireAll: async (names, options) =>
-      orders.asking(canonicalOrder(names), options, callSite(own('acquireAll')), () =>
+      orders.asking(canonicalOrder(names), options, siteOf('acquireAll'), () =>
         locker.acquireAll(names, options),
       ),
     withLease: <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) =>
-      orders.withLease(name, optionsOrBody, maybeBody, callSite(own('withLease'))),
+      orders.withLease(name, optionsOrBody, maybeBody, siteOf('withLease')),
   }
-  const own = (method: keyof typeof watched) => watched[method] as (...args: never[]) => unknown
+  // Without a listener nothing is noted, so the stack is not captured.
+  const siteOf = (method: keyof typeof watched): Site =>
+    hasListeners('lock-order') ? callSite(watched[method] as (...args: never[]) => unknown) : () => 'unknown'
   return overriding<Locker>(locker, watched) as L
 }
 
