@@ -48,7 +48,7 @@ export const fencing: TrapSection = {
       id: 'T39',
       title: 'Re-entry changes the token: it must keep it',
       seenIn: 'Redisson',
-      core: engineDecides,
+      core: { test: 'T39 re-entry keeps the token, and the engine is not asked' },
       backends: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },

@@ -3,6 +3,7 @@
  * the exit code.
  */
 import { parseArgs } from 'node:util'
+import { type Claims, limitTime, startClaims } from './claims.ts'
 import { type Database, openDatabase } from './database.ts'
 
 export interface Example {
@@ -13,39 +14,16 @@ export interface Example {
   readonly play: (stage: Stage) => Promise<void>
 }
 
-export interface Stage extends Database {
-  say(text: string): void
-  /** Something that must hold. */
-  check(claim: string, holds: boolean): void
-  /** A control, without the protection, has to lose. If it did not, the run shows nothing. */
-  mustLose(claim: string, loses: boolean): void
-}
-
-const limitMs = 120_000
+export interface Stage extends Database, Claims {}
 
 export async function runExample({ name, about, play }: Example): Promise<void> {
   const { url } = readOptions(usageOf(name, about))
-  const verdict = { checked: 0, broken: 0, isVoid: false }
-  setTimeout(() => {
-    console.error('It took too long. The machine may be busy; try again.')
-    process.exit(1)
-  }, limitMs).unref()
+  const { finish, ...claims } = startClaims()
+  limitTime()
 
   try {
     await using database = await openDatabase(url)
-    const playing = play({
-      ...database,
-      say: (text) => console.log(text),
-      check(claim, holds) {
-        verdict.checked++
-        if (!holds) verdict.broken++
-        console.log(`  ${holds ? '✓' : '✗'} ${claim}`)
-      },
-      mustLose(claim, loses) {
-        if (!loses) verdict.isVoid = true
-        console.log(`  ${loses ? '✓' : '∅'} control: ${claim}`)
-      },
-    })
+    const playing = play({ ...database, ...claims })
     await Promise.race([playing, interruption()])
   } catch (error) {
     if (error instanceof Interrupted) process.exit(error.exitCode)
@@ -54,11 +32,7 @@ export async function runExample({ name, about, play }: Example): Promise<void> 
     process.exit(1)
   }
 
-  const { checked, broken, isVoid } = verdict
-  if (broken > 0) console.log(`\n${broken} of ${checked} claims do not hold.`)
-  else if (isVoid) console.log('\nVoid: a control did not lose, so there was nothing to protect against.')
-  else console.log(`\nAll ${checked} claims hold.`)
-  process.exitCode = broken > 0 || isVoid ? 1 : 0
+  finish()
 }
 
 class Interrupted extends Error {

@@ -16,7 +16,10 @@ export interface FoundBy {
   }
   /** Cases of the conformance suite: rules (`C28`), or numbers that one of the red cases must have in its title (`G1`). */
   readonly suite?: string
-  /** A test file below `packages/holdfast/src`, in a test that has this guarantee's number, or this word, in its name. */
+  /**
+   * A test file, seen from `packages/holdfast/src`, in a test that has this guarantee's number, or these words, in its name. Suites
+   * of recipes run on memory only.
+   */
   readonly units?: { readonly file: string; readonly name: string }
   /** The comparison of an engine with the model, on random calls. */
   readonly engineModel?: true

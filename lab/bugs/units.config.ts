@@ -2,6 +2,7 @@
  * The unit tests that must notice a bug, each as a project of its own in which that bug is planted, and once without any.
  * Prints as JSON which tests were red.
  */
+import { posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig, type Plugin } from 'vitest/config'
 import type { Reporter } from 'vitest/node'
@@ -46,7 +47,8 @@ function project(name: string, files: readonly string[], plugins: Plugin[]) {
     plugins,
     test: {
       name,
-      include: files.map((file) => `${library}/${file}`),
+      include: files.map((file) => posix.join(library, file)),
+      env: { HOLDFAST_TEST_ONLY: 'memory' },
       // A bug may make something hang; what is not done by then is red, which is the purpose.
       testTimeout: 5_000,
       // Sources with a bug in them must not be kept for later runs, in which the bug may be another.

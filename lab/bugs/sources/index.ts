@@ -7,6 +7,7 @@ import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
 import { historyBugs } from './histories.ts'
 import { partitionsBugs } from './partitions.ts'
+import { recipeBugs } from './recipes.ts'
 import { scheduleBugs } from './schedules.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
@@ -22,4 +23,5 @@ export const sourceBugs: readonly SourceBug[] = [
   ...electionBugs,
   ...partitionsBugs,
   ...scheduleBugs,
+  ...recipeBugs,
 ]

@@ -32,6 +32,7 @@ export {
   type AboutName,
   type EventKind,
   type HoldfastEvents,
+  type LockOrder,
   onEvent,
   type WarningCode,
 } from './base/events.ts'

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, test } from 'vitest'
 import { createEventStage, documentedFields, kinds } from '../../test/event-stage.ts'
 import { tableRows } from '../../test/markdown-table.ts'
 import { memoryGuard } from '../guards/memory.ts'
+import { watchLockOrder } from '../recipes/lock-order.ts'
 import { emit, hasListeners, onEvent, type WarningCode, warn } from './events.ts'
 
 const setStage = createEventStage()
@@ -243,6 +244,22 @@ describe('events of ending', () => {
       expireWithinMs: 15_000 + expirySlackMs(15_000),
     })
     assert.match(String(error), /close failed/)
+  })
+
+  test('lock-order has the orders that can deadlock', async () => {
+    const { ours, one, about } = setStage()
+    const watched = watchLockOrder(ours)
+    await watched.withLease('a', () => watched.withLease('b', () => {}))
+    await watched.withLease('b', () => watched.withLease('a', () => {}))
+    const { orders, ...rest } = one('lock-order')
+    assert.deepEqual({ ...rest, name: 'n' }, about)
+    assert.deepEqual(
+      orders.map(({ held, asked }) => [held, asked]),
+      [
+        ['a', 'b'],
+        ['b', 'a'],
+      ],
+    )
   })
 
   test('force-released says who did it and why, and the holder learns it', async () => {

@@ -28,6 +28,14 @@ export interface AboutAttempt extends AboutName {
   readonly attemptId: string
 }
 
+/** One name was asked for while another was held, and where in the program. */
+export interface LockOrder {
+  readonly held: string
+  readonly heldAt: string
+  readonly asked: string
+  readonly askedAt: string
+}
+
 export interface HoldfastEvents {
   /** An acquire has started to wait. */
   waiting: AboutAttempt & { readonly waitMs: number }
@@ -81,6 +89,14 @@ export interface HoldfastEvents {
     readonly code: WarningCode
     readonly warning: string
   }
+  /** Tasks of this process take names in orders that can deadlock. Told by lockers of `watchLockOrder`, once for each set of names. */
+  'lock-order': {
+    readonly backend: string
+    readonly namespace: string
+    readonly holder: string
+    /** Each asks for the name that the next one holds, and the last for that of the first. */
+    readonly orders: readonly LockOrder[]
+  }
   'force-released': AboutName & { readonly reason: string; readonly count: number }
   'guard-accepted': { readonly guard: string; readonly name: string; readonly token: bigint }
   'guard-refused': {
@@ -125,6 +141,7 @@ const kinds: Readonly<Record<EventKind, 'caller' | 'neutral'>> = {
   paused: 'neutral',
   'dual-owner-suspected': 'neutral',
   warning: 'neutral',
+  'lock-order': 'caller',
   'force-released': 'caller',
   'guard-accepted': 'caller',
   'guard-refused': 'caller',

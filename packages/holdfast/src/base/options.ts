@@ -59,6 +59,12 @@ export function checkSignal(signal: unknown): AbortSignal | undefined {
   throw new InvalidArgumentError('signal', 'must be an AbortSignal.')
 }
 
+/** The options of a call that takes nothing but a signal. */
+export function checkCallOptions(options: { readonly signal?: AbortSignal } | undefined): void {
+  checkKnownOptions('options', options, ['signal'])
+  checkSignal(options?.signal)
+}
+
 export function checkCallback<T>(argument: string, callback: T): T {
   if (callback !== undefined && typeof callback !== 'function')
     throw new InvalidArgumentError(argument, `must be a function, not ${describe(callback)}.`)

@@ -7,7 +7,7 @@ import { Cancellation } from '../base/cancellation.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { type Fence, makeFence } from '../base/fence.ts'
 import { grantedTtlMs } from '../base/granted-ttl.ts'
-import { checkData, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { checkCallOptions, checkData, checkNumber } from '../base/options.ts'
 import type {
   CallOptions,
   FencedLease,
@@ -211,9 +211,4 @@ export function leaseHandle<F extends Fencing>(record: LeaseRecord, context: Loc
 
 export function permitHandle(record: LeaseRecord, context: LockerContext): Permit {
   return new PermitHandle(record, context)
-}
-
-export function checkCallOptions(options: CallOptions | undefined): void {
-  checkKnownOptions('options', options, ['signal'])
-  checkSignal(options?.signal)
 }

@@ -4,8 +4,8 @@ import { describe, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { createRig, peek } from '../../test/rig.ts'
 import { isHoldfastError } from '../base/errors.ts'
+import { canonicalOrder } from '../base/lease-set.ts'
 import { compareNames } from '../base/names.ts'
-import { canonicalOrder } from './lease-set.ts'
 
 function refused(names: unknown, rule: RegExp): void {
   assert.throws(

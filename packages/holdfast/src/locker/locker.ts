@@ -16,8 +16,16 @@ import {
 import { emit, hasListeners } from '../base/events.ts'
 import { type Fence, isFence, withEpoch, withoutEpoch } from '../base/fence.ts'
 import type { Random } from '../base/ids.ts'
+import { readBody } from '../base/lease-body.ts'
+import { canonicalOrder, HeldLeases } from '../base/lease-set.ts'
 import { checkName, checkPrefix, checkText, compareNames } from '../base/names.ts'
-import { checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import {
+  checkCallOptions,
+  checkInteger,
+  checkKnownOptions,
+  checkNumber,
+  checkSignal,
+} from '../base/options.ts'
 import { tokensAsText } from '../base/tokens-as-text.ts'
 import type {
   AcquireOptions,
@@ -51,8 +59,7 @@ import { Acquiring, stopWith } from './acquiring.ts'
 import { Background } from './background.ts'
 import { callEngine, changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
-import { checkCallOptions, leaseHandle, permitHandle } from './handle.ts'
-import { canonicalOrder, HeldLeases } from './lease-set.ts'
+import { leaseHandle, permitHandle } from './handle.ts'
 import { shownState } from './name-state.ts'
 import { holdersMeantBy, Operating } from './operating.ts'
 import { Sessions } from './sessions.ts'
@@ -176,11 +183,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     optionsOrBody: AcquireOptions | ((lease: Lease<F>) => Promise<T> | T),
     maybeBody?: (lease: Lease<F>) => Promise<T> | T,
   ): Promise<T> {
-    const options = typeof optionsOrBody === 'function' ? {} : optionsOrBody
-    const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
-    if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
-    if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
-      throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
+    const { options, body } = readBody(optionsOrBody, maybeBody)
     const lease = await this.acquire(name, options)
     // Closing, or a blocked event loop, may have come in between: then the name is no longer kept for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason

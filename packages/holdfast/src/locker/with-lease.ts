@@ -1,7 +1,7 @@
 /** Runs a body under a lease, and tells apart what the body did from what became of the lease (G11). */
-import { type BodyOutcome, isHoldfastError, LeaseLostError } from '../base/errors.ts'
 import type { AboutLease } from '../base/events.ts'
 import type { Fence } from '../base/fence.ts'
+import { conclude, settle } from '../base/lease-body.ts'
 import type { BackendInfo, LeaseBase } from '../base/types.ts'
 import { bodyChannel, traced } from './tracing.ts'
 
@@ -32,33 +32,4 @@ function aboutLease(
 ): AboutLease {
   const { name, holder, id, fence } = lease
   return { backend, namespace, name, holder, id, token: fence?.token ?? null }
-}
-
-async function settle(body: () => unknown): Promise<BodyOutcome> {
-  try {
-    return { status: 'fulfilled', value: await body() }
-  } catch (reason) {
-    return { status: 'rejected', reason }
-  }
-}
-
-async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
-  // Asked before the release: whether it was lost while the body ran.
-  const loss = lease.state === 'lost' ? (lease.signal.reason as LeaseLostError) : undefined
-  await lease.release()
-  if (loss !== undefined) throw withBody(loss, ended)
-  if (ended.status === 'rejected') throw ended.reason
-  return ended.value as T
-}
-
-/** A new error for every body: the signal's own error is shared by all of its listeners. */
-function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
-  const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
-  const error = new LeaseLostError(loss.resource, loss.reason, {
-    cause,
-    ttlMs: loss.ttlMs,
-    detail: loss.detail,
-  })
-  error.body = body
-  return error
 }

@@ -1,9 +1,9 @@
 /** Several leases acquired as one. */
 
-import { InvalidArgumentError } from '../base/errors.ts'
-import { checkName, compareNames } from '../base/names.ts'
-import type { CallOptions, Lease, LeaseSet, ReleaseOutcome } from '../base/types.ts'
 import type { Fencing } from '../spi.ts'
+import { InvalidArgumentError } from './errors.ts'
+import { checkName, compareNames } from './names.ts'
+import type { CallOptions, Lease, LeaseSet, ReleaseOutcome } from './types.ts'
 
 /** Every client locks several names in the same order, so that two of them cannot wait for each other. */
 export function canonicalOrder(names: readonly string[]): readonly string[] {

@@ -1,0 +1,48 @@
+/** The body of `withLease`: how it is given, and what became of it and of its lease (G11). */
+import { type BodyOutcome, InvalidArgumentError, isHoldfastError, LeaseLostError } from './errors.ts'
+import type { AcquireOptions, LeaseBase } from './types.ts'
+
+type Body<L, T> = (lease: L) => Promise<T> | T
+
+/** Of `withLease(name, body)` and `withLease(name, options, body)`. */
+export function readBody<L, T>(
+  optionsOrBody: AcquireOptions | Body<L, T>,
+  maybeBody: Body<L, T> | undefined,
+): { readonly options: AcquireOptions; readonly body: Body<L, T> } {
+  const options = typeof optionsOrBody === 'function' ? {} : optionsOrBody
+  const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
+  if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
+  if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
+    throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
+  return { options, body }
+}
+
+export async function settle(body: () => unknown): Promise<BodyOutcome> {
+  try {
+    return { status: 'fulfilled', value: await body() }
+  } catch (reason) {
+    return { status: 'rejected', reason }
+  }
+}
+
+/** Releases the lease, and settles as the body did; if the lease was lost meanwhile, with that loss. */
+export async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
+  // Asked before the release: whether it was lost while the body ran.
+  const loss = lease.state === 'lost' ? (lease.signal.reason as LeaseLostError) : undefined
+  await lease.release()
+  if (loss !== undefined) throw withBody(loss, ended)
+  if (ended.status === 'rejected') throw ended.reason
+  return ended.value as T
+}
+
+/** A new error for every body: the signal's own error is shared by all of its listeners. */
+function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
+  const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
+  const error = new LeaseLostError(loss.resource, loss.reason, {
+    cause,
+    ttlMs: loss.ttlMs,
+    detail: loss.detail,
+  })
+  error.body = body
+  return error
+}
