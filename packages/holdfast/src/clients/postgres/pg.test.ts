@@ -101,4 +101,36 @@ describe.runIf(wanted('postgres'))('pg', () => {
       await pool.end()
     }
   })
+
+  test.each([true, false])(
+    'a call for which the pool has a connection, and whose pool the user ends in the same turn, can be cancelled (spare: %s)',
+    async (spare) => {
+      await using server = await startPostgres()
+      const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+      const database = postgresDatabase(pool, { spare })
+      await database.query('SELECT 1')
+      const cancelled = new AbortController()
+      const call = database.query('SELECT 1', [], { signal: cancelled.signal })
+      const ended = pool.end()
+      setImmediate(() => cancelled.abort())
+      await expect(call).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+      await ended
+      await database.close()
+    },
+  )
+
+  test('a transaction whose beginning the server refuses leaves none open in the pool', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const database = postgresDatabase(pool)
+    try {
+      // As a statement_timeout or a cancellation would, this fails after BEGIN.
+      const refused = database.transaction(async () => {}, { maxIdleMs: Number.NaN })
+      await expect(refused).rejects.toThrow('42703')
+      expect(await database.query('SELECT 1')).toEqual([[1]])
+    } finally {
+      await database.close()
+      await pool.end()
+    }
+  })
 })

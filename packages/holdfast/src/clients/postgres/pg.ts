@@ -92,11 +92,11 @@ export class PgDatabase implements PostgresDatabase {
       runStatement(client, this.#backend, text, parameters, each?.signal ?? signal)
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`
     const limitIdle = limitIdleSql(maxIdleMs)
-    const [row] = await query(
-      `${begin}; ${limitIdle === null ? '' : `${limitIdle}; `}SELECT pg_backend_pid()`,
-    )
-    transaction.atWork = Number(row?.[0])
     try {
+      const [row] = await query(
+        `${begin}; ${limitIdle === null ? '' : `${limitIdle}; `}SELECT pg_backend_pid()`,
+      )
+      transaction.atWork = Number(row?.[0])
       const result = await unlessAborted(work({ query }, client), until, () => {
         // The work may go on, so the connection must not go back to the pool.
         state.broken ??= new Error('the transaction was ended', { cause: until?.reason })
