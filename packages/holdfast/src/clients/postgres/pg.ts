@@ -7,7 +7,7 @@
  *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves no call.
  *     the server says ERROR: it has undone the statement.
  */
-import { cancelledCall, unlessAborted } from '../../base/aborting.ts'
+import { unlessAborted } from '../../base/aborting.ts'
 import type { Clock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { ClosedError } from '../../base/errors.ts'
@@ -102,8 +102,6 @@ export class PgDatabase implements PostgresDatabase {
         state.broken ??= new Error('the transaction was ended', { cause: until?.reason })
         return until?.reason
       })
-      // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
-      if (signal?.aborted) throw cancelledCall(this.#backend, signal, 'not-applied')
       delete transaction.atWork
       await query('COMMIT')
       return result
