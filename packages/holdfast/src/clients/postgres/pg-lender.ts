@@ -100,8 +100,9 @@ export class PgLender {
     const connecting = pool.connect().catch((error: unknown) => {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
     })
-    // It has one for this call already: nothing can come in between.
-    if (idleCount > waitingCount) return connecting
+    // The pool has one for this call, and hands it out after this turn. If the user ends the pool before, it never answers.
+    const isFree = idleCount > waitingCount
+    if (isFree && signal === undefined) return connecting
     return new Promise((resolve, reject) => {
       let isLeft = false
       const settle = () => {
@@ -126,7 +127,7 @@ export class PgLender {
         leave()
         resolve(null)
       }
-      const timer = withinMs === undefined ? undefined : this.#clock.setTimer(withinMs, onSlow)
+      const timer = withinMs === undefined || isFree ? undefined : this.#clock.setTimer(withinMs, onSlow)
       connecting.then(
         (client) => {
           if (isLeft) {

@@ -101,4 +101,90 @@ describe.runIf(wanted('postgres'))('pg', () => {
       await pool.end()
     }
   })
+
+  test.each([true, false])(
+    'a call for which the pool has a connection, and whose pool the user ends in the same turn, can be cancelled (spare: %s)',
+    async (spare) => {
+      await using server = await startPostgres()
+      const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+      const database = postgresDatabase(pool, { spare })
+      await database.query('SELECT 1')
+      const cancelled = new AbortController()
+      const call = database.query('SELECT 1', [], { signal: cancelled.signal })
+      const ended = pool.end()
+      setImmediate(() => cancelled.abort())
+      await expect(call).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+      await ended
+      await database.close()
+    },
+  )
+
+  test('a transaction that is cancelled while no statement is in flight is rolled back, and its connection kept', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const database = postgresDatabase(pool)
+    try {
+      const ownProcess = () =>
+        database.query('SELECT pg_backend_pid(), pg_current_xact_id_if_assigned()::text')
+      const before = await ownProcess()
+      const cancelled = new AbortController()
+      const work = database.transaction(
+        async (tx) => {
+          await tx.query('CREATE TABLE undone ()')
+          cancelled.abort()
+        },
+        { signal: cancelled.signal },
+      )
+      await expect(work).rejects.toMatchObject({ outcome: 'not-applied' })
+      expect(await ownProcess()).toEqual(before)
+      expect(await database.query("SELECT to_regclass('undone')::text")).toEqual([[null]])
+    } finally {
+      await database.close()
+      await pool.end()
+    }
+  })
+
+  test('T11 after a cancelled wait for a standby the outcome is unknown, and the connection serves the next call', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const database = postgresDatabase(pool)
+    const unknown = { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' }
+    try {
+      const ownProcess = () => database.query('SELECT pg_backend_pid()')
+      const before = await ownProcess()
+      await database.query(`
+        CREATE TABLE kept (id int);
+        CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+          RAISE WARNING 'canceling wait for synchronous replication due to user request';
+          RETURN NULL;
+        END $$;
+        CREATE CONSTRAINT TRIGGER skipped AFTER INSERT ON kept DEFERRABLE INITIALLY DEFERRED
+          FOR EACH ROW EXECUTE FUNCTION skip()`)
+      const insert = 'INSERT INTO kept VALUES ($1)'
+      await expect(database.query(insert, [1])).rejects.toMatchObject(unknown)
+      expect(await ownProcess()).toEqual(before)
+      const work = database.transaction((tx) => tx.query(insert, [2]))
+      await expect(work).rejects.toMatchObject(unknown)
+      expect(await ownProcess()).toEqual(before)
+      expect(await database.query('SELECT id FROM kept ORDER BY id')).toEqual([[1], [2]])
+    } finally {
+      await database.close()
+      await pool.end()
+    }
+  })
+
+  test('a transaction whose beginning the server refuses leaves none open in the pool', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const database = postgresDatabase(pool)
+    try {
+      // As a statement_timeout or a cancellation would, this fails after BEGIN.
+      const refused = database.transaction(async () => {}, { maxIdleMs: Number.NaN })
+      await expect(refused).rejects.toThrow('42703')
+      expect(await database.query('SELECT 1')).toEqual([[1]])
+    } finally {
+      await database.close()
+      await pool.end()
+    }
+  })
 })

@@ -7,7 +7,7 @@
  *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves no call.
  *     the server says ERROR: it has undone the statement.
  */
-import { cancelledCall, unlessAborted } from '../../base/aborting.ts'
+import { unlessAborted } from '../../base/aborting.ts'
 import type { Clock } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { ClosedError } from '../../base/errors.ts'
@@ -92,18 +92,16 @@ export class PgDatabase implements PostgresDatabase {
       runStatement(client, this.#backend, text, parameters, each?.signal ?? signal)
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`
     const limitIdle = limitIdleSql(maxIdleMs)
-    const [row] = await query(
-      `${begin}; ${limitIdle === null ? '' : `${limitIdle}; `}SELECT pg_backend_pid()`,
-    )
-    transaction.atWork = Number(row?.[0])
     try {
+      const [row] = await query(
+        `${begin}; ${limitIdle === null ? '' : `${limitIdle}; `}SELECT pg_backend_pid()`,
+      )
+      transaction.atWork = Number(row?.[0])
       const result = await unlessAborted(work({ query }, client), until, () => {
         // The work may go on, so the connection must not go back to the pool.
         state.broken ??= new Error('the transaction was ended', { cause: until?.reason })
         return until?.reason
       })
-      // Not left to COMMIT, which would not be sent: the connection would go back with the transaction open.
-      if (signal?.aborted) throw cancelledCall(this.#backend, signal, 'not-applied')
       delete transaction.atWork
       await query('COMMIT')
       return result

@@ -8,7 +8,7 @@ import { inTransaction } from '../../../test/postgres/guard-world.ts'
 import { startProgram } from '../../../test/postgres/program.ts'
 import { until } from '../../../test/postgres/stage.ts'
 import { memoryGuard } from '../../guards/memory.ts'
-import { type ClaimedJob, type Jobs, postgresJobs } from '../postgres.ts'
+import { type ClaimedJob, type Jobs, postgresJobs, postgresLockfreeSchema } from '../postgres.ts'
 import { jobStatements } from './jobs-sql.ts'
 
 const KEY = 'account/7'
@@ -161,6 +161,26 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     const { jobs: broken } = await onTables(plantedSchema('jobs-forgotten'))
     assert.deepEqual(await addBesideAClaim(broken, 'READ COMMITTED'), [])
     assert.equal((await broken.count()).ready, 1)
+  })
+
+  test('a job that is committed between the two looks of a worker is not forgotten', async () => {
+    const pause = 914
+    const found = 'AND pg_try_advisory_xact_lock('
+    const schemaSql = postgresLockfreeSchema({ schema: 'paused' })
+    assert.equal(schemaSql.split(found).length, 2)
+    await pool.query(schemaSql.replace(found, `AND pg_advisory_xact_lock(${pause}) IS NOT NULL ${found}`))
+    const paused = newQueue('paused')
+    await paused.add('first', { orderingKey: KEY })
+    await (await claimOne(paused)).complete()
+    const operator = await pool.connect()
+    await operator.query('SELECT pg_advisory_lock($1)', [pause])
+    const claiming = paused.claimJobs()
+    await until('the worker has found no job', isWaiting)
+    await paused.add('second', { orderingKey: KEY })
+    await operator.query('SELECT pg_advisory_unlock($1)', [pause])
+    operator.release()
+    assert.deepEqual(await claiming, [])
+    assert.deepEqual(await drain(paused), ['second'])
   })
 
   test('an old snapshot that still shows the row of a key does not keep a job from being found', async () => {
