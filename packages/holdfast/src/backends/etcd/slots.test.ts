@@ -118,6 +118,21 @@ describe('keys that are used again', () => {
     expect(await holders('x')).toHaveLength(1)
   })
 
+  test('T73 a late join is told as unlisted also if the next attempt has its slot in another mode', async () => {
+    const late = request('x')
+    const join = await sentBy(async () => {
+      await release(await take(late))
+    })
+    await arriveLate(join.slice(0, 1))
+    const reader = shared('x')
+    const reading = session.enqueue?.(reader, call())
+    await settle()
+    const kept = await session.keepAlive({ held: [], waiting: [reader] }, call())
+    expect(kept).toMatchObject({ lost: [], unlisted: [{ attempt: late.attempt }] })
+    await session.abandon(late, call())
+    expect((await reading)?.kind).toBe('granted')
+  })
+
   test('T73 an abandoned attempt stays away, also if its key is free', async () => {
     const late = request('x')
     const join = await sentBy(() => takeUsed(late))
@@ -145,6 +160,11 @@ describe('keys that are used again', () => {
     expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
     expect(await sentBy(() => session.abandon(asked, call()))).toHaveLength(1)
     expect(engine.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+  })
+
+  test('text with separators of lines in it is read back', async () => {
+    await take(request('x', { note: 'a\u2028b\u2029c' }))
+    expect(await backend.inspect('x', call())).toMatchObject({ holders: [{ note: 'a\u2028b\u2029c' }] })
   })
 
   describe('by another process', () => {
