@@ -1,6 +1,7 @@
 /** What is refused, and what only callbacks in the wrong order show. On every engine: `test/recipes/partitions.test.ts`. */
 import { describe, expect, test } from 'vitest'
 import { MemoryEngine, memory } from '../backends/memory/index.ts'
+import { onEvent } from '../base/events.ts'
 import type { Locker } from '../base/types.ts'
 import { createLocker } from '../locker/locker.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
@@ -89,12 +90,14 @@ describe('hostile input is refused', () => {
         await other.acquire('p/member', { mode: 'shared', note: '{"count":"many"}' }),
         await other.acquire('p/partition/1', { note: 'mine' }),
         await other.acquire('p/partition/x'),
+        await other.acquire('p/partition/02'),
+        await other.acquire('p/partition/0x3'),
       ]
       const member = await partitions(locker(), sound)
       await clock.advance(TTL_MS)
       expect([...member.assigned.keys()]).toEqual([0, 2, 3])
       await member.close()
-      expect(theirs.map(({ state }) => state)).toEqual(['held', 'held', 'held'])
+      expect(theirs.map(({ state }) => state)).toEqual(theirs.map(() => 'held'))
     }))
 })
 
@@ -157,21 +160,40 @@ describe('callbacks', () => {
       expect(told).toEqual(['closed'])
     }))
 
-  test('onError that throws is a warning, and breaks nothing', () =>
+  const unfit: readonly (readonly [string, () => void | Promise<void>])[] = [
+    [
+      'throws',
+      () => {
+        throw new Error('cannot log')
+      },
+    ],
+    ['rejects', () => Promise.reject(new Error('cannot log'))],
+    [
+      'throws what has no text',
+      () => {
+        throw Object.create(null)
+      },
+    ],
+  ]
+  // A rejection that is not handled would fail the run.
+  test.each(unfit)('onError that %s is a warning, and breaks nothing', (_, onError) =>
     withLockers(async (locker, clock) => {
+      const warnings: string[] = []
+      const unsubscribe = onEvent('warning', ({ warning }) => warnings.push(warning))
       const member = await partitions(locker(), {
         ...sound,
         onAssigned: (partition) => {
           if (partition === 0) throw new Error('cannot start')
         },
-        onError: () => {
-          throw new Error('cannot log')
-        },
+        onError,
       })
       await clock.advance(100)
       expect([...member.assigned.keys()]).toEqual([1, 2, 3])
       await member.close()
-    }))
+      unsubscribe()
+      expect(warnings.join()).toMatch(/onError failed/)
+    }),
+  )
 })
 
 test('a member that has its share does not list when partitions of others change', () =>
