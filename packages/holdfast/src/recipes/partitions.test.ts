@@ -5,6 +5,7 @@ import { onEvent } from '../base/events.ts'
 import type { Locker } from '../base/types.ts'
 import { createLocker } from '../locker/locker.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import { faultyBackend } from '../testing/faulty-backend.ts'
 import { type PartitionsOptions, partitions } from './partitions.ts'
 
 const TTL_MS = 1_000
@@ -218,6 +219,22 @@ test('a member that has its share does not list when partitions of others change
     expect(lists).toBeLessThanOrEqual(16)
     await Promise.all(members.map((member) => member.close()))
   }))
+
+test('a partition that arrives after the member has fallen out is taken again by the new one', async () => {
+  const clock = createFakeClock()
+  using engine = new MemoryEngine({ clock })
+  const wire = faultyBackend(memory({ engine, clock }))
+  await using locker = createLocker(wire, { ttlMs: TTL_MS })
+  wire.next('tryAcquire', { kind: 'late-reply', ms: 0.6 * TTL_MS })
+  const member = await partitions(locker, { ...sound, count: 1 })
+  await clock.advance(10)
+  await locker.forceRelease('p/member', { all: true, reason: 'a test' })
+  await clock.advance(2 * TTL_MS)
+  expect(member.assigned.size).toBe(1)
+  const [members, partition] = await locker.list('p/')
+  expect(partition?.holders[0]?.owner).toBe(members?.holders[0]?.id)
+  await member.close()
+})
 
 describe('leaving', () => {
   test('the locker is closed first: all work is stopped as lost, and the member ends', () =>

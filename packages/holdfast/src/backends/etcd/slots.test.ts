@@ -5,6 +5,7 @@ import { methods, type TxnRequest } from '../../clients/etcd/index.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../spi.ts'
 import { call, permits, request, shared } from '../../testing/conformance/requests.ts'
 import type { EtcdBackend } from './backend.ts'
+import { unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
 
 describe('keys that are used again', () => {
@@ -76,6 +77,37 @@ describe('keys that are used again', () => {
     const grant = await takeUsed(asked)
     expect(await take(asked)).toMatchObject({ token: grant.token })
     expect(claims()).toHaveLength(1)
+  })
+
+  test('T84 an attempt without an answer that is asked for again has the key that it had', async () => {
+    await release(await take(request('x')))
+    const asked = request('x')
+    const ask = engine.ask
+    engine.ask = async (...given) => {
+      await ask.apply(engine, given as never)
+      throw unavailable('the answer was lost', 'unknown')
+    }
+    await expect(take(asked)).rejects.toThrow(/lost/)
+    engine.ask = ask
+    expect(await take(asked)).toMatchObject({ attempt: asked.attempt })
+    expect(claims()).toHaveLength(1)
+    expect(await holders('x')).toHaveLength(1)
+  })
+
+  test('T84 a late copy of what has granted a waiter does not grant it again', async () => {
+    const first = await take(request('x'))
+    const waiting = session.enqueue?.(request('x'), call())
+    await settle()
+    const sent = await sentBy(async () => {
+      await release(first)
+      await waiting
+    })
+    const granted = await waiting
+    if (granted?.kind !== 'granted') throw new Error('it is not granted')
+    await arriveLate(sent)
+    expect(await holders('x')).toEqual([granted.grant.token])
+    const kept = await session.keepAlive({ held: [granted.grant], waiting: [] }, call())
+    expect(kept).toMatchObject({ lost: [] })
   })
 
   test('G7 late copies of what the last attempt sent leave the next one its key', async () => {

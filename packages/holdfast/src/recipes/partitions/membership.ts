@@ -229,11 +229,12 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   #tell(error: unknown, partition?: number): void {
     const { onError } = this.#options
     const where = partition === undefined ? '' : `partition ${partition}: `
-    if (onError === undefined) return this.#warn(`${where}${textOf(error)}`)
+    if (onError === undefined) this.#warn(`${where}${textOf(error)}`)
     // It may be an async function.
-    new Promise<void>((resolve) => resolve(onError(error, partition))).catch((thrown: unknown) =>
-      this.#warn(`onError failed: ${textOf(thrown)}`),
-    )
+    else
+      new Promise<void>((resolve) => resolve(onError(error, partition))).catch((thrown: unknown) =>
+        this.#warn(`onError failed: ${textOf(thrown)}`),
+      )
   }
 
   #warn(what: string): void {
