@@ -1,9 +1,11 @@
 /** What is refused, and what only callbacks in the wrong order show. On every engine: `test/recipes/partitions.test.ts`. */
 import { describe, expect, test } from 'vitest'
 import { MemoryEngine, memory } from '../backends/memory/index.ts'
+import { onEvent } from '../base/events.ts'
 import type { Locker } from '../base/types.ts'
 import { createLocker } from '../locker/locker.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import { faultyBackend } from '../testing/faulty-backend.ts'
 import { type PartitionsOptions, partitions } from './partitions.ts'
 
 const TTL_MS = 1_000
@@ -89,12 +91,14 @@ describe('hostile input is refused', () => {
         await other.acquire('p/member', { mode: 'shared', note: '{"count":"many"}' }),
         await other.acquire('p/partition/1', { note: 'mine' }),
         await other.acquire('p/partition/x'),
+        await other.acquire('p/partition/02'),
+        await other.acquire('p/partition/0x3'),
       ]
       const member = await partitions(locker(), sound)
       await clock.advance(TTL_MS)
       expect([...member.assigned.keys()]).toEqual([0, 2, 3])
       await member.close()
-      expect(theirs.map(({ state }) => state)).toEqual(['held', 'held', 'held'])
+      expect(theirs.map(({ state }) => state)).toEqual(theirs.map(() => 'held'))
     }))
 })
 
@@ -157,21 +161,40 @@ describe('callbacks', () => {
       expect(told).toEqual(['closed'])
     }))
 
-  test('onError that throws is a warning, and breaks nothing', () =>
+  const unfit: readonly (readonly [string, () => void | Promise<void>])[] = [
+    [
+      'throws',
+      () => {
+        throw new Error('cannot log')
+      },
+    ],
+    ['rejects', () => Promise.reject(new Error('cannot log'))],
+    [
+      'throws what has no text',
+      () => {
+        throw Object.create(null)
+      },
+    ],
+  ]
+  // A rejection that is not handled would fail the run.
+  test.each(unfit)('onError that %s is a warning, and breaks nothing', (_, onError) =>
     withLockers(async (locker, clock) => {
+      const warnings: string[] = []
+      const unsubscribe = onEvent('warning', ({ warning }) => warnings.push(warning))
       const member = await partitions(locker(), {
         ...sound,
         onAssigned: (partition) => {
           if (partition === 0) throw new Error('cannot start')
         },
-        onError: () => {
-          throw new Error('cannot log')
-        },
+        onError,
       })
       await clock.advance(100)
       expect([...member.assigned.keys()]).toEqual([1, 2, 3])
       await member.close()
-    }))
+      unsubscribe()
+      expect(warnings.join()).toMatch(/onError failed/)
+    }),
+  )
 })
 
 test('a member that has its share does not list when partitions of others change', () =>
@@ -196,6 +219,22 @@ test('a member that has its share does not list when partitions of others change
     expect(lists).toBeLessThanOrEqual(16)
     await Promise.all(members.map((member) => member.close()))
   }))
+
+test('a partition that arrives after the member has fallen out is taken again by the new one', async () => {
+  const clock = createFakeClock()
+  using engine = new MemoryEngine({ clock })
+  const wire = faultyBackend(memory({ engine, clock }))
+  await using locker = createLocker(wire, { ttlMs: TTL_MS })
+  wire.next('tryAcquire', { kind: 'late-reply', ms: 0.6 * TTL_MS })
+  const member = await partitions(locker, { ...sound, count: 1 })
+  await clock.advance(10)
+  await locker.forceRelease('p/member', { all: true, reason: 'a test' })
+  await clock.advance(2 * TTL_MS)
+  expect(member.assigned.size).toBe(1)
+  const [members, partition] = await locker.list('p/')
+  expect(partition?.holders[0]?.owner).toBe(members?.holders[0]?.id)
+  await member.close()
+})
 
 describe('leaving', () => {
   test('the locker is closed first: all work is stopped as lost, and the member ends', () =>

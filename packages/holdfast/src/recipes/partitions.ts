@@ -69,7 +69,10 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
 export interface Partitions<F extends Fencing = Fencing> extends AsyncDisposable {
   /** What this member works on now. */
   readonly assigned: ReadonlyMap<number, Lease<F>>
-  /** Stops all work, gives the partitions away as each of them has stopped, and leaves. It never rejects. */
+  /**
+   * Stops all work, gives the partitions away as each of them has stopped, and leaves. It never rejects. A callback may call
+   * it, but must not wait for it: it waits for all callbacks.
+   */
   close(): Promise<void>
 }
 

@@ -52,7 +52,7 @@ export interface FoundClaim extends QueueEntry, StoredClaim {
 export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim | null {
   if (parsed?.mode === undefined) return null
   const { mode, name, lease, id: slot } = parsed
-  const [, attempt = '', state, json = ''] = /^(.*)\n(.)(.*)$/.exec(kv.value) ?? []
+  const [, attempt = '', state, json = ''] = /^(.*)\n(.)(.*)$/s.exec(kv.value) ?? []
   const granted = state === GRANTED
   const { index = 0, ...record } = JSON.parse(json) as ClaimRecord & { readonly index?: number }
   const { weight, capacity } = record

@@ -165,11 +165,14 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const { client, keys } = this.#connection
     const lease = { ID: this.#ref.lease, keys: true }
     const slots = new Set([...known].map((attempt) => this.#statements.slots.of(attempt)))
-    const attached = (await client.ask(etcd.methods.leaseTimeToLive, lease, call)).keys.filter((key) => {
-      const { mode, id = '' } = keys.parse(key) ?? {}
-      return mode !== undefined && !slots.has(id)
-    })
-    const reads = attached.map((key) => etcd.get(key))
+    const { keys: attached } = await client.ask(etcd.methods.leaseTimeToLive, lease, call)
+    const claims = attached
+      .map((key) => ({ key, ...keys.parse(key) }))
+      .filter(({ mode }) => mode !== undefined)
+    // A late join may have the slot of a known attempt, in another mode.
+    const reads = [...Map.groupBy(claims, ({ id = '' }) => id)].flatMap(([id, found]) =>
+      slots.has(id) && found.length === 1 ? [] : found.map(({ key }) => etcd.get(key)),
+    )
     return (await this.#claimsIn(reads, call)).filter(({ attempt }) => !known.has(attempt))
   }
 

@@ -5,6 +5,7 @@ import { methods, type TxnRequest } from '../../clients/etcd/index.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../spi.ts'
 import { call, permits, request, shared } from '../../testing/conformance/requests.ts'
 import type { EtcdBackend } from './backend.ts'
+import { unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
 
 describe('keys that are used again', () => {
@@ -78,6 +79,37 @@ describe('keys that are used again', () => {
     expect(claims()).toHaveLength(1)
   })
 
+  test('T84 an attempt without an answer that is asked for again has the key that it had', async () => {
+    await release(await take(request('x')))
+    const asked = request('x')
+    const ask = engine.ask
+    engine.ask = async (...given) => {
+      await ask.apply(engine, given as never)
+      throw unavailable('the answer was lost', 'unknown')
+    }
+    await expect(take(asked)).rejects.toThrow(/lost/)
+    engine.ask = ask
+    expect(await take(asked)).toMatchObject({ attempt: asked.attempt })
+    expect(claims()).toHaveLength(1)
+    expect(await holders('x')).toHaveLength(1)
+  })
+
+  test('T84 a late copy of what has granted a waiter does not grant it again', async () => {
+    const first = await take(request('x'))
+    const waiting = session.enqueue?.(request('x'), call())
+    await settle()
+    const sent = await sentBy(async () => {
+      await release(first)
+      await waiting
+    })
+    const granted = await waiting
+    if (granted?.kind !== 'granted') throw new Error('it is not granted')
+    await arriveLate(sent)
+    expect(await holders('x')).toEqual([granted.grant.token])
+    const kept = await session.keepAlive({ held: [granted.grant], waiting: [] }, call())
+    expect(kept).toMatchObject({ lost: [] })
+  })
+
   test('G7 late copies of what the last attempt sent leave the next one its key', async () => {
     const [first, second] = [request('x'), request('x')]
     const sent = await sentBy(async () => {
@@ -118,6 +150,21 @@ describe('keys that are used again', () => {
     expect(await holders('x')).toHaveLength(1)
   })
 
+  test('T73 a late join is told as unlisted also if the next attempt has its slot in another mode', async () => {
+    const late = request('x')
+    const join = await sentBy(async () => {
+      await release(await take(late))
+    })
+    await arriveLate(join.slice(0, 1))
+    const reader = shared('x')
+    const reading = session.enqueue?.(reader, call())
+    await settle()
+    const kept = await session.keepAlive({ held: [], waiting: [reader] }, call())
+    expect(kept).toMatchObject({ lost: [], unlisted: [{ attempt: late.attempt }] })
+    await session.abandon(late, call())
+    expect((await reading)?.kind).toBe('granted')
+  })
+
   test('T73 an abandoned attempt stays away, also if its key is free', async () => {
     const late = request('x')
     const join = await sentBy(() => takeUsed(late))
@@ -145,6 +192,11 @@ describe('keys that are used again', () => {
     expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
     expect(await sentBy(() => session.abandon(asked, call()))).toHaveLength(1)
     expect(engine.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+  })
+
+  test('text with separators of lines in it is read back', async () => {
+    await take(request('x', { note: 'a\u2028b\u2029c' }))
+    expect(await backend.inspect('x', call())).toMatchObject({ holders: [{ note: 'a\u2028b\u2029c' }] })
   })
 
   describe('by another process', () => {

@@ -229,18 +229,27 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   #tell(error: unknown, partition?: number): void {
     const { onError } = this.#options
     const where = partition === undefined ? '' : `partition ${partition}: `
-    try {
-      if (onError === undefined) this.#warn(`${where}${String(error)}`)
-      else onError(error, partition)
-    } catch (thrown) {
-      this.#warn(`onError failed: ${String(thrown)}`)
-    }
+    if (onError === undefined) this.#warn(`${where}${textOf(error)}`)
+    // It may be an async function.
+    else
+      new Promise<void>((resolve) => resolve(onError(error, partition))).catch((thrown: unknown) =>
+        this.#warn(`onError failed: ${textOf(thrown)}`),
+      )
   }
 
   #warn(what: string): void {
     const { name: backend, namespace } = this.#locker.info
     const warning = `partitions of ${quote(this.#options.name)}: ${what}`
     warn({ backend, namespace, code: 'HOLDFAST_PARTITIONS', warning })
+  }
+}
+
+/** Whatever a callback has thrown, this does not throw. */
+function textOf(error: unknown): string {
+  try {
+    return String(error)
+  } catch {
+    return 'something that has no text was thrown'
   }
 }
 

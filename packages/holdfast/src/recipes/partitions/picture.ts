@@ -18,7 +18,10 @@ export function namesOf(name: string): Names {
     prefix,
     member: `${prefix}member`,
     partition: (number) => `${start}${number}`,
-    partitionOf: (text) => (text.startsWith(start) ? Number(text.slice(start.length)) : null),
+    partitionOf: (text) => {
+      const number = text.startsWith(start) ? text.slice(start.length) : ''
+      return /^(0|[1-9]\d*)$/.test(number) ? Number(number) : null
+    },
   }
 }
 
