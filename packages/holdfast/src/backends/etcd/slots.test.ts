@@ -131,7 +131,7 @@ describe('keys that are used again', () => {
     expect((await waiting)?.kind).toBe('granted')
   })
 
-  test('T73 T84 a late join that takes a free key is told as unlisted; the next attempt has another key', async () => {
+  test('T73 T84 a late join that takes a free key is told as unlisted; the attempt that finds it taken fails as unknown', async () => {
     const late = request('x')
     let grant: Grant<'fenced'> | undefined
     const join = await sentBy(async () => {
@@ -139,7 +139,9 @@ describe('keys that are used again', () => {
     })
     await release(grant as Grant<'fenced'>)
     await arriveLate(join)
-    expect((await session.tryAcquire(request('x'), call())).kind).toBe('busy')
+    const unlucky = request('x')
+    await expect(session.tryAcquire(unlucky, call())).rejects.toMatchObject({ outcome: 'unknown' })
+    await session.abandon(unlucky, call())
     const kept = await session.keepAlive({ held: [], waiting: [] }, call())
     expect(kept).toMatchObject({ unlisted: [{ attempt: late.attempt }] })
     const next = session.enqueue?.(request('x'), call())
@@ -149,6 +151,37 @@ describe('keys that are used again', () => {
     await arriveLate(join)
     expect(await holders('x')).toHaveLength(1)
   })
+
+  test.each([
+    ['exclusive', () => request('x')],
+    ['shared', () => shared('x')],
+    ['permits', () => permits('x', 1, 3)],
+  ] as const)(
+    'T84 %s: an attempt that found its key taken gets no second claim by a late copy',
+    async (_, asked) => {
+      const [late, unlucky] = [asked(), asked()]
+      let grant: Grant<'fenced'> | undefined
+      const join = await sentBy(async () => {
+        grant = await take(late)
+      })
+      await release(grant as Grant<'fenced'>)
+      // The first request of the next attempt is on its way for long.
+      const send = engine.ask
+      let delayed: TxnRequest | undefined
+      engine.ask = (async (_method: never, message: TxnRequest) => {
+        delayed = message
+        throw unavailable('no answer', 'unknown')
+      }) as never
+      await session.tryAcquire(unlucky, call()).catch(() => {})
+      engine.ask = send
+      await arriveLate(join)
+      await expect(session.tryAcquire(unlucky, call())).rejects.toMatchObject({ outcome: 'unknown' })
+      await session.abandon(unlucky, call())
+      await session.abandon(late, call())
+      await arriveLate([delayed as TxnRequest])
+      expect(await backend.inspect('x', call())).toBeNull()
+    },
+  )
 
   test('T73 a late join is told as unlisted also if the next attempt has its slot in another mode', async () => {
     const late = request('x')

@@ -7,7 +7,7 @@
  *   join ──▶ in use ──lost, or no answer──▶ never used again
  *
  * Late copies of requests do no harm to the next attempt: every write but `join` compares the attempt or a revision, and `join`
- * needs an absent key. A late `join` may take a free key; the next attempt then finds it taken, and takes a new one.
+ * needs an absent key. A late `join` may take a free key; the next attempt then finds it taken, and is abandoned.
  */
 import type { Claim } from '../../spi.ts'
 
@@ -36,11 +36,6 @@ export class Slots {
     if (this.knows(claim)) return false
     this.set(claim, this.#free.get(claim.name)?.pop() ?? claim.attempt)
     return true
-  }
-
-  /** Its key was found taken by another attempt. */
-  change(claim: Claim): void {
-    this.set(claim, `${this.of(claim.attempt)}+`)
   }
 
   forget({ attempt }: Claim): void {

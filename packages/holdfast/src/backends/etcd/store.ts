@@ -48,8 +48,10 @@ export class ClaimStore implements OrderedStore {
       return standing.kind === 'waiting' ? { ...standing, isNew: false } : standing
     }
     if (found.claims.some(({ key }) => key === this.#key(request))) {
-      this.statements.slots.change(request)
-      return this.join(request, mayWait, call)
+      // A late request of an ended attempt has it. With a second key, a late copy of this request could get the first one as
+      // well (T84). As `unknown` the attempt is abandoned, and its mark refuses all copies.
+      this.statements.slots.set(request, request.attempt)
+      throw unavailable('a late request of an earlier attempt has taken its key', 'unknown')
     }
     // Only a claim of the other kind was read besides.
     const [other] = found.claims
