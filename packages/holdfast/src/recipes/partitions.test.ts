@@ -174,27 +174,52 @@ describe('callbacks', () => {
     }))
 })
 
-test('a member that has its share does not list when partitions of others change', () =>
-  withLockers(async (locker, clock) => {
-    const quiet = locker()
-    let lists = 0
-    const counting = new Proxy(quiet, {
+/** Counts the calls of `list`. */
+function countingLists(locker: Locker<'fenced'>): { readonly counting: Locker<'fenced'>; lists: number } {
+  const counted = {
+    lists: 0,
+    counting: new Proxy(locker, {
       get: (target, key) => {
-        if (key === 'list') lists++
+        if (key === 'list') counted.lists++
         const value: unknown = Reflect.get(target, key)
         return typeof value === 'function' ? value.bind(target) : value
       },
-    })
-    const members = [await partitions(counting, sound), await partitions(locker(), sound)]
+    }),
+  }
+  return counted
+}
+
+test('a member that has its share does not list when partitions of others change', () =>
+  withLockers(async (locker, clock) => {
+    const quiet = locker()
+    const counted = countingLists(quiet)
+    const members = [await partitions(counted.counting, sound), await partitions(locker(), sound)]
     await clock.advance(TTL_MS)
     const [partition] = members[1]?.assigned.keys() ?? []
-    lists = 0
+    counted.lists = 0
     for (let times = 0; times < 10; times++) {
       await quiet.forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
       await clock.advance(TTL_MS / 2)
     }
-    expect(lists).toBeLessThanOrEqual(16)
+    expect(counted.lists).toBeLessThanOrEqual(16)
     await Promise.all(members.map((member) => member.close()))
+  }))
+
+test('while nothing happens, a member lists rarely; a change is seen all the same', () =>
+  withLockers(async (locker, clock) => {
+    const counted = countingLists(locker())
+    const member = await partitions(counted.counting, sound)
+    const other = await partitions(locker(), sound)
+    await clock.advance(2 * TTL_MS)
+    counted.lists = 0
+    await clock.advance(20 * TTL_MS)
+    // Of 60 looks.
+    expect(counted.lists).toBeGreaterThan(0)
+    expect(counted.lists).toBeLessThanOrEqual(7)
+    await other.close()
+    await clock.advance(TTL_MS)
+    expect(member.assigned.size).toBe(4)
+    await member.close()
   }))
 
 describe('leaving', () => {
