@@ -216,6 +216,40 @@ test('while nothing happens, a member lists rarely; a change is seen all the sam
     // Of 60 looks.
     expect(counted.lists).toBeGreaterThan(0)
     expect(counted.lists).toBeLessThanOrEqual(7)
+    const [partition] = other.assigned.keys()
+    counted.lists = 0
+    await locker().forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
+    await clock.advance(TTL_MS)
+    expect(counted.lists).toBeGreaterThan(0)
+    await other.close()
+    await clock.advance(TTL_MS)
+    expect(member.assigned.size).toBe(4)
+    await member.close()
+  }))
+
+test('without events, a member sees within a TTL that another has left, and that a partition of its own was lost', () =>
+  withLockers(async (locker, clock) => {
+    const real = locker()
+    const deaf = new Proxy(real, {
+      get: (target, key) => {
+        if (key === 'watch')
+          return async function* (_prefix: string, { signal }: { signal: AbortSignal }) {
+            await new Promise((resolve) => signal.addEventListener('abort', resolve))
+          }
+        const value: unknown = Reflect.get(target, key)
+        return typeof value === 'function' ? value.bind(target) : value
+      },
+    })
+    const member = await partitions(deaf, sound)
+    const other = await partitions(locker(), sound)
+    // The tenth look, a whole one, is over.
+    await clock.advance(4 * TTL_MS)
+    expect(member.assigned.size).toBe(2)
+    const [partition] = member.assigned.keys()
+    await real.forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
+    await clock.advance(1.5 * TTL_MS)
+    expect(member.assigned.size).toBe(2)
+    await clock.advance(TTL_MS)
     await other.close()
     await clock.advance(TTL_MS)
     expect(member.assigned.size).toBe(4)
