@@ -109,7 +109,7 @@ export class HolderLookup {
 }
 
 const NOT_REENTRANT =
-  'If the code that waits is the holder: a lock is not re-entrant, so pass the lease on and do not acquire the name again. ' +
+  'If the code that waits is the holder: a lock is not re-entrant, so pass the lease on and do not acquire the name again, or use reentrant(locker). ' +
   'Otherwise raise waitMs to wait longer.'
 const OTHERWISE = 'locker.inspect(name) also shows the waiters; raise waitMs to wait longer.'
 

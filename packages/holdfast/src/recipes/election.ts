@@ -29,7 +29,7 @@ import type {
   WaitOptions,
 } from '../base/types.ts'
 import { currentLeader, type Leader, observeLeaders, proclaim } from './election/leader.ts'
-import { checkNeeds } from './needs.ts'
+import { checkNeeds, checkTtl } from './needs.ts'
 
 export type { Leader } from './election/leader.ts'
 
@@ -92,6 +92,7 @@ export function election<F extends Fencing>(
   checkNeeds('An election', locker, ['data'])
   checkName(name)
   checkKnownOptions('options', options, ['ttlMs', 'note', 'owner', 'lockDelayMs'])
+  checkTtl(locker, options.ttlMs)
   return new LockerElection(locker, name, options)
 }
 

@@ -1,5 +1,6 @@
 /** What a recipe needs of a backend, checked when the recipe is created: a refusal then is better than a surprise at night. */
 import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
+import { checkNumber } from '../base/options.ts'
 import type { BackendInfo, Locker } from '../base/types.ts'
 
 /** A recipe takes any locker that has what it needs; `Locker<'fenced'>` and `Locker<'unfenced'>` both fit. */
@@ -21,14 +22,7 @@ const needs = {
   fencing: {
     isMet: (info) => info.fencing === 'fenced',
     lacks: 'issues no fencing tokens',
-    backends: [
-      'memory',
-      'sqlite',
-      'redis with fencing: "clock-backed"',
-      'postgres',
-      'postgres-advisory',
-      'etcd',
-    ],
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd'],
   },
   holdAtLeast: {
     isMet: (info) => info.holdAtLeast !== 'none',
@@ -51,13 +45,30 @@ export type RecipeNeed = keyof typeof needs
 
 /** Throws `UNSUPPORTED`, and names backends that have what is missing. */
 export function checkNeeds(recipe: string, locker: RecipeLocker, needed: readonly RecipeNeed[]): void {
-  if (typeof locker?.info?.name !== 'string')
+  // A backend has an `info` as well.
+  if (typeof locker?.info?.name !== 'string' || typeof locker.holder !== 'string')
     throw new InvalidArgumentError('locker', 'must be a locker, as createLocker and openLocker return it.')
   for (const name of needed) {
-    const { isMet, lacks, backends } = needs[name]
+    const { isMet, lacks } = needs[name]
     if (!isMet(locker.info))
       throw new UnsupportedError(
-        `${recipe} cannot run on ${locker.info.name}, which ${lacks}. Backends that can: ${backends.join(', ')}.`,
+        `${recipe} cannot run on ${locker.info.name}, which ${lacks}. Backends that can: ${backendsWith(needed)}.` +
+          (name === 'fencing' ? ' Or pass allowUnfenced: true, if a paused process may write late.' : ''),
       )
   }
+}
+
+/** Those that meet all needs: the advice must not lead to the next refusal. */
+function backendsWith(needed: readonly RecipeNeed[]): string {
+  const able = needs.shared.backends.filter((backend) =>
+    needed.every((name) => (needs[name].backends as readonly string[]).includes(backend)),
+  )
+  const shown = (backend: string) =>
+    backend === 'redis' && needed.includes('fencing') ? 'redis with ?fencing=clock-backed' : backend
+  return able.map(shown).join(', ')
+}
+
+/** The TTL is used at the first lease, which may be at night. */
+export function checkTtl({ info }: RecipeLocker, ttlMs: number | undefined): void {
+  if (ttlMs !== undefined) checkNumber('ttlMs', ttlMs, info.ttlMs)
 }

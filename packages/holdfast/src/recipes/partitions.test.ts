@@ -197,26 +197,34 @@ describe('callbacks', () => {
   )
 })
 
-test('a member that has its share does not list when partitions of others change', () =>
-  withLockers(async (locker, clock) => {
-    const quiet = locker()
-    let lists = 0
-    const counting = new Proxy(quiet, {
+/** Counts the calls of `list`. */
+function countingLists(locker: Locker<'fenced'>): { readonly counting: Locker<'fenced'>; lists: number } {
+  const counted = {
+    lists: 0,
+    counting: new Proxy(locker, {
       get: (target, key) => {
-        if (key === 'list') lists++
+        if (key === 'list') counted.lists++
         const value: unknown = Reflect.get(target, key)
         return typeof value === 'function' ? value.bind(target) : value
       },
-    })
-    const members = [await partitions(counting, sound), await partitions(locker(), sound)]
+    }),
+  }
+  return counted
+}
+
+test('a member that has its share does not list when partitions of others change', () =>
+  withLockers(async (locker, clock) => {
+    const quiet = locker()
+    const counted = countingLists(quiet)
+    const members = [await partitions(counted.counting, sound), await partitions(locker(), sound)]
     await clock.advance(TTL_MS)
     const [partition] = members[1]?.assigned.keys() ?? []
-    lists = 0
+    counted.lists = 0
     for (let times = 0; times < 10; times++) {
       await quiet.forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
       await clock.advance(TTL_MS / 2)
     }
-    expect(lists).toBeLessThanOrEqual(16)
+    expect(counted.lists).toBeLessThanOrEqual(16)
     await Promise.all(members.map((member) => member.close()))
   }))
 
@@ -235,6 +243,57 @@ test('a partition that arrives after the member has fallen out is taken again by
   expect(partition?.holders[0]?.owner).toBe(members?.holders[0]?.id)
   await member.close()
 })
+
+test('while nothing happens, a member lists rarely; a change is seen all the same', () =>
+  withLockers(async (locker, clock) => {
+    const counted = countingLists(locker())
+    const member = await partitions(counted.counting, sound)
+    const other = await partitions(locker(), sound)
+    await clock.advance(2 * TTL_MS)
+    counted.lists = 0
+    await clock.advance(20 * TTL_MS)
+    // Of 60 looks.
+    expect(counted.lists).toBeGreaterThan(0)
+    expect(counted.lists).toBeLessThanOrEqual(7)
+    const [partition] = other.assigned.keys()
+    counted.lists = 0
+    await locker().forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
+    await clock.advance(TTL_MS)
+    expect(counted.lists).toBeGreaterThan(0)
+    await other.close()
+    await clock.advance(TTL_MS)
+    expect(member.assigned.size).toBe(4)
+    await member.close()
+  }))
+
+test('without events, a member sees within a TTL that another has left, and that a partition of its own was lost', () =>
+  withLockers(async (locker, clock) => {
+    const real = locker()
+    const deaf = new Proxy(real, {
+      get: (target, key) => {
+        if (key === 'watch')
+          return async function* (_prefix: string, { signal }: { signal: AbortSignal }) {
+            await new Promise((resolve) => signal.addEventListener('abort', resolve))
+          }
+        const value: unknown = Reflect.get(target, key)
+        return typeof value === 'function' ? value.bind(target) : value
+      },
+    })
+    const member = await partitions(deaf, sound)
+    const other = await partitions(locker(), sound)
+    // The tenth look, a whole one, is over.
+    await clock.advance(4 * TTL_MS)
+    expect(member.assigned.size).toBe(2)
+    const [partition] = member.assigned.keys()
+    await real.forceRelease(`p/partition/${partition}`, { all: true, reason: 'a test' })
+    await clock.advance(1.5 * TTL_MS)
+    expect(member.assigned.size).toBe(2)
+    await clock.advance(TTL_MS)
+    await other.close()
+    await clock.advance(TTL_MS)
+    expect(member.assigned.size).toBe(4)
+    await member.close()
+  }))
 
 describe('leaving', () => {
   test('the locker is closed first: all work is stopped as lost, and the member ends', () =>

@@ -8,7 +8,8 @@
  *   look: list ─▶ above the quota: stop the newest partitions, then release them
  *              ─▶ below the quota: try to acquire free ones
  *
- * A member looks when the engine's events say that something may have changed, and every third of a TTL. A partition here:
+ * A member looks when the engine's events say that something may have changed, and every third of a TTL. While nothing happens, most
+ * looks read only the members. A partition here:
  *
  *   free ──acquired──▶ working            [Assignments.start]  onAssigned
  *   working ──surplus | leaving──▶ stopping ──onRevoked has settled──▶ released ──▶ free   [Assignments.stop]

@@ -226,6 +226,6 @@ function couldNotConnect(error: unknown): HoldfastError {
     error,
     isNoCluster
       ? '. Several hosts are the nodes of one Cluster; for independent servers write redlock://'
-      : '',
+      : '. Check that Redis runs, and the host and port in the URL',
   )
 }

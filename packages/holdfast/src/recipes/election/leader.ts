@@ -32,9 +32,11 @@ export async function proclaim(lease: LeaseBase, value: unknown, options?: CallO
 }
 
 function asJson(proclamation: Proclamation): string {
-  if (proclamation.value === undefined)
-    throw new InvalidArgumentError('value', 'must not be undefined, which JSON cannot say.')
   try {
+    if (JSON.stringify(proclamation.value) === undefined)
+      throw new TypeError(
+        `it is ${proclamation.value === undefined ? 'undefined' : 'a function or a symbol'}`,
+      )
     return JSON.stringify(proclamation)
   } catch (error) {
     throw new InvalidArgumentError('value', `must be what JSON can say: ${(error as Error).message}.`, {
@@ -85,7 +87,7 @@ const PAUSE_MS = 500
 const CONFIRM_WITHIN_MS = 2 * defaults.watchIntervalMs
 
 /**
- * It looks after a gap, and after that lives by events, so that a change costs no read for each observer. Only a proclaimed
+ * It looks after a gap, and after that lives by events, so that a change costs no look for each observer. Only a proclaimed
  * value is read, because its event does not carry it.
  *
  *   watch ──gap──▶ look ──it finds a leader───▶ in doubt    events that are older than the look are left out

@@ -7,7 +7,7 @@ import { warn } from '../../base/events.ts'
 import { checkName } from '../../base/names.ts'
 import { inNeutralContext } from '../../base/neutral-context.ts'
 import { checkCallback, checkInteger, checkSignal } from '../../base/options.ts'
-import type { Fencing, Lease, Locker } from '../../base/types.ts'
+import type { Fencing, Lease, Locker, NameState } from '../../base/types.ts'
 import type { Partitions, PartitionsOptions } from '../partitions.ts'
 import { Assignments } from './assignments.ts'
 import { Nap } from './nap.ts'
@@ -19,6 +19,8 @@ const BURST_MS = 50
 const LOOKS_PER_TTL = 3
 /** Even if an engine shows a dead member for long. */
 const MOST_LOOKS_PER_TTL = 30
+/** A list reads every partition. While all is quiet, so many looks read only the members, in case an event was missed. */
+const QUIET_LOOKS = 9
 
 export class Membership<F extends Fencing> implements Partitions<F> {
   readonly #locker: Locker<F>
@@ -35,6 +37,8 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   #ttlMs: number
   /** It has fewer partitions than its quota: every event may bring one. */
   #isLacking = false
+  /** The members of a list after which there was nothing to do; undefined once anything has happened since. */
+  #quiet: { readonly members: string; looks: number } | undefined
   #running: Promise<unknown> = Promise.resolve()
   #closed: Promise<void> | undefined
 
@@ -64,6 +68,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
       failed: (error, partition) => this.#tell(error, partition),
       warn: (what) => this.#warn(what),
       ended: () => {
+        this.#quiet = undefined
         if (this.#isLacking) this.#nap.wake()
       },
     })
@@ -152,7 +157,10 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   }
 
   async #list(id: string): Promise<Listed> {
-    const states = await this.#locker.list(this.#names.prefix, { signal: this.#signal })
+    return this.#read(await this.#locker.list(this.#names.prefix, { signal: this.#signal }), id)
+  }
+
+  #read(states: readonly NameState[], id: string): Listed {
     const listed = readList(states, this.#names, this.#options.count, id)
     this.#ttlMs = listed.ttlMs ?? this.#ttlMs
     return listed
@@ -168,6 +176,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
         const firstGoneMs = await this.#rebalance(this.#member ?? (await this.#join()))
         mostMs = Math.max(leastMs, this.#ttlMs / MOST_LOOKS_PER_TTL, Math.min(usualMs, firstGoneMs))
       } catch (error) {
+        this.#quiet = undefined
         // Events must not make it ask a failing engine again and again (T87).
         leastMs = usualMs
         this.#failed(error)
@@ -178,20 +187,43 @@ export class Membership<F extends Fencing> implements Partitions<F> {
 
   /** Returns after how long the first of the other members is gone, if it is dead. */
   async #rebalance(member: Lease<F>): Promise<number> {
+    const quietMs = await this.#lookQuietly(member)
+    if (quietMs !== undefined) return quietMs
+    // Set before the list is asked for: what happens from here on ends it.
+    const quiet = { members: '', looks: 0 }
+    this.#quiet = quiet
     const listed = await this.#list(member.id)
-    const goneMs = listed.firstExpiryMs + this.#locker.info.expirySlackMs(this.#ttlMs)
+    const goneMs = this.#goneMs(listed)
     // If the engine has ended its lease, the next keep-alive says so.
-    if (this.#member !== member || listed.ttlMs === undefined) return goneMs
+    if (this.#member !== member || listed.ttlMs === undefined) {
+      this.#quiet = undefined
+      return goneMs
+    }
     const free = listed.free.filter((partition) => this.#assignments.mayTake(partition))
     const mine = [...this.#assignments.working.keys()]
     const { count } = this.#options
     const plan = planFor({ ...listed, count, pins: this.#pins }, member.id, mine, free)
+    quiet.members = idsOf(listed)
+    if (plan.revoke.length > 0 || plan.lacks > 0) this.#quiet = undefined
     for (const partition of plan.revoke) void this.#assignments.stop(partition, 'moved')
     this.#isLacking = plan.lacks > 0
     const taking = await Promise.allSettled(plan.take.map((partition) => this.#take(partition, member)))
     this.#isLacking = plan.lacks > taking.filter((each) => each.status === 'fulfilled' && each.value).length
     for (const each of taking) if (each.status === 'rejected') throw each.reason
     return goneMs
+  }
+
+  /** Reads only the members. Undefined: something has happened, or may have; look at everything. */
+  async #lookQuietly(member: Lease<F>): Promise<number | undefined> {
+    const quiet = this.#quiet
+    if (quiet === undefined || quiet.looks++ >= QUIET_LOOKS) return undefined
+    const state = await this.#locker.inspect(this.#names.member, { signal: this.#signal })
+    const listed = this.#read(state === null ? [] : [state], member.id)
+    return this.#quiet === quiet && idsOf(listed) === quiet.members ? this.#goneMs(listed) : undefined
+  }
+
+  #goneMs({ firstExpiryMs }: Listed): number {
+    return firstExpiryMs + this.#locker.info.expirySlackMs(this.#ttlMs)
   }
 
   async #take(partition: number, member: Lease<F>): Promise<boolean> {
@@ -207,11 +239,14 @@ export class Membership<F extends Fencing> implements Partitions<F> {
     const signal = this.#signal
     while (!signal.aborted) {
       try {
-        for await (const event of this.#locker.watch(this.#names.prefix, { signal }))
+        for await (const event of this.#locker.watch(this.#names.prefix, { signal })) {
+          this.#quiet = undefined
           if (this.#isLacking || event.kind === 'gap' || event.name === this.#names.member) this.#nap.wake()
+        }
       } catch (error) {
         this.#failed(error)
       }
+      this.#quiet = undefined
       // What happens meanwhile is found by a look.
       await sleep(this.#locker.clock, this.#ttlMs / LOOKS_PER_TTL, { signal }).catch(() => {})
     }
@@ -251,6 +286,10 @@ function textOf(error: unknown): string {
   } catch {
     return 'something that has no text was thrown'
   }
+}
+
+function idsOf({ members }: Listed): string {
+  return members.map(({ id }) => id).join()
 }
 
 function checkPins(pin: unknown, count: number): ReadonlyMap<number, string> {

@@ -11,7 +11,7 @@ import {
   checkSignal,
 } from '../../base/options.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
-import { checkNeeds, type RecipeNeed } from '../needs.ts'
+import { checkNeeds, checkTtl, type RecipeNeed } from '../needs.ts'
 import type { Rules } from './decide.ts'
 import type { CronTimes } from './times.ts'
 
@@ -126,7 +126,13 @@ export function checkTerms<F extends Fencing>(
     maxMissed: checkInteger('maxMissed', maxMissed, { min: 1, max: 10_000 }),
   }
   checkNumber('rerunAfterMs', rerunAfterMs, { min: 0 })
-  checkNumber('holdAtLeastMs', holdAtLeastMs, { min: 0, ...(everyMs !== undefined && { max: everyMs / 2 }) })
+  checkNumber('holdAtLeastMs', holdAtLeastMs, { min: 0 })
+  if (everyMs !== undefined && holdAtLeastMs > everyMs / 2)
+    throw new InvalidArgumentError(
+      'holdAtLeastMs',
+      `must be at most half of everyMs, which is ${everyMs / 2}, not ${holdAtLeastMs}: the next tick would find the name closed.`,
+    )
+  checkTtl(locker, ttlMs)
   if (typeof allowUnfenced !== 'boolean')
     throw new InvalidArgumentError('allowUnfenced', 'must be true or false.')
   checkSignal(signal)

@@ -1,6 +1,6 @@
 /** When ticks are due: at multiples of `everyMs` since 1970, or when a cron expression says so. All replicas compute the same. */
 import { dateOf } from '../../base/clock.ts'
-import { InvalidArgumentError, isHoldfastError, UnsupportedError } from '../../base/errors.ts'
+import { InvalidArgumentError, isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
 import { checkText } from '../../base/names.ts'
 import { checkInteger } from '../../base/options.ts'
 import type { ScheduleOptions } from './options.ts'
@@ -36,8 +36,9 @@ export async function timesOf(
   if (typeof times?.nextRun !== 'function')
     throw new InvalidArgumentError('cron', 'must be a cron expression, or a Cron of croner.')
   const next: NextTick = (afterMs) => times.nextRun(dateOf(afterMs))?.getTime() ?? null
-  if (refusing(() => next(nowMs)) === null)
-    throw new InvalidArgumentError('cron', 'has no time in the future.')
+  const shown = shownCron(cron)
+  if (refusing(shown, () => next(nowMs)) === null)
+    throw new InvalidArgumentError('cron', `${shown}has no time in the future.`)
   return next
 }
 
@@ -50,16 +51,26 @@ async function parseCron(expression: string, timeZone: string | undefined): Prom
       { cause },
     )
   })) as { Cron: new (expression: string, options: object) => CronTimes }
-  return refusing(() => new Cron(expression, timeZone === undefined ? {} : { timezone: timeZone }))
+  return refusing(
+    shownCron(expression),
+    () => new Cron(expression, timeZone === undefined ? {} : { timezone: timeZone }),
+  )
+}
+
+/** A program may have many schedules: the message says which expression is meant. */
+function shownCron(cron: string | CronTimes): string {
+  return typeof cron === 'string' ? `${quote(cron)} ` : ''
 }
 
 /** Croner says what is wrong with an expression or a zone. */
-function refusing<T>(work: () => T): T {
+function refusing<T>(shown: string, work: () => T): T {
   try {
     return work()
   } catch (cause) {
     if (isHoldfastError(cause)) throw cause
-    throw new InvalidArgumentError('cron', `is refused: ${(cause as Error)?.message ?? cause}`, { cause })
+    throw new InvalidArgumentError('cron', `${shown}is refused: ${(cause as Error)?.message ?? cause}`, {
+      cause,
+    })
   }
 }
 
