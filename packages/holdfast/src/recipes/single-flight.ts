@@ -83,15 +83,17 @@ export async function singleFlight<T, F extends Fencing>(
   signal?.throwIfAborted()
   const { byKey, refreshing } = flightsOf(locker, store)
   const flight = new Flight(locker, key, options, compute)
-  const shared = byKey.get(key) as SingleFlight<StoredResult<T>> | undefined
+  const found = byKey.get(key) as SingleFlight<StoredResult<T>> | undefined
+  // A flight that all of its callers have left ends some time later, and is not started anew with their `compute`.
+  const shared = found?.started === undefined ? undefined : found
   const joined = shared ?? flight.start(byKey)
-  const found = await joined.join(callWith(signal)).catch((error: unknown) => {
+  const result = await joined.join(callWith(signal)).catch((error: unknown) => {
     throw signal?.aborted ? signal.reason : error
   })
-  if (shared !== undefined || refreshing.has(key) || !flight.isDue(found)) return found.value
+  if (shared !== undefined || refreshing.has(key) || !flight.isDue(result)) return result.value
   refreshing.add(key)
   try {
-    return await flight.refresh(found, signal ?? new AbortController().signal)
+    return await flight.refresh(result, signal ?? new AbortController().signal)
   } finally {
     refreshing.delete(key)
   }

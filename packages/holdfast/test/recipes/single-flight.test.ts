@@ -323,6 +323,22 @@ test('a caller that gives up leaves the others their flight; without callers, co
   expect(await call(() => 'later')).toBe('later')
 })
 
+test('a caller that comes after all others have given up has its own compute', async () => {
+  const { clock, plain, call } = alone()
+  await using _ = plain
+  const client = new AbortController()
+  const first = task()
+  const left = call(first.start, { signal: client.signal })
+  await first.begun
+  client.abort(new Error('the client has gone'))
+  await expect(left).rejects.toBe(client.signal.reason)
+  const second = call(() => 'its own')
+  const third = call(never)
+  await clock.settle()
+  first.fail(new Error('interrupted'))
+  expect(await Promise.all([second, third])).toEqual(['its own', 'its own'])
+})
+
 test('a lost lease without a newer result is an error that keeps what was computed', async () => {
   const { plain, shelf, call } = alone()
   await using _ = plain
