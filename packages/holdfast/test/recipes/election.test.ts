@@ -515,7 +515,7 @@ test('what a name carried before is not a value, and a leader can be written as 
   const leader = await vote.leader()
   expect(leader?.value).toEqual(['\u0000', 'ü'])
   expect(JSON.parse(JSON.stringify(leader)).token).toBe(String(lease.fence.token))
-  for (const value of [undefined, 1n, 'x'.repeat(5_000)])
+  for (const value of [undefined, () => {}, Symbol('x'), 1n, 'x'.repeat(5_000)])
     await expect(leadership.proclaim(value)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   const cycle: unknown[] = []
   cycle.push(cycle)

@@ -32,15 +32,20 @@ export async function proclaim(lease: LeaseBase, value: unknown, options?: CallO
 }
 
 function asJson(proclamation: Proclamation): string {
-  if (proclamation.value === undefined)
-    throw new InvalidArgumentError('value', 'must not be undefined, which JSON cannot say.')
   try {
-    return JSON.stringify(proclamation)
+    // JSON leaves out what it cannot say: undefined, a function, a symbol.
+    const { id } = proclamation
+    const value: string | undefined = JSON.stringify(proclamation.value)
+    if (value !== undefined) return `{"id":${JSON.stringify(id)},"value":${value}}`
   } catch (error) {
     throw new InvalidArgumentError('value', `must be what JSON can say: ${(error as Error).message}.`, {
       cause: error,
     })
   }
+  throw new InvalidArgumentError(
+    'value',
+    'must not be undefined, a function or a symbol, which JSON cannot say.',
+  )
 }
 
 export async function currentLeader<F extends Fencing>(
