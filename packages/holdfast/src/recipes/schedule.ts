@@ -65,7 +65,7 @@ export type {
 export type { CronTimes } from './schedule/times.ts'
 
 export interface Schedule extends AsyncDisposable {
-  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53). */
+  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53). The job must not wait for it. */
   close(): Promise<void>
 }
 

@@ -14,7 +14,7 @@
  *     at a time. While the old value is fresh, the error goes to `onRefreshError`, and the caller gets the old value.
  *   the store fails: the error goes to the callers. A result that was computed and not stored is computed again by the next.
  */
-import { callWith } from '../base/aborting.ts'
+import { callWith, unlessAborted } from '../base/aborting.ts'
 import { InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
@@ -92,11 +92,10 @@ export async function singleFlight<T, F extends Fencing>(
   })
   if (shared !== undefined || refreshing.has(key) || !flight.isDue(result)) return result.value
   refreshing.add(key)
-  try {
-    return await flight.refresh(result, signal ?? new AbortController().signal)
-  } finally {
-    refreshing.delete(key)
-  }
+  const refreshed = flight
+    .refresh(result, signal ?? new AbortController().signal)
+    .finally(() => refreshing.delete(key))
+  return unlessAborted(refreshed, signal, () => signal?.reason)
 }
 
 class Flight<T, F extends Fencing> {

@@ -324,7 +324,7 @@ test('a caller that gives up leaves the others their flight; without callers, co
 })
 
 test('a caller that comes after all others have given up has its own compute', async () => {
-  const { clock, plain, call } = alone()
+  const { clock, plain, shelf, call } = alone()
   await using _ = plain
   const client = new AbortController()
   const first = task()
@@ -335,8 +335,29 @@ test('a caller that comes after all others have given up has its own compute', a
   const second = call(() => 'its own')
   const third = call(never)
   await clock.settle()
+  // The first still computes, under its lease.
+  expect(shelf.gets).toBe(3)
   first.fail(new Error('interrupted'))
   expect(await Promise.all([second, third])).toEqual(['its own', 'its own'])
+})
+
+test('a caller that gives up does not wait for its early computation', async () => {
+  const { clock, plain, shelf, call } = alone({ refreshBeforeMs: keepMs, random: () => 0 })
+  await using _ = plain
+  await call(() => 'one')
+  await clock.advance(1)
+  const client = new AbortController()
+  const early = task()
+  const left = call(early.start, { signal: client.signal })
+  await early.begun
+  client.abort(new Error('the client has gone'))
+  await expect(left).rejects.toBe(client.signal.reason)
+  // It still computes, so no other call of this process does.
+  expect(await call(never)).toBe('one')
+  early.end('two')
+  await clock.advance(1)
+  expect(shelf.value).toBe('two')
+  expect(await call(() => 'three')).toBe('three')
 })
 
 test('a lost lease without a newer result is an error that keeps what was computed', async () => {
