@@ -237,6 +237,20 @@ describe('closing', () => {
     expect(world.started).toEqual(['10:00 A'])
   })
 
+  test('T87 while the engine is down, the end of a job is not written again and again', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const ticks = world.ticks(a, {}, () => a.wire.cutOff())
+    const running = ticks.run(tenOClock)
+    await world.clock.settle()
+    expect(a.wire.count('setData')).toBe(2)
+    const closing = ticks.close()
+    await world.clock.advance(MINUTE)
+    await closing
+    expect(await running).toBe('stopped')
+    expect(a.wire.count('setData')).toBeLessThan(5)
+  })
+
   test('a locker that is closed ends its schedules', async () => {
     const world = at(morning)
     const a = world.replica('A')
@@ -306,6 +320,17 @@ describe('data of another program', () => {
     expect(await world.ticks(a).run(tenOClock)).toBe('left')
     expect(world.errors.map(String)).toEqual([expect.stringContaining('locker.forget(name)')])
   })
+})
+
+test('a clock that was a day ahead, and is set back, has lost no tick', async () => {
+  const world = at(morning)
+  world.clock.stepWall(24 * HOUR)
+  await world.schedule(world.replica('A'))
+  await world.clock.advance(MINUTE)
+  world.clock.stepWall(-24 * HOUR)
+  await world.clock.advance(HOUR)
+  expect(world.started).toEqual(['10:00 A'])
+  expect(await world.record()).toMatchObject({ tick: tenOClock })
 })
 
 test('a replica that looks back does not close the name for the next tick', async () => {

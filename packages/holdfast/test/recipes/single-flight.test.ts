@@ -332,13 +332,33 @@ test('a caller that comes after all others have given up has its own compute', a
   await first.begun
   client.abort(new Error('the client has gone'))
   await expect(left).rejects.toBe(client.signal.reason)
-  const second = call(() => 'its own')
-  const third = call(never)
+  const own = task()
+  const second = call(own.start)
   await clock.settle()
   // The first still computes, under its lease.
   expect(shelf.gets).toBe(3)
   first.fail(new Error('interrupted'))
+  await own.begun
+  const third = call(never)
+  await clock.settle()
+  // It has joined, so it has not looked.
+  expect(shelf.gets).toBe(4)
+  own.end('its own')
   expect(await Promise.all([second, third])).toEqual(['its own', 'its own'])
+})
+
+test('what another process has computed early is not computed again', async () => {
+  const { clock, plain } = alone()
+  await using _ = plain
+  await clock.advance(1_000)
+  const nowMs = clock.wallMs()
+  const looks = [
+    { value: 'old', storedAtMs: nowMs - 10 },
+    { value: 'new', storedAtMs: nowMs },
+  ]
+  const store = { get: async () => looks.shift(), set: async () => {} }
+  const options = { store, keepMs, refreshBeforeMs: keepMs, random: () => 0 }
+  expect(await singleFlight(plain, key, options, never)).toBe('new')
 })
 
 test('a caller that gives up does not wait for its early computation', async () => {
