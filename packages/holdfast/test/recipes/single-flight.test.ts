@@ -323,15 +323,21 @@ test('a caller that gives up leaves the others their flight; without callers, co
   expect(await call(() => 'later')).toBe('later')
 })
 
+/** A computation that goes on after its only caller has given up. */
+async function abandoned(call: ReturnType<typeof processOf>) {
+  const client = new AbortController()
+  const work = task()
+  const left = call(work.start, { signal: client.signal })
+  await work.begun
+  client.abort(new Error('the client has gone'))
+  await expect(left).rejects.toBe(client.signal.reason)
+  return work
+}
+
 test('a caller that comes after all others have given up has its own compute', async () => {
   const { clock, plain, shelf, call } = alone()
   await using _ = plain
-  const client = new AbortController()
-  const first = task()
-  const left = call(first.start, { signal: client.signal })
-  await first.begun
-  client.abort(new Error('the client has gone'))
-  await expect(left).rejects.toBe(client.signal.reason)
+  const first = await abandoned(call)
   const own = task()
   const second = call(own.start)
   await clock.settle()
@@ -366,12 +372,7 @@ test('a caller that gives up does not wait for its early computation', async () 
   await using _ = plain
   await call(() => 'one')
   await clock.advance(1)
-  const client = new AbortController()
-  const early = task()
-  const left = call(early.start, { signal: client.signal })
-  await early.begun
-  client.abort(new Error('the client has gone'))
-  await expect(left).rejects.toBe(client.signal.reason)
+  const early = await abandoned(call)
   // It still computes, so no other call of this process does.
   expect(await call(never)).toBe('one')
   early.end('two')
