@@ -67,12 +67,19 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
 /** What a task holds. */
 class Task {
   readonly #held = new Set<{ readonly lease: WeakRef<LeaseBase>; readonly site: Site }>()
+  readonly #outer: Task | undefined
+
+  /** The body of a `withLease` in another body holds what that one holds, but not what others beside it hold. */
+  constructor(outer?: Task) {
+    this.#outer = outer
+  }
 
   hold(lease: LeaseBase, site: Site): void {
     this.#held.add({ lease: new WeakRef(lease), site })
   }
 
   *held(): Generator<{ readonly name: string; readonly site: Site }> {
+    if (this.#outer !== undefined) yield* this.#outer.held()
     for (const each of this.#held) {
       const { state, name } = each.lease.deref() ?? { state: 'lost', name: '' }
       if (state === 'held' || state === 'jeopardy') yield { name, site: each.site }
@@ -118,7 +125,8 @@ class Orders {
   ): Promise<T> {
     const { options, body } = readBody(optionsOrBody, maybeBody)
     if (!hasListeners('lock-order')) return this.#locker.withLease(name, options, body)
-    const task = this.#note([name], options, site)
+    const asking = this.#note([name], options, site)
+    const task = this.#scopes.getStore() === undefined ? asking : new Task(asking)
     return this.#locker.withLease(name, options, (lease) => {
       task.hold(lease, site)
       return this.#scopes.run(task, () => body(lease))

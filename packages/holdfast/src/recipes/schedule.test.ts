@@ -237,6 +237,20 @@ describe('closing', () => {
     expect(world.started).toEqual(['10:00 A'])
   })
 
+  test('T87 while the engine is down, the end of a job is not written again and again', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const ticks = world.ticks(a, {}, () => a.wire.cutOff())
+    const running = ticks.run(tenOClock)
+    await world.clock.settle()
+    expect(a.wire.count('setData')).toBe(2)
+    const closing = ticks.close()
+    await world.clock.advance(MINUTE)
+    await closing
+    expect(await running).toBe('stopped')
+    expect(a.wire.count('setData')).toBeLessThan(5)
+  })
+
   test('a locker that is closed ends its schedules', async () => {
     const world = at(morning)
     const a = world.replica('A')
@@ -284,6 +298,8 @@ describe('data of another program', () => {
     JSON.stringify({ ...good, state: 'unknown' }),
     JSON.stringify({ ...good, tick: '2026' }),
     JSON.stringify({ ...good, setAside: 1 }),
+    JSON.stringify({ ...good, tick: Number.MAX_SAFE_INTEGER, state: 'started' }),
+    JSON.stringify({ ...good, starts: -5, state: 'failed' }),
   ])('is refused and not overwritten: %s', async (data) => {
     const world = at(morning)
     const a = world.replica('A')
@@ -295,6 +311,36 @@ describe('data of another program', () => {
     expect(world.started).toEqual([])
     expect(await a.locker.withLease(NAME, (lease) => lease.previousData)).toBe(data)
   })
+
+  test('an end that is far ahead is told, because nothing starts before it', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const record = { ...good, tick: tenOClock - HOUR, until: tenOClock + 24 * HOUR }
+    await a.locker.withLease(NAME, (lease) => lease.setData(JSON.stringify(record)))
+    expect(await world.ticks(a).run(tenOClock)).toBe('left')
+    expect(world.errors.map(String)).toEqual([expect.stringContaining('locker.forget(name)')])
+  })
+})
+
+test('a clock that was a day ahead, and is set back, has lost no tick', async () => {
+  const world = at(morning)
+  world.clock.stepWall(24 * HOUR)
+  await world.schedule(world.replica('A'))
+  await world.clock.advance(MINUTE)
+  world.clock.stepWall(-24 * HOUR)
+  await world.clock.advance(HOUR)
+  expect(world.started).toEqual(['10:00 A'])
+  expect(await world.record()).toMatchObject({ tick: tenOClock })
+})
+
+test('a replica that looks back does not close the name for the next tick', async () => {
+  const world = at(morning)
+  const options = { missed: 'last', holdAtLeastMs: 10 * MINUTE } as const
+  await world.schedule(world.replica('A'), options)
+  await world.clock.advance(89 * MINUTE)
+  await world.schedule(world.replica('B'), options)
+  await world.clock.advance(HOUR)
+  expect(world.started.map((start) => start.slice(0, 5))).toEqual(['10:00', '11:00'])
 })
 
 describe('hostile input', () => {
@@ -347,7 +393,8 @@ describe('hostile input', () => {
     await expect(schedule(locker, undefined as never, () => {})).rejects.toThrow(/options must be an object/)
     await expect(schedule({} as never, when, () => {})).rejects.toThrow(/locker must be a locker/)
     expect(() => tickRunner(locker, { ...when } as never, () => {})).toThrow(/no option "everyMs"/)
-    for (const date of [Number.NaN, new Date('never'), 'today', undefined])
+    const none = [undefined, null, '', 'today', [], true, 5n, {}]
+    for (const date of [Number.NaN, 0.5, Number.MAX_SAFE_INTEGER, new Date('never'), ...none])
       expect(() => tickRunner(locker, { name: NAME }, () => {}).run(date as never)).toThrow(/must be a date/)
   })
 
@@ -359,6 +406,20 @@ describe('hostile input', () => {
     await expect(schedule(unfenced, when, () => {})).rejects.toMatchObject({ code: 'UNSUPPORTED' })
     const allowed = await schedule(unfenced, { ...when, allowUnfenced: true }, () => {})
     await allowed.close()
+  })
+
+  test.each([
+    ['no date', () => new Date(Number.NaN)],
+    ['always the same', () => new Date(tenOClock)],
+  ])('T87 a Cron of the user that returns %s ends the schedule, and is told', async (_, later) => {
+    const world = at(morning)
+    const a = world.replica('A')
+    let asked = 0
+    const nextRun = () => (++asked === 1 ? new Date(tenOClock) : later())
+    await world.schedule(a, { cron: { nextRun } })
+    await world.clock.advance(HOUR)
+    expect(world.errors).toMatchObject([{ code: 'INVALID_ARGUMENT', argument: 'cron' }])
+    expect(a.wire.log.length).toBeLessThan(10)
   })
 
   test('a Cron of the user has its own zone', async () => {

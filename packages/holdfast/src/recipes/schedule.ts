@@ -43,7 +43,7 @@ import {
   type TickOutcome,
 } from './schedule/options.ts'
 import { Runner } from './schedule/runner.ts'
-import { latestTick, type NextTick, timesOf } from './schedule/times.ts'
+import { isTickTime, latestTick, type NextTick, timesOf } from './schedule/times.ts'
 
 export {
   type CronerJob,
@@ -65,7 +65,7 @@ export type {
 export type { CronTimes } from './schedule/times.ts'
 
 export interface Schedule extends AsyncDisposable {
-  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53). */
+  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53). The job must not wait for it. */
   close(): Promise<void>
 }
 
@@ -106,8 +106,8 @@ export function tickRunner<F extends Fencing>(
   let latest = Number.NEGATIVE_INFINITY
   return {
     run(scheduledAt) {
-      const tick = Number(scheduledAt)
-      if (!Number.isSafeInteger(tick))
+      const tick = typeof scheduledAt === 'number' ? scheduledAt : scheduledAt?.getTime?.()
+      if (!isTickTime(tick))
         throw new InvalidArgumentError('scheduledAt', 'must be a date, or milliseconds since 1970.')
       latest = Math.max(latest, tick)
       // While the engine does not answer, a newer tick takes the place of this one; and one that stands by looks for the newest.
@@ -135,7 +135,7 @@ async function plan<F extends Fencing>(
   let after = clock.wallMs()
   if (looksBack) {
     const tick = latestTick(next, after) ?? 0
-    await runner.attempt(() => ({ tick, isOnTime: false, next }))
+    await runner.lookBack(() => ({ tick, isOnTime: false, next }))
   }
   while (!stopped.aborted) {
     const nowMs = clock.wallMs()

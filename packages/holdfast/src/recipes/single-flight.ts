@@ -14,7 +14,7 @@
  *     at a time. While the old value is fresh, the error goes to `onRefreshError`, and the caller gets the old value.
  *   the store fails: the error goes to the callers. A result that was computed and not stored is computed again by the next.
  */
-import { callWith } from '../base/aborting.ts'
+import { callWith, unlessAborted } from '../base/aborting.ts'
 import { InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
@@ -83,18 +83,19 @@ export async function singleFlight<T, F extends Fencing>(
   signal?.throwIfAborted()
   const { byKey, refreshing } = flightsOf(locker, store)
   const flight = new Flight(locker, key, options, compute)
-  const shared = byKey.get(key) as SingleFlight<StoredResult<T>> | undefined
+  const found = byKey.get(key) as SingleFlight<StoredResult<T>> | undefined
+  // A flight that all of its callers have left ends some time later, and is not started anew with their `compute`.
+  const shared = found?.started === undefined ? undefined : found
   const joined = shared ?? flight.start(byKey)
-  const found = await joined.join(callWith(signal)).catch((error: unknown) => {
+  const result = await joined.join(callWith(signal)).catch((error: unknown) => {
     throw signal?.aborted ? signal.reason : error
   })
-  if (shared !== undefined || refreshing.has(key) || !flight.isDue(found)) return found.value
+  if (shared !== undefined || refreshing.has(key) || !flight.isDue(result)) return result.value
   refreshing.add(key)
-  try {
-    return await flight.refresh(found, signal ?? new AbortController().signal)
-  } finally {
-    refreshing.delete(key)
-  }
+  const refreshed = flight
+    .refresh(result, signal ?? new AbortController().signal)
+    .finally(() => refreshing.delete(key))
+  return unlessAborted(refreshed, signal, () => signal?.reason)
 }
 
 class Flight<T, F extends Fencing> {

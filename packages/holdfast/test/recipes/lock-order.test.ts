@@ -224,6 +224,27 @@ describe('the watch', () => {
     expect(told).toHaveLength(0)
   })
 
+  test('bodies that run side by side in one body do not hold what the others hold', async () => {
+    const locker = watchLockOrder(plain)
+    const sideBySide = (first: string, second: string) =>
+      locker.withLease('batch', async () => {
+        const [begun, end] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+        const other = locker.withLease(first, () => {
+          begun.resolve()
+          return end.promise
+        })
+        await begun.promise
+        await nested(locker, [second, `${second}/part`])
+        end.resolve()
+        await other
+      })
+    await sideBySide('a', 'b')
+    await sideBySide('b', 'a')
+    expect(told).toHaveLength(0)
+    await nested(locker, ['a/part', 'batch'])
+    expect(pairs(told[0]?.orders)).toEqual(['batch → a/part', 'a/part → batch'])
+  })
+
   test('acquireAll sorts and is no violation; single locks against its order are one', async () => {
     const locker = watchLockOrder(plain)
     for (const names of [

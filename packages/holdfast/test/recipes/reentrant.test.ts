@@ -245,6 +245,23 @@ describeRecipe('re-entrancy', (stage) => {
   })
 })
 
+test('acquireAll fails if what it has entered is lost while it waits for the rest', async () => {
+  await using plain = createLocker(memory())
+  const locker = reentrant(plain)
+  const other = await plain.acquire('other')
+  const body = locker.withLease(name, async (lease) => {
+    const asked = locker.acquireAll([name, 'other'])
+    asked.catch(() => {})
+    await plain.forceRelease(name, { all: true, reason: 'a test' })
+    await lease.renew().catch(() => {})
+    expect(lease.state).toBe('lost')
+    await other.release()
+    await expect(asked).rejects.toMatchObject({ code: 'LEASE_LOST', resource: name })
+    expect(await plain.inspect('other')).toMatchObject({ holders: [] })
+  })
+  await expect(body).rejects.toMatchObject({ code: 'LEASE_LOST' })
+})
+
 test('what the grant cannot give on re-entry is refused', async () => {
   await using plain = createLocker(memory(), { ttlMs: 5_000 })
   const locker = reentrant(plain)

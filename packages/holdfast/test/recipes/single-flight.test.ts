@@ -323,6 +323,64 @@ test('a caller that gives up leaves the others their flight; without callers, co
   expect(await call(() => 'later')).toBe('later')
 })
 
+/** A computation that goes on after its only caller has given up. */
+async function abandoned(call: ReturnType<typeof processOf>) {
+  const client = new AbortController()
+  const work = task()
+  const left = call(work.start, { signal: client.signal })
+  await work.begun
+  client.abort(new Error('the client has gone'))
+  await expect(left).rejects.toBe(client.signal.reason)
+  return work
+}
+
+test('a caller that comes after all others have given up has its own compute', async () => {
+  const { clock, plain, shelf, call } = alone()
+  await using _ = plain
+  const first = await abandoned(call)
+  const own = task()
+  const second = call(own.start)
+  await clock.settle()
+  // The first still computes, under its lease.
+  expect(shelf.gets).toBe(3)
+  first.fail(new Error('interrupted'))
+  await own.begun
+  const third = call(never)
+  await clock.settle()
+  // It has joined, so it has not looked.
+  expect(shelf.gets).toBe(4)
+  own.end('its own')
+  expect(await Promise.all([second, third])).toEqual(['its own', 'its own'])
+})
+
+test('what another process has computed early is not computed again', async () => {
+  const { clock, plain } = alone()
+  await using _ = plain
+  await clock.advance(1_000)
+  const nowMs = clock.wallMs()
+  const looks = [
+    { value: 'old', storedAtMs: nowMs - 10 },
+    { value: 'new', storedAtMs: nowMs },
+  ]
+  const store = { get: async () => looks.shift(), set: async () => {} }
+  const options = { store, keepMs, refreshBeforeMs: keepMs, random: () => 0 }
+  expect(await singleFlight(plain, key, options, never)).toBe('new')
+})
+
+test('a caller that gives up does not wait for its early computation', async () => {
+  const { clock, plain, shelf, call } = alone({ refreshBeforeMs: keepMs, random: () => 0 })
+  await using _ = plain
+  await call(() => 'one')
+  await clock.advance(1)
+  const early = await abandoned(call)
+  // It still computes, so no other call of this process does.
+  expect(await call(never)).toBe('one')
+  early.end('two')
+  await clock.advance(1)
+  expect(shelf.value).toBe('two')
+  expect(await call(() => 'three')).toBe('three')
+})
+
 test('a lost lease without a newer result is an error that keeps what was computed', async () => {
   const { plain, shelf, call } = alone()
   await using _ = plain

@@ -33,16 +33,17 @@ export async function proclaim(lease: LeaseBase, value: unknown, options?: CallO
 
 function asJson(proclamation: Proclamation): string {
   try {
-    if (JSON.stringify(proclamation.value) === undefined)
-      throw new TypeError(
-        `it is ${proclamation.value === undefined ? 'undefined' : 'a function or a symbol'}`,
-      )
-    return JSON.stringify(proclamation)
+    // JSON leaves out what it cannot say.
+    if (JSON.stringify(proclamation.value) !== undefined) return JSON.stringify(proclamation)
   } catch (error) {
     throw new InvalidArgumentError('value', `must be what JSON can say: ${(error as Error).message}.`, {
       cause: error,
     })
   }
+  throw new InvalidArgumentError(
+    'value',
+    'must not be undefined, a function or a symbol, which JSON cannot say.',
+  )
 }
 
 export async function currentLeader<F extends Fencing>(

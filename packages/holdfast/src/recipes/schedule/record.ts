@@ -3,6 +3,7 @@
  * started. It is written by the holder of the lease only, and stays small for ever.
  */
 import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
+import { isTickTime } from './times.ts'
 
 /**
  * started ──the job returned──▶ done
@@ -50,16 +51,16 @@ export function parseRecord(name: string, data: string | undefined): TickRecord 
 }
 
 function isRecord({ tick, state, starts, token, since, until, setAside }: TickRecord): boolean {
-  const isTime = (value: unknown) => Number.isSafeInteger(value)
   return (
-    isTime(tick) &&
+    isTickTime(tick) &&
     states.includes(state) &&
-    isTime(starts) &&
+    Number.isSafeInteger(starts) &&
+    starts >= 0 &&
     (token === null || typeof token === 'string') &&
-    isTime(since) &&
-    (until === null || isTime(until)) &&
+    isTickTime(since) &&
+    (until === null || isTickTime(until)) &&
     Array.isArray(setAside) &&
-    setAside.every(isTime)
+    setAside.every(isTickTime)
   )
 }
 

@@ -54,12 +54,21 @@ export class Runner<F extends Fencing> {
    * again. Never rejects.
    */
   attempt(ask: () => Asked, isWanted = () => true): Promise<TickOutcome> {
-    const running = this.#attempt(ask, isWanted)
+    return this.#track(this.#attempt(ask, isWanted, this.#terms.hold))
+  }
+
+  /** The same, but the name does not stay closed afterwards: the next tick may be due sooner, and would find no replica. */
+  lookBack(ask: () => Asked): Promise<TickOutcome> {
+    const { holdAtLeastMs: _, ...hold } = this.#terms.hold
+    return this.#track(this.#attempt(ask, () => true, hold))
+  }
+
+  #track(running: Promise<TickOutcome>): Promise<TickOutcome> {
     this.#running.add(running)
     return running.finally(() => this.#running.delete(running))
   }
 
-  async #attempt(ask: () => Asked, isWanted: () => boolean): Promise<TickOutcome> {
+  async #attempt(ask: () => Asked, isWanted: () => boolean, hold: Terms['hold']): Promise<TickOutcome> {
     let outcome: TickOutcome = 'left'
     let pauseMs = FIRST_PAUSE_MS
     let since = this.#nowMs
@@ -67,7 +76,7 @@ export class Runner<F extends Fencing> {
       try {
         // The starts of a job that throws are one run: what becomes due between them is an overrun.
         if (outcome !== 'failed') since = this.#nowMs
-        const passed = await this.#pass(ask, since)
+        const passed = await this.#pass(ask, since, hold)
         outcome = passed.outcome
         if (!passed.more) return outcome
         pauseMs = FIRST_PAUSE_MS
@@ -88,8 +97,8 @@ export class Runner<F extends Fencing> {
   }
 
   /** `withLease`, so that closing the locker waits for the job as well (T53). */
-  #pass(ask: () => Asked, since: number): Promise<Passed> {
-    const { name, hold, standsBy } = this.#terms
+  #pass(ask: () => Asked, since: number, hold: Terms['hold']): Promise<Passed> {
+    const { name, standsBy } = this.#terms
     const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
     return this.#locker.withLease(name, { ...hold, ...wait, signal: this.stopped }, async (lease) => {
       const record = parseRecord(name, lease.previousData)
@@ -185,12 +194,15 @@ export class Runner<F extends Fencing> {
   }
 
   #checkClock(record: TickRecord | undefined): void {
-    const aheadMs = (record?.tick ?? 0) - this.#nowMs
-    if (record === undefined || aheadMs < CREDIBLE_SKEW_MS) return
-    const at = dateOf(record.tick).toISOString()
+    if (record === undefined) return
+    // Until its end nothing starts either: what is due before is an overrun.
+    const closedUntilMs = Math.max(record.tick, record.until ?? 0)
+    const aheadMs = closedUntilMs - this.#nowMs
+    if (aheadMs < CREDIBLE_SKEW_MS) return
+    const at = dateOf(closedUntilMs).toISOString()
     this.report(
       new Error(
-        `The record of the schedule says that the tick of ${at} was started, which this clock has in ${Math.round(aheadMs / 1_000)} s. ` +
+        `The record of the schedule says that a tick was started for, or ended at, ${at}, which this clock has in ${Math.round(aheadMs / 1_000)} s. ` +
           'Until then no tick starts. If that clock was wrong, correct it, and call locker.forget(name).',
       ),
       null,

@@ -13,6 +13,13 @@ export interface CronTimes {
 /** When ticks are due. `null`: never again. */
 export type NextTick = (afterMs: number) => number | null
 
+/** Dates end there. A tick beyond would close the schedule for good. */
+const LATEST_TICK_MS = 8_640_000_000_000_000
+
+export function isTickTime(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Math.abs(value as number) <= LATEST_TICK_MS
+}
+
 /** More often than that, replicas would do little but ask who runs. */
 const SHORTEST_PERIOD_MS = 100
 const EXPRESSION_BYTES = 1_024
@@ -35,8 +42,17 @@ export async function timesOf(
   const times = typeof cron === 'string' ? await parseCron(cron, timeZone) : cron
   if (typeof times?.nextRun !== 'function')
     throw new InvalidArgumentError('cron', 'must be a cron expression, or a Cron of croner.')
-  const next: NextTick = (afterMs) => times.nextRun(dateOf(afterMs))?.getTime() ?? null
   const shown = shownCron(cron)
+  const next: NextTick = (afterMs) => {
+    const tick = times.nextRun(dateOf(afterMs))?.getTime() ?? null
+    // Otherwise the search for the latest tick would not end.
+    if (tick !== null && !(tick > afterMs))
+      throw new InvalidArgumentError(
+        'cron',
+        `${shown}must return from nextRun a time after the one that it is given.`,
+      )
+    return tick
+  }
   if (refusing(shown, () => next(nowMs)) === null)
     throw new InvalidArgumentError('cron', `${shown}has no time in the future.`)
   return next
