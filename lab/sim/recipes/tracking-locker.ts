@@ -1,5 +1,6 @@
 /** A client's locker, with every lease that it hands out tracked by the checks of the simulation. */
-import type { AcquireOptions, FencedLease, Lease, Locker } from '../../../packages/holdfast/src/base/types.ts'
+import { overriding } from '../../../packages/holdfast/src/base/overriding.ts'
+import type { AcquireOptions, FencedLease, Locker } from '../../../packages/holdfast/src/base/types.ts'
 import type { Client } from '../client.ts'
 import type { TrackedLease } from '../tracked.ts'
 
@@ -18,13 +19,26 @@ export function trackingLocker(client: Client, observer: LeaseObserver = {}): Lo
       observer.releasing?.(tracked)
       client.world.checks.releasing(tracked)
     }
-    return tellingBefore(lease, ['release', Symbol.asyncDispose], releasing)
+    return overriding(lease, {
+      release: (options) => {
+        releasing()
+        return lease.release(options)
+      },
+      [Symbol.asyncDispose]: () => {
+        releasing()
+        return lease[Symbol.asyncDispose]()
+      },
+    })
   }
-  const acquire: Locker<'fenced'>['acquire'] = async (name, options) =>
-    track(await locker.acquire(name, options))
-  const tryAcquire: Locker<'fenced'>['tryAcquire'] = async (name, options) => {
-    const lease = await locker.tryAcquire(name, options)
-    return lease === null ? null : track(lease)
+  const own: Partial<Locker<'fenced'>> = {
+    acquire: async (name, options) => track(await locker.acquire(name, options)),
+    tryAcquire: async (name, options) => {
+      const lease = await locker.tryAcquire(name, options)
+      return lease === null ? null : track(lease)
+    },
+    acquireAll: () => {
+      throw new Error('acquireAll is not tracked here')
+    },
   }
   const withLease = <T>(
     name: string,
@@ -40,30 +54,5 @@ export function trackingLocker(client: Client, observer: LeaseObserver = {}): Lo
         client.world.checks.releasing(tracked)
       }
     })
-  const own: Readonly<Record<string, unknown>> = { acquire, tryAcquire, withLease }
-  return new Proxy(locker, {
-    get: (target, key) => {
-      if (key === 'acquireAll') throw new Error(`${key} is not tracked here`)
-      const value: unknown = Reflect.get(key in own ? own : target, key)
-      return typeof value === 'function' ? value.bind(target) : value
-    },
-  })
-}
-
-/** The same object, which calls `tell` before any of these methods. */
-function tellingBefore<T extends Lease<'fenced'>>(
-  target: T,
-  methods: readonly (string | symbol)[],
-  tell: () => void,
-): T {
-  return new Proxy(target, {
-    get: (lease, key) => {
-      const value: unknown = Reflect.get(lease, key, lease)
-      if (typeof value !== 'function') return value
-      return (...args: unknown[]) => {
-        if (methods.includes(key)) tell()
-        return value.apply(lease, args)
-      }
-    },
-  })
+  return overriding(locker, { ...own, withLease: withLease as Locker<'fenced'>['withLease'] })
 }

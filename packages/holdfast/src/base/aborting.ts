@@ -2,14 +2,19 @@
 import type { Call } from '../spi.ts'
 import { BackendUnavailableError, type CallOutcome } from './errors.ts'
 
-/** Runs `callback` when the signal aborts (now, if it already has); the returned function takes it back. */
-export function onAborted(signal: AbortSignal, callback: () => void): () => void {
+/** Runs `callback` when the signal, if there is one, aborts (now, if it already has); the returned function takes it back. */
+export function onAborted(
+  signal: AbortSignal | undefined,
+  callback: (signal: AbortSignal) => void,
+): () => void {
+  if (signal === undefined) return () => {}
   if (signal.aborted) {
-    callback()
+    callback(signal)
     return () => {}
   }
-  signal.addEventListener('abort', callback, { once: true })
-  return () => signal.removeEventListener('abort', callback)
+  const listener = () => callback(signal)
+  signal.addEventListener('abort', listener, { once: true })
+  return () => signal.removeEventListener('abort', listener)
 }
 
 /** Settles as `work` does, or as soon as the signal aborts, with what `errorFor` returns. `work` is left to itself then. */

@@ -90,6 +90,16 @@ export function sleep(
   })
 }
 
+/** The same, but an abort only ends it: the caller looks at its signal next. */
+export async function pause(
+  clock: Clock,
+  delayMs: number,
+  options: { readonly signal?: AbortSignal | undefined; readonly keepsProcessAlive?: boolean },
+): Promise<void> {
+  const { signal, keepsProcessAlive = false } = options
+  await sleep(clock, delayMs, { ...(signal && { signal }), keepsProcessAlive }).catch(() => {})
+}
+
 /** For interfaces that take or show a date. It reads no clock. */
 export function dateOf(wallMs: number): Date {
   return new Date(wallMs)

@@ -65,9 +65,14 @@ export function checkCallOptions(options: { readonly signal?: AbortSignal } | un
   checkSignal(options?.signal)
 }
 
+export function checkFunction(argument: string, value: unknown): void {
+  if (typeof value !== 'function')
+    throw new InvalidArgumentError(argument, `must be a function, not ${describe(value)}.`)
+}
+
+/** A function that may be left out. */
 export function checkCallback<T>(argument: string, callback: T): T {
-  if (callback !== undefined && typeof callback !== 'function')
-    throw new InvalidArgumentError(argument, `must be a function, not ${describe(callback)}.`)
+  if (callback !== undefined) checkFunction(argument, callback)
   return callback
 }
 

@@ -9,7 +9,7 @@
  */
 
 import type { Cancellation } from '../base/cancellation.ts'
-import { sleep } from '../base/clock.ts'
+import { pause } from '../base/clock.ts'
 import type { Call, Claim, GrantedClaim } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
@@ -90,6 +90,6 @@ export class Unresolved {
 
   async #pause(ms: number): Promise<void> {
     const jitteredMs = ms * (0.5 + this.#context.random.fraction() / 2)
-    await sleep(this.#context.clock, jitteredMs, { signal: this.#terms.stop.signal }).catch(() => {})
+    await pause(this.#context.clock, jitteredMs, { signal: this.#terms.stop.signal })
   }
 }

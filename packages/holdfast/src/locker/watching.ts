@@ -4,7 +4,7 @@
  * lease has ended.
  */
 
-import { keepProcessAlive, sleep } from '../base/clock.ts'
+import { keepProcessAlive, pause } from '../base/clock.ts'
 import type { ClaimState, Clock, HolderState, NameState, WatchEvent, WatchEventKind } from '../spi.ts'
 
 interface Seen {
@@ -52,7 +52,7 @@ export async function* watchByListing(
         yield event('data', seen)
     }
     before = now
-    await sleep(clock, intervalMs, { signal }).catch(() => {})
+    await pause(clock, intervalMs, { signal })
   }
 }
 

@@ -25,7 +25,7 @@ import {
 import type { Fence } from '../base/fence.ts'
 import { newAttempt, type Random, systemRandom } from '../base/ids.ts'
 import { checkName, checkText } from '../base/names.ts'
-import { checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { checkCallback, checkFunction, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import { SerialQueue } from '../base/serial-queue.ts'
 import { ClaimedWork, type Terms } from './claimed-work.ts'
 import type { ClaimAnswer, KeyStore } from './key-store.ts'
@@ -277,10 +277,8 @@ function check(request: IdempotentRequest, work: unknown, options: IdempotentOpt
   if (request === undefined) throw new InvalidArgumentError('request', 'must be given: { scope, key }.')
   checkKnownOptions('request', request, ['scope', 'key', 'payload'])
   checkKnownOptions('options', options, ['ttlMs', 'waitMs', 'keepMs', 'storeError', 'signal'])
-  if (typeof work !== 'function') throw new InvalidArgumentError('work', 'must be a function.')
-  const { storeError } = options
-  if (storeError !== undefined && typeof storeError !== 'function')
-    throw new InvalidArgumentError('storeError', 'must be a function.')
+  checkFunction('work', work)
+  const storeError = checkCallback('storeError', options.storeError)
   return {
     scope: checkName(checkText('scope', request.scope, limits.namespaceBytes), 'scope'),
     key: checkText('key', request.key, limits.nameBytes),

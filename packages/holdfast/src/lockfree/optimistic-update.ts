@@ -14,7 +14,7 @@ import { type Clock, sleep, systemClock } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { ConflictError, InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
 import { type Random, systemRandom } from '../base/ids.ts'
-import { checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { checkFunction, checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 
 export interface OptimisticOptions {
   /** After the first try. Default 3. */
@@ -51,8 +51,8 @@ export async function optimisticUpdate<Row>(
   options: OptimisticOptions = {},
 ): Promise<OptimisticOutcome<Row>> {
   checkKnownOptions('options', options, ['retries', 'jitterMs', 'signal', 'clock', 'random'])
-  for (const [name, given] of Object.entries({ read, write }))
-    if (typeof given !== 'function') throw new InvalidArgumentError(name, 'must be a function.')
+  checkFunction('read', read)
+  checkFunction('write', write)
   const { clock = systemClock, random = systemRandom } = options
   const retries = checkInteger('retries', options.retries ?? defaults.optimisticRetries, {
     min: 0,

@@ -1,23 +1,23 @@
 /**
- * Leader election: one lease, and a leader for as long as it is held. `serve` runs a term under it, again and again.
+ * Leader election: one lease, and a leader for as long as it is held. `serve` runs the work under it, term after term.
  *
- *   campaigning ──granted───────────────▶ leading       [serve]
+ *   campaigning ──granted───────────────▶ leading       [#lead]
  *   leading ─────stop, resign, loss─────▶ winding down  the term's signal aborts; `withLease` still keeps the lease if it can
- *   winding down | leading ─term ended──▶ released      only now (T53); then a pause if the term was short, and campaigning
+ *   winding down | leading ─work ended──▶ released      only now (T53); then a pause if the term was short, and campaigning
  *
  * What may go wrong, and what answers it:
  * - The leader is paused, its lease expires, a second one leads: the term's signal aborts by the leader's own clock (G3), or when
- *   it runs on; what it sends before it looks is refused by the guard, which knows the newer fence.
- * - The engine is away: `acquire` waits with a growing pause. A term that ends soon after it began is followed by a pause
+ *   the process goes on. What it sends before it looks at the signal is refused by the guard, which knows the newer fence.
+ * - The engine is away: `withLease` waits with a growing pause. A term that ends soon after it began is followed by a pause
  *   (T87), so that no failure becomes a hot loop.
- * - The term goes on after its lease was lost: `serve` waits for it before it campaigns again, and `checkHealth` throws.
+ * - The work goes on after its lease was lost: `serve` waits for it before it campaigns again, and `checkHealth` throws.
  * - A value of an earlier leader is still in the data cell: it carries the id of the lease that proclaimed it.
  */
 import { onAborted } from '../base/aborting.ts'
-import { elapsedMs, type Instant, instantOf, sleep } from '../base/clock.ts'
+import { elapsedMs, type Instant, instantOf, pause } from '../base/clock.ts'
 import { InvalidArgumentError, isHoldfastError, LeaseLostError } from '../base/errors.ts'
 import { checkName } from '../base/names.ts'
-import { checkCallback, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { checkCallback, checkFunction, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import type {
   AcquireOptions,
   CallOptions,
@@ -41,7 +41,7 @@ export interface CampaignOptions extends Pick<HoldOptions, 'signal' | 'onJeopard
 }
 
 export interface ServeOptions extends Pick<HoldOptions, 'onJeopardy'> {
-  /** Ends it: the campaign is cancelled, or the term's signal aborts and its end is awaited. Then `serve` resolves. */
+  /** Ends `serve`: the campaign is cancelled, or the term's signal aborts and the end of the work is awaited. Then it resolves. */
   readonly signal?: AbortSignal
 }
 
@@ -77,7 +77,7 @@ export interface Election<F extends Fencing = Fencing> {
    */
   serve(work: Work<F>, options?: ServeOptions): Promise<void>
   leader(options?: CallOptions): Promise<Leader<F> | null>
-  /** The current leader, or null, and then every change. It may have changed again when you read it. */
+  /** The current leader, or null, and then every change. It may be over by the time you read it. */
   observe(options?: CallOptions): AsyncIterable<Leader<F> | null>
   /** Throws `LEASE_LOST` when the work of `serve` still runs although its lease was lost more than `graceMs` ago. */
   checkHealth(options: { readonly graceMs: number }): void
@@ -96,23 +96,28 @@ export function election<F extends Fencing>(
   return new LockerElection(locker, name, options)
 }
 
-/** A term that lasted for less is followed by a pause, which doubles with each of them in a row. */
+/** A shorter term is followed by a pause, which doubles with each short term in a row. */
 const SHORT_TERM_MS = 1_000
 const FIRST_PAUSE_MS = 25
 /** Short, because nothing tells a pause that the locker was closed. */
 const LONGEST_PAUSE_MS = 500
+
+interface RunningTerm<F extends Fencing> {
+  readonly lease: Lease<F>
+  lostAt?: Instant
+}
 
 class LockerElection<F extends Fencing> implements Election<F> {
   readonly name: string
   readonly #locker: Locker<F>
   readonly #hold: AcquireOptions
   #isServing = false
-  #running: { readonly lease: Lease<F>; lostAt?: Instant } | undefined
+  #running: RunningTerm<F> | undefined
 
   constructor(locker: Locker<F>, name: string, options: ElectionOptions) {
     this.name = name
     this.#locker = locker
-    // A leader holds for as long as it lives: no reason to warn.
+    // A leader holds for as long as it lives, so a long hold is no reason to warn.
     this.#hold = { waitMs: Number.POSITIVE_INFINITY, warnHoldMs: Number.POSITIVE_INFINITY, ...options }
   }
 
@@ -132,7 +137,7 @@ class LockerElection<F extends Fencing> implements Election<F> {
   }
 
   async serve(work: Work<F>, options: ServeOptions = {}): Promise<void> {
-    if (typeof work !== 'function') throw new InvalidArgumentError('work', 'must be a function.')
+    checkFunction('work', work)
     checkKnownOptions('options', options, ['signal', 'onJeopardy'])
     checkSignal(options.signal)
     checkCallback('onJeopardy', options.onJeopardy)
@@ -156,7 +161,7 @@ class LockerElection<F extends Fencing> implements Election<F> {
       if (lastedMs >= SHORT_TERM_MS) pauseMs = FIRST_PAUSE_MS
       else {
         // An abort ends the pause, and then the loop.
-        await sleep(clock, pauseMs, { ...(signal && { signal }), keepsProcessAlive: true }).catch(() => {})
+        await pause(clock, pauseMs, { signal, keepsProcessAlive: true })
         pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)
       }
     }
@@ -187,14 +192,14 @@ class LockerElection<F extends Fencing> implements Election<F> {
   /** Rejects with what the work threw, unless that only says that the term is over. */
   async #runTerm(lease: Lease<F>, work: Work<F>, stop: AbortSignal | undefined): Promise<void> {
     const { clock } = this.#locker
-    const running: { readonly lease: Lease<F>; lostAt?: Instant } = { lease }
+    const running: RunningTerm<F> = { lease }
     this.#running = running
     const ending = new AbortController()
     const untieLoss = onAborted(lease.signal, () => {
       running.lostAt = instantOf(clock)
       ending.abort(lease.signal.reason)
     })
-    const untieStop = stop === undefined ? () => {} : onAborted(stop, () => ending.abort(stop.reason))
+    const untieStop = onAborted(stop, ({ reason }) => ending.abort(reason))
     const term: Term<F> = {
       lease,
       get signal() {
@@ -229,18 +234,18 @@ class LockerElection<F extends Fencing> implements Election<F> {
   checkHealth(options: { readonly graceMs: number }): void {
     checkKnownOptions('options', options, ['graceMs'])
     const graceMs = checkNumber('graceMs', options?.graceMs, { min: 0 })
-    // The clock is asked here: the loss may be noticed by this very look.
+    // Reading `state` asks the clock, so the loss may be noticed only here.
     if (this.#running?.lease.state !== 'lost') return
     const { lease, lostAt } = this.#running
     const lostForMs = lostAt === undefined ? 0 : elapsedMs(this.#locker.clock, lostAt)
     if (lostForMs <= graceMs) return
     const error = lease.signal.reason as LeaseLostError
-    const advice = `That was ${Math.round(lostForMs)} ms ago, and its term still runs: end this process, and let the term follow its signal.`
+    const advice = `That was ${Math.round(lostForMs)} ms ago, and its work still runs: end this process, and let the work follow its signal.`
     throw new LeaseLostError(this.name, error.reason, { cause: error, ttlMs: error.ttlMs, advice })
   }
 }
 
-/** The work was told to end, or what it used has told it that it leads no more. */
+/** Whether the work only says that it was told to end, or that its own lease or fence was refused. */
 function saysThatItIsOver(error: unknown, lease: Lease, signal: AbortSignal): boolean {
   if (isHoldfastError(error, 'LEASE_LOST') && error.resource === lease.name) return true
   if (isHoldfastError(error, 'FENCE_STALE') && error.fence.grant === lease.id) return true

@@ -1,14 +1,14 @@
 /**
  * Watches the order in which the tasks of a process take locks, opt-in. Two tasks that take two names in opposite orders wait for
- * each other some day, until their `waitMs` is over. The orders are seen long before: a `lock-order` event tells both, once.
+ * each other some day, until their `waitMs` is over. Both orders have been seen long before: a `lock-order` event tells them, once.
  *
  * A task is the body of a `withLease` (AsyncLocalStorage) with everything that is asked for in it, or else what gives itself an
  * `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.
  *
  * What may go wrong:
  *   a lease is lost, or dropped without a release: it is asked for its state, and known by a weak reference.
- *   names without end (`order/17`): the graph keeps the latest `maxOrders`, and as many reports.
- *   owners without end: those that hold nothing any more are swept when their number has doubled.
+ *   an unbounded number of names (`order/17`): the graph keeps the latest `maxOrders`, and as many reports.
+ *   an unbounded number of owners: those that hold nothing any more are swept when their number has doubled.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { emit, hasListeners, type LockOrder } from '../base/events.ts'

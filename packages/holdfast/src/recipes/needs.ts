@@ -1,4 +1,4 @@
-/** What a recipe needs of a backend, checked when the recipe is created: a refusal then is better than a surprise at night. */
+/** What a recipe needs of a backend, checked when the recipe is created and not when the need first arises. */
 import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { checkNumber } from '../base/options.ts'
 import type { BackendInfo, Locker } from '../base/types.ts'

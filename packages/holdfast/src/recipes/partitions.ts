@@ -21,11 +21,11 @@
  * - A pause longer than the TTL: the leases are lost. Until the member learns of it only the fence protects.
  * - The reply of an acquire is lost: the locker takes the claim back. Until then the partition is held by a member that does
  *   not count it as its own; it becomes free, and this member or another takes it.
- * - Old views of the membership: a member may stop or take one partition too many. The next look repairs it.
+ * - Old lists of the members: a member may stop or take one partition too many. The next look repairs it.
  * - The member's lease is lost and partitions are not: the others share them out already, so all of them are stopped and
  *   released, and the member joins again.
  * - Leaving ends the member's lease first, so that the others take each partition as soon as it is released. A member that
- *   joins compares its `count` with that of all leases, so that it also meets those of a member that is still leaving.
+ *   joins compares its `count` with that of all leases, so that it also notices partitions of a member that is still leaving.
  */
 import { checkKnownOptions } from '../base/options.ts'
 import type { Fencing, Lease, Locker } from '../base/types.ts'
@@ -78,7 +78,15 @@ export interface Partitions<F extends Fencing = Fencing> extends AsyncDisposable
 }
 
 const known = [
-  ...['name', 'count', 'weight', 'pin', 'onAssigned', 'onRevoked', 'onError', 'ttlMs', 'signal'],
+  'name',
+  'count',
+  'weight',
+  'pin',
+  'onAssigned',
+  'onRevoked',
+  'onError',
+  'ttlMs',
+  'signal',
   'allowUnfenced',
 ]
 

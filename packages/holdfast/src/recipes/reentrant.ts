@@ -10,7 +10,7 @@
  *   a task outlives the body of `withLease`: its lease keeps the claim until it is released. Once the count was zero, the
  *     scope is over for good, and what is left of the task asks the engine like any other.
  *   the engine's lease is lost: all leases over it are lost in the same moment, and re-entry fails with that loss. A new grant
- *     would have another token, under the feet of the outer body.
+ *     would have another token than the one that the outer body uses.
  *   another task: it has another scope or none, and asks the engine (G1).
  */
 import { AsyncLocalStorage } from 'node:async_hooks'

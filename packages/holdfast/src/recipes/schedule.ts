@@ -121,10 +121,10 @@ export function tickRunner<F extends Fencing>(
   }
 }
 
-/** A clock that is set is noticed after so long. */
+/** A change of the wall clock is noticed after this long. */
 const LONGEST_SLEEP_MS = 60_000
 
-/** One tick after the other. Several that have become due meanwhile count as one, the latest; the record tells the others. */
+/** One tick after the other. Of several that became due meanwhile the latest is asked for; the record shows which were missed. */
 async function plan<F extends Fencing>(
   { clock }: Locker<F>,
   runner: Runner<F>,
@@ -151,7 +151,7 @@ async function plan<F extends Fencing>(
         after = latestTick(next, clock.wallMs(), after) ?? after
         return { tick: after, isOnTime: true, next }
       }
-      // Also if the lease is not granted, and nothing is asked under it.
+      // It moves `after` on, even if the lease is not granted and `latest` is not called under it.
       latest()
       await runner.attempt(latest)
     }

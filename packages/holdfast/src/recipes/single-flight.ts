@@ -18,6 +18,7 @@ import { callWith, unlessAborted } from '../base/aborting.ts'
 import { InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
+import { checkFunction } from '../base/options.ts'
 import { SingleFlight } from '../base/single-flight.ts'
 import type { Fencing, Lease, Locker, TryAcquireOptions } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
@@ -78,7 +79,7 @@ export async function singleFlight<T, F extends Fencing>(
   checkNeeds('Single flight', locker, [])
   checkName(key, 'key')
   checkOptions(options)
-  if (typeof compute !== 'function') throw new InvalidArgumentError('compute', 'must be a function.')
+  checkFunction('compute', compute)
   const { store, signal } = options
   signal?.throwIfAborted()
   const { byKey, refreshing } = flightsOf(locker, store)
@@ -114,7 +115,7 @@ class Flight<T, F extends Fencing> {
     this.#name = `single-flight/${key}`
   }
 
-  /** To be joined by others, for as long as it takes. */
+  /** While it is in flight, other callers find it in `byKey` and join it. */
   start(byKey: Flights['byKey']): SingleFlight<StoredResult<T>> {
     const started = new SingleFlight(this.#locker.info.name, (abandoned) =>
       this.#run(abandoned).finally(() => {

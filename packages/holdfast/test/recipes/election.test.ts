@@ -208,7 +208,7 @@ describeRecipe('election', (stage) => {
       await expect(guard.run(fence, async (tx) => tx.set('by', 'old'))).rejects.toMatchObject({
         code: 'FENCE_STALE',
       })
-      expect(() => old.election.checkHealth({ graceMs: 0 })).toThrow(/is lost: .*term still runs/)
+      expect(() => old.election.checkHealth({ graceMs: 0 })).toThrow(/is lost: .*work still runs/)
 
       // Only when the old term has ended is there another campaign.
       const campaigns = () => world.wireOf(lost).log.filter(({ kind }) => kind === 'openSession').length

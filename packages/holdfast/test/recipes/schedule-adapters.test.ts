@@ -1,15 +1,20 @@
 /** The schedulers that people have: two replicas of each, in real time. `examples/schedules-nestjs` has the third. */
 import { Cron } from 'croner'
 import { schedule as nodeCron } from 'node-cron'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, type TestContext, test } from 'vitest'
 import { MemoryEngine, memory } from '../../src/backends/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import { type TickRunner, tickOfCroner, tickOfNodeCron, tickRunner } from '../../src/recipes/schedule.ts'
 
 const EVERY_SECOND = '* * * * * *'
 
-/** Starts the replicas, and resolves with the ticks of the first three runs. */
-async function threeRuns(start: (ticks: TickRunner) => () => unknown): Promise<string[]> {
+type Start = (ticks: TickRunner) => () => unknown
+
+/**
+ * Starts the replicas, and resolves with the ticks of the first three runs. `onTestFinished` is that of the test's context: the
+ * global one may belong to the other test, which runs at the same time, and would end these replicas with it.
+ */
+async function threeRuns(start: Start, { onTestFinished }: TestContext): Promise<string[]> {
   const engine = new MemoryEngine()
   const runs: string[] = []
   const three = Promise.withResolvers<void>()
@@ -31,7 +36,7 @@ async function threeRuns(start: (ticks: TickRunner) => () => unknown): Promise<s
   return runs
 }
 
-test.concurrent.each<[string, (ticks: TickRunner) => () => unknown]>([
+test.concurrent.for<[string, Start]>([
   [
     'node-cron',
     (ticks) => {
@@ -50,9 +55,9 @@ test.concurrent.each<[string, (ticks: TickRunner) => () => unknown]>([
       return () => job.stop()
     },
   ],
-])('%s calls for scheduled times, and each runs on one replica', async (_, start) => {
+])('%s calls for scheduled times, and each runs on one replica', async ([, start], context) => {
   const before = Date.now()
-  const runs = await threeRuns(start)
+  const runs = await threeRuns(start, context)
   expect(new Set(runs).size).toBe(3)
   expect([...runs].sort()).toEqual(runs)
   for (const run of runs) {

@@ -35,7 +35,7 @@ describe('a schedule', () => {
     const world = at(morning)
     await world.ticks(world.replica('A')).run(tenOClock + 48 * HOUR)
     expect(await world.ticks(world.replica('B')).run(tenOClock)).toBe('left')
-    expect(String(world.errors[0])).toMatch(/which this clock has in \d+ s.*forget/)
+    expect(String(world.errors[0])).toMatch(/which is in \d+ s by the clock.*forget/)
   })
 
   test('goes on when the wall clock is set, and starts no tick twice', async () => {

@@ -1,6 +1,6 @@
 /**
- * Which key an attempt has. etcd visits every deleted key of a range until it is compacted, so with a key of its own for every
- * attempt a name would get slower with each. A session therefore uses the keys of a name again. A key is named after the attempt
+ * Which key an attempt has. etcd visits every deleted key of a range until it is compacted, so if every attempt had
+ * a key of its own, a name would get slower with each. A session therefore reuses the keys of a name. A key is named after the attempt
  * that has had it first, so no two sessions share one, and the value says which attempt has it now.
  *
  *   join ──▶ in use ──an answer says that its key has gone──▶ free ──next join for the name──▶ in use
@@ -11,7 +11,7 @@
  */
 import type { Claim } from '../../spi.ts'
 
-/** So many names have free keys at most. Those that were used longest ago are forgotten. */
+/** How many names may have free keys. Those that were used longest ago are forgotten. */
 const MAX_NAMES = 1_000
 
 export class Slots {

@@ -4,8 +4,6 @@
  */
 import { onAborted } from '../../base/aborting.ts'
 
-const ignore = () => {}
-
 export class InFlightLimit {
   readonly #queue = new Set<() => void>()
   #inFlight = 0
@@ -35,7 +33,7 @@ export class InFlightLimit {
         this.#queue.delete(start)
         reject(errorFor())
       }
-      const stopListening = signal === undefined ? ignore : onAborted(signal, leave)
+      const stopListening = onAborted(signal, leave)
     })
   }
 

@@ -14,9 +14,7 @@ import { listenForErrors, poolBeside } from './pg-connection.ts'
 import { PgSockets } from './pg-sockets.ts'
 import type { PgPool, PgPoolClient } from './types.ts'
 
-const ignore = () => {}
-
-/** A pool that is full for a moment is no reason to open another connection. */
+/** A pool that is full for less than this is no reason to open another connection. */
 const SPARE_AFTER_MS = 100
 const SPARE_IDLE_MS = 10_000
 
@@ -48,12 +46,12 @@ export class PgLender {
     )
   }
 
-  /** Of the pool. */
+  /** A connection of the pool. */
   connect(signal: AbortSignal | undefined): Promise<PgPoolClient> {
     return this.#connect(this.#pool, signal) as Promise<PgPoolClient>
   }
 
-  /** The one beside the pool. */
+  /** The connection beside the pool. */
   spare(signal: AbortSignal | undefined): Promise<PgPoolClient> {
     this.#spare ??= this.#openSpare()
     return this.#connect(this.#spare, signal) as Promise<PgPoolClient>
@@ -114,13 +112,10 @@ export class PgLender {
         this.#leftInPool++
         settle()
       }
-      const stopListening =
-        signal === undefined
-          ? ignore
-          : onAborted(signal, () => {
-              leave()
-              reject(cancelledCall(this.#backend, signal, 'not-applied'))
-            })
+      const stopListening = onAborted(signal, (aborted) => {
+        leave()
+        reject(cancelledCall(this.#backend, aborted, 'not-applied'))
+      })
       // Asked only then: a connection that is free now may go to a call that came before, and one may be being opened.
       const onSlow = () => {
         if (this.shortage === undefined) return

@@ -114,7 +114,7 @@ export function transact<T>(
     until: leaseEnd.signal,
     maxIdleMs,
   })
-  const stopListening = signal === undefined ? () => {} : onAborted(signal, cancel)
+  const stopListening = onAborted(signal, cancel)
   const stopWatching = onAborted(leaseEnd.signal, endWithLease)
   const tell = async (): Promise<T> => {
     try {

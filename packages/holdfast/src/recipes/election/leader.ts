@@ -1,6 +1,6 @@
-/** Who leads: what is shown of a leader, the value that it proclaimed, and the stream of changes. */
+/** The current leader, the value that it proclaimed, and the stream of changes. */
 import { onAborted } from '../../base/aborting.ts'
-import { sleep, type Timer } from '../../base/clock.ts'
+import { pause, type Timer } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { InvalidArgumentError, isHoldfastError } from '../../base/errors.ts'
 import { tokensAsText } from '../../base/tokens-as-text.ts'
@@ -9,7 +9,7 @@ import type { CallOptions, Fencing, LeaseBase, Locker } from '../../base/types.t
 type WatchEvent = ReturnType<Locker['watch']> extends AsyncIterable<infer E> ? E : never
 type LeaseEvent = Exclude<WatchEvent, { readonly kind: 'gap' }>
 
-/** `JSON.stringify` writes its token as text. */
+/** `JSON.stringify` writes the token as text. */
 export interface Leader<F extends Fencing = Fencing> {
   /** The id of its lease: another one, even of the same process, is another term. */
   readonly id: string
@@ -33,16 +33,20 @@ export async function proclaim(lease: LeaseBase, value: unknown, options?: CallO
 
 function asJson(proclamation: Proclamation): string {
   try {
-    // JSON leaves out what it cannot say.
+    // JSON leaves out what it cannot express.
     if (JSON.stringify(proclamation.value) !== undefined) return JSON.stringify(proclamation)
   } catch (error) {
-    throw new InvalidArgumentError('value', `must be what JSON can say: ${(error as Error).message}.`, {
-      cause: error,
-    })
+    throw new InvalidArgumentError(
+      'value',
+      `must be a value that JSON can express: ${(error as Error).message}.`,
+      {
+        cause: error,
+      },
+    )
   }
   throw new InvalidArgumentError(
     'value',
-    'must not be undefined, a function or a symbol, which JSON cannot say.',
+    'must not be undefined, a function or a symbol, which JSON cannot express.',
   )
 }
 
@@ -88,7 +92,7 @@ const PAUSE_MS = 500
 const CONFIRM_WITHIN_MS = 2 * defaults.watchIntervalMs
 
 /**
- * It looks after a gap, and after that lives by events, so that a change costs no look for each observer. Only a proclaimed
+ * It looks after a gap, and then follows the events, so that a change costs no read for each observer. Only a proclaimed
  * value is read, because its event does not carry it.
  *
  *   watch ──gap──▶ look ──it finds a leader───▶ in doubt    events that are older than the look are left out
@@ -113,7 +117,7 @@ class LeaderObserver<F extends Fencing> {
     const signal = this.#signal
     while (!signal?.aborted) {
       const round = new AbortController()
-      const untie = signal === undefined ? () => {} : onAborted(signal, () => round.abort())
+      const untie = onAborted(signal, () => round.abort())
       try {
         yield* this.#changes(round)
         // The locker is closed.
@@ -127,7 +131,7 @@ class LeaderObserver<F extends Fencing> {
         untie()
         this.#believe()
       }
-      await sleep(clock, PAUSE_MS, { ...(signal && { signal }), keepsProcessAlive: true }).catch(() => {})
+      await pause(clock, PAUSE_MS, { signal, keepsProcessAlive: true })
     }
   }
 

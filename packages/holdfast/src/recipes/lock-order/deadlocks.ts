@@ -1,9 +1,9 @@
 /**
- * Deadlocks in the states of names: tasks that wait for each other, and of which none can go on.
+ * Finds deadlocks in the states of names: tasks that wait for each other, so that none can go on.
  *
- * A task that does not wait ends some day, and gives back what it holds; then the waiters that fit are granted, in order. This is
- * played through until nothing changes. The tasks that are left are stuck for good, and among them there is a cycle. (With
- * permits a cycle alone would prove nothing: another holder may give back enough.)
+ * A task that does not wait ends some day, and releases what it holds; then the waiters that fit are granted, in order. This is
+ * simulated until nothing changes. The tasks that are left are stuck for good, and among them there is a cycle. (With
+ * permits a cycle alone proves nothing: another holder may release enough.)
  */
 import { InvalidArgumentError } from '../../base/errors.ts'
 import type { NameState } from '../../base/types.ts'
@@ -107,7 +107,7 @@ function read(states: readonly NameState[]): { names: readonly Name[]; tasks: Re
 
 const isStuck = ({ waits }: Task) => waits.some(({ isGranted }) => !isGranted)
 
-/** Gives back what tasks hold that can go on, and grants the queue as far as it fits. True if something has changed. */
+/** Releases what tasks hold that can go on, and grants the queue as far as it fits. True if something has changed. */
 function proceed(name: Name): boolean {
   const before = name.holders.length
   name.holders = name.holders.filter(({ task }) => isStuck(task))
@@ -125,7 +125,7 @@ function proceed(name: Name): boolean {
   return hasChanged
 }
 
-/** That a stuck task waits for the next one. */
+/** A stuck task waits for the next one. */
 interface Step {
   readonly wait: Wait
   readonly next: Task

@@ -1,18 +1,18 @@
 /** One member: it joins, looks, takes and gives away, and leaves. The protocol stands in `../partitions.ts`. */
 import { onAborted } from '../../base/aborting.ts'
-import { sleep } from '../../base/clock.ts'
+import { pause } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
 import { ClosedError, InvalidArgumentError, isHoldfastError, quote } from '../../base/errors.ts'
 import { warn } from '../../base/events.ts'
 import { checkName } from '../../base/names.ts'
 import { inNeutralContext } from '../../base/neutral-context.ts'
-import { checkCallback, checkInteger, checkSignal } from '../../base/options.ts'
+import { checkCallback, checkFunction, checkInteger, checkSignal } from '../../base/options.ts'
 import type { Fencing, Lease, Locker, NameState } from '../../base/types.ts'
 import type { Partitions, PartitionsOptions } from '../partitions.ts'
 import { Assignments } from './assignments.ts'
-import { Nap } from './nap.ts'
-import { type Listed, most, type Names, namesOf, noteText, readList } from './picture.ts'
+import { type Listed, type Names, namesOf, noteText, partitionLimits, readList } from './picture.ts'
 import { planFor } from './quotas.ts'
+import { WakeablePause } from './wakeable-pause.ts'
 
 /** One look serves all events of so long. */
 const BURST_MS = 50
@@ -31,7 +31,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   readonly #closing = new AbortController()
   readonly #signal = this.#closing.signal
   readonly #assignments: Assignments<F>
-  readonly #nap: Nap
+  readonly #pause: WakeablePause
   #unfollow = () => {}
   #member: Lease<F> | undefined
   #ttlMs: number
@@ -44,13 +44,12 @@ export class Membership<F extends Fencing> implements Partitions<F> {
 
   constructor(locker: Locker<F>, options: PartitionsOptions<F>) {
     const { name, count, weight = 1, pin = {}, ttlMs = defaults.ttlMs } = options
-    checkInteger('count', count, { min: 1, max: most.count })
-    checkInteger('weight', weight, { min: 1, max: most.weight })
+    checkInteger('count', count, { min: 1, max: partitionLimits.count })
+    checkInteger('weight', weight, { min: 1, max: partitionLimits.weight })
     this.#names = namesOf(checkName(name))
     checkName(this.#names.partition(count))
-    for (const callback of ['onAssigned', 'onRevoked'] as const)
-      if (checkCallback(callback, options[callback]) === undefined)
-        throw new InvalidArgumentError(callback, 'must be a function.')
+    checkFunction('onAssigned', options.onAssigned)
+    checkFunction('onRevoked', options.onRevoked)
     checkCallback('onError', options.onError)
     checkSignal(options.signal)
     this.#locker = locker
@@ -58,7 +57,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
     this.#note = noteText({ count, weight })
     this.#pins = checkPins(pin, count)
     this.#ttlMs = ttlMs
-    this.#nap = new Nap(locker.clock)
+    this.#pause = new WakeablePause(locker.clock)
     const current = () => this.#ttlMs
     this.#assignments = new Assignments(options, {
       clock: locker.clock,
@@ -69,7 +68,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
       warn: (what) => this.#warn(what),
       ended: () => {
         this.#quiet = undefined
-        if (this.#isLacking) this.#nap.wake()
+        if (this.#isLacking) this.#pause.wake()
       },
     })
   }
@@ -81,7 +80,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   async open(): Promise<void> {
     const { signal } = this.#options
     signal?.throwIfAborted()
-    if (signal !== undefined) this.#unfollow = onAborted(signal, () => void this.close())
+    this.#unfollow = onAborted(signal, () => void this.close())
     try {
       await this.#join()
     } catch (error) {
@@ -105,7 +104,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   async #close(): Promise<void> {
     this.#unfollow()
     this.#closing.abort(new ClosedError('The member'))
-    this.#nap.end()
+    this.#pause.end()
     const member = this.#member
     this.#member = undefined
     await Promise.all([member?.release(), this.#assignments.stopAll('closed'), this.#running])
@@ -142,7 +141,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
     if (this.#member !== lease) return
     this.#member = undefined
     void this.#assignments.stopAll('moved')
-    this.#nap.wake()
+    this.#pause.wake()
   }
 
   get #holdOptions() {
@@ -181,7 +180,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
         leastMs = usualMs
         this.#failed(error)
       }
-      if (!this.#signal.aborted) await this.#nap.take(leastMs, mostMs)
+      if (!this.#signal.aborted) await this.#pause.take(leastMs, mostMs)
     }
   }
 
@@ -241,14 +240,14 @@ export class Membership<F extends Fencing> implements Partitions<F> {
       try {
         for await (const event of this.#locker.watch(this.#names.prefix, { signal })) {
           this.#quiet = undefined
-          if (this.#isLacking || event.kind === 'gap' || event.name === this.#names.member) this.#nap.wake()
+          if (this.#isLacking || event.kind === 'gap' || event.name === this.#names.member) this.#pause.wake()
         }
       } catch (error) {
         this.#failed(error)
       }
       this.#quiet = undefined
       // What happens meanwhile is found by a look.
-      await sleep(this.#locker.clock, this.#ttlMs / LOOKS_PER_TTL, { signal }).catch(() => {})
+      await pause(this.#locker.clock, this.#ttlMs / LOOKS_PER_TTL, { signal })
     }
   }
 

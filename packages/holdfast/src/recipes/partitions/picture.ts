@@ -35,18 +35,20 @@ export function noteText({ count, weight }: Note): string {
   return JSON.stringify({ count, weight })
 }
 
-/** Beyond these numbers nothing gets better: a list of all partitions is what every look costs. */
-export const most = { count: 4_096, weight: 1_000 } as const
+/** Every look lists all partitions, so there is a limit to them. */
+export const partitionLimits = { count: 4_096, weight: 1_000 } as const
 
 function isCount(value: unknown, max: number): value is number {
   return Number.isInteger(value) && Number(value) >= 1 && Number(value) <= max
 }
 
-/** Null if someone else's lease stands here. */
+/** Null if another program's lease stands here. */
 function readNote(text: string | undefined): Note | null {
   try {
     const { count, weight } = JSON.parse(text ?? '') as Partial<Note>
-    return isCount(count, most.count) && isCount(weight, most.weight) ? { count, weight } : null
+    return isCount(count, partitionLimits.count) && isCount(weight, partitionLimits.weight)
+      ? { count, weight }
+      : null
   } catch {
     return null
   }

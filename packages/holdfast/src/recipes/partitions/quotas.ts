@@ -100,7 +100,7 @@ function countsOf({ holdings }: Picture, pins: ReadonlyMap<number, string>, id: 
 }
 
 /**
- * What member `id` should do. `mine`: what it works on, oldest first; the newest go first. `free`: what no one holds.
+ * What member `id` should do. `mine`: what it works on, oldest first; the newest go first. `free`: what no member holds.
  * Members that lack partitions start at different ones, so that they do not race for the same.
  */
 export function planFor(

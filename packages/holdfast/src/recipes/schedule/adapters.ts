@@ -1,4 +1,4 @@
-/** Which tick a scheduler of the user has called for. Structural types: none of them is a dependency. */
+/** Finds the tick that the user's scheduler has called for. Structural types: no scheduler is a dependency. */
 import { dateOf } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { latestTick, type NextTick } from './times.ts'
@@ -41,7 +41,7 @@ export function tickOfCronJob(job: CronJobLike): Date {
   )
 }
 
-/** They say when they fired, a little after the scheduled time. */
+/** These schedulers tell when they fired, which is a little after the scheduled time. */
 function latestBy(firedAt: Date | null, next: NextTick): Date {
   const tick = firedAt === null ? null : latestTick(next, firedAt.getTime())
   if (tick === null) throw new InvalidArgumentError('job', 'has not fired, so it has called for no tick.')

@@ -10,13 +10,13 @@ export interface Rules {
   readonly maxMissed: number
 }
 
-/** What a replica comes for. */
+/** What a replica asks for. */
 export interface Asked {
   /** The latest tick that is due. */
   readonly tick: number
-  /** It became due while this replica was there. Otherwise it is one that may have been missed. */
+  /** It became due while this replica was up. Otherwise it may have been missed. */
   readonly isOnTime: boolean
-  /** To find missed ticks; where a scheduler of the user calls for one tick, there is none. */
+  /** To find missed ticks. Absent where the user's scheduler calls for one tick. */
   readonly next?: NextTick
 }
 

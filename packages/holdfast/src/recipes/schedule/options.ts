@@ -1,9 +1,10 @@
-/** What callers hand in, checked where it enters. */
+/** The options of schedules and tick runners, with their checks and defaults. */
 import { InvalidArgumentError, quote } from '../../base/errors.ts'
 import { checkName } from '../../base/names.ts'
 import { inNeutralContext } from '../../base/neutral-context.ts'
 import {
   checkCallback,
+  checkFunction,
   checkInteger,
   checkKnownOptions,
   checkNumber,
@@ -22,7 +23,7 @@ export interface Tick {
   /** The scheduled time in UTC, `2026-11-14T02:00:00.000Z`: the same for every replica and every start. */
   readonly id: string
   readonly scheduledAt: Date
-  /** 1 the first time; higher when a start before this one did not end. */
+  /** 1 for the first start; higher when an earlier start did not complete. */
   readonly start: number
 }
 
@@ -59,9 +60,9 @@ export interface TickOptions {
   readonly rerunAfterMs?: number
   /** Of the lease. A dead runner is noticed after it. */
   readonly ttlMs?: number
-  /** After a tick the name stays closed until so long after the lease was taken: clocks that are less late need not ask. Default 0. */
+  /** The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. Default 0. */
   readonly holdAtLeastMs?: number
-  /** Needed on a backend without fencing tokens: nothing can stop a runner there that was paused. */
+  /** Needed on a backend without fencing tokens: there nothing can refuse the writes of a runner that was paused. */
   readonly allowUnfenced?: boolean
   readonly signal?: AbortSignal
   /** Errors of the job (with its tick) and of the engine. Without it they are warnings of the process. */
@@ -91,7 +92,11 @@ const tickOptions = [
   'rerunAfterMs',
   'ttlMs',
   'holdAtLeastMs',
-].concat(['allowUnfenced', 'signal', 'onError', 'onSetAside'])
+  'allowUnfenced',
+  'signal',
+  'onError',
+  'onSetAside',
+]
 const scheduleOptions = [...tickOptions, 'cron', 'timeZone', 'everyMs', 'missed', 'maxMissed']
 
 /** The options with their defaults. */
@@ -113,7 +118,7 @@ export function checkTerms<F extends Fencing>(
 ): Terms {
   checkNeeds(kind, locker, [])
   checkKnownOptions('options', options ?? null, kind === 'schedule' ? scheduleOptions : tickOptions)
-  if (typeof job !== 'function') throw new InvalidArgumentError('job', 'must be a function.')
+  checkFunction('job', job)
   const { policy = 'skip', overrun = 'skip', maxStarts = 3, rerunAfterMs = 10_000 } = options
   const { missed = 'skip', maxMissed = 100, everyMs }: Partial<ScheduleOptions> = options
   const { ttlMs, holdAtLeastMs = 0, allowUnfenced = false, signal, onError, onSetAside } = options

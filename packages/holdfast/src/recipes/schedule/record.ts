@@ -1,6 +1,6 @@
 /**
  * What replicas know of each other: one record in the data cell of the schedule's name, about the latest tick that was
- * started. It is written by the holder of the lease only, and stays small for ever.
+ * started. Only the holder of the lease writes it, and its size is bounded.
  */
 import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
 import { isTickTime } from './times.ts'
@@ -29,7 +29,7 @@ export interface TickRecord {
   readonly setAside: readonly number[]
 }
 
-/** The record stays below 4 KiB with a wide margin. */
+/** Keeps the record far below 4 KiB. */
 const SET_ASIDE_KEPT = 20
 const FORMAT = 'schedule/1'
 const states: readonly unknown[] = ['started', 'done', 'failed', 'set-aside'] satisfies TickState[]

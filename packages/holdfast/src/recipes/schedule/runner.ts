@@ -4,7 +4,7 @@
  */
 import { onAborted } from '../../base/aborting.ts'
 import { callSafely } from '../../base/call-safely.ts'
-import { dateOf, sleep } from '../../base/clock.ts'
+import { dateOf, pause } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import type { Fence } from '../../base/fence.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
@@ -15,7 +15,7 @@ import { formatRecord, parseRecord, type TickRecord } from './record.ts'
 /** Pauses after a failure of the engine; they double up to the longest (T87). */
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = 30_000
-/** A record so far ahead of this clock was written by a clock that is wrong, or this one is. */
+/** If a record is further ahead of this clock, one of the two clocks is wrong. */
 const CREDIBLE_SKEW_MS = 3_600_000
 
 interface Passed {
@@ -37,7 +37,7 @@ export class Runner<F extends Fencing> {
     this.#terms = terms
     this.#job = job
     const { signal } = terms
-    this.#untie = signal === undefined ? () => {} : onAborted(signal, () => this.#stop.abort(signal.reason))
+    this.#untie = onAborted(signal, ({ reason }) => this.#stop.abort(reason))
   }
 
   /** Whole milliseconds, as they stand in the record. */
@@ -50,8 +50,8 @@ export class Runner<F extends Fencing> {
   }
 
   /**
-   * Until nothing is left to do for this replica; `ask` is called under the lease. While `isWanted`, an engine that fails is asked
-   * again. Never rejects.
+   * Runs ticks until nothing is left to do for this replica. `ask` is called under the lease. After a failure of the engine it
+   * tries again while `isWanted`. Never rejects.
    */
   attempt(ask: () => Asked, isWanted = () => true): Promise<TickOutcome> {
     return this.#track(this.#attempt(ask, isWanted, this.#terms.hold))
@@ -188,9 +188,8 @@ export class Runner<F extends Fencing> {
     }
   }
 
-  /** Ends early when the signal aborts. */
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    await sleep(this.#locker.clock, ms, { signal, keepsProcessAlive: true }).catch(() => {})
+  #pause(ms: number, signal: AbortSignal): Promise<void> {
+    return pause(this.#locker.clock, ms, { signal, keepsProcessAlive: true })
   }
 
   #checkClock(record: TickRecord | undefined): void {
@@ -202,8 +201,8 @@ export class Runner<F extends Fencing> {
     const at = dateOf(closedUntilMs).toISOString()
     this.report(
       new Error(
-        `The record of the schedule says that a tick was started for, or ended at, ${at}, which this clock has in ${Math.round(aheadMs / 1_000)} s. ` +
-          'Until then no tick starts. If that clock was wrong, correct it, and call locker.forget(name).',
+        `The record of the schedule says that a tick was started for, or ended at, ${at}, which is in ${Math.round(aheadMs / 1_000)} s by the clock of this replica. ` +
+          'Until then no tick starts. If the clock that wrote it was wrong, correct it, and call locker.forget(name).',
       ),
       null,
     )

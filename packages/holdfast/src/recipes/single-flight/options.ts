@@ -1,4 +1,4 @@
-/** What a caller of `singleFlight` hands in. */
+/** The options of `singleFlight`, with their checks. */
 import { InvalidArgumentError } from '../../base/errors.ts'
 import type { Fence } from '../../base/fence.ts'
 import { checkCallback, checkKnownOptions, checkNumber, checkSignal } from '../../base/options.ts'
@@ -40,13 +40,13 @@ export interface SingleFlightOptions<T, F extends Fencing = Fencing> {
    * Default 0: never.
    */
   readonly refreshBeforeMs?: number
-  /** How long the lease of the computing process outlives it. Default: that of the locker. */
+  /** The TTL of the lease: if the computing process dies, another computes after it. Default: that of the locker. */
   readonly ttlMs?: number
   /** How long to wait for the computation of another process. Default: that of the locker. */
   readonly waitMs?: number
   /** Ends this caller's wait. `compute` goes on while another caller of this process waits for it. */
   readonly signal?: AbortSignal
-  /** Told when an early computation fails. */
+  /** Called when an early computation fails. */
   readonly onRefreshError?: (error: unknown) => void
   /** In [0, 1), for tests. */
   readonly random?: () => number

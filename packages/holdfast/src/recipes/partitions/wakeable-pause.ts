@@ -1,7 +1,7 @@
 /** The pause between two looks. Wakes come in bursts, and one look serves all of a burst. */
 import type { Clock, Timer } from '../../base/clock.ts'
 
-export class Nap {
+export class WakeablePause {
   readonly #clock: Clock
   #isWoken = false
   #mayEnd = false
@@ -12,7 +12,7 @@ export class Nap {
     this.#clock = clock
   }
 
-  /** Resolves after `mostMs`, or when it is woken, but not before `leastMs`. A wake since the last nap counts. */
+  /** Resolves after `mostMs`, or when it is woken, but not before `leastMs`. A wake since the last pause counts. */
   take(leastMs: number, mostMs: number): Promise<void> {
     return new Promise((resolve) => {
       this.#resolve = resolve

@@ -1,26 +1,26 @@
 import { expect, test } from 'vitest'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { Nap } from './nap.ts'
+import { WakeablePause } from './wakeable-pause.ts'
 
-function napping() {
+function paused() {
   const clock = createFakeClock()
-  const nap = new Nap(clock)
+  const pause = new WakeablePause(clock)
   const take = () => {
     const taken = { isOver: false }
-    void nap.take(50, 300).then(() => {
+    void pause.take(50, 300).then(() => {
       taken.isOver = true
     })
     return taken
   }
-  return { clock, nap, take }
+  return { clock, pause, take }
 }
 
 test('a wake before it and one in its first part end it after the first part, once', async () => {
-  const { clock, nap, take } = napping()
+  const { clock, pause, take } = paused()
   for (const wakesBefore of [true, false]) {
-    if (wakesBefore) nap.wake()
+    if (wakesBefore) pause.wake()
     const taken = take()
-    if (!wakesBefore) nap.wake()
+    if (!wakesBefore) pause.wake()
     await clock.advance(49)
     expect(taken.isOver).toBe(false)
     await clock.advance(1)
@@ -35,10 +35,10 @@ test('a wake before it and one in its first part end it after the first part, on
 })
 
 test('a wake after the first part ends it at once', async () => {
-  const { clock, nap, take } = napping()
+  const { clock, pause, take } = paused()
   const taken = take()
   await clock.advance(60)
-  nap.wake()
+  pause.wake()
   await clock.advance(0)
   expect(taken.isOver).toBe(true)
   expect(clock.pendingTimers).toBe(0)
