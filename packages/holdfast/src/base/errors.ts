@@ -396,6 +396,15 @@ export function outcomeOf(error: unknown): CallOutcome {
   return isHoldfastError(error) ? 'not-applied' : 'unknown'
 }
 
+/** Whatever was thrown, this does not throw. */
+export function textOf(thrown: unknown): string {
+  try {
+    return String(thrown)
+  } catch {
+    return 'something that has no text was thrown'
+  }
+}
+
 /** Names come from users: shown quoted, with control characters escaped and huge ones cut. */
 export function quote(text: string): string {
   const quoted = JSON.stringify(text)

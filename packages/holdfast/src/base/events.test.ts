@@ -351,6 +351,7 @@ describe('channels', () => {
       HOLDFAST_REDIS_CLOCK: true,
       HOLDFAST_REDLOCK_NO_VOTE: true,
       HOLDFAST_PARTITIONS: true,
+      HOLDFAST_SCHEDULE: true,
     }
     assert.deepEqual(
       tableRows('events.md', 'Warnings').map(({ code }) => code),

@@ -82,7 +82,7 @@ export interface HoldfastEvents {
   paused: { readonly backend: string; readonly namespace: string; readonly lateByMs: number }
   /** The engine says another while our clock says ours. */
   'dual-owner-suspected': AboutLease & { readonly reason: LossReason; readonly remainingMs: number }
-  /** A backend has found something about its engine that can cost guarantees, and goes on. */
+  /** A backend has found something about its engine that can cost guarantees, or a recipe has met a failure that no callback hears; it goes on. */
   warning: {
     readonly backend: string
     readonly namespace: string
@@ -116,6 +116,7 @@ export type WarningCode =
   | 'HOLDFAST_REDIS_CLOCK'
   | 'HOLDFAST_REDLOCK_NO_VOTE'
   | 'HOLDFAST_PARTITIONS'
+  | 'HOLDFAST_SCHEDULE'
 
 export type EventKind = keyof HoldfastEvents
 
@@ -170,21 +171,23 @@ const toldToProcess = new Set<WarningCode>()
 
 /** A dangerous set-up must not go unnoticed: without a listener it becomes a warning of the process, once for each code. */
 export function warn(event: HoldfastEvents['warning']): void {
+  if (!hasListeners('warning')) {
+    if (toldToProcess.has(event.code)) return
+    toldToProcess.add(event.code)
+  }
+  warnAgain(event, 'It is not repeated.')
+}
+
+/** The same for a failure: each of them is told. `remark`: what a warning of the process says besides. */
+export function warnAgain(event: HoldfastEvents['warning'], remark = ''): void {
   if (hasListeners('warning')) {
     emit('warning', event)
     return
   }
   const { backend, code, warning } = event
-  if (toldToProcess.has(code)) return
-  toldToProcess.add(code)
+  const detail = `${remark} Silence it with node --disable-warning=${code}, or listen to it with onEvent('warning', …).`
   // Not every runtime has all of Node's `process`.
-  inNeutralContext(() =>
-    process.emitWarning?.(`${backend}: ${warning}.`, { code, detail: howToSilence(code) }),
-  )
-}
-
-function howToSilence(code: WarningCode): string {
-  return `It is not repeated. Silence it with node --disable-warning=${code}, or listen to it with onEvent('warning', …).`
+  inNeutralContext(() => process.emitWarning?.(`${backend}: ${warning}.`, { code, detail: detail.trim() }))
 }
 
 /** Listens to one kind of event from every locker and guard of the process; call the result to stop. */

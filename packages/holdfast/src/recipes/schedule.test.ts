@@ -398,11 +398,29 @@ describe('hostile input', () => {
       expect(() => tickRunner(locker, { name: NAME }, () => {}).run(date as never)).toThrow(/must be a date/)
   })
 
+  test('each error without onError is a warning of the process', async () => {
+    const warnings = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    onTestFinished(() => warnings.mockRestore())
+    const { locker } = at(morning).replica('A')
+    const thrown: unknown[] = [new Error('no paper'), Object.create(null)]
+    const ticks = tickRunner(locker, { name: NAME }, () => Promise.reject(thrown.shift()))
+    await ticks.run(tenOClock)
+    await ticks.run(tenOClock + HOUR)
+    const [[first, options] = [], [second] = []] = warnings.mock.calls
+    expect(first).toBe('memory: schedule "nightly", tick 2026-11-14T10:00:00.000Z: Error: no paper.')
+    expect(options).toMatchObject({
+      code: 'HOLDFAST_SCHEDULE',
+      detail: expect.stringMatching(/at .*Silence it/s),
+    })
+    expect(second).toMatch(/tick 2026-11-14T11:00:00.000Z: something that has no text/)
+  })
+
   test('an unfenced locker must be asked for', async () => {
     const { locker } = at(morning).replica('A')
     const info = { ...locker.info, fencing: 'unfenced' as const, name: 'acme' }
     const unfenced = Object.assign(Object.create(locker), { info, fencing: 'unfenced' }) as Locker<'unfenced'>
     const when = { name: NAME, everyMs: 1_000 }
+    // @ts-expect-error an unfenced locker must be asked for
     await expect(schedule(unfenced, when, () => {})).rejects.toMatchObject({ code: 'UNSUPPORTED' })
     const allowed = await schedule(unfenced, { ...when, allowUnfenced: true }, () => {})
     await allowed.close()
@@ -427,14 +445,5 @@ describe('hostile input', () => {
     await world.schedule(world.replica('A'), { cron: new Cron('0 12 * * *', { timezone: 'Asia/Tokyo' }) })
     await world.clock.advance(24 * HOUR)
     expect(world.started).toEqual(['03:00 A'])
-  })
-
-  test('errors without onError are warnings of the process', async () => {
-    const warnings = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
-    onTestFinished(() => warnings.mockRestore())
-    const world = at(morning)
-    const { locker } = world.replica('A')
-    await tickRunner(locker, { name: NAME }, () => Promise.reject(new Error('no paper'))).run(tenOClock)
-    expect(warnings.mock.calls[0]?.[0]).toBe('schedule "nightly", tick 2026-11-14T10:00:00.000Z: no paper')
   })
 })

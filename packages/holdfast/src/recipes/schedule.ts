@@ -77,6 +77,16 @@ export interface TickRunner extends AsyncDisposable {
 }
 
 /** Runs `job` at each scheduled time on one replica. The first ticks are those after the call; `missed` and `rerun` also look back. */
+export function schedule(
+  locker: Locker<'fenced'>,
+  options: ScheduleOptions,
+  job: TickJob<'fenced'>,
+): Promise<Schedule>
+export function schedule<F extends Fencing>(
+  locker: Locker<F>,
+  options: ScheduleOptions & { readonly allowUnfenced: true },
+  job: TickJob<F>,
+): Promise<Schedule>
 export async function schedule<F extends Fencing>(
   locker: Locker<F>,
   options: ScheduleOptions,
@@ -97,6 +107,12 @@ export async function schedule<F extends Fencing>(
 }
 
 /** The same for ticks that another scheduler calls for: node-cron, croner, `@nestjs/schedule`. */
+export function tickRunner(locker: Locker<'fenced'>, options: TickOptions, job: TickJob<'fenced'>): TickRunner
+export function tickRunner<F extends Fencing>(
+  locker: Locker<F>,
+  options: TickOptions & { readonly allowUnfenced: true },
+  job: TickJob<F>,
+): TickRunner
 export function tickRunner<F extends Fencing>(
   locker: Locker<F>,
   options: TickOptions,

@@ -2,8 +2,8 @@
 import { onAborted } from '../../base/aborting.ts'
 import { pause } from '../../base/clock.ts'
 import { defaults } from '../../base/defaults.ts'
-import { ClosedError, InvalidArgumentError, isHoldfastError, quote } from '../../base/errors.ts'
-import { warn } from '../../base/events.ts'
+import { ClosedError, InvalidArgumentError, isHoldfastError, quote, textOf } from '../../base/errors.ts'
+import { warnAgain } from '../../base/events.ts'
 import { checkName } from '../../base/names.ts'
 import { inNeutralContext } from '../../base/neutral-context.ts'
 import { checkCallback, checkFunction, checkInteger, checkSignal } from '../../base/options.ts'
@@ -274,16 +274,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   #warn(what: string): void {
     const { name: backend, namespace } = this.#locker.info
     const warning = `partitions of ${quote(this.#options.name)}: ${what}`
-    warn({ backend, namespace, code: 'HOLDFAST_PARTITIONS', warning })
-  }
-}
-
-/** Whatever a callback has thrown, this does not throw. */
-function textOf(error: unknown): string {
-  try {
-    return String(error)
-  } catch {
-    return 'something that has no text was thrown'
+    warnAgain({ backend, namespace, code: 'HOLDFAST_PARTITIONS', warning })
   }
 }
 

@@ -1,7 +1,7 @@
 /** The options of schedules and tick runners, with their checks and defaults. */
-import { InvalidArgumentError, quote } from '../../base/errors.ts'
+import { InvalidArgumentError, quote, textOf } from '../../base/errors.ts'
+import { warnAgain } from '../../base/events.ts'
 import { checkName } from '../../base/names.ts'
-import { inNeutralContext } from '../../base/neutral-context.ts'
 import {
   checkCallback,
   checkFunction,
@@ -12,7 +12,7 @@ import {
   checkSignal,
 } from '../../base/options.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
-import { checkNeeds, checkTtl, type RecipeNeed } from '../needs.ts'
+import { checkNeeds, checkTtl, type RecipeLocker, type RecipeNeed } from '../needs.ts'
 import type { Rules } from './decide.ts'
 import type { CronTimes } from './times.ts'
 
@@ -161,15 +161,15 @@ export function checkTerms<F extends Fencing>(
     rerunAfterMs,
     standsBy,
     hold: { ...(ttlMs !== undefined && { ttlMs }), ...(holdAtLeastMs > 0 && { holdAtLeastMs }) },
-    onError: onError ?? ((error, tick) => warn(name, error, tick)),
+    onError: onError ?? ((error, tick) => tellFailure(locker, name, error, tick)),
     ...(signal !== undefined && { signal }),
     ...(onSetAside !== undefined && { onSetAside }),
   }
 }
 
-function warn(name: string, error: unknown, tick: Tick | null): void {
-  const { message, stack } = error instanceof Error ? error : new Error(String(error))
-  const what = `schedule ${quote(name)}${tick === null ? '' : `, tick ${tick.id}`}: ${message}`
-  // Not every runtime has all of Node's `process`.
-  inNeutralContext(() => process.emitWarning?.(what, { code: 'HOLDFAST_SCHEDULE', detail: stack ?? '' }))
+function tellFailure({ info }: RecipeLocker, name: string, error: unknown, tick: Tick | null): void {
+  const { name: backend, namespace } = info
+  const warning = `schedule ${quote(name)}${tick === null ? '' : `, tick ${tick.id}`}: ${textOf(error)}`
+  const stack = error instanceof Error ? error.stack : undefined
+  warnAgain({ backend, namespace, code: 'HOLDFAST_SCHEDULE', warning }, stack)
 }
