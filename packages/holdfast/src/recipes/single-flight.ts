@@ -15,6 +15,7 @@
  *   the store fails: the error goes to the callers. A result that was computed and not stored is computed again by the next.
  */
 import { callWith, unlessAborted } from '../base/aborting.ts'
+import { callSafely } from '../base/call-safely.ts'
 import { InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
@@ -156,7 +157,7 @@ class Flight<T, F extends Fencing> {
       return (await this.#orNewer(this.#produce(lease, signal))).value
     } catch (error) {
       signal.throwIfAborted()
-      this.#options.onRefreshError?.(error)
+      callSafely(() => this.#options.onRefreshError?.(error))
       return old.value
     }
   }

@@ -284,6 +284,29 @@ test('the chance of an early computation grows to one', async () => {
   expect(await call(() => 'two', { random: () => 0.49 })).toBe('two')
 })
 
+test('an onRefreshError that throws is an uncaught exception, and the caller gets the old value', async () => {
+  const { clock, plain, call } = alone({ refreshBeforeMs: keepMs, random: () => 0 })
+  await using _ = plain
+  await call(() => 'one')
+  await clock.advance(1)
+  const others = process.listeners('uncaughtException')
+  const thrown: unknown[] = []
+  process.removeAllListeners('uncaughtException')
+  process.on('uncaughtException', (error) => thrown.push(error))
+  try {
+    const error = new Error('of the callback')
+    const onRefreshError = () => {
+      throw error
+    }
+    expect(await call(() => Promise.reject(new Error('no data')), { onRefreshError })).toBe('one')
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(thrown).toEqual([error])
+  } finally {
+    process.removeAllListeners('uncaughtException')
+    for (const listener of others) process.on('uncaughtException', listener)
+  }
+})
+
 test('an early computation that fails leaves the old value, and tells', async () => {
   const { clock, plain, call } = alone({ refreshBeforeMs: keepMs, random: () => 0 })
   await using _ = plain

@@ -108,7 +108,9 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
       closedBy === null
         ? await this.#commit(claim, request, call)
         : (await this.#connection.transact(request, call)).succeeded
-    if (isReleased) this.#statements.slots.free(claim)
+    const { slots } = this.#statements
+    if (isReleased) slots.free(claim)
+    else slots.forget(claim)
     return isReleased ? 'released' : 'not-held'
   }
 

@@ -104,8 +104,11 @@ export function asUnavailable(
   const message = `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`
   const remedy = outcome === 'not-applied' ? remedyOf(state ?? stateOfMissingPassword(error)) : null
   if (remedy !== null) return new UnsupportedError(`${backend}: ${message}. ${remedy}`, { cause: error })
-  return new BackendUnavailableError(backend, message, outcome, { cause: error })
+  const advice = isRefusedConnection(error) ? CHECK_ADDRESS : ''
+  return new BackendUnavailableError(backend, `${message}${advice}`, outcome, { cause: error })
 }
+
+const CHECK_ADDRESS = '. Check that PostgreSQL runs, and the host and port of the client'
 
 /**
  * The wait for the synchronous standby was cancelled: the commit is done here, and may be gone after a fail-over.

@@ -103,6 +103,20 @@ test.runIf(wanted('postgres'))(
   60_000,
 )
 
+test.each(libraries)('with $name, a server that does not run is told with what to do', async ({ load }) => {
+  const listening = createServer().listen(0, '127.0.0.1')
+  await new Promise((resolve) => listening.once('listening', resolve))
+  const { port } = listening.address() as { port: number }
+  await new Promise((resolve) => listening.close(resolve))
+  const { client, end } = await postgresClientFromUrl(`//127.0.0.1:${port}/x`, new Map(), load)
+  await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
+    code: 'BACKEND_UNAVAILABLE',
+    outcome: 'not-applied',
+    message: expect.stringMatching(/ECONNREFUSED.*Check that PostgreSQL runs, and the host and port/),
+  })
+  await end()
+})
+
 const ignored = { onNotification: () => {}, onListening: () => {}, onEnd: () => {} }
 
 describe.runIf(wanted('postgres'))('a locker from a URL', () => {
