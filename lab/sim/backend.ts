@@ -138,7 +138,11 @@ export class SimSession implements BackendSession<'fenced'> {
   #prolongedAtMs: number
   readonly #confirmed = new Map<
     string,
-    { readonly since: Instant; readonly learntAtMs: number; readonly before: Instant | undefined }
+    {
+      readonly since: readonly Instant[]
+      readonly learntAtMs: number
+      readonly before: readonly Instant[] | undefined
+    }
   >()
   /** When core last asked for a renewal, or was done with it, for the check that it goes on asking. */
   keptAliveAtMs: number
@@ -156,8 +160,8 @@ export class SimSession implements BackendSession<'fenced'> {
     if (waiting === 'queue') this.enqueue = (request, call) => this.#enqueue(request, call)
   }
 
-  /** Since when a lease may count by what core had been told of it before this moment. */
-  confirmedSince(leaseId: string): Instant | undefined {
+  /** Since when a lease counts by what core had been told of it before this moment: one of these. */
+  confirmedSince(leaseId: string): readonly Instant[] | undefined {
     const confirmed = this.#confirmed.get(leaseId)
     return confirmed?.learntAtMs === this.#connection.world.nowMs ? confirmed.before : confirmed?.since
   }
@@ -170,7 +174,15 @@ export class SimSession implements BackendSession<'fenced'> {
   #confirm(attempt: string, since: Instant): void {
     const learntAtMs = this.#connection.world.nowMs
     const leaseId = publicIdOf(attempt)
-    this.#confirmed.set(leaseId, { since, learntAtMs, before: this.confirmedSince(leaseId) })
+    this.#confirmed.set(leaseId, { since: [since], learntAtMs, before: this.confirmedSince(leaseId) })
+  }
+
+  /** It was listed as waiting. If a push was quicker it is a lease by now, and is confirmed; or it becomes one with the earlier time. */
+  #mayConfirm(attempt: string, since: Instant): void {
+    const leaseId = publicIdOf(attempt)
+    const confirmed = this.#confirmed.get(leaseId)
+    if (confirmed === undefined) return
+    this.#confirmed.set(leaseId, { ...confirmed, since: [...confirmed.since, since] })
   }
 
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
@@ -195,6 +207,7 @@ export class SimSession implements BackendSession<'fenced'> {
     this.#prolongedAt = laterOf(this.#prolongedAt, since)
     this.#prolongedAtMs = Math.max(this.#prolongedAtMs, sentAtMs)
     for (const { attempt } of claims.held) this.#confirm(attempt, since)
+    for (const { attempt } of answer.granted) this.#mayConfirm(attempt, since)
     const { ttlMs, lost, unlisted } = answer
     return {
       kind: 'alive',

@@ -165,7 +165,8 @@ export class Checks implements EngineObserver {
     const session = this.#leftovers.sessionOf(lease.id)
     const since = session?.confirmedSince(lease.id)
     if (session === undefined || since === undefined || this.#world.isHopeless(session.id)) return
-    const leftMs = session.ttlMs - defaultDriftMs(session.ttlMs) - elapsedMs(lease.process, since)
+    const elapsed = since.map((each) => elapsedMs(lease.process, each))
+    const leftMs = session.ttlMs - defaultDriftMs(session.ttlMs) - Math.max(...elapsed)
     // Safe, but a pity: its session has more time than the lease was told.
     if (leftMs <= 1 && session.leftMs > session.ttlMs / 2) this.#world.lostNeedlessly(lease.id)
     if (leftMs > 1)

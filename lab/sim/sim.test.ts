@@ -138,7 +138,7 @@ describe('a seed', () => {
 })
 
 // Each showed what no other had: T84, a renewal that outlived its caller (T29), and checks that misjudged a run.
-test.each([9003744, 20261116003787, 20261117014992, 20261117005603, 20261117020862])(
+test.each([9003744, 20261116003787, 20261117014992, 20261117005603, 20261117020862, 13452845390806])(
   'seed %d, which broke something once, breaks nothing',
   async (seed) => {
     const { violation } = await runSeed(seed, { checkHistory: true })
