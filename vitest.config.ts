@@ -4,7 +4,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 // `npm test -- --only memory,redis` narrows the run: what is about another backend is left out.
 const only = (process.env.HOLDFAST_TEST_ONLY ?? '').split(',').filter((name) => name !== '')
-const backends = readdirSync(new URL('packages/holdfast/src/backends', import.meta.url))
+const backends = readdirSync(new URL('packages/holdfast/src/engines', import.meta.url))
 const others = only.length === 0 ? [] : backends.filter((name) => !only.includes(name))
 
 /** Each takes half a minute or more. They begin first, so that none of them runs alone at the end. */

@@ -27,13 +27,13 @@ const targets: Readonly<Record<string, number>> = {
   guards: 3_000,
   kit: 1_800,
   lockfree: 1_900,
-  'backends/etcd': 1_200,
-  'backends/memory': 2_000,
-  'backends/postgres': 2_000,
-  'backends/postgres-advisory': 1_600,
-  'backends/redis': 2_000,
-  'backends/redlock': 2_000,
-  'backends/sqlite': 2_000,
+  'engines/etcd/locks': 1_200,
+  'engines/memory': 2_000,
+  'engines/postgres/locks': 2_000,
+  'engines/postgres/advisory': 1_600,
+  'engines/redis/locks': 2_000,
+  'engines/redis/redlock': 2_000,
+  'engines/sqlite/locks': 2_000,
 }
 const mostFunctions: Readonly<Record<string, number>> = { redis: 90, postgres: 90 }
 

@@ -123,7 +123,7 @@ function readOptions(): { only?: string; quick?: boolean; help?: boolean } {
     })
     if (values.quick) return { ...values, only: quickBackends }
     if (values.only !== undefined) {
-      const backends = readdirSync(join(root, 'packages/holdfast/src/backends'))
+      const backends = readdirSync(join(root, 'packages/holdfast/src/engines'))
       const known = [...new Set([...backends, ...engines, ...tools])]
       const unknown = values.only.split(',').filter((name) => !known.includes(name))
       if (unknown.length > 0)

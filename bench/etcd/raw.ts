@@ -13,7 +13,7 @@ import {
   put,
   remove,
   Watches,
-} from '../../packages/holdfast/src/clients/etcd/index.ts'
+} from '../../packages/holdfast/src/engines/etcd/client/index.ts'
 import { neverCancelled } from '../../packages/holdfast/src/kit/backend-kit.ts'
 import type { Taker } from '../subject.ts'
 

@@ -1,13 +1,14 @@
 /** Bugs in the tables and functions in PostgreSQL. The tests that must notice one plant it themselves, by its id. */
-import { schemaSql } from '../../packages/holdfast/src/backends/postgres/schema.ts'
-import { postgresLockfreeSchema } from '../../packages/holdfast/src/lockfree/postgres.ts'
+
+import { postgresLockfreeSchema } from '../../packages/holdfast/src/engines/postgres/lockfree/index.ts'
+import { schemaSql } from '../../packages/holdfast/src/engines/postgres/locks/schema.ts'
 import { type Edit, edited, library, type SchemaBug } from './bug.ts'
 
-const tests = `${library}/backends/postgres`
+const tests = `${library}/engines/postgres/locks`
 /** Where the text comes from; it is replaced in the statements that are made of it. */
 const sql = `${tests}/sql`
-const jobs = `${library}/lockfree/postgres/jobs-tables.ts`
-const jobTests = `${library}/lockfree/postgres/jobs-in-order.test.ts`
+const jobs = `${library}/engines/postgres/lockfree/jobs-tables.ts`
+const jobTests = `${library}/engines/postgres/lockfree/jobs-in-order.test.ts`
 
 export const schemaBugs: readonly SchemaBug[] = [
   {

@@ -63,7 +63,7 @@ test('a trap with a passed test passes', () => {
   const cell = { test: 'a lost reply' }
   expect(complaintsOf({ T7: { core: cell } }, named('keeper T7 a lost reply'))).toEqual([])
   expect(complaintsOf({ T7: { sqlite: cell } }, named('sqlite T7 a lost reply'))).toEqual([])
-  const inFolder = named('T7 a lost reply', 'packages/holdfast/src/backends/sqlite/backend.test.ts')
+  const inFolder = named('T7 a lost reply', 'packages/holdfast/src/engines/sqlite/locks/backend.test.ts')
   expect(complaintsOf({ T7: { sqlite: cell } }, inFolder)).toEqual([])
 })
 

@@ -149,7 +149,7 @@ function headingsOf(page: string): string {
 }
 
 function backendsOf(repository: string): string[] {
-  return readdirSync(join(repository, 'packages/holdfast/src/backends'), { withFileTypes: true })
+  return readdirSync(join(repository, 'packages/holdfast/src/engines'), { withFileTypes: true })
     .filter((entry) => entry.isDirectory())
     .map((entry) => entry.name)
     .sort()

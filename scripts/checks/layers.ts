@@ -29,7 +29,7 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   locker: { may: ['base', 'spi.ts'] },
   // What backends share.
   kit: { may: ['base', 'spi.ts'] },
-  'for-backend-authors.ts': { may: ['base', 'kit', 'spi.ts', 'open.ts'] },
+  'for-engine-authors.ts': { may: ['base', 'kit', 'spi.ts', 'open.ts'] },
   // What several layers know of the users' own clients; they are structural types and thin adapters.
   clients: { may: ['base', 'spi.ts'] },
   backends: { may: ['base', 'kit', 'spi.ts', 'clients'] },

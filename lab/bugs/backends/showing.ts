@@ -1,8 +1,8 @@
 /** Faults of what is said, shown, named, kept, and left behind. */
 
-import { memory } from '../../../packages/holdfast/src/backends/memory/index.ts'
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import { memory } from '../../../packages/holdfast/src/engines/memory/index.ts'
 import { listAll } from '../../../packages/holdfast/src/kit/backend-kit.ts'
 import type { Backend, Call, NameState } from '../../../packages/holdfast/src/spi.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'

@@ -220,7 +220,7 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'redsync, redis-semaphore #175',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: '      const session = this.#session(namespace, id)\n      if (session === undefined) return null\n      this.#prolong(session, nowMs)\n',
         replaceBy:
           '      const session = this.#session(namespace, id)\n      if (session === undefined) return { lost: [], granted: [], unlisted: [] }\n      this.#prolong(session, nowMs)\n',
@@ -234,7 +234,7 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'found by testing this design on real engines',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: '.filter(({ publicId }) => ids.includes(publicId))',
         replaceBy: '',
       },
@@ -252,7 +252,7 @@ export const engineBugs: readonly SourceBug[] = [
         replaceBy: 'if ((others.get(claim.attempt)?.grantId ?? null) !== null) others.delete',
       },
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: 'return claim?.grantId === claimed.grantId ? claim : null',
         replaceBy: 'return claim !== undefined && claim.grantId !== null ? claim : null',
       },
@@ -265,7 +265,7 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'verrou memory store (take-over keeps the old owner)',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: "      else for (const record of this.#end(due, 'expired')) touched.add(record)\n",
         replaceBy: '',
       },

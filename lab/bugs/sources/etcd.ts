@@ -1,8 +1,8 @@
 /** Bugs of the protocol on etcd, each of which a lock library on etcd has had, or nearly had. */
 import { library, type SourceBug } from '../bug.ts'
 
-const etcd = `${library}/backends/etcd`
-const noticedBy = (name: `G${number}`) => ({ units: { file: 'backends/etcd/protocol.test.ts', name } })
+const etcd = `${library}/engines/etcd/locks`
+const noticedBy = (name: `G${number}`) => ({ units: { file: 'engines/etcd/locks/protocol.test.ts', name } })
 
 export const etcdBugs: readonly SourceBug[] = [
   {
@@ -47,7 +47,7 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'a keep-alive counts although the leader that answered it may have been replaced',
     edits: [
       {
-        file: `${library}/clients/etcd/leases.ts`,
+        file: `${library}/engines/etcd/client/leases.ts`,
         find: ' && response.header?.raft_term === kept.header?.raft_term',
         replaceBy: '',
       },
@@ -88,6 +88,6 @@ export const etcdBugs: readonly SourceBug[] = [
         replaceBy: 'etcd.onCondition([], [etcd.remove(own)])',
       },
     ],
-    foundBy: { units: { file: 'backends/etcd/slots.test.ts', name: 'G7' } },
+    foundBy: { units: { file: 'engines/etcd/locks/slots.test.ts', name: 'G7' } },
   },
 ]

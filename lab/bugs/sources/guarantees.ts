@@ -7,7 +7,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the weights of the holders are not counted when a request is admitted',
     edits: [
       {
-        file: `${library}/backends/memory/name-table.ts`,
+        file: `${library}/engines/memory/name-table.ts`,
         find: '&& found.heldWeight + weight <= capacity)',
         replaceBy: ')',
       },
@@ -19,7 +19,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'a token is counted per name that is in use, and so starts again',
     edits: [
       {
-        file: `${library}/backends/memory/name-table.ts`,
+        file: `${library}/engines/memory/name-table.ts`,
         find: 'claim.token = ++this.#lastToken',
         replaceBy: 'claim.token = BigInt(this.#names.size)',
       },
@@ -68,7 +68,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'a release looks for the name instead of for its own claim',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: '    return claim?.grantId === claimed.grantId ? claim : null\n',
         replaceBy:
           '    const [first] = this.#names.find(namespace, claimed.name)?.holders.values() ?? []\n    if (first !== undefined) return first\n    return claim?.grantId === claimed.grantId ? claim : null\n',
@@ -81,7 +81,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the last waiter is served first',
     edits: [
       {
-        file: `${library}/backends/memory/queue.ts`,
+        file: `${library}/engines/memory/queue.ts`,
         find: `  get first(): Member | undefined {
     return this.#first`,
         replaceBy: `  get first(): Member | undefined {
@@ -98,7 +98,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the queue does not hold back requests that come later',
     edits: [
       {
-        file: `${library}/backends/memory/queue.ts`,
+        file: `${library}/engines/memory/queue.ts`,
         find: '    return this.#length\n',
         replaceBy: '    return 0\n',
       },
@@ -110,7 +110,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'a release wakes all waiters',
     edits: [
       {
-        file: `${library}/backends/memory/name-table.ts`,
+        file: `${library}/engines/memory/name-table.ts`,
         find: '        if (record.heldWeight + first.weight > record.capacity) break\n',
         replaceBy: '',
       },
@@ -122,7 +122,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'no waiter wakes up when the holder’s time is over',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: 'const needed = this.#names.waiting > 0 || this.#watchers > 0',
         replaceBy: 'const needed = this.#watchers > 0',
       },
@@ -146,7 +146,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the engine gives a claim away before its time is up',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: 'session.expiresAtMs = Math.max(session.expiresAtMs, nowMs + session.ttlMs)',
         replaceBy: 'session.expiresAtMs = Math.max(session.expiresAtMs, nowMs + session.ttlMs * 0.9)',
       },

@@ -50,7 +50,7 @@ export const waitingBugs: readonly SourceBug[] = [
     where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
-        file: `${library}/backends/memory/engine.ts`,
+        file: `${library}/engines/memory/engine.ts`,
         find: "      this.#names.remove(claim, 'released', { kind: 'abandoned' })\n      this.#names.settle(claim.record, nowMs)\n    })\n  }\n\n  release(",
         replaceBy: '    })\n  }\n\n  release(',
       },

@@ -1,5 +1,5 @@
 /** Three members of etcd. The protected data is in a file, because etcd has no guard. */
-import { openEtcd } from '../../../packages/holdfast/src/backends/etcd/assemble.ts'
+import { openEtcd } from '../../../packages/holdfast/src/engines/etcd/locks/assemble.ts'
 import { type EtcdCluster, type Server, startEtcd } from '../../servers/index.ts'
 import { overtaken } from '../overtaking.ts'
 import { Doors, type Target } from './doors.ts'

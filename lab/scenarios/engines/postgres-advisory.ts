@@ -1,5 +1,5 @@
 /** PostgreSQL again, with its session advisory locks: there the connection is the lease. */
-import { postgresAdvisory } from '../../../packages/holdfast/src/backends/postgres-advisory/index.ts'
+import { postgresAdvisory } from '../../../packages/holdfast/src/engines/postgres/advisory/index.ts'
 import type { Addresses, Engine } from './engine.ts'
 import { startPostgresEngine } from './postgres.ts'
 import { connect } from './postgres-client.ts'

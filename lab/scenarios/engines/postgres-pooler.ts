@@ -1,7 +1,7 @@
 /** What a pooler in transaction mode does to sessions, and what the library says about it. */
 import pg from 'pg'
-import { postgresAdvisory } from '../../../packages/holdfast/src/backends/postgres-advisory/index.ts'
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import { postgresAdvisory } from '../../../packages/holdfast/src/engines/postgres/advisory/index.ts'
 import type { Faults } from './engine.ts'
 import { connect } from './postgres-client.ts'
 

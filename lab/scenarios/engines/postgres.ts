@@ -1,5 +1,5 @@
 /** One PostgreSQL server, which keeps the leases and the protected data; where asked for, behind a PgBouncer. */
-import { postgres } from '../../../packages/holdfast/src/backends/postgres/index.ts'
+import { postgres } from '../../../packages/holdfast/src/engines/postgres/locks/index.ts'
 import { createClock } from '../../faults/index.ts'
 import { startPgBouncer, startPostgres } from '../../servers/index.ts'
 import { Doors } from './doors.ts'

@@ -1,5 +1,5 @@
 /** One Redis server with clock-backed tokens; for a fail-over a pair of them. */
-import { redis } from '../../../packages/holdfast/src/backends/redis/index.ts'
+import { redis } from '../../../packages/holdfast/src/engines/redis/locks/index.ts'
 import { createClock } from '../../faults/index.ts'
 import { startRedis } from '../../servers/index.ts'
 import { Doors } from './doors.ts'

@@ -1,5 +1,5 @@
 /** Five Redis servers that know nothing of each other. No tokens, so no guard: the resource has to compare by itself. */
-import { redlock } from '../../../packages/holdfast/src/backends/redlock/index.ts'
+import { redlock } from '../../../packages/holdfast/src/engines/redis/redlock/index.ts'
 import { type Clock, createClock } from '../../faults/index.ts'
 import { startTogether } from '../../servers/cluster.ts'
 import { type Server, startRedis } from '../../servers/index.ts'

@@ -1,6 +1,6 @@
 /** The embedded engine: a file, so there is no server to break. */
 import { join } from 'node:path'
-import { sqlite } from '../../../packages/holdfast/src/backends/sqlite/index.ts'
+import { sqlite } from '../../../packages/holdfast/src/engines/sqlite/locks/index.ts'
 import { isFileBusy, temporaryFolder } from '../files.ts'
 import type { Addresses, Engine } from './engine.ts'
 

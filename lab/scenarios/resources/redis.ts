@@ -1,7 +1,7 @@
 /** The document in a key of a Redis server of its own: whatever befalls the server that has the locks, this one stays. */
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
 import type { Fence } from '../../../packages/holdfast/src/base/fence.ts'
-import { redisGuard } from '../../../packages/holdfast/src/guards/redis.ts'
+import { redisGuard } from '../../../packages/holdfast/src/engines/redis/guard/redis-guard.ts'
 import { startRedis } from '../../servers/index.ts'
 import type { Addresses } from '../engines/engine.ts'
 import { connect } from '../engines/redis-client.ts'

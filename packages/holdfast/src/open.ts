@@ -23,16 +23,16 @@ type RequiresFencing = {
 
 /** Schemes; a backend is loaded only when it is asked for. */
 const schemes: Record<string, () => Promise<FromUrl>> = {
-  memory: () => import('./backends/memory/from-url.ts'),
-  sqlite: () => import('./backends/sqlite/from-url.ts'),
-  redis: () => import('./backends/redis/from-url.ts'),
-  rediss: () => import('./backends/redis/from-url.ts'),
-  redlock: () => import('./backends/redlock/from-url.ts'),
-  postgres: () => import('./backends/postgres/from-url.ts'),
-  postgresql: () => import('./backends/postgres/from-url.ts'),
-  'postgres+advisory': () => import('./backends/postgres-advisory/from-url.ts'),
-  etcd: () => import('./backends/etcd/from-url.ts'),
-  etcds: () => import('./backends/etcd/from-url.ts'),
+  memory: () => import('./engines/memory/from-url.ts'),
+  sqlite: () => import('./engines/sqlite/locks/from-url.ts'),
+  redis: () => import('./engines/redis/locks/from-url.ts'),
+  rediss: () => import('./engines/redis/locks/from-url.ts'),
+  redlock: () => import('./engines/redis/redlock/from-url.ts'),
+  postgres: () => import('./engines/postgres/locks/from-url.ts'),
+  postgresql: () => import('./engines/postgres/locks/from-url.ts'),
+  'postgres+advisory': () => import('./engines/postgres/advisory/from-url.ts'),
+  etcd: () => import('./engines/etcd/locks/from-url.ts'),
+  etcds: () => import('./engines/etcd/locks/from-url.ts'),
 }
 
 /**

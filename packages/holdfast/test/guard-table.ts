@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { type Fence, makeFence } from '../src/base/fence.ts'
-import type { SqliteDatabase } from '../src/guards/sqlite.ts'
+import type { SqliteDatabase } from '../src/engines/sqlite/guard/sqlite-guard.ts'
 
 export function fence(token: bigint, name = 'n', grant = `g${token}`): Fence {
   return makeFence({ issuer: 'i', name, mode: 'exclusive', token, grant })

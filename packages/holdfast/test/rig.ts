@@ -1,11 +1,11 @@
 /** A memory engine, a fake clock and lockers on them: what most tests of core start from. */
 
-import { MemoryEngine } from '../src/backends/memory/engine.ts'
-import { memory } from '../src/backends/memory/index.ts'
 import { callWith } from '../src/base/aborting.ts'
 import type { HoldfastEvents } from '../src/base/events.ts'
 import { onEvent } from '../src/base/events.ts'
 import type { Locker } from '../src/base/types.ts'
+import { MemoryEngine } from '../src/engines/memory/engine.ts'
+import { memory } from '../src/engines/memory/index.ts'
 import { createLocker, type LockerOptions } from '../src/locker/locker.ts'
 import type { Backend, Call } from '../src/spi.ts'
 import { createFakeClock } from '../src/testing/fake-clock.ts'

@@ -2,7 +2,7 @@
  * What must compile and what must not: checked by the compiler alone, never run. A line under `@ts-expect-error`
  * that begins to compile is an error.
  */
-import { memory } from '../backends/memory/index.ts'
+import { memory } from '../engines/memory/index.ts'
 import { createLocker } from '../locker/locker.ts'
 import type { BackendInfo } from '../spi.ts'
 import type { Fence } from './fence.ts'

@@ -11,9 +11,9 @@ import type {
   Permit,
   UnfencedLease,
 } from '../base/types.ts'
+import { type SqliteGuard, sqliteGuard } from '../engines/sqlite/guard/sqlite-guard.ts'
 import type { Guard } from './guard.ts'
 import { MemoryResource, type MemoryTx, memoryGuard } from './memory.ts'
-import { type SqliteGuard, sqliteGuard } from './sqlite.ts'
 
 declare const guard: Guard<{ readonly some: 'transaction' }>
 declare const tx: { readonly some: 'transaction' }

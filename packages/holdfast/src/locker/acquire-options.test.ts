@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
-import { memory } from '../backends/memory/index.ts'
 import { defaults } from '../base/defaults.ts'
 import { type ErrorCode, isHoldfastError } from '../base/errors.ts'
 import type { PermitOptions } from '../base/types.ts'
+import { memory } from '../engines/memory/index.ts'
 import { type BackendInfo, type Fencing, LOCK_CAPACITY } from '../spi.ts'
 import { checkCapacity, checkTtlMs, checkWaitMs, wantedLock, wantedPermits } from './acquire-options.ts'
 

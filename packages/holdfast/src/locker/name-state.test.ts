@@ -1,9 +1,9 @@
 import { expect, onTestFinished, test } from 'vitest'
-import { MemoryEngine } from '../backends/memory/engine.ts'
-import { memory } from '../backends/memory/index.ts'
 import { FenceStaleError } from '../base/errors.ts'
 import { onEvent } from '../base/events.ts'
 import { makeFence } from '../base/fence.ts'
+import { MemoryEngine } from '../engines/memory/engine.ts'
+import { memory } from '../engines/memory/index.ts'
 import { createLocker } from './locker.ts'
 
 function locker(epoch = 0) {

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { contextOf } from '../../test/context.ts'
 import { createRig } from '../../test/rig.ts'
-import { memory } from '../backends/memory/index.ts'
 import { Cancellation } from '../base/cancellation.ts'
+import { memory } from '../engines/memory/index.ts'
 import { Unresolved } from './unresolved.ts'
 
 function setUp(abandon: (attempt: string) => Promise<void>) {

@@ -1,8 +1,8 @@
 /** What is refused, and what only callbacks in the wrong order show. On every engine: `test/recipes/partitions.test.ts`. */
 import { describe, expect, test } from 'vitest'
-import { MemoryEngine, memory } from '../backends/memory/index.ts'
 import { onEvent } from '../base/events.ts'
 import type { Locker } from '../base/types.ts'
+import { MemoryEngine, memory } from '../engines/memory/index.ts'
 import { createLocker } from '../locker/locker.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { faultyBackend } from '../testing/faulty-backend.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { afterEach, describe, test, vi } from 'vitest'
-import { memory } from '../backends/memory/index.ts'
 import { isHoldfastError } from '../base/errors.ts'
+import { memory } from '../engines/memory/index.ts'
 import type { Fence, FencedLease } from '../index.ts'
 import { createLocker } from '../locker/locker.ts'
 import { testLocker } from './test-locker.ts'

@@ -31,12 +31,13 @@
  * })
  * ```
  */
-import { MemoryEngine as Engine } from '../backends/memory/engine.ts'
-import { type MemoryEngine, memory } from '../backends/memory/index.ts'
+
 import { type Clock, systemClock } from '../base/clock.ts'
 import { InvalidArgumentError, quote } from '../base/errors.ts'
 import { checkKnownOptions } from '../base/options.ts'
 import type { FencedLease, LeaseBase, Locker } from '../base/types.ts'
+import { MemoryEngine as Engine } from '../engines/memory/engine.ts'
+import { type MemoryEngine, memory } from '../engines/memory/index.ts'
 import { createLocker, type LockerOptions } from '../locker/locker.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { faultyBackend } from './faulty-backend.ts'

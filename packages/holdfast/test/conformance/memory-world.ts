@@ -1,7 +1,8 @@
 /** An engine inside the test's own process, on a fake clock. */
-import { MemoryEngine, type MemoryOptions, memory } from '../../src/backends/memory/index.ts'
+
 import type { Clock } from '../../src/base/clock.ts'
 import { defaults } from '../../src/base/defaults.ts'
+import { MemoryEngine, type MemoryOptions, memory } from '../../src/engines/memory/index.ts'
 import type { Backend } from '../../src/spi.ts'
 import { Clients, type Wrap } from '../../src/testing/conformance/clients.ts'
 import type { DeclaredException, World } from '../../src/testing/describe-backend.ts'

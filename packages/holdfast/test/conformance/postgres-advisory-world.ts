@@ -1,10 +1,10 @@
 /** A namespace of its own for every case, on a server that many cases share, in real time. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { openPostgresAdvisory } from '../../src/backends/postgres-advisory/assemble.ts'
-import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { defaults } from '../../src/base/defaults.ts'
-import type { PgPool } from '../../src/clients/postgres/index.ts'
+import { openPostgresAdvisory } from '../../src/engines/postgres/advisory/assemble.ts'
+import type { PostgresAdvisoryBackend } from '../../src/engines/postgres/advisory/backend.ts'
+import type { PgPool } from '../../src/engines/postgres/client/index.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import type { ClientLibrary, OpenedClient } from '../postgres/clients.ts'

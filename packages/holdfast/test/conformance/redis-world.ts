@@ -12,8 +12,8 @@ import {
   startRedis,
   startRedisCluster,
 } from 'holdfast-lab/servers'
-import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
 import { systemRandom } from '../../src/base/ids.ts'
+import { openRedis, type RedisOptions } from '../../src/engines/redis/locks/assemble.ts'
 import type { Backend, Fencing } from '../../src/spi.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
 import type { World } from '../../src/testing/describe-backend.ts'

@@ -8,10 +8,10 @@ import {
   startEtcd,
   waitFor,
 } from 'holdfast-lab/servers'
-import { type EtcdOptions, openEtcd } from '../../src/backends/etcd/assemble.ts'
-import type { EtcdBackend } from '../../src/backends/etcd/backend.ts'
 import { Cancellation } from '../../src/base/cancellation.ts'
 import { systemRandom } from '../../src/base/ids.ts'
+import { type EtcdOptions, openEtcd } from '../../src/engines/etcd/locks/assemble.ts'
+import type { EtcdBackend } from '../../src/engines/etcd/locks/backend.ts'
 import type { BackendSession } from '../../src/spi.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 

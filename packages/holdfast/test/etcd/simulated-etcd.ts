@@ -2,9 +2,9 @@
  * etcd in this process, as far as the backend uses it: keys with revisions, transactions in transactions, leases, one stream of watches.
  * For tests of the protocol that need no server. What the real one does is shown by the suite on a real cluster.
  */
-import { openEtcd } from '../../src/backends/etcd/assemble.ts'
+
 import { systemRandom } from '../../src/base/ids.ts'
-import { EtcdError } from '../../src/clients/etcd/failures.ts'
+import { EtcdError } from '../../src/engines/etcd/client/failures.ts'
 import {
   type Compare,
   type EtcdClient,
@@ -19,7 +19,8 @@ import {
   type TxnResponse,
   type WatchRequest,
   type WatchResponse,
-} from '../../src/clients/etcd/index.ts'
+} from '../../src/engines/etcd/client/index.ts'
+import { openEtcd } from '../../src/engines/etcd/locks/assemble.ts'
 import type { Call } from '../../src/spi.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'

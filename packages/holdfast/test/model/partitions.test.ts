@@ -3,8 +3,8 @@
  * in the name of its test.
  */
 import { describe, expect, test } from 'vitest'
-import { MemoryEngine, memory } from '../../src/backends/memory/index.ts'
 import type { FencedLease } from '../../src/base/types.ts'
+import { MemoryEngine, memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import { type Partitions, partitions } from '../../src/recipes/partitions.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'

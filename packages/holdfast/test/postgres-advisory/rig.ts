@@ -2,12 +2,12 @@
 import type { FaultyProxy } from 'holdfast-lab/faults'
 import type { Server } from 'holdfast-lab/servers'
 import pg from 'pg'
+import type { Locker } from '../../src/base/types.ts'
 import {
   openPostgresAdvisory,
   type PostgresAdvisoryOptions,
-} from '../../src/backends/postgres-advisory/assemble.ts'
-import type { PostgresAdvisoryBackend } from '../../src/backends/postgres-advisory/backend.ts'
-import type { Locker } from '../../src/base/types.ts'
+} from '../../src/engines/postgres/advisory/assemble.ts'
+import type { PostgresAdvisoryBackend } from '../../src/engines/postgres/advisory/backend.ts'
 import { createLocker, type LockerOptions } from '../../src/locker/locker.ts'
 import { type ClientLibrary, type ClientOptions, withPg } from '../postgres/clients.ts'
 

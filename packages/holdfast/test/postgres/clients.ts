@@ -1,7 +1,7 @@
 /** The two client libraries, as tests use them. */
 import pg from 'pg'
 import postgres from 'postgres'
-import type { PgPool, PostgresClient } from '../../src/backends/postgres/index.ts'
+import type { PgPool, PostgresClient } from '../../src/engines/postgres/locks/index.ts'
 
 export interface OpenedClient<C extends PostgresClient = PostgresClient> extends AsyncDisposable {
   readonly client: C

@@ -1,8 +1,12 @@
 /** A table to protect in PostgreSQL, through either client library, for tests of guards. */
 import pg from 'pg'
-import type { SqlTransaction } from '../../src/clients/postgres/index.ts'
-import { sqlRunnerOf } from '../../src/clients/postgres/index.ts'
-import { type PostgresClient, type PostgresGuard, postgresGuard } from '../../src/guards/postgres.ts'
+import type { SqlTransaction } from '../../src/engines/postgres/client/index.ts'
+import { sqlRunnerOf } from '../../src/engines/postgres/client/index.ts'
+import {
+  type PostgresClient,
+  type PostgresGuard,
+  postgresGuard,
+} from '../../src/engines/postgres/guard/postgres-guard.ts'
 import type { GuardWorld } from '../../src/testing/describe-guard.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
 import type { ClientLibrary, OpenedClient } from './clients.ts'

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
 import { describe, test } from 'vitest'
-import { postgresSchema } from '../../src/backends/postgres/index.ts'
-import { postgresAdvisorySchema } from '../../src/backends/postgres-advisory/index.ts'
-import { postgresGuardSchema } from '../../src/guards/postgres.ts'
-import { postgresLockfreeSchema } from '../../src/lockfree/postgres.ts'
+import { postgresAdvisorySchema } from '../../src/engines/postgres/advisory/index.ts'
+import { postgresGuardSchema } from '../../src/engines/postgres/guard/postgres-guard.ts'
+import { postgresLockfreeSchema } from '../../src/engines/postgres/lockfree/index.ts'
+import { postgresSchema } from '../../src/engines/postgres/locks/index.ts'
 
 describe.runIf(wanted('postgres'))('everything that is created in PostgreSQL', () => {
   test('T80 gives PUBLIC no right on tables, sequences and schemas, and no function with the rights of its owner', async () => {

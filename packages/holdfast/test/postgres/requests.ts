@@ -1,5 +1,5 @@
 /** What a backend sends about claims, for tests that send it themselves. */
-import type { AnswerRow, Request } from '../../src/backends/postgres/batches.ts'
+import type { AnswerRow, Request } from '../../src/engines/postgres/locks/batches.ts'
 import { LOCK_CAPACITY } from '../../src/spi.ts'
 
 /** The statement for a batch, of which the answer is `answer`. */

@@ -1,13 +1,13 @@
 /** Backends on a server, and what tests do with them. */
 import pg from 'pg'
+import { callWith } from '../../src/base/aborting.ts'
+import { newAttempt, systemRandom } from '../../src/base/ids.ts'
 import {
   openPostgres,
   type PostgresOptions,
   type Surroundings,
-} from '../../src/backends/postgres/assemble.ts'
-import type { PostgresBackend } from '../../src/backends/postgres/backend.ts'
-import { callWith } from '../../src/base/aborting.ts'
-import { newAttempt, systemRandom } from '../../src/base/ids.ts'
+} from '../../src/engines/postgres/locks/assemble.ts'
+import type { PostgresBackend } from '../../src/engines/postgres/locks/backend.ts'
 import { type AcquireRequest, type BackendSession, type Call, LOCK_CAPACITY } from '../../src/spi.ts'
 import { type NamingSession, namingGrants } from '../naming-grants.ts'
 import { type ClientLibrary, type ClientOptions, withPg } from './clients.ts'

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { memory } from '../../src/backends/memory/index.ts'
 import { type HoldfastEvents, type LockOrder, onEvent } from '../../src/base/events.ts'
 import type { Locker, NameState } from '../../src/base/types.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import { type Deadlock, findDeadlocks, watchLockOrder } from '../../src/recipes/lock-order.ts'
 import { reentrant } from '../../src/recipes/reentrant.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { memory } from '../../src/backends/memory/index.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import { election } from '../../src/recipes/election.ts'
 import { checkNeeds, type RecipeNeed } from '../../src/recipes/needs.ts'

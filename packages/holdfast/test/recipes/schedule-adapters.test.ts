@@ -2,7 +2,7 @@
 import { Cron } from 'croner'
 import { schedule as nodeCron } from 'node-cron'
 import { expect, type TestContext, test } from 'vitest'
-import { MemoryEngine, memory } from '../../src/backends/memory/index.ts'
+import { MemoryEngine, memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import { type TickRunner, tickOfCroner, tickOfNodeCron, tickRunner } from '../../src/recipes/schedule.ts'
 

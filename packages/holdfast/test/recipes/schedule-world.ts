@@ -1,7 +1,7 @@
 /** Replicas of one schedule on memory and the fake clock, with skewed wall clocks and faulty wires. */
 import { onTestFinished } from 'vitest'
-import { MemoryEngine, memory } from '../../src/backends/memory/index.ts'
 import type { Locker } from '../../src/base/types.ts'
+import { MemoryEngine, memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import {
   type ScheduleOptions,

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { memory } from '../../src/backends/memory/index.ts'
 import { FenceStaleError } from '../../src/base/errors.ts'
 import type { Locker } from '../../src/base/types.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import {
   type SingleFlightOptions,

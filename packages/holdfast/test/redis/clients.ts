@@ -3,7 +3,7 @@ import { Redis as IoRedis6, Cluster as IoRedisCluster6 } from 'ioredis'
 import { Redis as IoRedis5, Cluster as IoRedisCluster5 } from 'ioredis5'
 import { createClient as createClient6, createCluster as createCluster6 } from 'redis'
 import { createClient as createClient5, createCluster as createCluster5 } from 'redis5'
-import type { RedisClient } from '../../src/clients/redis/index.ts'
+import type { RedisClient } from '../../src/engines/redis/client/index.ts'
 
 export interface OpenedClient {
   readonly client: RedisClient

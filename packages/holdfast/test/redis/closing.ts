@@ -2,8 +2,9 @@
  * Opens a locker from a URL, uses it at SIGUSR2 and closes it at SIGTERM; nothing else ends the process.
  * `node closing.ts <url> <ioredis | redis>`
  */
-import { openRedis } from '../../src/backends/redis/assemble.ts'
-import { redisClientFromUrl } from '../../src/clients/redis/index.ts'
+
+import { redisClientFromUrl } from '../../src/engines/redis/client/index.ts'
+import { openRedis } from '../../src/engines/redis/locks/assemble.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 
 const [url = '', library = ''] = process.argv.slice(2)

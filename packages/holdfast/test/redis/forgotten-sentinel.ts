@@ -3,7 +3,7 @@
  * `node forgotten-sentinel.ts <host> <port> <group>`
  */
 import { Redis } from 'ioredis'
-import { redis } from '../../src/backends/redis/index.ts'
+import { redis } from '../../src/engines/redis/locks/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 
 const [host = '', port, group = ''] = process.argv.slice(2)

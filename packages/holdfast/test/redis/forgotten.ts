@@ -1,7 +1,7 @@
 /** Uses a lock and closes its own client, but never the locker: the process must end all the same. */
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
-import { redis } from '../../src/backends/redis/index.ts'
+import { redis } from '../../src/engines/redis/locks/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 
 const [url = ''] = process.argv.slice(2)

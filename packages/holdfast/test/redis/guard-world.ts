@@ -1,6 +1,6 @@
 /** Worlds for `describeGuard` in which the resource is Redis. */
 import type { Cluster } from 'holdfast-lab/servers'
-import { type RedisGuard, type RedisTx, redisGuard } from '../../src/guards/redis.ts'
+import { type RedisGuard, type RedisTx, redisGuard } from '../../src/engines/redis/guard/redis-guard.ts'
 import type { GuardWorld } from '../../src/testing/describe-guard.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
 import type { OpenedClient } from './clients.ts'

@@ -2,8 +2,9 @@
  * Holds a lease, renews it at SIGUSR2, and at SIGTERM says how many sockets keep the process alive.
  * `node renewing.ts <url> <ioredis | redis>`
  */
-import { openRedis } from '../../src/backends/redis/assemble.ts'
-import { redisClientFromUrl } from '../../src/clients/redis/index.ts'
+
+import { redisClientFromUrl } from '../../src/engines/redis/client/index.ts'
+import { openRedis } from '../../src/engines/redis/locks/assemble.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 
 const [url = '', library = ''] = process.argv.slice(2)

@@ -1,7 +1,7 @@
 /** What the tests of the Redis backend start with: lockers on a server, and words for waiting. */
 import assert from 'node:assert/strict'
-import { openRedis, type RedisOptions } from '../../src/backends/redis/assemble.ts'
 import type { Locker } from '../../src/base/types.ts'
+import { openRedis, type RedisOptions } from '../../src/engines/redis/locks/assemble.ts'
 import { createLocker, type LockerOptions } from '../../src/locker/locker.ts'
 import type { Backend, Fencing } from '../../src/spi.ts'
 import { type ClientLibrary, type ClientOptions, libraryNamed } from './clients.ts'

@@ -1,7 +1,7 @@
 /** Nodes for tests of Redlock: real servers, each behind a proxy, on a clock of their own. */
 import { createClock, type FaultyProxy, type Clock as ServerClock, startProxy } from 'holdfast-lab/faults'
 import { redisCall, type Server, startRedisNodes } from 'holdfast-lab/servers'
-import { type RedlockOptions, redlock } from '../../src/backends/redlock/index.ts'
+import { type RedlockOptions, redlock } from '../../src/engines/redis/redlock/index.ts'
 import type { Backend } from '../../src/spi.ts'
 import { type ClientLibrary, libraries, type OpenedClient } from '../redis/clients.ts'
 

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
-import type { Statistics } from '../../src/backends/sqlite/statistics.ts'
+import type { Statistics } from '../../src/engines/sqlite/locks/statistics.ts'
 import { start } from './workers/start.ts'
 
 const PROCESSES = 4

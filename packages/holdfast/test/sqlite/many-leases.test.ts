@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
-import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
 import { defaults } from '../../src/base/defaults.ts'
 import type { FencedLease } from '../../src/base/types.ts'
+import { openSqlite } from '../../src/engines/sqlite/locks/assemble.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 
 const LEASES = 10_000

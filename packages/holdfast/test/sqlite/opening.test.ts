@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
-import { openSqlite } from '../../src/backends/sqlite/assemble.ts'
+import { openSqlite } from '../../src/engines/sqlite/locks/assemble.ts'
 import { listAll } from '../../src/kit/backend-kit.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { start } from './workers/start.ts'

@@ -3,11 +3,12 @@
  * guarantees at the moment of every event. A break is noted and reported by the next check: an engine must not be
  * thrown at in the middle of a step.
  */
-import type { MemoryEngine } from '../../../src/backends/memory/engine.ts'
+
 import type { Clock } from '../../../src/base/clock.ts'
 import type { Fence } from '../../../src/base/fence.ts'
 import { publicIdOf } from '../../../src/base/ids.ts'
 import type { LeaseBase } from '../../../src/base/types.ts'
+import type { MemoryEngine } from '../../../src/engines/memory/engine.ts'
 import type {
   AcquireRequest,
   Backend,

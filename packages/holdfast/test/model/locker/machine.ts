@@ -1,7 +1,8 @@
 /** One machine with a locker on it: its clocks, its network, and its locker's lives. */
-import { type MemoryEngine, memory } from '../../../src/backends/memory/index.ts'
+
 import type { Random } from '../../../src/base/ids.ts'
 import type { Locker } from '../../../src/base/types.ts'
+import { type MemoryEngine, memory } from '../../../src/engines/memory/index.ts'
 import { createLocker } from '../../../src/locker/locker.ts'
 import type { Backend } from '../../../src/spi.ts'
 import type { FakeClock } from '../../../src/testing/fake-clock.ts'

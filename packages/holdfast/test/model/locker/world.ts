@@ -1,8 +1,8 @@
 /** Several machines over one engine, everything that their callers hold or wait for, and what must be true of it. */
 import assert from 'node:assert/strict'
-import { MemoryEngine } from '../../../src/backends/memory/engine.ts'
 import { isHoldfastError } from '../../../src/base/errors.ts'
 import type { LeaseBase, LeaseState } from '../../../src/base/types.ts'
+import { MemoryEngine } from '../../../src/engines/memory/engine.ts'
 import { createFakeClock, type FakeClock } from '../../../src/testing/fake-clock.ts'
 import { seededRandom } from '../../../src/testing/seeded-random.ts'
 import { MACHINES } from './commands.ts'

@@ -1,6 +1,6 @@
 /** The engine that the command line names, with two clients on it: `memory`, or the path of a SQLite file. */
-import { MemoryEngine, memory } from '../../../src/backends/memory/index.ts'
-import { sqlite } from '../../../src/backends/sqlite/index.ts'
+import { MemoryEngine, memory } from '../../../src/engines/memory/index.ts'
+import { sqlite } from '../../../src/engines/sqlite/locks/index.ts'
 import { createLocker, type LockerOptions } from '../../../src/locker/locker.ts'
 import type { Backend } from '../../../src/spi.ts'
 

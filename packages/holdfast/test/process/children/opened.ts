@@ -1,9 +1,10 @@
 /** A locker as `openLocker` opens it, with the client library that is named: `openLocker` takes the first that is installed. */
-import { openRedis } from '../../../src/backends/redis/assemble.ts'
-import { openRedlock } from '../../../src/backends/redlock/assemble.ts'
-import { nodesFromUrl } from '../../../src/backends/redlock/from-url.ts'
+
 import type { AnyLocker } from '../../../src/base/types.ts'
-import { type RedisLibraries, redisClientFromUrl } from '../../../src/clients/redis/index.ts'
+import { type RedisLibraries, redisClientFromUrl } from '../../../src/engines/redis/client/index.ts'
+import { openRedis } from '../../../src/engines/redis/locks/assemble.ts'
+import { openRedlock } from '../../../src/engines/redis/redlock/assemble.ts'
+import { nodesFromUrl } from '../../../src/engines/redis/redlock/from-url.ts'
 import { createLocker } from '../../../src/locker/locker.ts'
 import { openLocker } from '../../../src/open.ts'
 

@@ -1,7 +1,7 @@
 /** A replica of two schedules, one for each policy, until it is killed. Notes starts, ends and losses where all can see them. */
 import { appendFileSync } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
-import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
+import { openSqlite } from '../../../src/engines/sqlite/locks/assemble.ts'
 import { createLocker } from '../../../src/locker/locker.ts'
 import { schedule } from '../../../src/recipes/schedule.ts'
 

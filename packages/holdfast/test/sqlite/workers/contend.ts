@@ -1,6 +1,6 @@
 /** Takes turns with others for one lock, for as long as it was told, and notes each turn where all can see it. */
 import { appendFileSync, closeSync, openSync, unlinkSync } from 'node:fs'
-import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
+import { openSqlite } from '../../../src/engines/sqlite/locks/assemble.ts'
 import { createLocker } from '../../../src/locker/locker.ts'
 import { measureLag } from './lag.ts'
 

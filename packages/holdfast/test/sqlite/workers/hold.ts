@@ -1,5 +1,5 @@
 /** Acquires a lock, says so, and holds it until it is killed. */
-import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
+import { openSqlite } from '../../../src/engines/sqlite/locks/assemble.ts'
 import { createLocker } from '../../../src/locker/locker.ts'
 
 const [path = '', name = '', ttlMs = ''] = process.argv.slice(2)

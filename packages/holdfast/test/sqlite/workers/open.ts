@@ -1,6 +1,7 @@
 /** Opens a file, as another user of the system if told so, takes a lock in it, and says what became of it. */
-import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
+
 import { isHoldfastError } from '../../../src/base/errors.ts'
+import { openSqlite } from '../../../src/engines/sqlite/locks/assemble.ts'
 import { createLocker } from '../../../src/locker/locker.ts'
 
 const [path = '', name = '', user = ''] = process.argv.slice(2)

@@ -6,8 +6,8 @@
  *   - name         released
  */
 import { writeSync } from 'node:fs'
-import { openSqlite } from '../../../src/backends/sqlite/assemble.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
+import { openSqlite } from '../../../src/engines/sqlite/locks/assemble.ts'
 import type { GrantedClaim } from '../../../src/spi.ts'
 import { call, request } from '../../../src/testing/conformance/requests.ts'
 

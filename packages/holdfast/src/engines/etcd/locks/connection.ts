@@ -1,0 +1,126 @@
+/** What backend and sessions share: the client, the batches of transactions, the reads of queues, and the one stream of watches. */
+import type { Clock } from '../../../base/clock.ts'
+import { BackendUnavailableError, type CallOutcome } from '../../../base/errors.ts'
+import type { Random } from '../../../base/ids.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
+import { Lane } from '../../../kit/lane.ts'
+import { Lifetime } from '../../../kit/lifetime.ts'
+import type { Call } from '../../../spi.ts'
+import * as etcd from '../client/index.ts'
+import { Keys, MAX_BATCH } from './keys.ts'
+import { Found, foundByName } from './records.ts'
+
+export const BACKEND = 'etcd'
+
+/** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
+interface Statement {
+  readonly name: string
+  readonly build: (index: number) => etcd.TxnRequest
+}
+
+/** `branch`: the condition was met; that of the transaction in the else branch was; or neither. */
+export interface Committed {
+  readonly branch: 'first' | 'second' | 'none'
+  readonly found: Found
+  /** That of all writes of the batch. */
+  readonly revision: number
+  readonly index: number
+}
+
+export class Connection {
+  readonly client: etcd.EtcdClient
+  readonly namespace: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly keys: Keys
+  readonly lifetime: Lifetime
+  readonly watches: etcd.Watches
+  readonly #lane: Lane<Statement, Committed>
+  readonly #looks: Lane<string, Found>
+
+  constructor(client: etcd.EtcdClient, namespace: string, clock: Clock, random: Random) {
+    this.client = client
+    this.namespace = namespace
+    this.clock = clock
+    this.random = random
+    this.keys = new Keys(namespace)
+    this.lifetime = new Lifetime(BACKEND, clock)
+    this.watches = new etcd.Watches(client, neverCancelled)
+    this.#lane = new Lane({
+      backend: BACKEND,
+      clock,
+      maxBatch: MAX_BATCH,
+      // Requests for one name cannot share a transaction. When many wait for one, more transactions are in flight.
+      maxInFlight: 16,
+      freeInFlight: 2,
+      minFurther: 16,
+      // Two small transactions cost the members more than one.
+      minSplit: Number.POSITIVE_INFINITY,
+      keyOf: ({ name }) => name,
+      send: (statements, call) => this.#send(statements, call),
+    })
+    this.#looks = new Lane({
+      backend: BACKEND,
+      clock,
+      maxBatch: Number.POSITIVE_INFINITY,
+      send: (names, call) => this.#lookAt(names, call),
+    })
+  }
+
+  /** One attempt. What leaves at the same moment is one transaction. */
+  commit(name: string, build: Statement['build'], call: Call): Promise<Committed> {
+    this.lifetime.begin(call)
+    return this.#lane.ask({ name, build }, call)
+  }
+
+  /** A name as it is now. */
+  look(name: string, call: Call): Promise<Found> {
+    this.lifetime.begin(call)
+    return this.#looks.ask(name, call)
+  }
+
+  /** A linearizable read at one revision, of at most `READS_AT_ONCE` operations. */
+  async read(operations: readonly etcd.Operation[], call: Call): Promise<Found> {
+    return this.found(await this.transact(etcd.always(operations), call))
+  }
+
+  transact(request: etcd.TxnRequest, call: Call): Promise<etcd.TxnResponse> {
+    this.lifetime.begin(call)
+    return this.client.ask(etcd.methods.txn, request, call)
+  }
+
+  found(response: etcd.TxnResponse, revision = response.header?.revision ?? 0): Found {
+    return new Found(this.keys, etcd.kvsOf(response), revision)
+  }
+
+  close(): void {
+    if (this.lifetime.isOver) return
+    this.lifetime.end()
+    this.#lane.close()
+    this.#looks.close()
+    this.watches.close()
+    this.client.close()
+  }
+
+  async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
+    const requests = statements.map(({ build }, index) => build(index))
+    const answer = await this.client.ask(etcd.methods.txn, etcd.together(requests), call)
+    const revision = answer.header?.revision ?? 0
+    return etcd.answersOf(requests, answer).map((response, index) => {
+      const isSecond = response.responses[0]?.txn?.succeeded === true
+      const branch = response.succeeded ? 'first' : isSecond ? 'second' : 'none'
+      return { branch, found: this.found(response, revision), revision, index }
+    })
+  }
+
+  async #lookAt(names: readonly string[], call: Call): Promise<Found[]> {
+    const ranges = [...new Set(names)].map((name) => etcd.getAll(this.keys.name(name)))
+    const { kvs, revision } = await etcd.readAll(this.client, ranges, call)
+    const found = foundByName(this.keys, kvs, revision)
+    return names.map((name) => found.get(name) ?? new Found(this.keys, [], revision))
+  }
+}
+
+export function unavailable(what: string, outcome: CallOutcome): BackendUnavailableError {
+  return new BackendUnavailableError(BACKEND, what, outcome)
+}

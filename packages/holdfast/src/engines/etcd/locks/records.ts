@@ -1,0 +1,140 @@
+/** What the values of keys say, and a name as it was found at one revision. */
+import { publicIdOf } from '../../../base/ids.ts'
+import {
+  type ClaimRecord,
+  nameState,
+  type SessionRecord,
+  type StoredClaim,
+} from '../../../kit/claim-records.ts'
+import type { QueueEntry } from '../../../kit/ordered-store.ts'
+import type { NameState } from '../../../spi.ts'
+import { type Compare, type KeyValue, valueAfter, valueBefore } from '../client/index.ts'
+import { type Keys, type ParsedKey, tokenOf } from './keys.ts'
+
+export interface MarkRecord {
+  readonly reason: 'abandoned' | 'force-released'
+  readonly detail?: string
+}
+
+/** Watchers are told which holder has stored the data. */
+export interface DataRecord {
+  readonly data: string
+  readonly id: string
+  readonly holder: string
+  readonly owner?: string
+  readonly token: string
+}
+
+// A line with the attempt, then a letter that says whether it waits, then the record. Values are compared by bytes.
+const GRANTED = 'g'
+const WAITING = 'w'
+const AFTER_ALL = '~'
+
+/** `index`: its position in the transaction that grants it. */
+export function claimValue(attempt: string, record: ClaimRecord, index?: number): string {
+  return `${attempt}\n${index === undefined ? WAITING : GRANTED}${JSON.stringify({ ...record, index })}`
+}
+
+/** The key is the attempt's, and waits or is granted. */
+export function isOf(key: string, attempt: string, from = GRANTED): Compare[] {
+  return [valueAfter(key, `${attempt}\n${from}`), valueBefore(key, `${attempt}\n${AFTER_ALL}`)]
+}
+
+export function waits(key: string, attempt: string): Compare[] {
+  return isOf(key, attempt, WAITING)
+}
+
+/** A claim that was found. `revision`: of its last write, which is its grant if it is granted. */
+export interface FoundClaim extends QueueEntry, StoredClaim {
+  readonly lease: number
+  readonly slot: string
+  readonly attempt: string
+  readonly capacity: number
+  readonly revision: number
+}
+
+/** Null: it is the key of something else. */
+export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim | null {
+  if (parsed?.mode === undefined) return null
+  const { mode, name, lease, id: slot } = parsed
+  const [, attempt = '', state, json = ''] = /^(.*)\n(.)(.*)$/s.exec(kv.value) ?? []
+  const granted = state === GRANTED
+  const { index = 0, ...record } = JSON.parse(json) as ClaimRecord & { readonly index?: number }
+  const { weight, capacity } = record
+  const token = granted ? tokenOf(kv.mod_revision, index, mode) : null
+  const [order, revision, id] = [BigInt(kv.create_revision), kv.mod_revision, publicIdOf(attempt)]
+  return {
+    key: kv.key,
+    name,
+    lease,
+    slot,
+    attempt,
+    id,
+    mode,
+    order,
+    revision,
+    granted,
+    token,
+    weight,
+    capacity,
+    record,
+  }
+}
+
+/** What one transaction has read, whatever of it was asked for. */
+export class Found {
+  readonly revision: number
+  session: (SessionRecord & { readonly revision: number }) | undefined
+  mark: MarkRecord | undefined
+  data: (DataRecord & { readonly revision: number }) | undefined
+  /** In the order of the queue. */
+  readonly claims: FoundClaim[] = []
+  /** Keys that keep the name closed. */
+  readonly kept: string[] = []
+  readonly #capacities: KeyValue[] = []
+
+  constructor(keys: Keys, kvs: readonly KeyValue[], revision: number) {
+    this.revision = revision
+    // A transaction may read a key twice.
+    for (const kv of new Map(kvs.map((kv) => [kv.key, kv])).values()) this.#add(kv, keys.parse(kv.key))
+    this.claims.sort((a, b) => Number(a.order - b.order))
+  }
+
+  #add(kv: KeyValue, parsed: ParsedKey | null): void {
+    const claim = foundClaim(kv, parsed)
+    if (claim !== null) this.claims.push(claim)
+    else if (parsed?.kind === 's') this.session = { ...JSON.parse(kv.value), revision: kv.create_revision }
+    else if (parsed?.kind === 'm') this.mark = JSON.parse(kv.value)
+    else if (parsed?.kind === 'data') this.data = { ...JSON.parse(kv.value), revision: kv.mod_revision }
+    else if (parsed?.kind === 'kept') this.kept.push(kv.key)
+    else if (parsed?.kind === 'capacity') this.#capacities.push(kv)
+  }
+
+  /** That of the oldest claim, unless it was changed since. A name without claims has none. */
+  get capacity(): number | null {
+    const [oldest] = this.claims
+    return oldest === undefined ? null : this.capacitySince(oldest.order, oldest.capacity)
+  }
+
+  /** What became of the capacity with which a claim was created. */
+  capacitySince(order: bigint, capacity: number): number {
+    const changes = this.#capacities.filter(({ mod_revision }) => BigInt(mod_revision) > order)
+    const latest = changes.toSorted((a, b) => a.mod_revision - b.mod_revision).at(-1)
+    return latest === undefined ? capacity : Number(latest.value)
+  }
+
+  claim(attempt: string): FoundClaim | undefined {
+    return this.claims.find((claim) => claim.attempt === attempt)
+  }
+
+  state(name: string, wallMs: number): NameState | null {
+    const { claims, capacity, data, kept } = this
+    return nameState({ name, claims, capacity, data: data?.data, isClosed: kept.length > 0 }, wallMs)
+  }
+}
+
+/** What one read has found, name by name, in the order of the keys. */
+export function foundByName(keys: Keys, kvs: readonly KeyValue[], revision: number): Map<string, Found> {
+  const byName = Map.groupBy(kvs, ({ key }) => keys.parse(key)?.name ?? '')
+  return new Map([...byName].map(([name, own]) => [name, new Found(keys, own, revision)]))
+}

@@ -1,0 +1,303 @@
+/** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
+import { beforeEach, describe, expect, test } from 'vitest'
+import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
+import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
+import { methods, type TxnRequest } from '../client/index.ts'
+import type { EtcdBackend } from './backend.ts'
+import { unavailable } from './connection.ts'
+import { Slots } from './slots.ts'
+
+describe('keys that are used again', () => {
+  let engine: SimulatedEtcd
+  let backend: EtcdBackend
+  let session: BackendSession<'fenced'>
+  beforeEach(async () => {
+    const opened = await openSimulated()
+    engine = opened.engine
+    backend = opened.backend
+    session = opened.session
+  })
+
+  type Session = Pick<AttachedSession<'fenced'>, 'tryAcquire' | 'release'>
+  const take = async (asked: AcquireRequest, from: Session = session) => {
+    const result = await from.tryAcquire(asked, call())
+    if (result.kind !== 'granted') throw new Error(result.kind)
+    return result.grant
+  }
+  const release = (grant: Grant, from: Session = session) => from.release(grant, { keepForMs: 0 }, call())
+  const claims = () => [...engine.everCreated].filter((key) => /\0(exclusive|permits|shared)/.test(key))
+  const holders = async (name: string) =>
+    (await backend.inspect(name, call()))?.holders.map(({ token }) => token) ?? []
+  /** The transactions that `work` sends, to be sent once more later. */
+  const sentBy = async (work: () => Promise<unknown>): Promise<readonly TxnRequest[]> => {
+    const before = engine.transactions.length
+    await work()
+    return engine.transactions.slice(before)
+  }
+  const arriveLate = async (transactions: readonly TxnRequest[]) => {
+    for (const transaction of transactions) await engine.client.ask(methods.txn, transaction, call())
+  }
+  /** Has a key that is named after another attempt. */
+  const takeUsed = async (asked = request('x')) => {
+    await release(await take({ ...asked, attempt: request('x').attempt }))
+    return take(asked)
+  }
+
+  test('one after another they have one key', async () => {
+    const tokens: bigint[] = []
+    for (let turn = 0; turn < 5; turn++) {
+      const grant = await take(request('x'))
+      tokens.push(grant.token)
+      expect(await release(grant)).toBe('released')
+    }
+    expect(claims()).toHaveLength(1)
+    expect(tokens).toEqual(tokens.toSorted((a, b) => Number(a - b)))
+    await take(request('y'))
+    expect(claims()).toHaveLength(2)
+  })
+
+  test('many at once have as many keys as there were at once; refused and abandoned ones give theirs back', async () => {
+    for (let turn = 0; turn < 3; turn++) {
+      const held = await take(permits('s', 2, 2))
+      expect((await session.tryAcquire(permits('s', 1, 2), call())).kind).toBe('busy')
+      const waiting = [permits('s', 1, 2), permits('s', 1, 2), permits('s', 1, 2)]
+      const results = waiting.map((asked) => session.enqueue?.(asked, call()).catch(() => null))
+      await settle()
+      for (const asked of waiting.slice(2)) await session.abandon(asked, call())
+      await release(held)
+      for (const result of await Promise.all(results))
+        if (result?.kind === 'granted') await release(result.grant)
+    }
+    expect(claims()).toHaveLength(4)
+  })
+
+  test('an attempt that is asked for again has the key that it had', async () => {
+    const asked = request('x')
+    const grant = await takeUsed(asked)
+    expect(await take(asked)).toMatchObject({ token: grant.token })
+    expect(claims()).toHaveLength(1)
+  })
+
+  test('T84 an attempt without an answer that is asked for again has the key that it had', async () => {
+    await release(await take(request('x')))
+    const asked = request('x')
+    const ask = engine.ask
+    engine.ask = async (...given) => {
+      await ask.apply(engine, given as never)
+      throw unavailable('the answer was lost', 'unknown')
+    }
+    await expect(take(asked)).rejects.toThrow(/lost/)
+    engine.ask = ask
+    expect(await take(asked)).toMatchObject({ attempt: asked.attempt })
+    expect(claims()).toHaveLength(1)
+    expect(await holders('x')).toHaveLength(1)
+  })
+
+  test('T84 a late copy of what has granted a waiter does not grant it again', async () => {
+    const first = await take(request('x'))
+    const waiting = session.enqueue?.(request('x'), call())
+    await settle()
+    const sent = await sentBy(async () => {
+      await release(first)
+      await waiting
+    })
+    const granted = await waiting
+    if (granted?.kind !== 'granted') throw new Error('it is not granted')
+    await arriveLate(sent)
+    expect(await holders('x')).toEqual([granted.grant.token])
+    const kept = await session.keepAlive({ held: [granted.grant], waiting: [] }, call())
+    expect(kept).toMatchObject({ lost: [] })
+  })
+
+  test('G7 late copies of what the last attempt sent leave the next one its key', async () => {
+    const [first, second] = [request('x'), request('x')]
+    const sent = await sentBy(async () => {
+      await release(await take(first))
+      // It waits behind a reader, and leaves.
+      const reader = await take(shared('x'))
+      session.enqueue?.(second, call()).catch(() => {})
+      await settle()
+      await session.abandon(second, call())
+      await release(reader)
+    })
+    const grant = await take(request('x'))
+    await arriveLate(sent)
+    expect(await holders('x')).toEqual([grant.token])
+    const waiting = session.enqueue?.(request('x'), call())
+    await settle()
+    await arriveLate(sent)
+    await release(grant)
+    expect((await waiting)?.kind).toBe('granted')
+  })
+
+  test('T73 T84 a late join that takes a free key is told as unlisted; the attempt that finds it taken fails as unknown', async () => {
+    const late = request('x')
+    let grant: Grant<'fenced'> | undefined
+    const join = await sentBy(async () => {
+      grant = await take(late)
+    })
+    await release(grant as Grant<'fenced'>)
+    await arriveLate(join)
+    const unlucky = request('x')
+    await expect(session.tryAcquire(unlucky, call())).rejects.toMatchObject({ outcome: 'unknown' })
+    await session.abandon(unlucky, call())
+    const kept = await session.keepAlive({ held: [], waiting: [] }, call())
+    expect(kept).toMatchObject({ unlisted: [{ attempt: late.attempt }] })
+    const next = session.enqueue?.(request('x'), call())
+    await settle()
+    await session.abandon(late, call())
+    expect((await next)?.kind).toBe('granted')
+    await arriveLate(join)
+    expect(await holders('x')).toHaveLength(1)
+  })
+
+  test.each([
+    ['exclusive', () => request('x')],
+    ['shared', () => shared('x')],
+    ['permits', () => permits('x', 1, 3)],
+  ] as const)(
+    'T84 %s: an attempt that found its key taken gets no second claim by a late copy',
+    async (_, asked) => {
+      const [late, unlucky] = [asked(), asked()]
+      let grant: Grant<'fenced'> | undefined
+      const join = await sentBy(async () => {
+        grant = await take(late)
+      })
+      await release(grant as Grant<'fenced'>)
+      // The first request of the next attempt is on its way for long.
+      const send = engine.ask
+      let delayed: TxnRequest | undefined
+      engine.ask = (async (_method: never, message: TxnRequest) => {
+        delayed = message
+        throw unavailable('no answer', 'unknown')
+      }) as never
+      await session.tryAcquire(unlucky, call()).catch(() => {})
+      engine.ask = send
+      await arriveLate(join)
+      await expect(session.tryAcquire(unlucky, call())).rejects.toMatchObject({ outcome: 'unknown' })
+      await session.abandon(unlucky, call())
+      await session.abandon(late, call())
+      await arriveLate([delayed as TxnRequest])
+      expect(await backend.inspect('x', call())).toBeNull()
+    },
+  )
+
+  test('T73 a late join is told as unlisted also if the next attempt has its slot in another mode', async () => {
+    const late = request('x')
+    const join = await sentBy(async () => {
+      await release(await take(late))
+    })
+    await arriveLate(join.slice(0, 1))
+    const reader = shared('x')
+    const reading = session.enqueue?.(reader, call())
+    await settle()
+    const kept = await session.keepAlive({ held: [], waiting: [reader] }, call())
+    expect(kept).toMatchObject({ lost: [], unlisted: [{ attempt: late.attempt }] })
+    await session.abandon(late, call())
+    expect((await reading)?.kind).toBe('granted')
+  })
+
+  test('T73 an abandoned attempt stays away, also if its key is free', async () => {
+    const late = request('x')
+    const join = await sentBy(() => takeUsed(late))
+    await session.abandon(late, call())
+    await arriveLate(join.slice(-1))
+    expect(await holders('x')).toEqual([])
+  })
+
+  test('G7 a late copy of a refused request for permits leaves the next waiter its position', async () => {
+    const held = await take(permits('s', 2, 2))
+    const sent = await sentBy(() => session.tryAcquire(permits('s', 1, 2), call()))
+    const waiting = session.enqueue?.(permits('s', 1, 2), call())
+    await settle()
+    await arriveLate(sent)
+    await release(held)
+    expect((await waiting)?.kind).toBe('granted')
+    expect(claims()).toHaveLength(2)
+  })
+
+  test('an attempt that waits and is asked for again without waiting keeps its key', async () => {
+    await take(request('x'))
+    const asked = request('x')
+    session.enqueue?.(asked, call()).catch(() => {})
+    await settle()
+    expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
+    expect(await sentBy(() => session.abandon(asked, call()))).toHaveLength(1)
+    expect(engine.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+  })
+
+  test('text with separators of lines in it is read back', async () => {
+    await take(request('x', { note: 'a\u2028b\u2029c' }))
+    expect(await backend.inspect('x', call())).toMatchObject({ holders: [{ note: 'a\u2028b\u2029c' }] })
+  })
+
+  describe('by another process', () => {
+    let held: Grant<'fenced'>
+    let attached: AttachedSession<'fenced'>
+    beforeEach(async () => {
+      held = await takeUsed(request('x'))
+      const found = await backend.attachSession(session.handle, call())
+      if (found === null) throw new Error('it is gone')
+      attached = found
+    })
+
+    test('they are kept alive', async () => {
+      const kept = await attached.keepAlive({ held: [held], waiting: [] }, call())
+      expect(kept).toMatchObject({ kind: 'alive', lost: [], unlisted: [] })
+    })
+
+    test('they are asked for again', async () => {
+      expect(await take({ ...request('x'), attempt: held.attempt }, attached)).toMatchObject({
+        token: held.token,
+      })
+      expect(claims()).toHaveLength(1)
+    })
+
+    test('they are given data', async () => {
+      expect(await attached.setData?.(held, 'done', call())).toBe('stored')
+    })
+
+    test('they are released, and lost for the first one', async () => {
+      expect(await release(held, attached)).toBe('released')
+      const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
+      expect(kept).toMatchObject({ lost: [{ attempt: held.attempt }] })
+      await take(request('x'))
+    })
+
+    test('they are abandoned', async () => {
+      await attached.abandon(held, call())
+      expect(await holders('x')).toEqual([])
+      await expect(take({ ...request('x'), attempt: held.attempt }, attached)).rejects.toThrow(/abandoned/)
+    })
+  })
+
+  test('an attempt that another process has found, and whose key was used again since, does no harm', async () => {
+    const attached = await backend.attachSession(session.handle, call())
+    const first = await takeUsed(request('x'))
+    await attached?.keepAlive({ held: [first], waiting: [] }, call())
+    await release(first)
+    const next = await take(request('x'))
+    expect(claims()).toHaveLength(1)
+    expect(await attached?.release(first, { keepForMs: 0 }, call())).toBe('not-held')
+    await attached?.abandon(first, call())
+    expect(await holders('x')).toEqual([next.token])
+  })
+})
+
+test('free keys of a thousand names are remembered, those of the names that were used last', () => {
+  const slots = new Slots()
+  const use = (name: string, attempt: string) => {
+    slots.take({ name, attempt })
+    const slot = slots.of(attempt)
+    slots.free({ name, attempt })
+    return slot
+  }
+  use('first', 'a')
+  use('second', 'b')
+  for (let index = 0; index < 998; index++) use(`n${index}`, `n${index}`)
+  expect(use('first', 'c')).toBe('a')
+  use('one more', 'd')
+  expect(use('second', 'e')).toBe('e')
+  expect(use('first', 'f')).toBe('a')
+})

@@ -1,0 +1,17 @@
+/** `postgres+advisory://host:port/database`. */
+
+import { asOneOf, asText, type LockerUrl, onOwnClient } from '../../../kit/url.ts'
+import type { Backend } from '../../../spi.ts'
+import { connectionParameters, poolFromUrl } from '../client/index.ts'
+import { openPostgresAdvisory } from './assemble.ts'
+
+interface Parameters {
+  readonly schema: string
+  readonly key: 'hashtext'
+}
+
+export async function openFromUrl(url: LockerUrl): Promise<Backend<'fenced'>> {
+  const options = url.options<Parameters>({ schema: asText, key: asOneOf('hashtext') }, connectionParameters)
+  const { client, end } = await poolFromUrl(url.location, url.parameters, () => url.loadPeer('pg'))
+  return onOwnClient(end, () => openPostgresAdvisory({ ...options, client }, { end }))
+}

@@ -1,0 +1,133 @@
+/**
+ * What is kept in the database beside the locks. PostgreSQL's advisory locks are the truth. A record says what a lock means
+ * (name, attempt, token), and counts while its connection has the lock of its key. A connection that has locks also has one with
+ * a random key (`conn`), by which others see that it lives. The tables are UNLOGGED: a crash ends all connections and all records.
+ *
+ * The steps of a grant: lock · draw the token · record · commit · answer.
+ *   Advisory locks do not roll back: what fails after the lock is unlocked here (T11, T50).
+ *   A crash, or a lost answer, ends the connection, and with it lock and record.
+ *   A commit of unlogged rows does not wait for the disk. So a token above `known`, up to which the log is known to be on
+ *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68).
+ */
+import { quoteText, READ_AND_WRITE, type TablePart } from '../client/index.ts'
+
+export const advisoryPart: TablePart = {
+  part: 'advisory',
+  version: 1,
+  relations: {
+    advisory_connections: READ_AND_WRITE,
+    advisory_holders: READ_AND_WRITE,
+    advisory_locks: ['SELECT'],
+    advisory_tokens: ['USAGE', 'SELECT'],
+  },
+  printedBy: 'postgresAdvisorySchema()',
+  sql: (s) => `
+CREATE SEQUENCE IF NOT EXISTS ${s}.advisory_tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_connections (
+  conn bigint PRIMARY KEY,
+  namespace text NOT NULL,
+  session text NOT NULL,
+  holder text NOT NULL,
+  ttl_ms integer NOT NULL
+);
+
+CREATE UNLOGGED TABLE IF NOT EXISTS ${s}.advisory_holders (
+  conn bigint NOT NULL REFERENCES ${s}.advisory_connections ON DELETE CASCADE,
+  slot integer NOT NULL,
+  key bigint,
+  token bigint NOT NULL,
+  since timestamptz NOT NULL,
+  namespace text NOT NULL,
+  name text NOT NULL,
+  id text NOT NULL,
+  mode text NOT NULL,
+  note text,
+  owner text,
+  forced text,
+  PRIMARY KEY (conn, slot)
+) WITH (fillfactor = 30);
+-- No index has the key, so that records are overwritten in place and leave no garbage.
+CREATE INDEX IF NOT EXISTS advisory_holders_forced ON ${s}.advisory_holders (conn) WHERE forced IS NOT NULL;
+
+CREATE OR REPLACE VIEW ${s}.advisory_locks AS
+SELECT (classid::bigint << 32) | objid::bigint AS key, pid, granted, waitstart
+FROM pg_catalog.pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1
+  AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
+
+CREATE OR REPLACE FUNCTION ${s}.advisory_other_name(my_key bigint, my_namespace text, my_name text) RETURNS text
+LANGUAGE sql AS $$
+SELECT h.name FROM ${s}.advisory_holders h
+JOIN ${s}.advisory_locks me ON me.key = h.conn AND me.granted
+JOIN ${s}.advisory_locks l ON l.key = h.key AND l.pid = me.pid AND l.granted
+WHERE h.key = my_key AND (h.name <> my_name OR h.namespace <> my_namespace) LIMIT 1
+$$;
+
+-- Frees locks, then takes others. An answer for each acquire, in their order:
+-- granted <token> <known> | busy | collision <name> | failed <SQLSTATE> <message>; or one row: gone
+CREATE OR REPLACE FUNCTION ${s}.advisory_apply(
+  my_conn bigint, my_namespace text, known bigint, verify boolean, releases json, acquires json)
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+  item record;
+  drawn bigint;
+  other text;
+  hint text;
+  exclusive_keys bigint[] := '{}';
+  shared_keys bigint[] := '{}';
+  answers text[] := '{}';
+BEGIN
+  IF current_setting('holdfast.connection', true) IS DISTINCT FROM my_conn::text THEN
+    RETURN NEXT 'gone';
+    RETURN;
+  END IF;
+  FOR item IN SELECT * FROM json_to_recordset(releases) AS r (mode text, key bigint, slot integer) LOOP
+    UPDATE ${s}.advisory_holders h SET key = NULL, forced = NULL WHERE h.conn = my_conn AND h.slot = item.slot;
+    IF item.mode = 'exclusive' THEN
+      PERFORM pg_advisory_unlock(item.key);
+    ELSE
+      PERFORM pg_advisory_unlock_shared(item.key);
+    END IF;
+  END LOOP;
+  IF acquires IS NULL THEN
+    RETURN;
+  END IF;
+  BEGIN
+    FOR item IN SELECT * FROM json_to_recordset(acquires)
+      AS a (mode text, key bigint, slot integer, name text, id text, note text, owner text)
+    LOOP
+      IF item.mode = 'exclusive' AND pg_try_advisory_lock(item.key) THEN
+        exclusive_keys := exclusive_keys || item.key;
+      ELSIF item.mode = 'shared' AND pg_try_advisory_lock_shared(item.key) THEN
+        shared_keys := shared_keys || item.key;
+      ELSE
+        other := CASE WHEN verify THEN ${s}.advisory_other_name(item.key, my_namespace, item.name) END;
+        answers := answers || coalesce('collision ' || other, 'busy');
+        CONTINUE;
+      END IF;
+      drawn := nextval(${quoteText(`${s}.advisory_tokens`)});
+      INSERT INTO ${s}.advisory_holders AS h
+        (conn, slot, key, token, since, namespace, name, id, mode, note, owner)
+      VALUES (my_conn, item.slot, item.key, drawn, clock_timestamp(), my_namespace, item.name, item.id, item.mode,
+        item.note, item.owner)
+      ON CONFLICT (conn, slot) DO UPDATE SET key = excluded.key, token = excluded.token, since = excluded.since,
+        name = excluded.name, id = excluded.id, mode = excluded.mode, note = excluded.note, owner = excluded.owner;
+      IF drawn > known THEN
+        SELECT last_value + log_cnt INTO known FROM ${s}.advisory_tokens;
+        PERFORM pg_logical_emit_message(true, 'holdfast', '');
+      END IF;
+      answers := answers || format('granted %s %s', drawn, known);
+    END LOOP;
+  EXCEPTION WHEN OTHERS OR query_canceled THEN
+    -- The records are undone, and the locks are not.
+    PERFORM pg_advisory_unlock(key) FROM unnest(exclusive_keys) AS key;
+    PERFORM pg_advisory_unlock_shared(key) FROM unnest(shared_keys) AS key;
+    GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+    answers := array_fill(format('failed %s %s. %s', SQLSTATE, SQLERRM, hint), ARRAY[json_array_length(acquires)]);
+  END;
+  RETURN QUERY SELECT unnest(answers);
+END
+$$;
+`,
+}

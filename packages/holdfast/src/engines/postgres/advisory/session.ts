@@ -1,0 +1,233 @@
+/**
+ * A session is a connection, and its locks are in it. `claims.ts` has what it holds; requests leave together over the lane.
+ *
+ *   open ──its connection ends | close──▶ ended        [#finish]
+ */
+import { instantOf } from '../../../base/clock.ts'
+import { quote } from '../../../base/errors.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
+import { Lane } from '../../../kit/lane.ts'
+import { SessionBase, type SessionFacts } from '../../../kit/session.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  BackendSession,
+  Call,
+  Claim,
+  GrantedClaim,
+  KeepAliveResult,
+  ListedClaims,
+  LostClaim,
+} from '../../../spi.ts'
+import { asUnavailable } from '../client/index.ts'
+import { Claims, collision, type SessionClaim } from './claims.ts'
+import { type Connection, NAME } from './connection.ts'
+import type { LockConnection } from './lock-connection.ts'
+import { seenHolders } from './looking.ts'
+
+/** Each request costs a few microseconds of the server's time, and one behind it waits for all of them. */
+const MAX_BATCH = 256
+
+/** An acquire or a release, as the function in the database reads it. */
+interface Request extends Pick<SessionClaim, 'mode' | 'key' | 'slot' | 'name' | 'id'> {
+  readonly isRelease: boolean
+  readonly note?: string | undefined
+  readonly owner?: string | undefined
+}
+
+const ignore = () => {}
+
+export class AdvisorySession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
+  readonly #connection: Connection
+  readonly #locks: LockConnection
+  readonly #lane: Lane<Request, string>
+  readonly #claims = new Claims()
+  readonly #abandoned = new Set<string>()
+  /** Why operators ended claims, by attempt. */
+  readonly #forced = new Map<string, string>()
+  readonly #onEnd: () => void
+  #hasEnded = false
+
+  constructor(connection: Connection, locks: LockConnection, facts: SessionFacts, onEnd: () => void) {
+    super(facts)
+    this.#connection = connection
+    this.#locks = locks
+    this.#onEnd = onEnd
+    this.#lane = new Lane({
+      backend: NAME,
+      clock: connection.clock,
+      maxBatch: MAX_BATCH,
+      send: (requests) => this.#send(requests),
+    })
+    connection.listener.looks.set(locks.key, () => void this.#keep().catch(ignore))
+    locks.onEnd(() => this.#finish())
+  }
+
+  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
+    const { lifetime, clock, listener } = this.#connection
+    lifetime.begin(call)
+    const since = instantOf(clock)
+    if (!this.#hasEnded)
+      await this.#connection.lifetime.untilCut(this.#keep(), call).catch((error: unknown) => {
+        if (!this.#hasEnded) throw error
+      })
+    if (this.#hasEnded) return { kind: 'gone' }
+    void listener.ready()
+    this.prolonged(since)
+    const has = ({ attempt, grantId }: GrantedClaim) =>
+      String(this.#claims.get(attempt)?.token ?? '') === grantId
+    const gone = [
+      ...listed.held.filter((claim) => !has(claim)),
+      ...listed.waiting.filter(({ attempt }) => this.#claims.get(attempt) === undefined),
+    ]
+    const lost: LostClaim[] = []
+    for (const claim of gone) lost.push(await this.#lost(claim, call))
+    const kept = new Set(listed.held.filter(has).map(({ attempt }) => attempt))
+    const unlisted = this.#claims
+      .all()
+      .filter(({ attempt, state }) => state === 'held' && !kept.has(attempt))
+      .map(({ name, attempt }) => ({ name, attempt }))
+    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted: [], unlisted }
+  }
+
+  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
+    const { lifetime, keys } = this.#connection
+    const { name, attempt } = request
+    lifetime.begin(call)
+    const made = keys.of(name)
+    const key = typeof made === 'string' ? made : await this.#connection.lifetime.untilCut(made, call)
+    for (;;) {
+      if (this.#hasEnded) return { kind: 'session-gone' }
+      if (this.#abandoned.has(attempt)) return { kind: 'busy' }
+      const known = this.#claims.get(attempt)
+      if (known === undefined) break
+      if (known.state === 'held') return { kind: 'granted', grant: this.grantOf(known, known) }
+      await this.#connection.lifetime.untilCut(known.settled.then(ignore, ignore), call)
+    }
+    if (this.#claims.isBusy(request, key)) return { kind: 'busy' }
+    const claim = this.#claims.add(request, key)
+    const asked = this.#ask(claim, request)
+    claim.settled = asked
+    return this.#connection.lifetime.untilCut(asked, call)
+  }
+
+  async abandon({ attempt }: Claim, call: Call): Promise<void> {
+    this.#connection.lifetime.begin(call)
+    this.#abandoned.add(attempt)
+    for (;;) {
+      const claim = this.#claims.get(attempt)
+      if (claim === undefined) return
+      const settled = claim.state === 'held' ? this.#free(claim) : claim.settled
+      await this.#connection.lifetime.untilCut(settled.then(ignore, ignore), call)
+    }
+  }
+
+  async release(
+    { name, attempt, grantId }: GrantedClaim,
+    _options: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    this.#connection.lifetime.begin(call)
+    const claim = this.#claims.get(attempt)
+    if (claim?.state !== 'held' || claim.name !== name || String(claim.token) !== grantId) return 'not-held'
+    await this.#connection.lifetime.untilCut(this.#free(claim), call)
+    return 'released'
+  }
+
+  async close(call: Call): Promise<void> {
+    this.#connection.lifetime.begin(call)
+    await this.#connection.lifetime.untilCut(this.end(), call).catch((error: unknown) => {
+      this.#locks.drop()
+      throw error
+    })
+  }
+
+  /** Gives up everything, and the connection. */
+  async end(): Promise<void> {
+    if (this.#hasEnded) return
+    this.#finish()
+    await this.#locks.close()
+  }
+
+  /** Goes on without its caller: the claim must be known, whatever the answer is. */
+  async #ask(claim: SessionClaim, { note, owner }: AcquireRequest): Promise<AcquireResult<'fenced'>> {
+    const { mode, key, slot, name, id } = claim
+    try {
+      const request = { isRelease: false, mode, key, slot, name, id, note, owner }
+      const [kind, ...words] = (await this.#lane.ask(request, neverCancelled)).split(' ')
+      if (this.#hasEnded) return { kind: 'session-gone' }
+      if (kind === 'granted') {
+        claim.state = 'held'
+        claim.token = BigInt(words[0] ?? 0)
+        const logged = BigInt(words[1] ?? 0)
+        if (logged > this.#connection.loggedUpTo) this.#connection.loggedUpTo = logged
+        return { kind: 'granted', grant: this.grantOf(claim, claim) }
+      }
+      this.#claims.remove(claim)
+      if (kind === 'busy') return { kind: 'busy' }
+      if (kind === 'collision') throw collision(name, words.join(' '), key)
+      const [code, ...message] = words
+      const error = Object.assign(new Error(message.join(' ')), { code, severity: 'ERROR' })
+      throw asUnavailable(NAME, `acquire of ${quote(name)}`, error)
+    } catch (error) {
+      this.#claims.remove(claim)
+      if (this.#hasEnded) return { kind: 'session-gone' }
+      throw error
+    }
+  }
+
+  /** Goes on without its caller, too. If it fails, the connection has ended, and the lock with it. */
+  #free(claim: SessionClaim): Promise<void> {
+    const { mode, key, slot, name, id } = claim
+    claim.state = 'leaving'
+    const freed = this.#lane.ask({ isRelease: true, mode, key, slot, name, id }, neverCancelled).then(ignore)
+    claim.settled = freed.finally(() => this.#claims.remove(claim))
+    return claim.settled as Promise<void>
+  }
+
+  async #send(requests: readonly Request[]): Promise<readonly string[]> {
+    const { sql, namespace, loggedUpTo, keys } = this.#connection
+    const releases = requests.filter(({ isRelease }) => isRelease)
+    const acquires = requests.filter(({ isRelease }) => !isRelease)
+    const rows = await this.#locks.run(sql.apply, [
+      this.#locks.key,
+      namespace,
+      String(loggedUpTo),
+      keys.mayCollide,
+      releases.length === 0 ? null : JSON.stringify(releases),
+      acquires.length === 0 ? null : JSON.stringify(acquires),
+    ])
+    let answered = 0
+    return requests.map(({ isRelease }) => (isRelease ? 'released' : String(rows[answered++]?.[0])))
+  }
+
+  /** From its sending on, the server waits for a whole TTL again. It also finds what an operator wants back. */
+  async #keep(): Promise<void> {
+    const [, ...marked] = await this.#locks.run(this.#connection.sql.keep, [this.#locks.key])
+    for (const [id, token, reason] of marked) {
+      const claim = this.#claims.all().find((each) => each.id === id && String(each.token) === token)
+      if (claim?.state !== 'held') continue
+      this.#forced.set(claim.attempt, String(reason))
+      await this.#free(claim)
+    }
+  }
+
+  async #lost({ name, attempt }: Claim, call: Call): Promise<LostClaim> {
+    const detail = this.#forced.get(attempt)
+    // An attempt that was granted once more, under another token: the listed grant was deleted before (T84).
+    if (this.#claims.get(attempt) !== undefined) return { attempt, reason: 'deleted' }
+    if (detail !== undefined) return { attempt, reason: 'force-released', detail }
+    const holders = await seenHolders(this.#connection, name, call)
+    return { attempt, reason: holders.length > 0 ? 'taken-over' : 'deleted' }
+  }
+
+  /** The connection has ended or is about to, and with it everything that stood on it. */
+  #finish(): void {
+    if (this.#hasEnded) return
+    this.#hasEnded = true
+    this.#connection.listener.looks.delete(this.#locks.key)
+    this.#claims.clear()
+    this.#lane.close()
+    this.#onEnd()
+  }
+}

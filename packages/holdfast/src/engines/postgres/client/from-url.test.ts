@@ -1,0 +1,139 @@
+// Servers that take a connection and never say a word.
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer, type Server as NetServer, type Socket } from 'node:net'
+import { startProxy } from 'holdfast-lab/faults'
+import { startPostgres, wanted } from 'holdfast-lab/servers'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { until } from '../../../../test/postgres/stage.ts'
+import { openLocker } from '../../../open.ts'
+import { postgresDatabase } from './database.ts'
+import { postgresClientFromUrl } from './from-url.ts'
+
+const notInstalled = () =>
+  Promise.reject(Object.assign(new Error('not there'), { code: 'ERR_MODULE_NOT_FOUND' }))
+const libraries = [
+  { name: 'pg', load: { pg: () => import('pg'), postgres: notInstalled } },
+  { name: 'postgres.js', load: { pg: notInstalled, postgres: () => import('postgres') } },
+]
+
+describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
+  let silent: NetServer
+  let location: string
+  const sockets = new Set<Socket>()
+  beforeAll(async () => {
+    silent = createServer((socket) => {
+      sockets.add(socket)
+      socket.on('error', () => {})
+      socket.on('close', () => sockets.delete(socket))
+      socket.resume()
+    })
+    await new Promise<void>((resolve) => silent.listen({ host: '127.0.0.1', port: 0 }, resolve))
+    location = `//somebody@127.0.0.1:${(silent.address() as { port: number }).port}/anything`
+  })
+  afterAll(() => {
+    for (const socket of sockets) socket.destroy()
+    silent.close()
+  })
+
+  test('G11 is closed while a connection waits to be welcomed, and leaves none behind', async () => {
+    const { client, end } = await postgresClientFromUrl(location, new Map(), load)
+    const database = postgresDatabase(client)
+    const asked = database.query('SELECT $1::text', ['x']).catch((error: unknown) => error)
+    const listening = name === 'pg' ? database.listen('news', ignored).catch((error: unknown) => error) : null
+    await until('it knocks', () => sockets.size === (name === 'pg' ? 2 : 1))
+    await database.close()
+    await end()
+    expect(await asked).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+    if (listening !== null) expect(await listening).toMatchObject({ outcome: 'not-applied' })
+    await until('nothing is left', () => sockets.size === 0)
+  }, 60_000)
+
+  test('G11 says that the server is unreachable when it does not answer the start-up', async () => {
+    const parameters = new Map([['connect_timeout', '1']])
+    const { client, end } = await postgresClientFromUrl(location, parameters, load)
+    await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+    })
+    await end()
+  }, 60_000)
+})
+
+test.each(['', '0', '-1', '1.5', 'soon', '601'])('G12 connect_timeout=%s is refused', async (seconds) => {
+  const parameters = new Map([['connect_timeout', seconds]])
+  const opening = postgresClientFromUrl('//127.0.0.1/x', parameters, {
+    pg: () => import('pg'),
+    postgres: notInstalled,
+  })
+  await expect(opening).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+})
+
+test.runIf(wanted('postgres'))(
+  'a password that is missing is told with what to do, and no connection is left',
+  async () => {
+    await using server = await startPostgres()
+    const operator = new pg.Client(server.url)
+    await operator.connect()
+    await operator.query("CREATE ROLE careful LOGIN PASSWORD 'not told'")
+    const [file] = (await operator.query('SHOW hba_file')).rows
+    const rules = readFileSync(file.hba_file, 'utf8')
+    writeFileSync(file.hba_file, `host all careful all scram-sha-256\n${rules}`)
+    await operator.query('SELECT pg_reload_conf()')
+    const address = new URL(server.url)
+    address.username = 'careful'
+    const openSockets = () =>
+      process.getActiveResourcesInfo().filter((kind) => /^TCPSocket/.test(kind)).length
+    const before = openSockets()
+    for (const { load } of libraries) {
+      const { client, end } = await postgresClientFromUrl(
+        address.href.replace('postgres:', ''),
+        new Map(),
+        load,
+      )
+      await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
+        code: 'UNSUPPORTED',
+        message: /Correct the user or the password/,
+      })
+      await end()
+      await until('nothing is left', () => openSockets() === before)
+    }
+    await operator.end()
+  },
+  60_000,
+)
+
+test.each(libraries)('with $name, a server that does not run is told with what to do', async ({ load }) => {
+  const listening = createServer().listen(0, '127.0.0.1')
+  await new Promise((resolve) => listening.once('listening', resolve))
+  const { port } = listening.address() as { port: number }
+  await new Promise((resolve) => listening.close(resolve))
+  const { client, end } = await postgresClientFromUrl(`//127.0.0.1:${port}/x`, new Map(), load)
+  await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
+    code: 'BACKEND_UNAVAILABLE',
+    outcome: 'not-applied',
+    message: expect.stringMatching(/ECONNREFUSED.*Check that PostgreSQL runs, and the host and port/),
+  })
+  await end()
+})
+
+const ignored = { onNotification: () => {}, onListening: () => {}, onEnd: () => {} }
+
+describe.runIf(wanted('postgres'))('a locker from a URL', () => {
+  test.each(['postgres:', 'postgres+advisory:'])(
+    'G11 %s closes while new connections are not welcomed',
+    async (scheme) => {
+      await using server = await startPostgres()
+      await using proxy = await startProxy(server)
+      const address = new URL(server.url)
+      address.port = String(proxy.port)
+      const locker = await openLocker(address.href.replace(/^postgres(ql)?:/, scheme), { callTimeoutMs: 500 })
+      // What is open ends, and what is opened from now on hears nothing.
+      proxy.drop('down')
+      proxy.reset()
+      await expect(locker.acquire('x', { waitMs: 0 })).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+      await locker.close()
+    },
+    60_000,
+  )
+})

@@ -1,0 +1,165 @@
+/**
+ * The tables of jobs, and the functions that add and claim jobs.
+ *
+ * A claim reads the jobs that it claims, whatever else the queue has: dead, done, claimed, added for later, or waiting behind
+ * another job of their ordering key. `jobs_claimable` has only jobs without an ordering key, and neither dead nor done ones.
+ * A statement by old statistics might read all jobs instead, so `claim_jobs` leaves the planner no choice (T83).
+ *
+ * Order. `job_ordering_keys` has one row for each ordering key that has jobs: when the next one is due, and the token of the
+ * claim that the key is given to. The row is the key's lease: jobs of one key are claimed, prolonged and completed under it.
+ *
+ *   no row ──add_job──▶ free ──claim_jobs: a token, due again after visibilityMs──▶ given
+ *   given ──complete, fail, by the token──▶ free
+ *   given ──due_at has come──▶ claimed again: its job if it has attempts left, else the next one
+ *   free ──claim_jobs finds no job──▶ no row
+ *
+ *   Two transactions add to one key: the second waits at the advisory lock until the first has ended, and draws its id after
+ *     that. So ids of one key are in the order of commits. The lock is released after the commit is visible: a claim that sees a
+ *     job sees all earlier ones of its key.
+ *   A transaction that adds is open, and the key has no other job: a claim finds none, and must not delete the row, which the
+ *     other transaction has seen. It deletes only if it gets the advisory lock at once, and then looks for jobs again.
+ *     In REPEATABLE READ a second look shows nothing new, so it does not delete, and an adder does not trust its look.
+ *   A worker dies: the row is due when its time is over, and its job is still the oldest.
+ *   A worker is slow, and the key was given to another: the row has another token, so the slow one cannot prolong, complete or
+ *     give back its job, even if that was its last attempt and another job runs by now.
+ *   Locks are taken in the order advisory lock, row of the key, job. A claim waits for none of the first two.
+ */
+import { BY_INDEX, quoteText, READ_AND_WRITE, type TablePart } from '../client/index.ts'
+
+/** What can be claimed, now or later. The planner uses a partial index only for conditions that are written alike. */
+const PENDING = "state = 'ready' AND attempts < max_attempts"
+const KEY_LOCK = "hashtextextended(the_key, hashtextextended('holdfast jobs ' || the_queue, 0))"
+const SEES_COMMITS = "current_setting('transaction_isolation') = 'read committed'"
+
+export const jobTables: TablePart = {
+  part: 'jobs',
+  version: 3,
+  relations: { jobs: READ_AND_WRITE, job_ordering_keys: READ_AND_WRITE, job_tokens: ['USAGE'] },
+  printedBy: 'postgresLockfreeSchema()',
+  sql: (s) => `
+CREATE TABLE IF NOT EXISTS ${s}.jobs (
+  id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue        text COLLATE "C" NOT NULL,
+  key          text COLLATE "C",
+  ordering_key text COLLATE "C",
+  body         text NOT NULL,
+  state        text NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'done')),
+  visible_at   timestamptz NOT NULL,
+  attempts     integer NOT NULL DEFAULT 0,
+  max_attempts integer NOT NULL,
+  attempt      text COLLATE "C",
+  token        bigint,
+  last_error   text,
+  done_at      timestamptz,
+  UNIQUE (queue, key)
+);
+CREATE INDEX IF NOT EXISTS jobs_claimable ON ${s}.jobs (queue, visible_at, id) WHERE ordering_key IS NULL AND ${PENDING};
+CREATE INDEX IF NOT EXISTS jobs_in_order ON ${s}.jobs (queue, ordering_key, id) WHERE ordering_key IS NOT NULL AND ${PENDING};
+CREATE INDEX IF NOT EXISTS jobs_dead ON ${s}.jobs (queue, id) WHERE state = 'ready' AND attempts >= max_attempts;
+CREATE INDEX IF NOT EXISTS jobs_done ON ${s}.jobs (queue, done_at) WHERE state = 'done';
+CREATE TABLE IF NOT EXISTS ${s}.job_ordering_keys (
+  queue        text COLLATE "C" NOT NULL,
+  ordering_key text COLLATE "C" NOT NULL,
+  due_at       timestamptz NOT NULL,
+  token        bigint,
+  PRIMARY KEY (queue, ordering_key)
+);
+CREATE INDEX IF NOT EXISTS job_ordering_keys_due ON ${s}.job_ordering_keys (queue, due_at, ordering_key);
+CREATE SEQUENCE IF NOT EXISTS ${s}.job_tokens CACHE 1;
+
+-- No row: the queue has a job with this unique key already.
+CREATE OR REPLACE FUNCTION ${s}.add_job(
+  the_queue text, unique_key text, the_key text, the_body text, delay interval, most_attempts integer)
+RETURNS SETOF bigint LANGUAGE plpgsql ${BY_INDEX} AS $$
+BEGIN
+  IF the_key IS NOT NULL THEN
+    PERFORM pg_advisory_xact_lock(${KEY_LOCK});
+  END IF;
+  RETURN QUERY INSERT INTO ${s}.jobs AS j (queue, key, ordering_key, body, visible_at, max_attempts)
+    VALUES (the_queue, unique_key, the_key, the_body, clock_timestamp() + delay, most_attempts)
+    ON CONFLICT (queue, key) DO NOTHING RETURNING j.id;
+  -- An insert would wait for the transaction of a worker that completes a job of this key.
+  IF FOUND AND the_key IS NOT NULL AND NOT (${SEES_COMMITS}
+      AND EXISTS (SELECT FROM ${s}.job_ordering_keys k WHERE k.queue = the_queue AND k.ordering_key = the_key)) THEN
+    INSERT INTO ${s}.job_ordering_keys (queue, ordering_key, due_at)
+    VALUES (the_queue, the_key, clock_timestamp() + delay) ON CONFLICT DO NOTHING;
+  END IF;
+END
+$$;
+
+-- At most one job of each key. Each statement sees what was committed before it, so the row of a key is locked before its
+-- jobs are looked at.
+CREATE OR REPLACE FUNCTION ${s}.claim_jobs_in_order(the_queue text, most integer, the_attempt text, hidden interval)
+RETURNS SETOF ${s}.jobs LANGUAGE plpgsql AS $$
+DECLARE
+  the_due timestamptz := '-infinity';
+  the_key text := '';
+  hidden_until timestamptz := clock_timestamp() + hidden;
+  head ${s}.jobs;
+BEGIN
+  WHILE most > 0 LOOP
+    SELECT k.due_at, k.ordering_key INTO the_due, the_key FROM ${s}.job_ordering_keys k
+    WHERE k.queue = the_queue AND k.due_at <= statement_timestamp() AND (k.due_at, k.ordering_key) > (the_due, the_key)
+    ORDER BY k.due_at, k.ordering_key LIMIT 1 FOR UPDATE SKIP LOCKED;
+    EXIT WHEN NOT FOUND;
+    SELECT j.* INTO head FROM ${s}.jobs j
+    WHERE j.queue = the_queue AND j.ordering_key = the_key AND ${PENDING} ORDER BY j.id LIMIT 1;
+    IF NOT FOUND THEN
+      IF ${SEES_COMMITS} AND pg_try_advisory_xact_lock(${KEY_LOCK}) THEN
+        DELETE FROM ${s}.job_ordering_keys k WHERE k.queue = the_queue AND k.ordering_key = the_key
+          AND NOT EXISTS (SELECT FROM ${s}.jobs j WHERE j.queue = the_queue AND j.ordering_key = the_key AND ${PENDING});
+      END IF;
+    ELSIF head.visible_at > statement_timestamp() THEN
+      UPDATE ${s}.job_ordering_keys k SET due_at = head.visible_at, token = NULL
+      WHERE k.queue = the_queue AND k.ordering_key = the_key;
+    ELSE
+      UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
+        visible_at = hidden_until
+      WHERE j.id = head.id RETURNING j.* INTO head;
+      UPDATE ${s}.job_ordering_keys k SET due_at = hidden_until, token = head.token
+      WHERE k.queue = the_queue AND k.ordering_key = the_key;
+      RETURN NEXT head;
+      most := most - 1;
+    END IF;
+  END LOOP;
+END
+$$;
+
+-- Jobs without an ordering key and the keys take turns: what has been due for longest comes first.
+CREATE OR REPLACE FUNCTION ${s}.claim_jobs(the_queue text, most integer, the_attempt text, hidden interval)
+RETURNS SETOF ${s}.jobs LANGUAGE plpgsql
+${BY_INDEX} SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  keys_due timestamptz;
+  job_due timestamptz;
+  given integer := 0;
+  more integer := 0;
+BEGIN
+  SELECT k.due_at INTO keys_due FROM ${s}.job_ordering_keys k
+  WHERE k.queue = the_queue AND k.due_at <= statement_timestamp() ORDER BY k.due_at LIMIT 1;
+  IF keys_due IS NOT NULL THEN
+    SELECT d.visible_at INTO job_due FROM ${s}.jobs d
+    WHERE d.queue = the_queue AND d.ordering_key IS NULL AND d.visible_at <= statement_timestamp() AND ${PENDING}
+    ORDER BY d.visible_at LIMIT 1;
+  END IF;
+  IF keys_due < job_due THEN
+    RETURN QUERY SELECT * FROM ${s}.claim_jobs_in_order(the_queue, most, the_attempt, hidden);
+    GET DIAGNOSTICS given = ROW_COUNT;
+  END IF;
+  -- The rows are locked, and judged again, before anything is drawn or written.
+  RETURN QUERY
+  WITH due AS (
+    SELECT d.id FROM ${s}.jobs d
+    WHERE d.queue = the_queue AND d.ordering_key IS NULL AND d.visible_at <= statement_timestamp() AND ${PENDING}
+    ORDER BY d.visible_at, d.id LIMIT most - given FOR UPDATE SKIP LOCKED)
+  UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
+    visible_at = clock_timestamp() + hidden
+  FROM due WHERE j.id = due.id RETURNING j.*;
+  GET DIAGNOSTICS more = ROW_COUNT;
+  IF keys_due IS NOT NULL AND given = 0 THEN
+    RETURN QUERY SELECT * FROM ${s}.claim_jobs_in_order(the_queue, most - more, the_attempt, hidden);
+  END IF;
+END
+$$;
+`,
+}

@@ -1,0 +1,112 @@
+/** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
+
+import { type Clock, systemClock } from '../../../base/clock.ts'
+import { defaults } from '../../../base/defaults.ts'
+import { type Random, systemRandom } from '../../../base/ids.ts'
+import { checkKnownOptions, checkNumber } from '../../../base/options.ts'
+import { checkIdentity } from '../../../kit/backend-kit.ts'
+import { describeInfo } from '../../../kit/info.ts'
+import {
+  checkClientOptions,
+  checkSchemaOptions,
+  type PostgresClient,
+  postgresDatabase,
+} from '../client/index.ts'
+import { PostgresBackend } from './backend.ts'
+import { Connection } from './connection.ts'
+import { ensureSchema } from './schema.ts'
+
+export interface PostgresOptions {
+  /** A `Pool` of `pg`, or a client of `postgres` (postgres.js). It stays yours: close it after the locker. */
+  readonly client: PostgresClient
+  /** Where Holdfast keeps its tables and functions. Default: `holdfast`. */
+  readonly schema?: string
+  /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL, to apply it yourself. */
+  readonly createSchema?: boolean
+  readonly clock?: Clock
+  readonly random?: Random
+  readonly namespace?: string
+  /** Default: `postgres:<id made with the schema>/<namespace>`. */
+  readonly issuer?: string
+  readonly epoch?: number
+  /** How often a waiter looks by itself while notifications do not arrive; up to as much again is added at random. */
+  readonly pollMs?: number
+}
+
+/** What tests may replace besides, and `openLocker` needs. */
+export interface Surroundings {
+  /** SQL of the schema, to plant a fault. */
+  readonly schemaSql?: string
+  /** Ends the client with the backend. */
+  readonly end?: () => Promise<void>
+}
+
+const knownOptions = [
+  'client',
+  'schema',
+  'createSchema',
+  'clock',
+  'random',
+  'namespace',
+  'issuer',
+  'epoch',
+  'pollMs',
+]
+
+/** As `postgres`, for tests and measurements: with a view of what it does. */
+export async function openPostgres(
+  options: PostgresOptions,
+  surroundings: Surroundings = {},
+): Promise<PostgresBackend> {
+  checkClientOptions('postgres options', options)
+  checkKnownOptions('postgres options', options, knownOptions)
+  const { clock = systemClock, random = systemRandom } = options
+  const { namespace, issuer, epoch } = checkIdentity(options)
+  const { schema, create } = checkSchemaOptions(options)
+  const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
+
+  const { schemaSql: sql, end } = surroundings
+  // In a client of our own there are no transactions of the user's.
+  const database = postgresDatabase(options.client, { spare: end === undefined })
+  try {
+    const origin = await ensureSchema(database, schema, {
+      create,
+      ...(sql !== undefined && { sql }),
+    })
+    const connection = new Connection({
+      database,
+      schema,
+      namespace,
+      clock,
+      random,
+      pollMs,
+      ...(end !== undefined && { end }),
+    })
+    const info = describeInfo({
+      namespace,
+      epoch,
+      pollMs,
+      issuer: issuer ?? `postgres:${origin}/${namespace}`,
+      name: 'postgres',
+      scope: 'cluster',
+      fencing: 'fenced',
+      prolongation: 'committed',
+      assumptions: [
+        'All who must exclude each other use the same primary; after a fail-over it is the old one or a synchronous ' +
+          'standby, with everything that was confirmed, and the old primary serves no client any more.',
+        'What the server has confirmed survives its crash: fsync and full_page_writes are on.',
+        "The server's clock runs as fast as the clients' clocks; a step of it forward, also by a fail-over to a machine " +
+          'whose clock is ahead, ends leases early, and then only the guard protects. A step back keeps the names of a dead ' +
+          'holder for as much longer.',
+        'Only Holdfast writes to the tables of its schema, and its sequence is not set back.',
+        'After the database was restored from a backup or copied, the epoch is raised before it is used under the same ' +
+          'issuer.',
+      ],
+      confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
+    })
+    return new PostgresBackend(connection, info, random)
+  } catch (error) {
+    await database.close()
+    throw error
+  }
+}

@@ -1,0 +1,52 @@
+import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers'
+import { describe, expect, test } from 'vitest'
+import { libraries } from '../../../../test/postgres/clients.ts'
+import { call, exclusive, openSession, Stage, take, until } from '../../../../test/postgres/stage.ts'
+import { callWith } from '../../../base/aborting.ts'
+import type { PostgresBackend } from './backend.ts'
+
+describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () => {
+  test('a server that is set up well has no findings', async () => {
+    await using server = await startPostgres({ fsync: true, settings: { full_page_writes: 'on' } })
+    await using stage = new Stage(server.url)
+    for (const library of libraries) expect(await codesOf(await stage.backend({ library }))).toEqual([])
+  }, 60_000)
+
+  test('settings that endanger locks are found, each with a reason and a remedy', async () => {
+    await using server = await startPostgres({
+      settings: { fsync: 'off', full_page_writes: 'off', autovacuum: 'off' },
+    })
+    await using stage = new Stage(server.url)
+    const backend = await stage.backend({ clients: { settings: { statement_timeout: '900' } } })
+    expect(await codesOf(backend)).toEqual([
+      'HOLDFAST_POSTGRES_FSYNC',
+      'HOLDFAST_POSTGRES_FULL_PAGE_WRITES',
+      'HOLDFAST_POSTGRES_AUTOVACUUM',
+      'HOLDFAST_POSTGRES_STATEMENT_TIMEOUT',
+    ])
+    for (const { what, why, fix } of await backend.diagnose(call()))
+      for (const text of [what, why, fix]) expect(text).toMatch(/^\S.*\.$/)
+  }, 60_000)
+
+  test.runIf(wanted('pgbouncer'))(
+    'waiters that poll are found, once something has waited',
+    async () => {
+      await using pooled = await startPooledPostgres()
+      await using stage = new Stage(pooled.url)
+      const backend = await stage.backend()
+      const session = await openSession(backend)
+      expect(await codesOf(backend)).not.toContain('HOLDFAST_POSTGRES_POLLING')
+      await take(session, exclusive('x'))
+      const controller = new AbortController()
+      const waiting = session.enqueue(exclusive('x'), callWith(controller.signal)).catch(() => {})
+      await until('it polls', async () => (await codesOf(backend)).includes('HOLDFAST_POSTGRES_POLLING'))
+      controller.abort()
+      await waiting
+    },
+    60_000,
+  )
+})
+
+async function codesOf(backend: PostgresBackend): Promise<string[]> {
+  return (await backend.diagnose(call())).map(({ code }) => code)
+}

@@ -1,0 +1,309 @@
+/**
+ * Watching reads the log of events from a position on, at the watcher's own pace; `sql/events.ts` says how the log is written.
+ * Watchers at the same position share a read. They read when a notification comes, or at intervals while none can come. A
+ * position that the log no longer has, or that is of another log, starts with a gap and the current holders.
+ */
+import { unlessAborted } from '../../../base/aborting.ts'
+import { type Clock, sleep } from '../../../base/clock.ts'
+import { BackendUnavailableError } from '../../../base/errors.ts'
+import type { Random } from '../../../base/ids.ts'
+import { cancelledCall } from '../../../kit/backend-kit.ts'
+import { Looks } from '../../../kit/looks.ts'
+import { Changes, picture, type ToldEvent, toldEvent, watching } from '../../../kit/watching.ts'
+import type { Call, WatchEvent, WatchEventKind } from '../../../spi.ts'
+import { arrayLiteral, type Parameter, type Row } from '../client/index.ts'
+import { WATCHED_FOR_MS } from './sql/events.ts'
+
+const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
+const EVENTS_AT_ONCE = 1_000
+const SHORTEST_PAUSE_MS = 10
+/** With more open transactions there is no cursor to go on from: a watcher that comes back gets a gap. */
+const MOST_OPEN = 900
+
+type LogStatement = 'openLog' | 'leaveLog' | 'readEvents' | 'holdersNow'
+
+export interface WatchersOptions {
+  readonly clock: Clock
+  readonly random: Random
+  readonly namespace: string
+  readonly channel: string
+  readonly pollMs: number
+  /** With a limit of its own. */
+  readonly query: (statement: LogStatement, parameters: readonly Parameter[]) => Promise<readonly Row[]>
+  /** Ends sessions that are over. */
+  readonly sweep: () => Promise<void>
+  readonly expectNews: () => void
+  /** Whether notifications arrive. */
+  readonly isTold: () => boolean
+}
+
+/** What was seen is a snapshot, as text. In the middle of a page: the snapshot before it, and the last event that was told. */
+export interface Position {
+  readonly log: string
+  readonly seen: string
+  readonly page?: { readonly until: string; readonly xid: string; readonly no: string }
+}
+
+interface LogPage {
+  readonly events: readonly { readonly told: ToldEvent; readonly after: Position }[]
+  readonly next: Position
+  readonly isLast: boolean
+}
+
+/** The watchers of this process: keeps the log open for them, reads it, and sees to sessions that are over. */
+export class Watchers extends Changes {
+  readonly #options: WatchersOptions
+  readonly #looks: Looks
+  readonly #joined = new Set<symbol>()
+  readonly #reads = new Map<string, Promise<LogPage | null>>()
+  #leaving: Promise<unknown> = Promise.resolve()
+  #changedMs = -Infinity
+  #closed: unknown
+
+  constructor(options: WatchersOptions) {
+    super()
+    this.#options = options
+    const { clock, random, pollMs, isTold } = options
+    this.#looks = new Looks({
+      clock,
+      random,
+      pollMs,
+      isTold,
+      isNeeded: () => this.size > 0,
+      // A program that watches is not at its end.
+      keepsProcessAlive: true,
+      look: async (names) => {
+        if (names.has('tend')) await this.#tend()
+        this.#changedNow()
+      },
+    })
+  }
+
+  get size(): number {
+    return this.#joined.size
+  }
+
+  /** Call the result to leave. */
+  join(): () => void {
+    const watcher = Symbol('watcher')
+    this.#joined.add(watcher)
+    return () => {
+      if (!this.#joined.delete(watcher) || this.size > 0) return
+      this.#looks.stop()
+      this.#unregister()
+    }
+  }
+
+  /** Wakes them, so that they find out. */
+  close(error: unknown): void {
+    this.#closed = error
+    this.#looks.close()
+    this.changed()
+  }
+
+  /** The log has something new. While events come all the time, each read waits for several. */
+  told(): void {
+    if (this.#nowMs() - this.#changedMs >= SHORTEST_PAUSE_MS) this.#changedNow()
+    else this.#looks.due('read', SHORTEST_PAUSE_MS)
+  }
+
+  /** Notifications arrive from now on, or do not any more. */
+  lookAtAll(): void {
+    this.#looks.lookAtAll()
+  }
+
+  /** What one watcher asks, for as long as its call is not cancelled. */
+  ask<T>(call: Call, work: () => Promise<T>): Promise<T> {
+    if (this.#closed !== undefined) throw this.#closed
+    return unlessAborted(work(), call.signal, () => cancelledCall('postgres', call.signal, 'unknown'))
+  }
+
+  /** A watcher that has begun goes on when the server can be reached again. */
+  async askUntilAnswered<T>(call: Call, work: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await this.ask(call, work)
+      } catch (error) {
+        if (this.#closed !== undefined) throw this.#closed
+        if (call.cancelled || !(error instanceof BackendUnavailableError)) throw error
+      }
+      const { clock, pollMs } = this.#options
+      await sleep(clock, pollMs, { signal: call.signal, keepsProcessAlive: true })
+    }
+  }
+
+  /** Opens the log, or prolongs it. */
+  async register(): Promise<Position & { readonly isComplete: boolean }> {
+    await this.#leaving
+    const { dueMs, ...at } = await this.#openLog()
+    this.#options.expectNews()
+    this.#looks.expectNews()
+    this.#tendIn(dueMs)
+    return at
+  }
+
+  /** A position in a log that is complete from there on. */
+  async head(call: Call): Promise<Position> {
+    const { clock, pollMs } = this.#options
+    for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, pollMs)) {
+      const { log, seen, isComplete } = await this.register()
+      if (isComplete) return { log, seen }
+      await sleep(clock, pauseMs, { signal: call.signal })
+      if (this.#closed !== undefined) throw this.#closed
+    }
+  }
+
+  /** A position, and the holders of that moment. */
+  async holders(prefix: string, call: Call): Promise<{ readonly at: Position; readonly told: ToldEvent[] }> {
+    const { log } = await this.head(call)
+    const { namespace, query } = this.#options
+    const [now, ...holders] = (await query('holdersNow', [namespace, prefix])) as readonly EventRow[]
+    return { at: { log, seen: String(now?.[3]) }, told: holders.map(toldOf) }
+  }
+
+  /** Null: the log does not have what comes after it. */
+  read(at: Position): Promise<LogPage | null> {
+    const key = cursorOf(at)
+    const reading = this.#reads.get(key) ?? this.#readFrom(at).finally(() => this.#reads.delete(key))
+    this.#reads.set(key, reading)
+    return reading
+  }
+
+  async #readFrom({ log, seen, page }: Position): Promise<LogPage | null> {
+    const { namespace, query } = this.#options
+    const rows = await query('readEvents', [
+      namespace,
+      log,
+      arrayLiteral(seen.split('.')),
+      page === undefined ? null : arrayLiteral(page.until.split('.')),
+      page?.xid ?? '0',
+      page?.no ?? '0',
+      EVENTS_AT_ONCE,
+    ])
+    const [now, ...read] = rows as readonly EventRow[]
+    if (now === undefined) return null
+    const until = page?.until ?? now[3]
+    const isLast = read.length < EVENTS_AT_ONCE
+    const end: Position = { log, seen: until }
+    const events = read.map((row, index) => {
+      const [kind, xid, no, , , , , , leftMs] = row
+      if (leftMs !== null && (kind === 'acquired' || kind === 'waiting')) this.#tendIn(Number(leftMs))
+      const isEnd = isLast && index === read.length - 1
+      return { told: toldOf(row), after: isEnd ? end : { log, seen, page: { until, xid, no } } }
+    })
+    return { events, next: isLast ? end : (events.at(-1)?.after ?? end), isLast }
+  }
+
+  async #openLog() {
+    const { namespace, channel, query } = this.#options
+    const [row] = await query('openLog', [namespace, channel])
+    // The last watcher left meanwhile, and its `leaveLog` may have arrived first.
+    if (this.size === 0) this.#unregister()
+    const [log, isComplete, seen, dueMs] = row as readonly [string, boolean, string, string | null]
+    return { log, seen, isComplete, dueMs: Number(dueMs ?? PROLONGED_EVERY_MS) }
+  }
+
+  /** The log stays open for a while: a watcher that comes back in time has missed nothing. */
+  #unregister(): void {
+    if (this.#closed !== undefined) return
+    const { namespace, channel, query } = this.#options
+    this.#leaving = query('leaveLog', [namespace, channel]).catch(() => {})
+  }
+
+  /** Prolongs the log, and sees to sessions that are over. */
+  async #tend(): Promise<void> {
+    const { pollMs, sweep } = this.#options
+    const { dueMs } = await this.#openLog()
+    if (dueMs === 0) await sweep()
+    this.#tendIn(dueMs === 0 ? pollMs : dueMs)
+  }
+
+  #changedNow(): void {
+    this.#changedMs = this.#nowMs()
+    this.changed()
+  }
+
+  #nowMs(): number {
+    return this.#options.clock.monotonicMs()
+  }
+
+  #tendIn(ms: number): void {
+    this.#looks.due('tend', Math.min(PROLONGED_EVERY_MS, Math.max(SHORTEST_PAUSE_MS, ms + 1)))
+  }
+}
+
+/** Ends when the call is cancelled; throws when the backend is closed. */
+export function watch(
+  watchers: Watchers,
+  prefix: string,
+  cursor: string | undefined,
+  call: Call,
+): AsyncIterable<WatchEvent> {
+  const join = () => ({ leave: watchers.join() })
+  return watching(call, join, () => eventsFrom(watchers, prefix, cursor, call))
+}
+
+async function* eventsFrom(
+  watchers: Watchers,
+  prefix: string,
+  cursor: string | undefined,
+  call: Call,
+): AsyncGenerator<WatchEvent> {
+  let at: Position | null
+  if (cursor === undefined) at = await watchers.ask(call, () => watchers.head(call))
+  else {
+    // A watcher that comes back keeps the log open before it reads, so that it reads on.
+    await watchers.ask(call, () => watchers.register())
+    at = positionAt(cursor)
+  }
+  while (!call.cancelled) {
+    const seen = watchers.changes
+    const from: Position | null = at
+    const page: LogPage | null = from && (await watchers.askUntilAnswered(call, () => watchers.read(from)))
+    if (page === null) {
+      const holders = await watchers.askUntilAnswered(call, () => watchers.holders(prefix, call))
+      at = holders.at
+      yield* picture(holders.told, { restart: `${at.log}/gap`, end: cursorOf(at) })
+      continue
+    }
+    at = page.next
+    for (const { told, after } of page.events)
+      if (told.name.startsWith(prefix)) yield { ...told, cursor: cursorOf(after) }
+    if (page.isLast) await watchers.next(seen, call)
+  }
+}
+
+/** See `sql/events.ts`. */
+type EventRow = readonly [
+  kind: WatchEventKind,
+  xid: string,
+  no: string,
+  name: string,
+  id: string,
+  holder: string,
+  owner: string | null,
+  token: string | null,
+  leftMs: string | null,
+]
+
+function toldOf([kind, , , name, id, holder, owner, token]: EventRow): ToldEvent {
+  return toldEvent({ kind, name, id, holder, owner, token: token === null ? null : BigInt(token) })
+}
+
+const NUMBER = '\\d{1,18}'
+const SNAPSHOT = `${NUMBER}(?:\\.${NUMBER}){0,${MOST_OPEN}}`
+const CURSOR = new RegExp(`^([\\da-f-]{36})/(${SNAPSHOT})(?:/(${SNAPSHOT})/(${NUMBER})\\.(${NUMBER}))?$`)
+
+export function cursorOf({ log, seen, page }: Position): string {
+  const end = page === undefined ? '' : `/${page.until}/${page.xid}.${page.no}`
+  const cursor = `${log}/${seen}${end}`
+  return CURSOR.test(cursor) ? cursor : `${log}/gap`
+}
+
+/** Null for anything that was not handed out as a cursor to go on from. */
+export function positionAt(cursor: string): Position | null {
+  const [, log, seen, until, xid, no] = CURSOR.exec(cursor) ?? []
+  if (log === undefined || seen === undefined) return null
+  if (until === undefined || xid === undefined || no === undefined) return { log, seen }
+  return { log, seen, page: { until, xid, no } }
+}

@@ -1,0 +1,95 @@
+/**
+ * What a server must be. Before the first session, what is certainly wrong is refused, and what may cost guarantees is told as
+ * a `warning` event. `diagnose` tells the same as findings, and what is only good to know as notes.
+ */
+
+import { UnsupportedError } from '../../../base/errors.ts'
+import { warn } from '../../../base/events.ts'
+import type { Call, Finding } from '../../../spi.ts'
+import {
+  type Concern,
+  evictionConcern,
+  ifPermitted,
+  infoField,
+  type RedisConnection,
+  type RedisNode,
+  refusalOf,
+  settingOf,
+  textOf,
+  unchecked,
+} from '../client/index.ts'
+
+export interface ServerDemands {
+  readonly namespace: string
+  readonly isFenced: boolean
+}
+
+interface Diagnosis {
+  readonly node: RedisNode
+  readonly refusal: Finding | null
+  readonly concerns: readonly Concern[]
+}
+
+export async function checkServer(
+  connection: RedisConnection,
+  demands: ServerDemands,
+  call: Call,
+): Promise<void> {
+  await connection.reach(call.signal)
+  await connection.checkDatabase(call.signal)
+  for await (const { node, refusal, concerns } of diagnoses(connection, demands, call)) {
+    if (refusal !== null) throw new UnsupportedError(`redis: ${node.label}: ${textOf(refusal)}.`)
+    for (const concern of concerns) {
+      if (concern.severity === 'note') continue
+      const warning = `${node.label}: ${textOf(concern)}`
+      warn({ backend: 'redis', namespace: demands.namespace, code: concern.code, warning })
+    }
+  }
+}
+
+export async function diagnoseServer(
+  connection: RedisConnection,
+  demands: ServerDemands,
+  call: Call,
+): Promise<readonly Finding[]> {
+  await connection.reach(call.signal)
+  const findings: Finding[] = []
+  for await (const { node, refusal, concerns } of diagnoses(connection, demands, call))
+    for (const finding of refusal === null ? concerns : [refusal, ...concerns])
+      findings.push({ ...finding, what: `${node.label}: ${finding.what}` })
+  return findings
+}
+
+async function* diagnoses(
+  connection: RedisConnection,
+  { isFenced }: ServerDemands,
+  { signal }: Call,
+): AsyncGenerator<Diagnosis> {
+  for (const node of await connection.nodes(signal)) {
+    const told = await ifPermitted(node.send(['INFO'], signal))
+    const info = told === null ? null : String(told)
+    // False where it cannot be known.
+    const forgets =
+      info !== null &&
+      infoField(info, 'aof_enabled') === '0' &&
+      (await settingOf(node, 'save', signal)) === ''
+    const concerns = [
+      info === null ? unchecked('INFO', 'its version and role') : null,
+      await evictionConcern(node, signal),
+      forgets ? persistence(isFenced ? 'warning' : 'note') : null,
+    ].filter((concern) => concern !== null)
+    yield { node, refusal: info === null ? null : refusalOf(info), concerns }
+  }
+}
+
+function persistence(severity: 'warning' | 'note'): Concern {
+  return {
+    code: 'HOLDFAST_REDIS_PERSISTENCE',
+    severity,
+    what: 'it has neither an append-only file nor snapshots.',
+    why:
+      'A restart forgets all leases and the last token: every name is free while its holder believes to have it, and if the ' +
+      'clock has been set back as well, tokens are issued twice.',
+    fix: 'Set appendonly yes, or save.',
+  }
+}

@@ -1,0 +1,78 @@
+/** Turns refusals of the scripts and the server into typed errors. */
+import {
+  BackendUnavailableError,
+  CapacityMismatchError,
+  isHoldfastError,
+  quote,
+  UnsupportedError,
+} from '../../../base/errors.ts'
+import type { AcquireRequest } from '../../../spi.ts'
+import { isDenied } from '../client/index.ts'
+import type { Answer } from './answers.ts'
+import { TOKEN_KEY } from './keys.ts'
+import { SLOT_IS_MOVING } from './scripts/prelude.ts'
+
+/** The server refused a command in the middle of a step. Two refusals come only before anything is written. */
+export function refusedByServer(message: string): BackendUnavailableError {
+  const isEarly = message.includes('OOM command not allowed') || message === SLOT_IS_MOVING
+  return new BackendUnavailableError('redis', message.replace(/\.$/, ''), isEarly ? 'not-applied' : 'unknown')
+}
+
+/** Another key was put where ours was: ours is gone. */
+export function isOfAnotherType(error: Error): boolean {
+  return error.message.includes('WRONGTYPE')
+}
+
+/** `UNSUPPORTED` if a right is missing that locks need; any other error as it is. */
+export function withoutRights(what: string, error: unknown): unknown {
+  if (!isDenied(error)) return error
+  return new UnsupportedError(
+    `redis: ${what} is denied to this user of the server, and locks cannot do without. ${(error as Error).message}`,
+    { cause: error },
+  )
+}
+
+/**
+ * `UNSUPPORTED` if a script of a watch may not run one of its commands; any other error as it is. Servers before 7.2 say that
+ * without the code NOPERM, and do not name the command.
+ */
+export function deniedToWatch(error: unknown): unknown {
+  const [denial] = /user executing the script can't .*?(?= script:|\.|$)/.exec(String(error)) ?? []
+  if (denial === undefined || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) return error
+  return new UnsupportedError(
+    `redis: a watch is refused: the ${denial}. Grant the rights to the user of the client: ACL SETUSER <user> +@scripting ` +
+      '+@pubsub +@read +@write +@connection +time ~<prefix of the client>holdfast:* &holdfast:*',
+    { cause: error },
+  )
+}
+
+/** For an acquire that was answered with neither a grant nor a reason to wait. */
+export function refusedAcquire({ name, capacity }: AcquireRequest, answer: Answer): Error {
+  switch (answer.kind) {
+    case 'abandoned':
+      return new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied')
+    case 'mismatch':
+      return new CapacityMismatchError(name, capacity, answer.capacity)
+    case 'unusable':
+      return new UnsupportedError(
+        `redis: ${whereItIs(name, answer.suffix)} is a key of another type, and not ours. ` +
+          (answer.suffix === ''
+            ? 'Move that key out of the way, or use another database.'
+            : 'Choose other keys (the option `key`), or another namespace.'),
+      )
+    case 'no-token':
+      return new UnsupportedError(
+        `redis: ${whereItIs(name, answer.suffix)}, or the server’s clock, is not a number below 2^52, so there is ` +
+          'no next token, and nothing was granted. Correct the clock if it is wrong; stop all processes that use this issuer, ' +
+          'delete that key, and start them with the same issuer and a higher epoch.',
+      )
+    default:
+      return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
+  }
+}
+
+function whereItIs(name: string, suffix: string): string {
+  return suffix === ''
+    ? `the last fencing token (the key ${quote(TOKEN_KEY)})`
+    : `what Holdfast keeps beside the lock key of ${quote(name)} (the same key, followed by ${suffix})`
+}

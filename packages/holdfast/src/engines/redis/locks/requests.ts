@@ -1,0 +1,114 @@
+/** The requests of a session, as the request script reads them. */
+import { InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
+import { publicIdOf } from '../../../base/ids.ts'
+import type { AcquireRequest, Claim, GrantedClaim } from '../../../spi.ts'
+import type { Keys } from './keys.ts'
+import { OpCode } from './scripts/op-codes.ts'
+
+/** A claim as the scripts know it. */
+export interface ClaimKey {
+  /** The lock key of the name. */
+  readonly key: string
+  /** The attempt and its session. */
+  readonly who: string
+}
+
+export interface Request extends ClaimKey {
+  readonly operation: OpCode
+  readonly args: readonly string[]
+  /** Of an acquire. Requests that share this array share its arguments in a call. */
+  readonly terms?: readonly string[]
+}
+
+export interface RequestsOptions {
+  readonly keys: Keys
+  /** The channel of this process. */
+  readonly channel: string
+  readonly session: { readonly id: string; readonly ttlMs: number; readonly holder: string }
+}
+
+/** An abandoned attempt is remembered for at least that long. */
+const SHORTEST_MARK_MS = 60_000
+const NONE: readonly string[] = []
+
+export class Requests {
+  readonly #keys: Keys
+  readonly #channel: string
+  readonly #ttl: string
+  /** Ties an attempt to its session, and is shown with it. The secret half of the attempt is what protects a claim. */
+  readonly #tag: string
+  readonly #holder: string
+  /** What nearly all requests of the session ask for. */
+  readonly #usualTerms: readonly string[]
+
+  constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {
+    this.#keys = keys
+    this.#channel = channel
+    this.#ttl = String(ttlMs)
+    this.#tag = publicIdOf(id)
+    this.#holder = holder
+    this.#usualTerms = [OpCode.terms, `0|${ttlMs}|${JSON.stringify([holder])}`, this.#ttl, channel]
+  }
+
+  claim({ name, attempt }: Claim): ClaimKey {
+    if (attempt.includes('|')) throw new InvalidArgumentError('attempt', 'must not contain a |.')
+    return { key: this.#keys.lock(name), who: `${attempt}|${this.#tag}` }
+  }
+
+  acquire(request: AcquireRequest, operation: typeof OpCode.enqueue | typeof OpCode.tryAcquire): Request {
+    const { key, who } = this.claim(request)
+    const { mode, lockDelayMs, note, owner, maxWaiters } = request
+    const isUsual = mode === 'exclusive' && lockDelayMs === 0 && (note ?? owner ?? maxWaiters) === undefined
+    return { key, who, operation, args: NONE, terms: isUsual ? this.#usualTerms : this.#termsOf(request) }
+  }
+
+  renew(claim: GrantedClaim): Request {
+    return { ...this.claim(claim), operation: OpCode.renew, args: [claim.grantId, this.#ttl] }
+  }
+
+  heartbeat(claim: Claim): Request {
+    return { ...this.claim(claim), operation: OpCode.heartbeat, args: ['', this.#ttl] }
+  }
+
+  release(claim: GrantedClaim, keepForMs: number): Request {
+    const args = [claim.grantId, String(Math.ceil(keepForMs))]
+    return { ...this.claim(claim), operation: OpCode.release, args }
+  }
+
+  abandon(claim: Claim): Request {
+    const markMs = Math.max(SHORTEST_MARK_MS, 2 * Number(this.#ttl))
+    return { ...this.claim(claim), operation: OpCode.abandon, args: ['', String(markMs)] }
+  }
+
+  /** Null for a name that has no key, or an attempt that cannot be written: it was never asked for. */
+  abandonIfAsked(claim: Claim): Request | null {
+    try {
+      return this.abandon(claim)
+    } catch (error) {
+      if (isHoldfastError(error, 'INVALID_ARGUMENT')) return null
+      throw error
+    }
+  }
+
+  #termsOf(request: AcquireRequest): readonly string[] {
+    const { lockDelayMs, note, owner, weight, capacity, mode, maxWaiters = '' } = request
+    const shown = JSON.stringify(
+      [this.#holder, note, owner].slice(0, owner !== undefined ? 3 : note !== undefined ? 2 : 1),
+    )
+    const body = `${Math.ceil(lockDelayMs)}|${this.#ttl}|${shown}`
+    return [
+      OpCode.anyTerms,
+      body,
+      this.#ttl,
+      this.#channel,
+      String(weight),
+      String(capacity),
+      mode,
+      String(maxWaiters),
+    ]
+  }
+}
+
+export function lookAt({ key, who }: ClaimKey): Request {
+  return { key, who, operation: OpCode.look, args: ['', ''] }
+}

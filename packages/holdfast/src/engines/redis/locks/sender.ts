@@ -1,0 +1,193 @@
+/**
+ * Sends requests to the server. Requests of one time leave together, in a Cluster those of one slot.
+ *
+ * What may go wrong: the call fails after it left (all its requests are unknown), or is answered late or never (the caller is
+ * released by its cancellation; the request may land all the same, and its abandon will meet it).
+ */
+
+import { BackendUnavailableError } from '../../../base/errors.ts'
+import { warn } from '../../../base/events.ts'
+import { throwIfCancelled } from '../../../kit/backend-kit.ts'
+import { type Asker, Lane } from '../../../kit/lane.ts'
+import type { Call } from '../../../spi.ts'
+import { type Promptness, type RedisConnection, type RedisReply, slotOf } from '../client/index.ts'
+import { type Answer, readReply } from './answers.ts'
+import type { Connection } from './connection.ts'
+import type { Request } from './requests.ts'
+import { requestScript } from './scripts/requests.ts'
+
+/** For requests that may run twice: they also go over our own connection if the client is late. */
+export type PromptLimits = Omit<Promptness, 'confirms'>
+
+/** Is told of each call that was answered: the indexes of its requests, and the answers so far to all requests. */
+export type OnAnswered = (indexes: readonly number[], answers: readonly (Answer | Error)[]) => void
+
+export interface SendAllOptions {
+  readonly onAnswered?: OnAnswered
+  readonly promptly?: PromptLimits
+}
+
+/** Renewals in one call: half a millisecond of the server's time. */
+const MOST_RENEWALS = 500
+/** So many requests are worth a call of their own while another is in flight. */
+const MANY = 16
+/** A clock that is behind is behind at every grant; once in a while is enough to say so. */
+const WARNING_INTERVAL_MS = 60_000
+
+export class Sender {
+  readonly #connection: Connection
+  readonly #client: RedisConnection
+  /** One, or in a Cluster one for each slot that was used. */
+  readonly #lanes = new Map<number, Lane<Request, Answer>>()
+  #nextWarningMs = Number.NEGATIVE_INFINITY
+
+  constructor(connection: Connection) {
+    this.#connection = connection
+    this.#client = connection.client
+  }
+
+  /** One request, together with those that come at the same time. */
+  ask(request: Request, call: Call, asker: Asker<Answer>): void {
+    const slot = this.#slotOf(request)
+    let lane = this.#lanes.get(slot)
+    if (lane === undefined) {
+      lane = this.#openLane()
+      this.#lanes.set(slot, lane)
+    }
+    lane.add(request, call, asker)
+  }
+
+  /** The same with a promise. */
+  send(request: Request, call: Call): Promise<Answer> {
+    return new Promise((answered, failed) => this.ask(request, call, { answered, failed }))
+  }
+
+  /**
+   * Many requests of one caller, in as few calls as may be; the answers come in the same order. A call that fails, say in
+   * a part of a Cluster that is silent, is the answer to its own requests only.
+   */
+  async sendAll(
+    requests: readonly Request[],
+    call: Call,
+    { onAnswered, promptly }: SendAllOptions = {},
+  ): Promise<(Answer | Error)[]> {
+    throwIfCancelled('redis', call)
+    const answers: (Answer | Error)[] = new Array(requests.length)
+    const send = async (indexes: readonly number[]) => {
+      const part = indexes.map((index) => requests[index] as Request)
+      const settled = await this.#run(part, call.signal, promptly).catch((error: Error) => error)
+      for (const [at, index] of indexes.entries())
+        answers[index] = settled instanceof Error ? settled : (settled[at] as Answer | Error)
+      if (!(settled instanceof Error)) onAnswered?.(indexes, answers)
+    }
+    const bySlot = new Map<number, number[]>()
+    for (const [index, request] of requests.entries()) {
+      const slot = this.#slotOf(request)
+      const indexes = bySlot.get(slot) ?? []
+      indexes.push(index)
+      bySlot.set(slot, indexes)
+    }
+    const sending: Promise<void>[] = []
+    for (const indexes of bySlot.values())
+      for (let start = 0; start < indexes.length; start += MOST_RENEWALS)
+        sending.push(send(indexes.slice(start, start + MOST_RENEWALS)))
+    await Promise.all(sending)
+    return answers
+  }
+
+  close(): void {
+    for (const lane of this.#lanes.values()) lane.close()
+  }
+
+  #slotOf({ key }: Request): number {
+    return this.#client.isCluster ? slotOf(this.#client.keyPrefix + key) : 0
+  }
+
+  #openLane(): Lane<Request, Answer> {
+    const { client, clock } = this.#connection
+    let lastBatch = 0
+    return new Lane({
+      backend: 'redis',
+      clock,
+      maxBatch: 256,
+      maxInFlight: 2,
+      minSplit: 32,
+      minFurther: MANY,
+      // The callers of a batch come back in several groups, and groups of one turn would be written, and answered, together.
+      ...(client.writesOncePerTurn && { oneBatchPerTurn: true, isPatient: () => lastBatch >= MANY }),
+      isConnected: () => client.isConnected,
+      send: (requests) => {
+        lastBatch = requests.length
+        return this.#run(requests)
+      },
+    })
+  }
+
+  #run(
+    requests: readonly Request[],
+    signal?: AbortSignal,
+    promptly?: PromptLimits,
+  ): Promise<(Answer | Error)[]> {
+    const keys: string[] = []
+    const args: string[] = [this.#connection.setting]
+    let last: readonly string[] | undefined
+    for (const { key, operation, who, terms, args: own } of requests) {
+      keys.push(key)
+      if (terms !== undefined && terms !== last) args.push(...terms)
+      last = terms ?? last
+      args.push(operation + who, ...own)
+    }
+    keys.push(...this.#connection.marks)
+    const losses = this.#client.lossCount()
+    const read = (reply: RedisReply) => {
+      const { answers, note } = readReply(reply, requests.length)
+      if (note !== undefined) this.#clockIsBehind(note)
+      return losses === this.#client.lossCount() ? answers : answers.map(unknownIfNotHeld)
+    }
+    if (promptly === undefined) return this.#client.run(requestScript, keys, args, signal).then(read)
+    let isPrompt = false
+    const confirms = (reply: RedisReply) => {
+      isPrompt = read(reply).some(isConfirmation)
+      return isPrompt
+    }
+    const running = this.#client.runPromptly(requestScript, keys, args, signal, { ...promptly, confirms })
+    return running.then((reply) =>
+      isPrompt
+        ? read(reply).map((answer) => (isConfirmation(answer) ? answer : notConfirmed()))
+        : read(reply),
+    )
+  }
+
+  #clockIsBehind(note: string): void {
+    const nowMs = this.#connection.clock.monotonicMs()
+    if (nowMs < this.#nextWarningMs) return
+    this.#nextWarningMs = nowMs + WARNING_INTERVAL_MS
+    const behindMs = Math.round(Number(note.replace('behind', '')) / 1_000)
+    warn({
+      backend: 'redis',
+      namespace: this.#connection.demands.namespace,
+      code: 'HOLDFAST_REDIS_CLOCK',
+      warning:
+        `the server’s clock is ${behindMs} ms behind the last token: it has been set back, or another server with ` +
+        'a slower clock has become the primary. Tokens go on increasing as long as the mark of the last one is kept',
+    })
+  }
+}
+
+/** Whether it says that a claim is there; over a connection of our own nothing else counts (`Promptness`). */
+function isConfirmation(answer: Answer | Error): boolean {
+  return !(answer instanceof Error) && ['prolonged', 'granted', 'waiting'].includes(answer.kind)
+}
+
+function notConfirmed(): Error {
+  const what = 'another connection did not find it, and the client, which decides, has not answered'
+  return new BackendUnavailableError('redis', what, 'unknown')
+}
+
+/** The client may have sent the call twice. Only `not-held` can then be wrong: the first copy may have released. */
+function unknownIfNotHeld(answer: Answer | Error): Answer | Error {
+  if (answer instanceof Error || answer.kind !== 'not-held') return answer
+  const what =
+    'it is not held, but the connection was lost during the call: the client may have sent the release twice'
+  return new BackendUnavailableError('redis', what, 'unknown')
+}

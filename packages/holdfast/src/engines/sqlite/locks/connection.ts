@@ -1,0 +1,157 @@
+/** What the backend and its sessions share: the open file, the way to write to it, the waiters and the watchers. */
+
+import { type Clock, sleep } from '../../../base/clock.ts'
+import { publicIdOf, type Random } from '../../../base/ids.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
+import { Lifetime } from '../../../kit/lifetime.ts'
+import type { Call, Finding } from '../../../spi.ts'
+import { isBusy } from '../client/index.ts'
+import { Database } from './database.ts'
+import { diagnose } from './diagnosis.ts'
+import { WATCHED_FOR_MS } from './event-log.ts'
+import { unavailable } from './failures.ts'
+import type { FileSystemTypeOf } from './file-checks.ts'
+import type { MachineIdentity } from './machine.ts'
+import type { OpenFile, Synchronous } from './open.ts'
+import { FilePoll } from './poll.ts'
+import { catchUp } from './queue.ts'
+import { prepareStatements, type Statements } from './statements.ts'
+import { noStatistics, type Statistics } from './statistics.ts'
+import type { Transaction } from './transaction.ts'
+import { WaitingRoom } from './waiting-room.ts'
+import { WakeUps } from './wakeups.ts'
+import { Watchers } from './watch.ts'
+import { type Work, Writer } from './writer.ts'
+
+export interface ConnectionOptions {
+  readonly file: OpenFile
+  readonly synchronous: Synchronous
+  readonly namespace: string
+  readonly machine: MachineIdentity
+  readonly clock: Clock
+  readonly random: Random
+  readonly pollMs: number
+  readonly fileSystemTypeOf: FileSystemTypeOf
+  /** For tests: where the sockets are. */
+  readonly socketFolder?: string
+}
+
+/** What the parts of a connection share. */
+export interface Context extends ConnectionOptions {
+  readonly database: Database
+  readonly sql: Statements
+  readonly statistics: Statistics
+}
+
+const READ_AGAIN_AFTER_MS = 5
+
+export class Connection {
+  readonly namespace: string
+  readonly clock: Clock
+  readonly machine: MachineIdentity
+  readonly statistics = noStatistics()
+  readonly lifetime: Lifetime
+  readonly writer: Writer
+  readonly room: WaitingRoom
+  readonly watchers: Watchers
+  readonly wakeUps: WakeUps
+  readonly #context: Context
+
+  constructor(options: ConnectionOptions) {
+    const { file, clock, namespace, machine, synchronous } = options
+    const { statistics } = this
+    this.namespace = namespace
+    this.clock = clock
+    this.machine = machine
+    this.lifetime = new Lifetime('sqlite', clock)
+    const database = new Database(file.connection, synchronous, statistics)
+    const context = { ...options, database, sql: prepareStatements(database), statistics }
+    this.#context = context
+    this.writer = new Writer(context, this.#committed)
+    const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => catchUp(tx)))
+    this.room = new WaitingRoom(context, poll)
+    this.watchers = new Watchers(clock, poll, () => this.openLog(neverCancelled))
+    this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
+  }
+
+  async write<T>(call: Call, work: Work<T>): Promise<T> {
+    this.lifetime.begin(call)
+    return this.writer.write(call, work)
+  }
+
+  /**
+   * For what keeps sessions alive: it overtakes what waits to be written. Before anything is prolonged, this must still be
+   * the file that newcomers find, and still the same boot's. Replacing the file, or bringing it to another boot while it is
+   * open, ends the leases of processes that do not see it.
+   */
+  async prolong<T>(call: Call, work: Work<T>): Promise<T> {
+    this.lifetime.begin(call)
+    return this.writer.writeFirst(call, (tx) => {
+      const state = tx.sql.fileState.first()
+      const problem = this.#problemOf(state)
+      if (problem !== null) throw unavailable(problem, 'not-applied')
+      catchUp(tx, state?.due)
+      return work(tx)
+    })
+  }
+
+  /** Keeps the log of events open for a while. */
+  openLog(call: Call): Promise<void> {
+    const id = this.#context.random.id()
+    return this.write(call, ({ sql, nowMs }) => {
+      sql.openLog.run(id, nowMs + WATCHED_FOR_MS)
+    })
+  }
+
+  /** Readers see the last commit. They wait only while another process cleans up after one that was killed. */
+  async read<T>(call: Call, look: (sql: Statements, nowMs: number) => T): Promise<T> {
+    for (;;) {
+      this.lifetime.begin(call)
+      try {
+        return look(this.#context.sql, this.clock.monotonicMs())
+      } catch (error) {
+        if (!isBusy(error)) throw unavailable('the file could not be read', 'not-applied', error)
+      }
+      await sleep(this.clock, READ_AGAIN_AFTER_MS, { keepsProcessAlive: true })
+    }
+  }
+
+  #problemOf(
+    found: { readonly boot_id: string; readonly time_namespace: string } | undefined,
+  ): string | null {
+    const { path, isInPlace } = this.#context.file
+    if (!isInPlace()) return `the file at ${path} was removed or replaced`
+    const { bootId, timeNamespaceOffset } = this.machine
+    if (found?.boot_id === bootId && found.time_namespace === timeNamespaceOffset) return null
+    return 'the file has been taken over by processes with another boot id'
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    const { file, synchronous, pollMs, fileSystemTypeOf } = this.#context
+    const read = await this.read(call, (sql) => ({
+      problem: this.#problemOf(sql.fileState.first()),
+      sqliteVersion: sql.sqliteVersion.first()?.version ?? '',
+    }))
+    const hears = this.wakeUps.address() !== null
+    return diagnose({ ...read, path: file.path, synchronous, pollMs, fileSystemTypeOf, hears })
+  }
+
+  close(): void {
+    if (this.lifetime.isOver) return
+    this.room.close(this.lifetime.end())
+    this.watchers.close()
+    this.writer.close()
+    this.wakeUps.close()
+    this.#context.database.close()
+  }
+
+  readonly #committed = ({ endedSessions, handovers }: Transaction): void => {
+    for (const session of endedSessions) this.room.sessionEnded(session)
+    for (const { session, attempt, token, data, address } of handovers) {
+      if (this.room.handOver(session, attempt, { token, data }) || address === null) continue
+      this.wakeUps.send(address, publicIdOf(attempt))
+    }
+    this.room.armForNewcomers()
+    this.watchers.changed()
+  }
+}
