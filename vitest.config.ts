@@ -1,11 +1,21 @@
-import { readdirSync } from 'node:fs'
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
+import { backendsOf } from './scripts/lib/backends.ts'
 
 // `npm test -- --only memory,redis` narrows the run: what is about another backend is left out.
 const only = (process.env.HOLDFAST_TEST_ONLY ?? '').split(',').filter((name) => name !== '')
-const backends = readdirSync(new URL('packages/holdfast/src/engines', import.meta.url))
-const others = only.length === 0 ? [] : backends.filter((name) => !only.includes(name))
+const backends = backendsOf(import.meta.dirname)
+const engineOf = (folder: string) => folder.split('/')[1]
+const isWanted = ({ name }: { readonly name: string }) => only.length === 0 || only.includes(name)
+const wantedEngines = new Set(backends.filter(isWanted).map(({ folder }) => engineOf(folder)))
+const leftOut = backends
+  .filter((backend) => !isWanted(backend))
+  .flatMap(({ name, folder }) => [
+    `**/${name}*.test.ts`,
+    `**/test/${name}/**`,
+    // The client, the guard and the helpers without a lock belong to the engine.
+    wantedEngines.has(engineOf(folder)) ? `**/src/${folder}/**` : `**/src/engines/${engineOf(folder)}/**`,
+  ])
 
 /** Each takes half a minute or more. They begin first, so that none of them runs alone at the end. */
 const long = [
@@ -32,7 +42,7 @@ export default defineConfig({
   test: {
     sequence: { sequencer: LongFirst },
     include: ['packages', 'scripts', 'examples', 'bench', 'lab'].map((folder) => `${folder}/**/*.test.ts`),
-    exclude: ['**/node_modules/**', ...others.flatMap((name) => [`**/${name}/**`, `**/${name}*.test.ts`])],
+    exclude: ['**/node_modules/**', ...leftOut],
     pool: 'forks',
     // One more than the cores of a small machine: tests wait for servers and for time about a third of theirs. More only
     // make the processes that they start wait for each other.

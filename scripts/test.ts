@@ -2,10 +2,10 @@
 // one run shows all of them; what needs the build is not run when there is none.
 
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, readdirSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { engines, tools } from '../lab/obtain/engines.ts'
+import { backendsOf } from './lib/backends.ts'
 import { biome, cache, root, testReport, tsc, vitest } from './lib/repository.ts'
 
 const usage = `npm test [-- options]
@@ -123,7 +123,7 @@ function readOptions(): { only?: string; quick?: boolean; help?: boolean } {
     })
     if (values.quick) return { ...values, only: quickBackends }
     if (values.only !== undefined) {
-      const backends = readdirSync(join(root, 'packages/holdfast/src/engines'))
+      const backends = backendsOf(root).map(({ name }) => name)
       const known = [...new Set([...backends, ...engines, ...tools])]
       const unknown = values.only.split(',').filter((name) => !known.includes(name))
       if (unknown.length > 0)

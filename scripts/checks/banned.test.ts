@@ -49,20 +49,20 @@ test('the one file that may use something is let through, and only for that', ()
   expect(bannedIn('base/clock.ts', 'console.log(1)')).toHaveLength(1)
 })
 
-test('core, clients and backends are read, tests and other folders are not', () => {
+test('core and engines are read, tests and other folders are not', () => {
   const text = 'console.log(1)'
   const names = [
     'locker/a.ts',
     'locker/a.test.ts',
-    'clients/redis/e.ts',
-    'backends/redis/b.ts',
+    'engines/redis/client/e.ts',
+    'engines/redis/locks/b.ts',
     'testing/c.ts',
     'guards/d.ts',
   ]
   const found = checkBanned(folderWith(Object.fromEntries(names.map((name) => [name, text]))))
   expect(found.map(({ file }) => file.split('/src/')[1])).toEqual([
     'locker/a.ts',
-    'clients/redis/e.ts',
-    'backends/redis/b.ts',
+    'engines/redis/client/e.ts',
+    'engines/redis/locks/b.ts',
   ])
 })

@@ -1,4 +1,4 @@
-// Core, the clients and the backends take time and randomness from where tests can replace them, and never print.
+// Core, the engines and the recipes take time and randomness from where tests can replace them, and never print.
 //
 // The check reads the syntax tree, so words in comments and strings do not count, and neither does a method
 // of an injected object that happens to be called `setTimeout`.
@@ -48,7 +48,7 @@ const timerModules = new Set(['node:timers', 'node:timers/promises'])
 
 export function checkBanned(src: string): Complaint[] {
   const complaints: Complaint[] = []
-  for (const folder of ['base', 'locker', 'kit', 'clients', 'backends', 'recipes']) {
+  for (const folder of ['base', 'locker', 'kit', 'engines', 'recipes']) {
     for (const path of filesUnder(join(src, folder), isSource)) {
       const found = bannedIn(pathFrom(src, path), readFileSync(path, 'utf8'))
       complaints.push(...found.map((complaint) => ({ ...complaint, file: pathFrom(root, path) })))
@@ -104,6 +104,6 @@ if (import.meta.main) {
   finish(
     'banned',
     checkBanned(src),
-    'no time, randomness or output outside their files in core, clients and backends',
+    'no time, randomness or output outside their files in core, engines and recipes',
   )
 }

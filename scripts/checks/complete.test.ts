@@ -9,9 +9,9 @@ afterEach(() => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true })
 })
 
-function openTs({ scheme = 'acme', loads = './backends/acme/from-url.ts' } = {}): string {
+function openTs({ scheme = 'acme', loads = './engines/acme/locks/from-url.ts' } = {}): string {
   return `
-    import type { AcmeOptions } from './backends/acme/index.ts'
+    import type { AcmeOptions } from './engines/acme/locks/index.ts'
     const schemes: Record<string, () => Promise<FromUrl>> = {
       other: () => import('./other.ts'),
       '${scheme}': () => import('${loads}'),
@@ -19,7 +19,8 @@ function openTs({ scheme = 'acme', loads = './backends/acme/from-url.ts' } = {})
 }
 
 const whole: Readonly<Record<string, string>> = {
-  'packages/holdfast/src/backends/acme/index.ts': '',
+  'packages/holdfast/src/engines/acme/locks/index.ts': '',
+  'packages/holdfast/src/engines/acme/locks/from-url.ts': '',
   'packages/holdfast/package.json': '{ "exports": { "./acme": {} } }',
   'packages/holdfast/src/open.ts': openTs(),
   'packages/holdfast/test/conformance/acme.test.ts': 'describeBackend({})',
@@ -46,17 +47,21 @@ test('a backend with all that belongs to one passes', () => {
 })
 
 test('each thing that is missing is named', () => {
-  for (const path of Object.keys(whole).filter((each) => !each.includes('/src/backends/'))) {
+  for (const path of Object.keys(whole).filter((each) => !each.includes('/src/engines/'))) {
     const { [path]: _, ...rest } = whole
     expect(checkComplete(repository(rest), traps).map(({ file }) => file)).toEqual([path])
   }
 })
 
 test.each([
-  ['a type import alone', openTs({ loads: './locker/locker.ts' }), 'that loads nothing of backends/acme'],
+  [
+    'a type import alone',
+    openTs({ loads: './locker/locker.ts' }),
+    'that loads nothing of engines/acme/locks',
+  ],
   ['no scheme', openTs({ scheme: 'acne' }), 'has no opener for acme:'],
-  ["another's opener", openTs({ loads: './other.ts' }), 'that loads nothing of backends/acme'],
-  ['text in a comment', "// import('./backends/acme/index.ts')", 'has no opener for acme:'],
+  ["another's opener", openTs({ loads: './other.ts' }), 'that loads nothing of engines/acme/locks'],
+  ['text in a comment', "// import('./engines/acme/locks/index.ts')", 'has no opener for acme:'],
 ])('%s is no opener', (_, text, message) => {
   const complaints = checkComplete(repository({ ...whole, 'packages/holdfast/src/open.ts': text }), traps)
   expect(complaints).toEqual([
@@ -74,14 +79,16 @@ test('another way to use an engine has its names', () => {
   const files = {
     ...Object.fromEntries(
       Object.entries(whole).map(([path, text]) => [
-        path.replace('acme', 'acme-fast'),
+        path.replace('engines/acme/locks', 'engines/acme/fast').replace(/acme(?!\/fast)/, 'acme-fast'),
         text.replaceAll('acme', 'acme-fast'),
       ]),
     ),
-    'packages/holdfast/package.json': '{ "exports": { "./acme/fast": {} } }',
+    'packages/holdfast/package.json': JSON.stringify({
+      exports: { './acme/fast': { default: './dist/engines/acme/fast/index.js' } },
+    }),
     'packages/holdfast/src/open.ts': openTs({
       scheme: 'acme+fast',
-      loads: './backends/acme-fast/assemble.ts',
+      loads: './engines/acme/fast/from-url.ts',
     }),
   }
   const columns = ['core', 'acme-fast']
@@ -102,7 +109,7 @@ test('the page of a backend has the headings of the others', () => {
     'packages/holdfast/package.json': '{ "exports": { "./acme": {}, "./zeta": {} } }',
     'packages/holdfast/src/open.ts': openTs()
       .replace('other:', 'zeta:')
-      .replace('./other.ts', './backends/zeta/from-url.ts'),
+      .replace('./other.ts', './engines/zeta/locks/from-url.ts'),
     'docs/README.md': '(backends/acme.md) (backends/zeta.md)',
     'README.md': '(docs/backends/acme.md) (docs/backends/zeta.md)',
   }

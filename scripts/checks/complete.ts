@@ -4,6 +4,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { backends, upcoming } from '../docs/trap-types.ts'
+import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { root } from '../lib/repository.ts'
 import { descendants, importsOf, parse, ts } from '../lib/syntax.ts'
@@ -23,10 +24,9 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
   }
   const backends = backendsOf(repository)
   const openers = openersOf(read('packages/holdfast/src/open.ts'))
-  const pages = backends.map((name) => read(`docs/backends/${name}.md`)).filter((page) => page !== '')
-  return backends.flatMap((name) => {
-    // Another way to use the same engine stands below it: ./postgres/advisory and postgres+advisory: are
-    // backends/postgres-advisory.
+  const pages = backends.map(({ name }) => read(`docs/backends/${name}.md`)).filter((page) => page !== '')
+  return backends.flatMap(({ name, folder }) => {
+    // Another way to use the same engine: ./postgres/advisory and postgres+advisory: are postgres-advisory.
     const entry = `./${name.replace('-', '/')}`
     const scheme = name.replace('-', '+')
     const page = read(`docs/backends/${name}.md`)
@@ -34,10 +34,10 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
     const needed: [boolean, string, string][] = [
       [manifest.exports?.[entry] !== undefined, 'packages/holdfast/package.json', `has no export ${entry}`],
       [
-        loads.some((path) => path.startsWith(`./backends/${name}/`)),
+        loads.some((path) => path.startsWith(`./${folder}/`)),
         'packages/holdfast/src/open.ts',
         openers.has(scheme)
-          ? `has an opener for ${scheme}: that loads nothing of backends/${name}`
+          ? `has an opener for ${scheme}: that loads nothing of ${folder}`
           : `has no opener for ${scheme}:`,
       ],
       [
@@ -49,7 +49,7 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
       [
         page === '' || headingsOf(page) === headingsOf(pages[0] ?? ''),
         `docs/backends/${name}.md`,
-        `has other headings than docs/backends/${backends[0]}.md`,
+        `has other headings than docs/backends/${backends[0]?.name}.md`,
       ],
       [
         read('docs/README.md').includes(`backends/${name}.md`),
@@ -146,13 +146,6 @@ function headingsOf(page: string): string {
     .split('\n')
     .filter((line) => line.startsWith('## '))
     .join('\n')
-}
-
-function backendsOf(repository: string): string[] {
-  return readdirSync(join(repository, 'packages/holdfast/src/engines'), { withFileTypes: true })
-    .filter((entry) => entry.isDirectory())
-    .map((entry) => entry.name)
-    .sort()
 }
 
 if (import.meta.main) {

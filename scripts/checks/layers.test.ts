@@ -12,24 +12,44 @@ test('what the table allows passes', () => {
     'locker/lease.ts': `import { EventEmitter } from 'node:events'\nimport type { Backend } from '../spi.ts'\nimport './ids.ts'`,
     'locker/lease.test.ts': `import { fakeClock } from '../testing/fake-clock.ts'\nimport { test } from 'vitest'`,
     'spi.ts': `import type { Fence } from './base/fence.ts'\nexport { type Token } from './base/fence.ts'`,
-    'backends/sqlite/backend.ts': `import { DatabaseSync } from 'node:sqlite'\nimport '../../base/ids.ts'\nimport './statements.ts'`,
-    'guards/sqlite.ts': `import './shared.ts'\nimport '../base/fence.ts'`,
-    'open.ts': `export const open = () => import('./backends/memory/index.ts')\ntype Peer = 'ioredis' | 'pg'\nconst loadPeer = (name: Peer) => import(name)`,
+    'engines/sqlite/locks/backend.ts': `import { DatabaseSync } from 'node:sqlite'\nimport '../../../base/ids.ts'\nimport '../client/index.ts'\nimport './statements.ts'`,
+    'engines/sqlite/guard/store.ts': `import '../../../guards/rule.ts'\nimport '../client/index.ts'`,
+    'engines/postgres/tables/tables.ts': `import '../client/index.ts'`,
+    'engines/postgres/locks/schema.ts': `import '../tables/tables.ts'`,
+    'engines/memory/backend.ts': `import './engine.ts'`,
+    'guards/memory.ts': `import './shared.ts'\nimport '../base/fence.ts'`,
+    'open.ts': `export const open = () => import('./engines/memory/index.ts')\ntype Peer = 'ioredis' | 'pg'\nconst loadPeer = (name: Peer) => import(name)`,
     'recipes/schedule/times.ts': `import '../../base/clock.ts'\ntype Peer = 'croner'\nconst loadPeer = (name: Peer) => import(name)`,
     'index.ts': `export * from './open.ts'\nexport * from './lockfree/index.ts'`,
-    'testing/index.ts': `export * from '../index.ts'\nexport * from '../backends/memory/index.ts'`,
+    'testing/index.ts': `export * from '../index.ts'\nexport * from '../engines/memory/index.ts'`,
   }
   expect(complaints(files)).toEqual([])
 })
 
 test.for([
+  ['locker/lease.ts', `import '../engines/memory/index.ts'`, 'locker may not import engines/memory/index.ts'],
+  ['locker/lease.ts', `import 'node:fs'`, 'locker may not import node:fs'],
   [
     'locker/lease.ts',
-    `import '../backends/memory/index.ts'`,
-    'locker may not import backends/memory/index.ts',
+    `export * from '../engines/redis/client/index.ts'`,
+    'locker may not import engines/redis/client/index.ts',
   ],
-  ['locker/lease.ts', `import 'node:fs'`, 'locker may not import node:fs'],
-  ['locker/lease.ts', `export * from '../clients/redis.ts'`, 'locker may not import clients/redis.ts'],
+  [
+    'engines/redis/client/index.ts',
+    `import '../locks/index.ts'`,
+    'engines may not import engines/redis/locks/index.ts',
+  ],
+  [
+    'engines/redis/redlock/index.ts',
+    `import '../locks/index.ts'`,
+    'engines may not import engines/redis/locks/index.ts',
+  ],
+  [
+    'engines/postgres/client/index.ts',
+    `import '../tables/tables.ts'`,
+    'engines may not import engines/postgres/tables/tables.ts',
+  ],
+  ['guards/rule.ts', `import '../engines/memory/state.ts'`, 'guards may not import engines/memory/state.ts'],
   ['locker/lease.ts', `type T = import('../guards/memory.ts').T`, 'locker may not import guards/memory.ts'],
   ['spi.ts', `import { f } from './base/fence.ts'`, 'spi.ts may import only types from base/fence.ts'],
   [
@@ -38,19 +58,19 @@ test.for([
     'spi.ts may import only types from base/fence.ts',
   ],
   [
-    'backends/redis/index.ts',
-    `import '../memory/index.ts'`,
-    'backends may not import backends/memory/index.ts',
+    'engines/redis/locks/index.ts',
+    `import '../../memory/index.ts'`,
+    'engines may not import engines/memory/index.ts',
   ],
   [
-    'backends/redis/index.ts',
+    'engines/redis/locks/index.ts',
     `import 'ioredis'`,
     'the library has no dependencies, so it may not import ioredis (open.ts loads optional peers with loadPeer)',
   ],
   [
-    'backends/redis/index.ts',
-    `import '../../../../x.ts'`,
-    "../../../../x.ts lies outside the library's sources",
+    'engines/redis/locks/index.ts',
+    `import '../../../../../x.ts'`,
+    "../../../../../x.ts lies outside the library's sources",
   ],
   ['guards/memory.ts', `import type { B } from '../spi.ts'`, 'guards may not import spi.ts'],
   ['index.ts', `export * from './testing/index.ts'`, 'index.ts may not import testing/index.ts'],
@@ -77,12 +97,12 @@ test.for([
     'only loadPeer may import what it does not name',
   ],
   [
-    'clients/redis/load.ts',
+    'engines/redis/client/load.ts',
     `export const load = () => import('ioredis')`,
     'the library has no dependencies, so it may not import ioredis (open.ts loads optional peers with loadPeer)',
   ],
   ['index.ts', `export const open = (x: string) => import(x)`, 'a dynamic import must name its file'],
-  ['backends/shared.ts', ``, 'belongs to no layer'],
+  ['engines/shared.ts', ``, 'belongs to no layer'],
   ['helpers/text.ts', ``, 'belongs to no layer'],
 ] as const)('%s with %s is refused', ([file, text, message]) => {
   expect(complaints({ [file]: text })).toEqual([`${file}:1 ${message}`])

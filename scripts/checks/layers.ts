@@ -9,17 +9,7 @@ import { type Complaint, finish } from '../lib/report.ts'
 import { filesUnder, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
-const everything = [
-  'base',
-  'kit',
-  'locker',
-  'spi.ts',
-  'clients',
-  'backends',
-  'guards',
-  'lockfree',
-  'open.ts',
-].concat('recipes')
+const everything = ['base', 'kit', 'locker', 'spi.ts', 'engines', 'guards', 'lockfree', 'open.ts', 'recipes']
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
   // What all layers import.
@@ -27,22 +17,24 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   'spi.ts': { may: ['base'], typesOnly: true },
   // The client side of a lease.
   locker: { may: ['base', 'spi.ts'] },
-  // What backends share.
+  // What engines share.
   kit: { may: ['base', 'spi.ts'] },
   'for-engine-authors.ts': { may: ['base', 'kit', 'spi.ts', 'open.ts'] },
-  // What several layers know of the users' own clients; they are structural types and thin adapters.
-  clients: { may: ['base', 'spi.ts'] },
-  backends: { may: ['base', 'kit', 'spi.ts', 'clients'] },
-  guards: { may: ['base', 'clients'] },
-  lockfree: { may: ['base', 'clients'] },
-  // They use the public Locker and never know a backend.
+  // The rule of guards and the protocols without a lock. They know no engine.
+  guards: { may: ['base'] },
+  lockfree: { may: ['base'] },
+  engines: { may: ['base', 'kit', 'spi.ts', 'guards', 'lockfree'] },
+  // They use the public Locker and never know an engine.
   recipes: { may: ['base'] },
-  'open.ts': { may: ['base', 'kit', 'locker', 'spi.ts', 'backends'] },
+  'open.ts': { may: ['base', 'kit', 'locker', 'spi.ts', 'engines'] },
   'index.ts': { may: everything },
   testing: { may: [...everything, 'index.ts'] },
 }
 
-/** Optional peers, and the backend or recipe that may have each loaded (ADR 0009). */
+/** The parts of an engine that its other parts import. Each of the others stands alone. */
+const sharedParts = ['client', 'tables']
+
+/** Optional peers, and the engine or recipe that may have each loaded (ADR 0009). */
 const peers: Record<string, string> = {
   croner: 'recipes/schedule',
   ioredis: 'redis',
@@ -74,7 +66,7 @@ export function checkLayers(src: string): Complaint[] {
       const message = from === null ? 'a dynamic import must name its file' : judge(file, from, typeOnly)
       if (message) complaints.push({ file: pathFrom(root, path), line, message })
     }
-    if (!layers[layerOf(file)] || /^backends\/[^/]+$/.test(file)) {
+    if (!layers[layerOf(file)] || /^engines\/[^/]+$/.test(file)) {
       complaints.push({ file: pathFrom(root, path), line: 1, message: 'belongs to no layer' })
     }
   }
@@ -112,7 +104,7 @@ function judge(file: string, from: string, typeOnly: boolean): string | null {
 
   const target = posix.join(dirname(file), from)
   if (target.startsWith('../')) return `${from} lies outside the library's sources`
-  if (roomOf(target) === roomOf(file)) return null
+  if (roomOf(target) === roomOf(file) || isSharedPart(target, file)) return null
   const rule = layers[layer]
   if (!rule?.may.includes(layerOf(target))) return `${layer} may not import ${target}`
   if (rule.typesOnly && !typeOnly) return `${layer} may import only types from ${target}`
@@ -124,10 +116,19 @@ function layerOf(file: string): string {
   return file.split('/')[0] ?? file
 }
 
-/** What counts as "itself": the layer, but for a backend its own folder, as backends do not know each other. */
+/** Files of one room import each other. An engine's room is its part, such as `engines/redis/locks`. */
 function roomOf(file: string): string {
-  const [layer, folder] = file.split('/')
-  return layer === 'backends' ? `${layer}/${folder}` : (layer ?? file)
+  const [layer = file, engine, part, inside] = file.split('/')
+  if (layer !== 'engines') return layer
+  return inside === undefined ? `${layer}/${engine}` : `${layer}/${engine}/${part}`
+}
+
+/** A part of an engine may import the shared parts of the same engine; the tables, only the client. */
+function isSharedPart(target: string, file: string): boolean {
+  const [layer, engine, part] = roomOf(target).split('/')
+  const own = roomOf(file).split('/')
+  const rank = (name = '') => (sharedParts.includes(name) ? sharedParts.indexOf(name) : sharedParts.length)
+  return layer === 'engines' && own[0] === layer && own[1] === engine && rank(part) < rank(own[2])
 }
 
 if (import.meta.main) {

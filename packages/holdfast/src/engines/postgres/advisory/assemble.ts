@@ -9,13 +9,12 @@ import { describeInfo } from '../../../kit/info.ts'
 import type { BackendInfo } from '../../../spi.ts'
 import {
   checkClientOptions,
-  checkSchemaOptions,
   checkServer,
-  ensureTables,
   isPostgresJs,
   type PgPool,
   postgresDatabase,
 } from '../client/index.ts'
+import { checkSchemaOptions, ensureTables } from '../tables/tables.ts'
 import { PostgresAdvisoryBackend } from './backend.ts'
 import { Connection, NAME } from './connection.ts'
 import { checkKeyChoice, type KeyChoice } from './keys.ts'

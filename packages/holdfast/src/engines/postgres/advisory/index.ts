@@ -7,7 +7,7 @@
  */
 import { checkKnownOptions } from '../../../base/options.ts'
 import type { Backend } from '../../../spi.ts'
-import { checkSchema, tablesSql } from '../client/index.ts'
+import { checkSchema, tablesSql } from '../tables/tables.ts'
 import { openPostgresAdvisory, type PostgresAdvisoryOptions } from './assemble.ts'
 import { advisoryPart } from './schema.ts'
 

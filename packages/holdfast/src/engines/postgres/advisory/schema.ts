@@ -9,7 +9,8 @@
  *   A commit of unlogged rows does not wait for the disk. So a token above `known`, up to which the log is known to be on
  *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68).
  */
-import { quoteText, READ_AND_WRITE, type TablePart } from '../client/index.ts'
+import { quoteText } from '../client/index.ts'
+import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
 export const advisoryPart: TablePart = {
   part: 'advisory',

@@ -1,15 +1,5 @@
 /** What Holdfast knows of PostgreSQL's clients. */
 
-export {
-  BY_INDEX,
-  checkSchema,
-  checkSchemaOptions,
-  ensureTables,
-  prepareTables,
-  READ_AND_WRITE,
-  type TablePart,
-  tablesSql,
-} from '../tables/tables.ts'
 export { arrayLiteral } from './arrays.ts'
 export { conflictOf, refusedByTable, serverStateOf, typedStep } from './conflicts.ts'
 export {

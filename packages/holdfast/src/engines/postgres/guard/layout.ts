@@ -1,5 +1,5 @@
 /** The guard's own tables and functions, beside the user's, in a schema of their own. */
-import type { TablePart } from '../client/index.ts'
+import type { TablePart } from '../tables/tables.ts'
 import { triggerSql } from './trigger-sql.ts'
 
 /**

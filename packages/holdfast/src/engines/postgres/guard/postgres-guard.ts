@@ -29,21 +29,17 @@ import type { Remembered } from '../../../guards/rule.ts'
 import { checkGuardOptions, type GuardSettings } from '../../../guards/settings.ts'
 import {
   checkClientOptions,
-  checkSchema,
-  checkSchemaOptions,
-  ensureTables,
   type NativeTransaction,
   type PostgresClient,
   type PostgresDatabase,
-  prepareTables,
   quoteIdentifier,
   type SqlRunner,
   type SqlTransaction,
   sharedDatabase,
   sqlRunnerOf,
-  tablesSql,
   typedStep,
 } from '../client/index.ts'
+import { checkSchema, checkSchemaOptions, ensureTables, prepareTables, tablesSql } from '../tables/tables.ts'
 import { guardTables } from './layout.ts'
 import { LeaseEnd } from './lease-end.ts'
 import { guardStatements } from './statements.ts'

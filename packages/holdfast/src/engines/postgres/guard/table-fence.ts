@@ -24,8 +24,6 @@ import { checkGuardOptions } from '../../../guards/settings.ts'
 import {
   arrayLiteral,
   checkIdentifier,
-  checkSchema,
-  ensureTables,
   type PostgresClient,
   quoteIdentifier,
   quoteTable,
@@ -34,9 +32,9 @@ import {
   serverStateOf,
   sharedDatabase,
   sqlRunnerOf,
-  tablesSql,
   typedStep,
 } from '../client/index.ts'
+import { checkSchema, ensureTables, tablesSql } from '../tables/tables.ts'
 import { guardTables } from './layout.ts'
 import { FENCE_SETTING } from './statements.ts'
 

@@ -14,7 +14,8 @@
  * for all rows is done once in a transaction, and kept in settings that end with it: the index of the fences that are shown,
  * and the last fence that passed.
  */
-import { BY_INDEX, quoteText } from '../client/index.ts'
+import { quoteText } from '../client/index.ts'
+import { BY_INDEX } from '../tables/tables.ts'
 
 /** SQL: where the fence for a name begins in the index. It is in hexadecimal, so that no name can contain another's. */
 const indexKey = (name: string) => `chr(10) || encode(convert_to(${name}, 'UTF8'), 'hex') || ' '`

@@ -8,13 +8,11 @@ import { checkKnownOptions, checkNumber } from '../../../base/options.ts'
 import { createIdempotent, type Idempotent } from '../../../lockfree/idempotent.ts'
 import {
   checkClientOptions,
-  checkSchema,
-  checkSchemaOptions,
   type PostgresClient,
   type SqlTransaction,
   sharedDatabase,
-  tablesSql,
 } from '../client/index.ts'
+import { checkSchema, checkSchemaOptions, tablesSql } from '../tables/tables.ts'
 import { type Jobs, PostgresJobs } from './jobs.ts'
 import { jobTables } from './jobs-tables.ts'
 import { PostgresKeys } from './keys.ts'

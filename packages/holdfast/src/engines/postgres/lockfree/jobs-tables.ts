@@ -24,7 +24,8 @@
  *     give back its job, even if that was its last attempt and another job runs by now.
  *   Locks are taken in the order advisory lock, row of the key, job. A claim waits for none of the first two.
  */
-import { BY_INDEX, quoteText, READ_AND_WRITE, type TablePart } from '../client/index.ts'
+import { quoteText } from '../client/index.ts'
+import { BY_INDEX, READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
 /** What can be claimed, now or later. The planner uses a partial index only for conditions that are written alike. */
 const PENDING = "state = 'ready' AND attempts < max_attempts"

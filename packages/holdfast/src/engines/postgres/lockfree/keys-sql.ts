@@ -1,5 +1,6 @@
 /** The table of idempotency keys and its functions. */
-import { BY_INDEX, quoteText, READ_AND_WRITE, type TablePart } from '../client/index.ts'
+import { quoteText } from '../client/index.ts'
+import { BY_INDEX, READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 import { ON_DISK } from './durable.ts'
 
 /** A look at a key has a connection meanwhile. It is given up after this, and repeated if the caller still waits. */

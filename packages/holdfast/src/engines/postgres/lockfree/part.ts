@@ -6,15 +6,14 @@ import {
   insistOnTransaction,
   type Parameter,
   type PostgresDatabase,
-  prepareTables,
   type QueryOptions,
   type Row,
   type SqlRunner,
   serverStateOf,
-  type TablePart,
   TRANSACTION_ID,
   typedStep,
 } from '../client/index.ts'
+import { prepareTables, type TablePart } from '../tables/tables.ts'
 
 /** No such table, or no such schema. */
 const MISSING = ['42P01', '3F000']

@@ -6,12 +6,8 @@ import { type Random, systemRandom } from '../../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../../base/options.ts'
 import { checkIdentity } from '../../../kit/backend-kit.ts'
 import { describeInfo } from '../../../kit/info.ts'
-import {
-  checkClientOptions,
-  checkSchemaOptions,
-  type PostgresClient,
-  postgresDatabase,
-} from '../client/index.ts'
+import { checkClientOptions, type PostgresClient, postgresDatabase } from '../client/index.ts'
+import { checkSchemaOptions } from '../tables/tables.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'
 import { ensureSchema } from './schema.ts'

@@ -8,7 +8,7 @@
 
 import { checkKnownOptions } from '../../../base/options.ts'
 import type { Backend } from '../../../spi.ts'
-import { checkSchema } from '../client/index.ts'
+import { checkSchema } from '../tables/tables.ts'
 import { openPostgres, type PostgresOptions } from './assemble.ts'
 import { schemaSql } from './schema.ts'
 

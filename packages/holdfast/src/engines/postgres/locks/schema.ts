@@ -1,13 +1,7 @@
 /** The tables and functions in the user's database. The registry in `clients/postgres/tables.ts` creates them. */
 import { UnsupportedError } from '../../../base/errors.ts'
-import {
-  checkServer,
-  ensureTables,
-  type PostgresDatabase,
-  READ_AND_WRITE,
-  type TablePart,
-  tablesSql,
-} from '../client/index.ts'
+import { checkServer, type PostgresDatabase } from '../client/index.ts'
+import { ensureTables, READ_AND_WRITE, type TablePart, tablesSql } from '../tables/tables.ts'
 import { claims } from './sql/claims.ts'
 import { events } from './sql/events.ts'
 import { grants } from './sql/grants.ts'

@@ -21,7 +21,8 @@
  * Rows come and go thousands of times a second, and leave entries in the indexes. A plain index scan marks those that
  * it found dead, so that the next one passes over them; a bitmap scan does not, and would become slower with every call.
  */
-import { BY_INDEX, quoteText } from '../../client/index.ts'
+import { quoteText } from '../../client/index.ts'
+import { BY_INDEX } from '../../tables/tables.ts'
 import { isWatched } from './events.ts'
 import { keyOf } from './locks.ts'
 import { REQUEST } from './tables.ts'

@@ -23,7 +23,8 @@
  */
 
 import { ID_LENGTH } from '../../../../base/ids.ts'
-import { BY_INDEX, quoteText } from '../../client/index.ts'
+import { quoteText } from '../../client/index.ts'
+import { BY_INDEX } from '../../tables/tables.ts'
 
 export const KEPT_EVENTS = 10_000
 

@@ -3,7 +3,7 @@
  * They lock nothing and remove nothing: what has expired is left out, and the lock-delay that it leaves behind is worked out.
  */
 import { ID_LENGTH } from '../../../../base/ids.ts'
-import { BY_INDEX } from '../../client/index.ts'
+import { BY_INDEX } from '../../tables/tables.ts'
 
 const ms = (interval: string) => `extract(epoch FROM ${interval})::double precision * 1000`
 const claim = (c: string) => `'id', left(${c}.attempt, ${ID_LENGTH}), 'holder', z.holder, 'owner', ${c}.owner,

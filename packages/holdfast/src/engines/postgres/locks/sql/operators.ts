@@ -4,7 +4,7 @@
  * call may have waited for it.
  */
 import { ID_LENGTH } from '../../../../base/ids.ts'
-import { BY_INDEX } from '../../client/index.ts'
+import { BY_INDEX } from '../../tables/tables.ts'
 
 const operated = (kind: string, count = 'NULL') =>
   `',' || json_build_array('operated', NULL, ${kind}, ${count}::text)`

@@ -7,7 +7,8 @@
  *   close       the session is over for all clients at its first commit; claims beyond CLOSE_AT_ONCE are given up in
  *               further calls, or by a call that touches their names, or by a sweep.
  */
-import { BY_INDEX, quoteText } from '../../client/index.ts'
+import { quoteText } from '../../client/index.ts'
+import { BY_INDEX } from '../../tables/tables.ts'
 import { keyOf } from './locks.ts'
 
 export const CLOSE_AT_ONCE = 64

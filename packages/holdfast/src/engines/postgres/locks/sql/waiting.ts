@@ -7,7 +7,7 @@
  *   missing   it is not in the queue any more (why, in data)
  *   due       in so many milliseconds the next look at this name is worth it
  */
-import { BY_INDEX } from '../../client/index.ts'
+import { BY_INDEX } from '../../tables/tables.ts'
 
 export const waiting = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.look(
