@@ -377,6 +377,7 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     ['looking at a name that is due', '-pttl'],
     ['listing the names', '-scan'],
     ['knowing whether there is a log', '-exists'],
+    ['publishing', '-publish'],
   ])('G12 a user to whom %s is denied is told so, with the right to add', async (_, ...rules) => {
     await wire.call('ACL', 'SETUSER', 'denied', 'reset', 'on', '>p', '~*', '&*', '+@all', ...rules)
     await using rig = new Rig()
