@@ -102,15 +102,30 @@ export function redisFailure(backend: string, what: string, error: unknown): Hol
 }
 
 /** For a client that could not connect, so that certainly nothing was applied. `error`: what it said, if anything. */
-export function notConnected(backend: string, what: string, error: unknown, note = ''): HoldfastError {
-  if (error === undefined) return new BackendUnavailableError(backend, what + note, 'not-applied')
-  const said = reasonOf(error)
+export function notConnected(
+  backend: string,
+  what: string,
+  error: unknown,
+  advice = adviceFor(error, 'of the client'),
+): HoldfastError {
+  const said = error === undefined ? '' : ` (${reasonOf(error)})`
   const remedy = remedyOf(said)
-  const options = { cause: withoutSecrets(error) }
+  const options = error === undefined ? {} : { cause: withoutSecrets(error) }
   return remedy === null
-    ? new BackendUnavailableError(backend, `${what} (${said})${note}`, 'not-applied', options)
-    : new UnsupportedError(`${backend}: ${what} (${said}). ${remedy}`, options)
+    ? new BackendUnavailableError(backend, `${what}${said}. ${advice}`, 'not-applied', options)
+    : new UnsupportedError(`${backend}: ${what}${said}. ${remedy}`, options)
 }
+
+/** What to check if a client cannot connect; without the last full stop. `whose`: the host and port. */
+export function adviceFor(error: unknown, whose: string): string {
+  const check = `Check that Redis runs, and the host and port ${whose}`
+  return error === undefined || isHangUp.test(reasonOf(error))
+    ? `${check}: what listens there has ended the connection, so it may not speak Redis, or want TLS (rediss://)`
+    : check
+}
+
+/** The other side took the connection, and then ended it, or said what is not Redis. */
+const isHangUp = /\b(EPIPE|ECONNRESET)\b|closed|Protocol error|RESP type/i
 
 export function withoutSecrets(error: unknown): unknown {
   if (!(error instanceof Error)) return error
