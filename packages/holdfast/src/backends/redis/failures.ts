@@ -1,10 +1,5 @@
 /** Turns refusals of the scripts and the server into typed errors. */
-import {
-  BackendUnavailableError,
-  CapacityMismatchError,
-  quote,
-  UnsupportedError,
-} from '../../base/errors.ts'
+import { BackendUnavailableError, CapacityMismatchError, quote, UnsupportedError } from '../../base/errors.ts'
 import { isDenied, remedyOf } from '../../clients/redis/index.ts'
 import type { AcquireRequest } from '../../spi.ts'
 import type { Answer } from './answers.ts'
