@@ -245,10 +245,19 @@ const failures = new WeakMap<BackendUnavailableError, string>()
 
 /** The same failure where it is known that nothing was changed. An error of another copy of Holdfast stays as it is. */
 export function asNotApplied(error: BackendUnavailableError): BackendUnavailableError {
-  const { backend, outcome, cause } = error
+  return error.outcome === 'not-applied' ? error : again(error, 'not-applied')
+}
+
+/** The same failure with more to say. */
+export function withNote(error: BackendUnavailableError, note: string): BackendUnavailableError {
+  return again(error, error.outcome, `; ${note}`)
+}
+
+function again(error: BackendUnavailableError, outcome: CallOutcome, note = ''): BackendUnavailableError {
+  const { backend, cause } = error
   const what = failures.get(error)
-  if (outcome === 'not-applied' || what === undefined) return error
-  return new BackendUnavailableError(backend, what, 'not-applied', cause === undefined ? {} : { cause })
+  if (what === undefined) return error
+  return new BackendUnavailableError(backend, what + note, outcome, cause === undefined ? {} : { cause })
 }
 
 /** Clients disagree about what a name is: a lock, or a semaphore of a certain capacity. */

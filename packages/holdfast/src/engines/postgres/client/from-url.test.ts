@@ -55,6 +55,9 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
     await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
       code: 'BACKEND_UNAVAILABLE',
       outcome: 'not-applied',
+      message: expect.stringMatching(
+        /Check that PostgreSQL runs.*what listens there may be another kind of server/,
+      ),
     })
     await end()
   }, 60_000)

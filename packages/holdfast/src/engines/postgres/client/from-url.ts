@@ -3,6 +3,7 @@
  * over how.
  */
 import { systemClock } from '../../../base/clock.ts'
+import { defaults } from '../../../base/defaults.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import { standbyNotices } from './notices.ts'
@@ -33,7 +34,7 @@ export const connectionParameters = [
 const CONNECTIONS = 4
 
 /** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
-const CONNECT_WITHIN_SECONDS = 10
+const CONNECT_WITHIN_SECONDS = defaults.callTimeoutMs / 1_000
 
 /** `location` as in `//user:password@host:port/database`. */
 export async function postgresClientFromUrl(
