@@ -221,6 +221,31 @@ describe.runIf(wanted('postgres'))('the end of a connection', () => {
     })
   })
 
+  test('T110 after a force release its old holder may acquire, although the answer to its unlock is not there yet', async () => {
+    const namespace = 'slow answer'
+    const [backend, other] = [await rig.backend({ namespace }), await rig.backend({ namespace })]
+    const ours = await backend
+      .openSession({ id: newSessionId(), ttlMs: 30_000, holder: 'test' }, call())
+      .then(namingGrants)
+    expect((await ours.tryAcquire(request('x'), call())).kind).toBe('granted')
+    const shown = await other.inspect('x', call())
+    const ids = (shown?.holders ?? []).map(({ id }) => id)
+    // The record is checked when the statement commits, and the lock is free before that.
+    await rig.sql(`
+      CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(110); RETURN NULL; END $$;
+      CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON holdfast.advisory_holders DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.key IS NULL) EXECUTE FUNCTION wait()`)
+    const gate = await rig.byHand()
+    await gate.query('SELECT pg_advisory_lock(110)')
+    const limit = { notAfterMs: Number(shown?.atMs) + 600_000 }
+    expect(await other.forceRelease('x', ids, 'test', callWith(undefined, limit))).toBe(1)
+    const again = ours.tryAcquire(request('x'), call())
+    await gate.query('SELECT pg_advisory_unlock(110)')
+    expect((await again).kind).toBe('granted')
+    await rig.sql('DROP TRIGGER wait ON holdfast.advisory_holders; DROP FUNCTION wait')
+  })
+
   test('a holder that does not react to a force release loses its connection', async () => {
     await using proxy = await startProxy(server)
     const [stuck, other] = [await rig.locker({ through: proxy }, { ttlMs: 60_000 }), await rig.locker()]
