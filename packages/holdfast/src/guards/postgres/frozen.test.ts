@@ -13,6 +13,7 @@ import { postgres as postgresBackend } from '../../backends/postgres/index.ts'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { sqlRunnerOf } from '../../clients/postgres/index.ts'
 import { createLocker } from '../../locker/locker.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
 import { type PostgresGuard, postgresGuard } from '../postgres.ts'
 
 describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () => {
@@ -356,6 +357,30 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       text: '8\n',
     })
   }, 60_000)
+
+  test('T86 a process that is frozen in the last look before COMMIT does not commit', async () => {
+    const clock = createFakeClock()
+    const frozen = createLocker(memory({ issuer: 'i', clock }))
+    const lease = await frozen.acquire('frozen at the end', { ttlMs: 10_000 })
+    const asked: string[] = []
+    const run = guard.run(lease, async (tx) => {
+      await write(tx, 'frozen at the end', 'too late')
+      const query = tx.query as (...values: unknown[]) => Promise<unknown>
+      tx.query = (async (...values: unknown[]) => {
+        const { text } = values[0] as { text?: string }
+        asked.push(text ?? String(values[0]))
+        const answer = await query.apply(tx, values)
+        // Its timers do not fire, so only a look at the clock tells that the lease has ended.
+        if (asked.length === 1) clock.block(20_000)
+        return answer
+      }) as typeof tx.query
+    })
+    await assert.rejects(run, { code: 'LEASE_LOST' })
+    assert.match(String(asked[0]), /pg_current_xact_id/)
+    assert.ok(!asked.includes('COMMIT'), asked.join('; '))
+    assert.equal(await stored('frozen at the end'), undefined)
+    await frozen.close()
+  })
 
   test.each(libraries)(
     'T86 with $name, the limit is the lease’s TTL, never above the session’s own, and ends with the transaction',
