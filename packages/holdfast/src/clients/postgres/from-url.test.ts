@@ -60,6 +60,28 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
   }, 60_000)
 })
 
+test('a client of postgres.js tries again within a second, however often it was refused', async () => {
+  const loaded = await import('postgres')
+  let backoff: unknown
+  const { end } = await postgresClientFromUrl('//127.0.0.1/x', new Map(), {
+    pg: notInstalled,
+    postgres: async () => ({
+      default: (url: string, options: object) => {
+        const client = loaded.default(url, options)
+        backoff = client.options.backoff
+        return client
+      },
+    }),
+  })
+  if (typeof backoff !== 'function') throw new Error('postgres.js does not take the option')
+  const pauses = Array.from({ length: 40 }, (_, retries) => Number((backoff as (n: number) => number)(retries)))
+  for (const seconds of pauses) expect(seconds).toBeLessThanOrEqual(1)
+  // A server that is down is not asked all the time.
+  for (const seconds of pauses.slice(5)) expect(seconds).toBeGreaterThanOrEqual(0.5)
+  expect(new Set(pauses).size).toBe(pauses.length)
+  await end()
+})
+
 test.each(['', '0', '-1', '1.5', 'soon', '601'])('G12 connect_timeout=%s is refused', async (seconds) => {
   const parameters = new Map([['connect_timeout', seconds]])
   const opening = postgresClientFromUrl('//127.0.0.1/x', parameters, {
