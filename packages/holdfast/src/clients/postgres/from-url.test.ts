@@ -47,7 +47,7 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
     expect(await asked).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
     if (listening !== null) expect(await listening).toMatchObject({ outcome: 'not-applied' })
     await until('nothing is left', () => sockets.size === 0)
-  }, 60_000)
+  })
 
   test('G11 says that the server is unreachable when it does not answer the start-up', async () => {
     const parameters = new Map([['connect_timeout', '1']])
@@ -57,7 +57,7 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
       outcome: 'not-applied',
     })
     await end()
-  }, 60_000)
+  })
 })
 
 test('a client of postgres.js tries again within a second, however often it was refused', async () => {
@@ -74,7 +74,9 @@ test('a client of postgres.js tries again within a second, however often it was 
     }),
   })
   if (typeof backoff !== 'function') throw new Error('postgres.js does not take the option')
-  const pauses = Array.from({ length: 40 }, (_, retries) => Number((backoff as (n: number) => number)(retries)))
+  const pauses = Array.from({ length: 40 }, (_, retries) =>
+    Number((backoff as (n: number) => number)(retries)),
+  )
   for (const seconds of pauses) expect(seconds).toBeLessThanOrEqual(1)
   // A server that is down is not asked all the time.
   for (const seconds of pauses.slice(5)) expect(seconds).toBeGreaterThanOrEqual(0.5)
@@ -122,7 +124,6 @@ test.runIf(wanted('postgres'))(
     }
     await operator.end()
   },
-  60_000,
 )
 
 test.each(libraries)('with $name, a server that does not run is told with what to do', async ({ load }) => {
@@ -156,6 +157,5 @@ describe.runIf(wanted('postgres'))('a locker from a URL', () => {
       await expect(locker.acquire('x', { waitMs: 0 })).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
       await locker.close()
     },
-    60_000,
   )
 })

@@ -29,7 +29,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
     await pool.query('CREATE TABLE cells (key text PRIMARY KEY, value text NOT NULL)')
     guard = postgresGuard({ client: pool })
     await guard.run(fence(1n, 'any'), () => {})
-  }, 60_000)
+  })
   afterAll(async () => {
     await locker.close()
     await pool.end()
@@ -92,7 +92,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
         await program.kill()
       }
     },
-    60_000,
   )
 
   test.each(libraries)(
@@ -129,7 +128,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       assert.equal(await stored(name), undefined)
       assert.equal(await holder.guard.run(fence(lease.fence.token + 2n, name), () => 'works'), 'works')
     },
-    60_000,
   )
 
   test('T86 with pg, a statement that is running when the lease ends is cancelled', async () => {
@@ -139,7 +137,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
     const run = holder.guard.run(lease, (tx) => sqlRunnerOf(tx).query('SELECT pg_sleep(600)'))
     await assert.rejects(run, { code: 'LEASE_LOST' })
     assert.equal(await guard.run(fence(lease.fence.token + 1n, 'at work'), () => 'through'), 'through')
-  }, 60_000)
+  })
 
   test.each(libraries)(
     'T86 with $name, a run does not wait for another’s transaction past its own lease',
@@ -160,7 +158,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       gate.resolve()
       await before
     },
-    60_000,
   )
 
   test.each(libraries)(
@@ -187,7 +184,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       assert.equal(await run, 'committed')
       assert.equal((await pool.query(`SELECT * FROM ${table}`)).rows.length, 1)
     },
-    60_000,
   )
 
   test.each(libraries)(
@@ -216,7 +212,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       assert.equal(await stored(name), undefined)
       assert.equal(await holder.guard.run(fence(4n, name), () => 'works'), 'works')
     },
-    60_000,
   )
 
   test('T86 with postgres.js, a run that its lease ended gives its connection back although its effect hangs', async () => {
@@ -231,7 +226,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       await holder.guard.run(fence(lease.fence.token + 1n, 'hangs for ever'), () => 'works'),
       'works',
     )
-  }, 20_000)
+  })
 
   test('T86 with postgres.js and no limit, a connection that ends during a run is not called idle', async () => {
     await using holder = openGuard(withPostgresJs, { maxIdleMs: Number.POSITIVE_INFINITY })
@@ -244,7 +239,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       outcome: 'not-applied',
       message: /^postgres: the connection ended during the transaction\b(?!.*idle)/,
     })
-  }, 60_000)
+  })
 
   test.each(libraries)(
     'T86 with $name, a run asks the clock for its lease’s end: a timer may be late',
@@ -266,7 +261,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       await assert.rejects(run, { code: 'LEASE_LOST' })
       assert.equal(await stored(name), undefined)
     },
-    60_000,
   )
 
   test.each([1, 2])(
@@ -317,7 +311,6 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       )
       assert.equal(await stored(name), undefined)
     },
-    60_000,
   )
 
   test('T86 with postgres.js, fragments, cursors and the other forms of a statement work in a run', async () => {
@@ -356,7 +349,7 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       all: [6, 7],
       text: '8\n',
     })
-  }, 60_000)
+  })
 
   test('T86 a process that is frozen in the last look before COMMIT does not commit', async () => {
     const clock = createFakeClock()
@@ -411,6 +404,5 @@ describe.runIf(wanted('postgres'))('postgresGuard and the end of a lease', () =>
       })
       assert.deepEqual(await limits(idle('1d')), { lease: '7s', fence: '15s', off: '1d', after: '1d' })
     },
-    60_000,
   )
 })

@@ -28,7 +28,7 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
     // Nothing but the test makes statistics.
     server = await startPostgres({ settings: { autovacuum: 'off' } })
     pool = new pg.Pool({ connectionString: server.url, max: 4 })
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool?.end()
     await server?.stop()
