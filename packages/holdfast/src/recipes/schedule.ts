@@ -29,6 +29,10 @@
  *   5    no answer: written again while the lease is held, so only a lost lease or a crash leads to another start.
  *   5–6  crash: the lease ends with its time, and the next holder reads "done".
  *
+ * A tick that becomes due while a job runs is an overrun, and the record says from when to when jobs ran. That time begins under the
+ * lease: ticks that became due while a replica waited for the lease, because the engine was away or its holder dead, were missed
+ * (T97). The end of a run that is not in the record is not known: what became due since counts as missed.
+ *
  * If runner and stand-by both die, the next tick, or the next replica that starts, finds the record unfinished.
  * A clock that is late finds its tick in the record. A clock that is early starts a tick early, once.
  */
@@ -160,7 +164,8 @@ async function plan<F extends Fencing>(
     const due = next(after)
     if (due === null) return
     if (due > nowMs) {
-      const sleepMs = Math.min(due - nowMs, LONGEST_SLEEP_MS)
+      // A sleep of less than the clock can show would be followed by the same sleep, and so on.
+      const sleepMs = Math.min(Math.ceil(due - nowMs), LONGEST_SLEEP_MS)
       await sleep(clock, sleepMs, { signal: stopped, keepsProcessAlive: true })
     } else {
       const latest = () => {
