@@ -11,10 +11,11 @@ import {
   TTL_MS,
   tenOClock,
 } from '../../test/recipes/schedule-world.ts'
+import type { LeaseLostError } from '../base/errors.ts'
 import { overriding } from '../base/overriding.ts'
 import type { Locker } from '../base/types.ts'
 import { createLocker } from '../locker/locker.ts'
-import { type ScheduleOptions, schedule, type TickRun, tickRunner } from './schedule.ts'
+import { type ScheduleOptions, schedule, type Tick, type TickRun, tickRunner } from './schedule.ts'
 
 describe('the policy skip', () => {
   test('schedule-start-recorded: a tick whose runner died in its job does not start again', async () => {
@@ -189,6 +190,33 @@ describe('the policy rerun', () => {
     await first.close()
     expect(await standing).toBe('ran')
     expect(world.started).toEqual(['10:00 A', '10:00 B'])
+  })
+})
+
+describe('errors', () => {
+  test.each([
+    ['passes the loss on', undefined],
+    ['throws an error of its own', new Error('interrupted')],
+    ['returns', 'returns'],
+  ])('a lease that is lost while the job runs is told once, if the job %s', async (_, end) => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const told: [unknown, string | undefined][] = []
+    const job = async ({ lease, signal }: TickRun<'fenced'>) => {
+      await world.replica('operator').locker.forceRelease(NAME, { all: true, reason: 'a test' })
+      await lease.renew().catch(() => {})
+      if (end === undefined) signal.throwIfAborted()
+      if (end instanceof Error) throw end
+    }
+    const onError = (error: unknown, tick: Tick | null) => void told.push([error, tick?.id])
+    const running = world.ticks(a, { onError }, job).run(tenOClock)
+    await world.clock.advance(MINUTE)
+    expect(await running).toBe('left')
+    const losses = told.filter(([error]) => (error as LeaseLostError).code === 'LEASE_LOST')
+    expect(losses).toHaveLength(1)
+    expect(told).toHaveLength(end instanceof Error ? 2 : 1)
+    // With its tick, also where the job has not passed it on.
+    expect(losses[0]?.[1]).toBe('2026-11-14T10:00:00.000Z')
   })
 })
 
@@ -491,6 +519,22 @@ test('T32 a schedule sleeps for a millisecond or more, however little its clock 
   expect(delays.filter((ms) => ms < 1)).toEqual([])
 })
 
+test('a hold of half of the time between two ticks of a cron is accepted, and so is a cron with one time', async () => {
+  const { locker } = at(morning).replica('A')
+  const soon = new Date(tenOClock).toISOString().slice(0, 19)
+  for (const [cron, holdAtLeastMs] of [
+    ['*/10 * * * *', 5 * MINUTE],
+    [soon, HOUR],
+  ] as const)
+    await (
+      await schedule(
+        locker,
+        { name: NAME, cron: new Cron(cron, { timezone: 'UTC' }), holdAtLeastMs },
+        () => {},
+      )
+    ).close()
+})
+
 test('a replica that looks back does not close the name for the next tick', async () => {
   const world = at(morning)
   const options = { missed: 'last', holdAtLeastMs: 10 * MINUTE } as const
@@ -526,7 +570,17 @@ describe('hostile input', () => {
     [
       'a hold that reaches the next tick',
       { everyMs: 1_000, holdAtLeastMs: 900 },
-      /holdAtLeastMs must be at most half of everyMs, which is 500/,
+      /holdAtLeastMs must be at most half of the time between two ticks, which is 500 at the shortest, not 900/,
+    ],
+    [
+      'a hold that reaches the next tick of a cron',
+      { cron: '*/10 * * * *', holdAtLeastMs: 6 * MINUTE },
+      /holdAtLeastMs must be at most half of the time between two ticks, which is 300000 at the shortest/,
+    ],
+    [
+      'a hold that reaches the next tick of a cron at some times',
+      { cron: '0,5 3 * * *', timeZone: 'UTC', holdAtLeastMs: 3 * MINUTE },
+      /which is 150000 at the shortest/,
     ],
     ['a TTL in seconds', { everyMs: 1_000, ttlMs: 10 }, /ttlMs must be at least .* 10 s would be 10000/],
     ['a negative hold', { everyMs: 1_000, holdAtLeastMs: -1 }, /holdAtLeastMs must be at least 0/],

@@ -47,7 +47,7 @@ import {
   type TickOutcome,
 } from './schedule/options.ts'
 import { Runner } from './schedule/runner.ts'
-import { isTickTime, latestTick, type NextTick, timesOf } from './schedule/times.ts'
+import { checkHold, isTickTime, latestTick, type NextTick, timesOf } from './schedule/times.ts'
 
 export {
   type CronerJob,
@@ -97,7 +97,9 @@ export async function schedule<F extends Fencing>(
   job: TickJob<F>,
 ): Promise<Schedule> {
   const terms = checkTerms(locker, options, job, 'schedule')
-  const next = await timesOf(options, locker.clock.wallMs())
+  const nowMs = locker.clock.wallMs()
+  const next = await timesOf(options, nowMs)
+  checkHold(terms.hold.holdAtLeastMs ?? 0, next, nowMs)
   const runner = new Runner(locker, terms, job)
   const looksBack = terms.rules.policy === 'rerun' || terms.rules.missed !== 'skip'
   const planning = plan(locker, runner, next, looksBack).catch((error) => {

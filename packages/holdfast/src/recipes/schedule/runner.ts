@@ -72,8 +72,12 @@ export class Runner<F extends Fencing> {
     let outcome: TickOutcome = 'left'
     let pauseMs = FIRST_PAUSE_MS
     while (!this.stopped.aborted) {
+      let begun: Tick | null = null
+      const begins = (tick: Tick) => {
+        begun = tick
+      }
       try {
-        const passed = await this.#pass(ask, hold)
+        const passed = await this.#pass(ask, hold, begins)
         outcome = passed.outcome
         if (!passed.more) return outcome
         pauseMs = FIRST_PAUSE_MS
@@ -81,7 +85,7 @@ export class Runner<F extends Fencing> {
         if (this.stopped.aborted) break
         // Another replica runs it, or has just run it, or stands by already.
         if (isHoldfastError(error, 'ACQUIRE_TIMEOUT') || isHoldfastError(error, 'QUEUE_FULL')) return outcome
-        this.report(error, null)
+        this.report(error, begun)
         if (isHoldfastError(error, 'CLOSED')) this.#stop.abort(error)
         else if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') && !isHoldfastError(error, 'LEASE_LOST'))
           return 'error'
@@ -94,7 +98,7 @@ export class Runner<F extends Fencing> {
   }
 
   /** `withLease`, so that closing the locker waits for the job as well (T53). */
-  #pass(ask: () => Asked, hold: Terms['hold']): Promise<Passed> {
+  #pass(ask: () => Asked, hold: Terms['hold'], begins: (tick: Tick) => void): Promise<Passed> {
     const { name, standsBy } = this.#terms
     const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
     return this.#locker.withLease(name, { ...hold, ...wait, signal: this.stopped }, async (lease) => {
@@ -116,6 +120,7 @@ export class Runner<F extends Fencing> {
       const setAside = record?.setAside ?? []
       // Read after `ask`, so that a tick that it has found due is not taken for an overrun.
       const run = { since: this.#nowMs, until: null, earlier }
+      begins(this.tickOf(tick, starts))
       return this.#start(lease, { tick, state: 'started', starts, token, ...run, setAside }, more)
     })
   }
@@ -152,7 +157,7 @@ export class Runner<F extends Fencing> {
     return { outcome: 'failed', more: true }
   }
 
-  /** Whether the job returned. Its error is reported. */
+  /** Whether the job returned. Its error is reported, but for the loss of the lease: that ends the pass, which reports it. */
   async #run(lease: Lease<F>, { tick: tickMs, starts }: TickRecord): Promise<boolean> {
     const tick = this.tickOf(tickMs, starts)
     const signal = AbortSignal.any([this.stopped, lease.signal])
@@ -160,7 +165,7 @@ export class Runner<F extends Fencing> {
       await this.#job({ tick, lease, signal })
       return true
     } catch (error) {
-      this.report(error, tick)
+      if (!isHoldfastError(error, 'LEASE_LOST') || error.leaseId !== lease.id) this.report(error, tick)
       return false
     }
   }
