@@ -124,6 +124,8 @@ export class LeaseLostError extends HoldfastError {
   readonly retryable = false
   readonly resource: string
   readonly reason: LossReason
+  /** The public id of the lease (`lease.id`): other leases may have the same name. Undefined for a claim that is no lease. */
+  readonly leaseId: string | undefined
   /** How long the engine had granted it for, where that is known. */
   readonly ttlMs: number | undefined
   /** With `force-released`: the reason that the operator gave, where the engine could tell. */
@@ -135,12 +137,14 @@ export class LeaseLostError extends HoldfastError {
     resource: string,
     reason: LossReason,
     options: ErrorOptions & {
+      readonly leaseId?: string | undefined
       readonly ttlMs?: number | undefined
       readonly detail?: string | undefined
       readonly advice?: string
     } = {},
   ) {
     const {
+      leaseId,
       ttlMs,
       detail,
       advice = 'Stop the work, and acquire again if it is still needed.',
@@ -157,6 +161,7 @@ export class LeaseLostError extends HoldfastError {
     )
     this.resource = resource
     this.reason = reason
+    this.leaseId = leaseId
     this.ttlMs = ttlMs
     this.detail = detail
   }
