@@ -1,9 +1,9 @@
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
-import { memory } from '../../src/backends/memory/index.ts'
 import { isHoldfastError } from '../../src/base/errors.ts'
 import { onEvent } from '../../src/base/events.ts'
 import type { Locker } from '../../src/base/types.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { MemoryResource, memoryGuard } from '../../src/guards/memory.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import {

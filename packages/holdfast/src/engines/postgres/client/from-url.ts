@@ -3,6 +3,7 @@
  * over how.
  */
 import { systemClock } from '../../../base/clock.ts'
+import { defaults } from '../../../base/defaults.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
