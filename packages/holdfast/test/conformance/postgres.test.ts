@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { atOnce } from '../../src/testing/conformance/at-once.ts'
 import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
 import { libraries, withPg } from '../postgres/clients.ts'
+import { otherClient } from './other-clients.ts'
 import { PostgresStage, type StageOptions } from './postgres-world.ts'
 
 // Many cases share a server, which one of them restarts; that one has a server of its own.
@@ -36,6 +37,7 @@ describe.runIf(wanted('postgres'))('in shared time', () => {
       test: run,
       cases: backendCases().filter(({ rule }) => !needsRestart.has(rule)),
       createWorld: () => (stages.get(way) as PostgresStage).world(),
+      ...(library !== withPg || through === 'pooler' ? otherClient : {}),
     })
   }
 })
