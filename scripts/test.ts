@@ -6,7 +6,7 @@ import { mkdirSync, rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { engines, tools } from '../lab/obtain/engines.ts'
 import { backendsOf } from './lib/backends.ts'
-import { biome, cache, root, testReport, tsc, vitest } from './lib/repository.ts'
+import { biome, cache, libraryPath, packages, root, testReport, tsc, vitest } from './lib/repository.ts'
 
 const usage = `npm test [-- options]
 
@@ -32,10 +32,10 @@ interface Step {
  * the planted bugs that need no process of their own.
  */
 const quickTests = [
-  'packages/holdfast/src/',
-  'packages/holdfast/test/conformance/',
-  'packages/holdfast/test/model/',
-  'packages/holdfast/test/recipes/',
+  ...packages.map((path) => `${path}/src/`),
+  `${libraryPath}/test/conformance/`,
+  `${libraryPath}/test/model/`,
+  `${libraryPath}/test/recipes/`,
   'scripts/checks/',
   // It makes the package and installs it.
   '--exclude=scripts/checks/pack.test.ts',
@@ -45,7 +45,7 @@ const quickTests = [
 ]
 const quickBackends = 'memory,sqlite'
 
-const clientTests = ['packages/holdfast/test/conformance/']
+const clientTests = [`${libraryPath}/test/conformance/`]
 
 const { only, quick, clients, help } = readOptions()
 if (help) {
