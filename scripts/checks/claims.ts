@@ -30,7 +30,7 @@ const wholeRuns: Readonly<Record<BackendName, readonly string[]>> = {
   redis: ['redis with ioredis 6, clock-backed'],
   redlock: ['redlock with ioredis 6'],
   // A case that restarts the server is played apart from those that share one.
-  postgres: ['postgres with pg', 'postgres in real time'],
+  postgres: ['postgres with pg', 'postgres, restarted'],
   'postgres-advisory': ['postgres-advisory with pg', 'postgres-advisory that is restarted'],
   etcd: ['etcd', 'etcd, alone', 'etcd, restarted'],
 }

@@ -218,7 +218,9 @@ function* codeIn(text: string): Generator<string> {
 
 /** No command, URL, import of another package, or option of a type. */
 function isPath(code: string): boolean {
-  return /^(?!\.\/)[\w.*<>{},-]+(\/[\w.*<>{},-]*)*$/.test(code) && (code.includes('/') || code.endsWith('.ts'))
+  return (
+    /^(?!\.\/)[\w.*<>{},-]+(\/[\w.*<>{},-]*)*$/.test(code) && (code.includes('/') || code.endsWith('.ts'))
+  )
 }
 
 if (import.meta.main) {

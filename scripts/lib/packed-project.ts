@@ -82,8 +82,8 @@ export function runProgram(
   { cwd, env = {} }: { cwd: string; env?: Record<string, string> },
 ): Promise<Finished> {
   const { promise, resolve, reject } = Promise.withResolvers<Finished>()
-  // Vitest's own settings are not the program's.
-  const { NODE_OPTIONS: _, ...inherited } = process.env
+  // The settings of the tests are not the program's.
+  const { NODE_OPTIONS: _, NODE_COMPILE_CACHE: __, ...inherited } = process.env
   const child = spawn(command, args, {
     cwd,
     env: { ...inherited, ...env },

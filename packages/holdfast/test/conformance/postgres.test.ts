@@ -42,14 +42,29 @@ describe.runIf(wanted('postgres'))('in shared time', () => {
   }
 })
 
+const inRealTime: StageOptions = { library: withPg, through: 'directly', time: 'real' }
+
 describe.runIf(wanted('postgres'))('in real time', () => {
+  let shared: PostgresStage
+  beforeAll(async () => {
+    shared = await PostgresStage.start(inRealTime)
+  }, 60_000)
+  afterAll(() => shared?.stop(), 60_000)
+
   describeBackend({
     name: 'postgres in real time',
     describe,
+    test: atOnce(test, timely.size),
+    cases: backendCases().filter(({ rule }) => timely.has(rule)),
+    createWorld: () => shared.world(),
+  })
+  describeBackend({
+    name: 'postgres, restarted',
+    describe,
     test,
-    cases: backendCases().filter(({ rule }) => needsRestart.has(rule) || timely.has(rule)),
+    cases: backendCases().filter(({ rule }) => needsRestart.has(rule)),
     async createWorld() {
-      const stage = await PostgresStage.start({ library: withPg, through: 'directly', time: 'real' })
+      const stage = await PostgresStage.start(inRealTime)
       const world = await stage.world()
       const close = async () => {
         await world.close()
