@@ -1,6 +1,11 @@
+import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { backendsOf } from './scripts/lib/backends.ts'
+import { cache } from './scripts/lib/repository.ts'
+
+// Many tests start programs from the sources. What one of them has compiled, the others find here: that is most of a start.
+process.env.NODE_COMPILE_CACHE ??= join(cache, 'compiled')
 
 // `npm test -- --only memory,redis` narrows the run: what is about another backend is left out.
 const only = (process.env.HOLDFAST_TEST_ONLY ?? '').split(',').filter((name) => name !== '')

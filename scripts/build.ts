@@ -1,4 +1,4 @@
-// Builds the library into packages/holdfast/dist: the modules with rolldown, the declarations with the compiler.
+// Builds each package into its folder `dist`: the modules with rolldown, the declarations with the compiler.
 // Modules that several entry points share become few files, because each file costs time at import. The code is
 // minified; comments stay in the declarations only, where editors show them.
 //
@@ -9,38 +9,45 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { rolldown } from 'rolldown'
 import { parseAst } from 'rolldown/parseAst'
-import { pathFrom, root, tsc } from './lib/repository.ts'
+import { packages, pathFrom, root, tsc } from './lib/repository.ts'
 import { entriesOf } from './lib/surface.ts'
 
-const library = join(root, 'packages/holdfast')
-const dist = join(library, 'dist')
 const LINE_LENGTH = 120
-const entries = entriesOf(library).map(({ declarations }) => declarations)
 
-compileDeclarations()
-const kept = new Set([...(await bundleModules()), ...reachable(entries)])
-for (const entry of readdirSync(dist, { recursive: true, withFileTypes: true })) {
-  const path = join(entry.parentPath, entry.name)
-  if (entry.isFile() && !kept.has(path)) rmSync(path)
+for (const path of packages) {
+  const files = await build(join(root, path))
+  console.error(`build: ${files} files in ${path}/dist`)
 }
-console.error(`build: ${kept.size} files in packages/holdfast/dist`)
 
-function compileDeclarations(): void {
-  const args = [tsc, '-p', join(library, 'tsconfig.build.json'), '--pretty', 'false']
+async function build(folder: string): Promise<number> {
+  const dist = join(folder, 'dist')
+  const entries = entriesOf(folder).map(({ declarations }) => declarations)
+  compileDeclarations(folder)
+  const kept = new Set([...(await bundleModules(folder, entries)), ...reachable(entries)])
+  for (const entry of readdirSync(dist, { recursive: true, withFileTypes: true })) {
+    const path = join(entry.parentPath, entry.name)
+    if (entry.isFile() && !kept.has(path)) rmSync(path)
+  }
+  return kept.size
+}
+
+function compileDeclarations(folder: string): void {
+  const args = [tsc, '-p', join(folder, 'tsconfig.build.json'), '--pretty', 'false']
   const { status } = spawnSync(process.execPath, args, { stdio: 'inherit', cwd: root })
   if (status !== 0) process.exit(status ?? 1)
 }
 
-async function bundleModules(): Promise<string[]> {
+async function bundleModules(folder: string, entries: readonly string[]): Promise<string[]> {
+  const dist = join(folder, 'dist')
   const input = Object.fromEntries(
     entries
       .map((path) => pathFrom(dist, path).replace(/\.d\.ts$/, ''))
-      .map((name) => [name, join(library, 'src', `${name}.ts`)]),
+      .map((name) => [name, join(folder, 'src', `${name}.ts`)]),
   )
   const bundle = await rolldown({
     input,
     platform: 'node',
-    cwd: library,
+    cwd: folder,
     // It has nothing to export; what it does at import matters.
     treeshake: { moduleSideEffects: [{ test: /node-version\.ts$/, sideEffects: true }] },
     plugins: [{ name: 'no-comments-in-scripts', transform: withoutComments }],

@@ -6,9 +6,9 @@ import { join, relative } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { MutantResult } from '@stryker-mutator/api/core'
 import { Stryker } from '@stryker-mutator/core'
-import { root } from './lib/repository.ts'
+import { libraryPath, root } from './lib/repository.ts'
 
-const source = 'packages/holdfast/src'
+const source = `${libraryPath}/src`
 const folders = ['base', 'locker', 'kit', 'guards', 'lockfree']
 const { values } = parseArgs({
   options: {

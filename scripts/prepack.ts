@@ -3,9 +3,8 @@
 
 import { copyFileSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { pathFrom, root } from './lib/repository.ts'
+import { library, pathFrom, root } from './lib/repository.ts'
 
-const library = join(root, 'packages/holdfast')
 if (!existsSync(join(library, 'dist/index.js')))
   throw new Error('there is no build; run `npm run build` first')
 

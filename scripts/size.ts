@@ -1,48 +1,24 @@
 // `npm run size`: how large the library is, and how much of it one lock passes through.
 //
-//   lines      of .ts, .lua and .sql files in packages/holdfast/src, without tests and without testing/
+//   lines      of each part, beside the ceiling that scripts/checks/sizes.test.ts holds it to
 //   functions  that one acquire and one release of a free lock call, and the files in which they are, on real servers
 //
-// The targets are goals: nothing fails when one is exceeded. `--json` prints everything for comparison.
+// The numbers of functions are goals: nothing fails when one is exceeded. `--json` prints everything for comparison.
 
-import { readdirSync, readFileSync } from 'node:fs'
 import { Session } from 'node:inspector/promises'
-import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { pathFrom, root } from './lib/repository.ts'
+import { libraryPath } from './lib/repository.ts'
+import { ceilings, measureParts, type Part } from './lib/sizes.ts'
 
 const usage = `npm run size [-- options]
 
-Lines per layer and backend of the library, and the functions that one uncontended acquire and release call.
+Lines of each part of the packages, and the functions that one uncontended acquire and release call.
 
   --no-calls   lines only: needs no servers
   --json       print JSON instead of tables
   --help       this text`
 
-const library = join(root, 'packages/holdfast/src')
-
-const targets: Readonly<Record<string, number>> = {
-  'whole library': 27_000,
-  clients: 2_800,
-  guards: 3_000,
-  kit: 1_800,
-  lockfree: 1_900,
-  'engines/etcd/locks': 1_200,
-  'engines/memory': 2_000,
-  'engines/postgres/locks': 2_000,
-  'engines/postgres/advisory': 1_600,
-  'engines/redis/locks': 2_000,
-  'engines/redis/redlock': 2_000,
-  'engines/sqlite/locks': 2_000,
-}
 const mostFunctions: Readonly<Record<string, number>> = { redis: 90, postgres: 90 }
-
-interface Part {
-  readonly name: string
-  readonly files: number
-  readonly lines: number
-  readonly target?: number
-}
 
 interface Calls {
   readonly backend: string
@@ -66,29 +42,6 @@ else {
   const parts = measureParts()
   const calls = values.calls ? await measureCalls() : []
   console.log(values.json ? JSON.stringify({ parts, calls }, null, 2) : inWords(parts, calls))
-}
-
-function measureParts(): Part[] {
-  const sums = new Map<string, { files: number; lines: number }>()
-  for (const entry of readdirSync(library, { recursive: true, withFileTypes: true })) {
-    const path = pathFrom(library, join(entry.parentPath, entry.name))
-    if (!entry.isFile() || !/\.(ts|lua|sql)$/.test(path)) continue
-    if (/\.(test|test-d)\.ts$/.test(path) || path.startsWith('testing/')) continue
-    const lines = readFileSync(join(library, path), 'utf8').split('\n').length - 1
-    for (const name of ['whole library', partOf(path)]) {
-      const sum = sums.get(name) ?? { files: 0, lines: 0 }
-      sums.set(name, { files: sum.files + 1, lines: sum.lines + lines })
-    }
-  }
-  return [...sums]
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([name, sum]) => ({ name, ...sum, ...(targets[name] !== undefined && { target: targets[name] }) }))
-}
-
-function partOf(path: string): string {
-  const [layer = '', folder = ''] = path.split('/')
-  if (!path.includes('/')) return 'entry points'
-  return layer === 'backends' ? `backends/${folder}` : layer
 }
 
 async function measureCalls(): Promise<Calls[]> {
@@ -122,7 +75,7 @@ async function countCalls<T>(
     await session.post('Profiler.takePreciseCoverage')
     const value = await run()
     const { result } = await session.post('Profiler.takePreciseCoverage')
-    const ours = result.filter(({ url }) => url.includes('/packages/holdfast/src/'))
+    const ours = result.filter(({ url }) => url.includes(`/${libraryPath}/src/`))
     const called = ours.map(({ functions }) =>
       functions.map(({ ranges }) => ranges[0]?.count ?? 0).filter((count) => count > 0),
     )
@@ -145,8 +98,8 @@ function inWords(parts: readonly Part[], calls: readonly Calls[]): string {
   const goal = (value: number, target: number | undefined) =>
     target === undefined ? '' : `  at most ${number(target)}${value > target ? ': too many' : ''}`
   const lines = parts.map(
-    ({ name, files, lines, target }) =>
-      `  ${name.padEnd(28)}${number(lines).padStart(8)} lines in ${String(files).padStart(3)} files${goal(lines, target)}`,
+    ({ name, files, lines }) =>
+      `  ${name.padEnd(28)}${number(lines).padStart(8)} lines in ${String(files).padStart(3)} files${goal(lines, ceilings[name])}`,
   )
   const called = calls.map(
     ({ backend, what, files, functions, calls: count, target }) =>

@@ -6,7 +6,7 @@ import { mkdirSync, rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { engines, tools } from '../lab/obtain/engines.ts'
 import { backendsOf } from './lib/backends.ts'
-import { biome, cache, root, testReport, tsc, vitest } from './lib/repository.ts'
+import { biome, cache, libraryPath, packages, root, testReport, tsc, vitest } from './lib/repository.ts'
 
 const usage = `npm test [-- options]
 
@@ -16,6 +16,8 @@ tests, claims, documents, public surface.
   --only memory,redis    only the tests of these backends and servers, and only the servers that they need
   --quick                what needs no servers and takes two minutes at most: the library's own tests with memory and
                          sqlite, and the checks of the repository. The same as npm run test:quick
+  --clients              the conformance suite with every client library, whole: npm test plays it whole with one library of
+                         each engine, and with the others what touches the client. The same as npm run test:clients
   --help                 this text`
 
 interface Step {
@@ -30,10 +32,10 @@ interface Step {
  * the planted bugs that need no process of their own.
  */
 const quickTests = [
-  'packages/holdfast/src/',
-  'packages/holdfast/test/conformance/',
-  'packages/holdfast/test/model/',
-  'packages/holdfast/test/recipes/',
+  ...packages.map((path) => `${path}/src/`),
+  `${libraryPath}/test/conformance/`,
+  `${libraryPath}/test/model/`,
+  `${libraryPath}/test/recipes/`,
   'scripts/checks/',
   // It makes the package and installs it.
   '--exclude=scripts/checks/pack.test.ts',
@@ -43,12 +45,19 @@ const quickTests = [
 ]
 const quickBackends = 'memory,sqlite'
 
-const { only, quick, help } = readOptions()
+const clientTests = [`${libraryPath}/test/conformance/`]
+
+const { only, quick, clients, help } = readOptions()
 if (help) {
   console.log(usage)
   process.exit(0)
 }
-const narrowed = quick ? 'quick' : only === undefined ? null : `narrowed to ${only}`
+const narrowings = [
+  quick ? 'quick' : only === undefined ? '' : `narrowed to ${only}`,
+  clients ? 'narrowed to the conformance suite' : '',
+].filter((each) => each !== '')
+const narrowed = narrowings.length > 0 ? narrowings.join(' and ') : null
+const chosen = quick ? quickTests : clients ? clientTests : []
 
 const report = ['--reporter=default', '--reporter=json', `--outputFile.json=${testReport}`]
 const claims: Step = { name: 'claims', command: ['scripts/checks/claims.ts'], needs: 'tests' }
@@ -62,7 +71,7 @@ const steps: readonly Step[] = [
   ...(quick ? [] : [{ name: 'servers', command: ['scripts/install-servers.ts'] }]),
   {
     name: 'tests',
-    command: [vitest, 'run', ...(quick ? quickTests : narrowed ? [] : report)],
+    command: [vitest, 'run', ...chosen, ...(narrowed ? [] : report)],
     needs: 'build',
   },
   narrowed ? { ...claims, notRun: `the run is ${narrowed}, claims are about all tests` } : claims,
@@ -100,7 +109,11 @@ function runStep({ name, command, needs, notRun }: Step): { outcome: Outcome; no
     cwd: root,
     stdio: 'inherit',
     // Also when undefined: a full run must not be narrowed by a variable that was left set.
-    env: { ...process.env, HOLDFAST_TEST_ONLY: only },
+    env: {
+      ...process.env,
+      HOLDFAST_TEST_ONLY: only,
+      HOLDFAST_TEST_CLIENTS: clients ? 'whole' : undefined,
+    },
   })
   const seconds = `${((performance.now() - started) / 1000).toFixed(1)} s`
   const outcome = status === 0 ? 'passed' : 'failed'
@@ -116,10 +129,15 @@ function missing(needs: string | undefined): string | null {
   return outcome === 'failed' ? `the ${needs} failed` : `the ${needs} did not run`
 }
 
-function readOptions(): { only?: string; quick?: boolean; help?: boolean } {
+function readOptions(): { only?: string; quick?: boolean; clients?: boolean; help?: boolean } {
   try {
     const { values } = parseArgs({
-      options: { only: { type: 'string' }, quick: { type: 'boolean' }, help: { type: 'boolean' } },
+      options: {
+        only: { type: 'string' },
+        quick: { type: 'boolean' },
+        clients: { type: 'boolean' },
+        help: { type: 'boolean' },
+      },
     })
     if (values.quick) return { ...values, only: quickBackends }
     if (values.only !== undefined) {

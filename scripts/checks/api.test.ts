@@ -99,6 +99,22 @@ test('the record of each entry follows re-exports and leaves comments out', () =
   )
 })
 
+test('the records of another package have its name', () => {
+  const other = {
+    'package.json': JSON.stringify({
+      name: 'other',
+      exports: { '.': { types: './dist/index.d.ts' }, './port': { types: './dist/index.d.ts' } },
+    }),
+    'dist/index.d.ts': 'export declare const port: number',
+  }
+  expect([...recordsOf(folderWith(files), folderWith(other)).keys()]).toEqual([
+    'index.api.md',
+    'guards-memory.api.md',
+    'other.api.md',
+    'other-port.api.md',
+  ])
+})
+
 test('a changed, a missing and a left-over record are refused, until they are rewritten', () => {
   const folder = folderWith({
     ...files,

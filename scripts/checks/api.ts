@@ -1,20 +1,23 @@
-// The recorded public surface: api/<entry>.api.md for every entry point of the library.
+// The recorded public surface: api/<entry>.api.md for every entry point of the library, and api/<package>-<entry>.api.md for
+// those of the other packages.
 // `node scripts/checks/api.ts` compares the records with the build; with `--write` it rewrites them.
 
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { diff } from 'node:util'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, packages, pathFrom, root } from '../lib/repository.ts'
 import { describeSurface } from '../lib/surface.ts'
 
-/** The records by file name: `index.api.md`, `guards-memory.api.md`. */
-export function recordsOf(packageFolder: string): Map<string, string> {
+/** The records by file name: `index.api.md`, `guards-memory.api.md`. Those of all packages but the first have its name. */
+export function recordsOf(...packageFolders: readonly string[]): Map<string, string> {
   return new Map(
-    [...describeSurface(packageFolder)].map(([specifier, text]) => {
-      const [, ...path] = specifier.split('/')
-      return [`${path.join('-') || 'index'}.api.md`, text]
-    }),
+    packageFolders.flatMap((folder, index) =>
+      [...describeSurface(folder)].map(([specifier, text]): [string, string] => {
+        const path = specifier.split('/').slice(index === 0 ? 1 : 0)
+        return [`${path.join('-') || 'index'}.api.md`, text]
+      }),
+    ),
   )
 }
 
@@ -61,7 +64,7 @@ function changes(before: string, after: string): string {
 }
 
 if (import.meta.main) {
-  const records = recordsOf(join(root, 'packages/holdfast'))
+  const records = recordsOf(...packages.map((path) => join(root, path)))
   const folder = join(root, 'api')
   if (process.argv.includes('--write')) {
     writeApi(records, folder)

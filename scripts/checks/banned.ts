@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, library, pathFrom, root } from '../lib/repository.ts'
 import { descendants, lineOf, parse, ts } from '../lib/syntax.ts'
 import { isSource } from './layers.ts'
 
@@ -100,7 +100,7 @@ function isReference(node: ts.Identifier): boolean {
 }
 
 if (import.meta.main) {
-  const src = join(root, 'packages/holdfast/src')
+  const src = join(library, 'src')
   finish(
     'banned',
     checkBanned(src),

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { backends, type Cell, type Trap, type TrapSection, trapNumbers } from '../docs/trap-types.ts'
 import { renderTraps } from '../docs/traps.ts'
-import { checkGuarantees, checkTraps, type PassedTest, passedTests } from './claims.ts'
+import { checkGuarantees, checkSuites, checkTraps, type PassedTest, passedTests } from './claims.ts'
 
 const numbers = (letter: string, last: number) =>
   Array.from({ length: last }, (_, index) => `${letter}${index + 1}`)
@@ -114,6 +114,34 @@ test('an open cell, a missing trap and a stale page are refused', () => {
   expect(messages(checkTraps(short, renderTraps(short), []))[0]).toMatch(/^must list T1 T2/)
   expect(messages(checkTraps(trapsWith({}), 'old', []))).toEqual([
     'differs from its data; run npm run docs:traps',
+  ])
+})
+
+const suiteOf = (run: string, ...titles: string[]) =>
+  titles.map((title) => named(`on a server ${run} topic ${title}`))
+
+test('the conformance suite is whole when one client library has played every case', () => {
+  const rules = ['C1', 'C2', 'C12']
+  const runs = { acme: ['acme with a+b', 'acme, restarted'] }
+  const passed = [
+    ...suiteOf('acme with a+b conforms', 'C1 G6 as C7 does', 'C12 lacks data and refuses it: nothing'),
+    ...suiteOf('acme, restarted conforms', 'exception C2: it starts again (it cannot)'),
+  ]
+  expect(checkSuites(rules, passed, runs)).toEqual([])
+  expect(messages(checkSuites(rules, passed.slice(1), runs))).toEqual([
+    '1 of 3 cases did not pass with acme with a+b, acme, restarted: C1',
+  ])
+})
+
+test('a narrowed run and a run with another client do not make the suite whole', () => {
+  const runs = { acme: ['acme with a'] }
+  const others = [
+    ...suiteOf('acme with a: only 1 of 2 cases, which touch the client', 'C1 one', 'C2 two'),
+    ...suiteOf('acme with a behind a pooler conforms', 'C1 one', 'C2 two'),
+    ...suiteOf('megaacme with a conforms', 'C1 one', 'C2 two'),
+  ]
+  expect(messages(checkSuites(['C1', 'C2'], others, runs))).toEqual([
+    '2 of 2 cases did not pass with acme with a: C1, C2',
   ])
 })
 

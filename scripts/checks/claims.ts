@@ -4,10 +4,12 @@
 // - A citation is code that starts with a number of a guarantee or trap: `G3 a blocked event loop …`.
 // - Every trap of docs/traps.data.ts has an answer for core and for each backend, and the tests that it names passed,
 //   those of a backend for that backend.
+// - Every case of the conformance suite was played on every backend, with one client library of its engine.
 // - docs/traps.md is what its generator writes.
 
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { backendCases } from '../../packages/holdfast/src/testing/describe-backend.ts'
 import {
   type BackendName,
   backends,
@@ -20,6 +22,18 @@ import {
 import { renderTraps } from '../docs/traps.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { pathFrom, root, testReport } from '../lib/repository.ts'
+
+/** The names of the runs of `describeBackend` that together play the whole suite on a backend, with one client library. */
+const wholeRuns: Readonly<Record<BackendName, readonly string[]>> = {
+  memory: ['memory'],
+  sqlite: ['sqlite'],
+  redis: ['redis with ioredis 6, clock-backed'],
+  redlock: ['redlock with ioredis 6'],
+  // A case that restarts the server is played apart from those that share one.
+  postgres: ['postgres with pg', 'postgres, restarted'],
+  'postgres-advisory': ['postgres-advisory with pg', 'postgres-advisory that is restarted'],
+  etcd: ['etcd', 'etcd, alone', 'etcd, restarted'],
+}
 
 export interface PassedTest {
   /** The titles of the describe blocks, then the test's own. */
@@ -89,6 +103,23 @@ export function checkTraps(
   return complaints
 }
 
+/** A run that was narrowed to some cases is not called "X conforms", and counts for nothing here. */
+export function checkSuites(
+  rules: readonly string[],
+  passed: readonly PassedTest[],
+  runs: Readonly<Record<string, readonly string[]>> = wholeRuns,
+): Complaint[] {
+  return Object.entries(runs).flatMap(([backend, names]) => {
+    const ofRuns = passed.filter(({ name }) => names.some((run) => ` ${name}`.includes(` ${run} conforms `)))
+    const played = new Set(ofRuns.map(({ name }) => / conforms .*?\b(C\d+)\b/.exec(name)?.[1]))
+    const left = rules.filter((rule) => !played.has(rule))
+    if (left.length === 0) return []
+    const examples = left.slice(0, 5).join(', ') + (left.length > 5 ? ', …' : '')
+    const message = `${left.length} of ${rules.length} cases did not pass with ${names.join(', ')}: ${examples}`
+    return [{ file: `packages/holdfast/test/conformance/${backend}.test.ts`, message }]
+  })
+}
+
 function checkAnswers(trap: Trap, passed: readonly PassedTest[]): string[] {
   const check = (part: string, cell: Cell | undefined, backend?: BackendName): string[] => {
     const answer =
@@ -150,11 +181,15 @@ if (import.meta.main) {
   const complaints = [
     ...checkGuarantees(readOrEmpty(join(root, 'docs/guarantees.md')), passed),
     ...checkTraps(sections, readOrEmpty(join(root, 'docs/traps.md')), passed),
+    ...checkSuites(
+      backendCases().map(({ rule }) => rule),
+      passed,
+    ),
   ]
   const traps = `${trapNumbers.length} traps`
   finish(
     'claims',
     complaints,
-    `${lastGuarantee} guarantees and ${traps} agree with ${passed.length} passed tests`,
+    `${lastGuarantee} guarantees and ${traps} agree with ${passed.length} passed tests, and the conformance suite was whole on ${backends.length} backends`,
   )
 }

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
-import { checkComplete, checkRecipes } from './complete.ts'
+import { checkComplete, checkKit, checkPaths, checkRecipes } from './complete.ts'
 
 const folders: string[] = []
 afterEach(() => {
@@ -143,4 +143,88 @@ test('each thing that is missing of a recipe is named', () => {
 test('a guide that is too long is named', () => {
   const long = { ...recipe, 'docs/recipes/acme.md': `examples/acme-shop${'\n'.repeat(120)}` }
   expect(checkRecipes(repository(long)).map(({ message }) => message)).toEqual(['has more than 120 lines'])
+})
+
+const kitTable = (...files: string[]) =>
+  [
+    '| file | what it has |',
+    '|---|---|',
+    '| `looks.ts` | not the kit |',
+    '',
+    '   | file | use it for |',
+    '   |---|---|',
+  ]
+    .concat(files.map((file) => `   | ${file} | it |`))
+    .join('\n')
+    .concat('\n')
+
+const kit: Readonly<Record<string, string>> = {
+  'packages/holdfast/src/kit/lane.ts': '',
+  'packages/holdfast/src/kit/lane.test.ts': '',
+  'packages/holdfast/src/kit/looks.ts': '',
+  'packages/holdfast/src/for-engine-authors.ts': `
+    export { Lane } from './kit/lane.ts'
+    export type { Looks } from './kit/looks.ts'`,
+  'CONTRIBUTING.md': kitTable('`lane.ts`, `looks.ts`'),
+}
+
+test('a kit whose files are all in the table and published passes', () => {
+  expect(checkKit(repository(kit))).toEqual([])
+})
+
+test('a file of the kit that is in another table only, or that is not published, is named', () => {
+  const untold = { ...kit, 'CONTRIBUTING.md': kitTable('`lane.ts`') }
+  expect(checkKit(repository(untold))).toEqual([
+    { file: 'CONTRIBUTING.md', message: 'has no row for looks.ts of kit/' },
+  ])
+  const entry = 'packages/holdfast/src/for-engine-authors.ts'
+  const unpublished = { ...kit, [entry]: `export { Looks } from './kit/looks.ts' // './kit/lane.ts'` }
+  expect(checkKit(repository(unpublished))).toEqual([
+    { file: entry, message: 'exports nothing of kit/lane.ts' },
+  ])
+})
+
+function pathsIn(architecture: string): string[] {
+  const folder = repository({
+    'packages/holdfast/package.json':
+      '{ "name": "holdfast", "exports": { ".": {}, "./spi": {}, "./recipes/election": {} } }',
+    'packages/holdfast/src/base/clock.ts': '',
+    'packages/holdfast/src/engines/redis/locks/scripts/library.ts': '',
+    'packages/holdfast/test/model/runs.test.ts': '',
+    'docs/adr/0001.md': '',
+    'CONTRIBUTING.md': '',
+    'ARCHITECTURE.md': architecture,
+  })
+  return checkPaths(folder).map(({ file, line, message }) => `${file}:${line}: ${message}`)
+}
+
+test('a path may begin at the root, at the library, at its sources, or in a folder that the line names before', () => {
+  const there = [
+    '`docs/adr/` and `docs/adr/0001.md`, `packages/holdfast/package.json`, `test/model/`, `base/clock.ts`',
+    '| `engines/redis/locks/` | `scripts/library.ts` |',
+    'a bare name: `library.ts`; with others: `base/*.ts`, `src/**/*.ts`, `engines/<engine>/locks/`',
+    'no paths: `holdfast/spi`, `holdfast/recipes/<name>`, `npm run no/such`, `redis://a/b`, `./spi`, `lease.signal`, `a`',
+    'an imaginary engine: `engines/acme/locks/`, `acme.ts`',
+    '```',
+    '`no/such/path.ts` in a drawing',
+    '```',
+  ]
+  expect(pathsIn(there.join('\n'))).toEqual([])
+})
+
+test('a path that does not exist is named, with its line', () => {
+  const gone = [
+    '`base/clock.ts` is there, `base/clocks.ts` is not',
+    '`engines/redis/locks/` has no `scripts/lib.ts`',
+    '`scripts/library.ts` lacks its folder, `gone.ts` is nowhere, `engines/*/guard/` is empty',
+    'not published: `holdfast/gone`',
+  ]
+  expect(pathsIn(gone.join('\n'))).toEqual([
+    'ARCHITECTURE.md:1: base/clocks.ts does not exist',
+    'ARCHITECTURE.md:2: scripts/lib.ts does not exist',
+    'ARCHITECTURE.md:3: scripts/library.ts does not exist',
+    'ARCHITECTURE.md:3: gone.ts does not exist',
+    'ARCHITECTURE.md:3: engines/*/guard/ does not exist',
+    'ARCHITECTURE.md:4: holdfast/gone does not exist',
+  ])
 })

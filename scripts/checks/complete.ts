@@ -1,13 +1,18 @@
 // A backend is more than its folder: users need an entry point and a page, and the suite and the benchmark must run it.
 // A recipe is more than its file: an entry point, a guide, a suite and an example.
+// A file of the kit is in the table of CONTRIBUTING.md, and published. The paths that ARCHITECTURE.md and CONTRIBUTING.md name exist.
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
+import { join, matchesGlob } from 'node:path'
 import { backends, upcoming } from '../docs/trap-types.ts'
 import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
-import { root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, parse, ts } from '../lib/syntax.ts'
+import { isSource } from './layers.ts'
+
+const manifestPath = `${libraryPath}/package.json`
+const openPath = `${libraryPath}/src/open.ts`
 
 export interface TrapTable {
   readonly columns: readonly string[]
@@ -19,11 +24,11 @@ export interface TrapTable {
 export function checkComplete(repository: string, traps: TrapTable): Complaint[] {
   const read = (path: string) =>
     existsSync(join(repository, path)) ? readFileSync(join(repository, path), 'utf8') : ''
-  const manifest = JSON.parse(read('packages/holdfast/package.json') || '{}') as {
+  const manifest = JSON.parse(read(manifestPath) || '{}') as {
     exports?: Record<string, unknown>
   }
   const backends = backendsOf(repository)
-  const openers = openersOf(read('packages/holdfast/src/open.ts'))
+  const openers = openersOf(read(openPath))
   const pages = backends.map(({ name }) => read(`docs/backends/${name}.md`)).filter((page) => page !== '')
   return backends.flatMap(({ name, folder }) => {
     // Another way to use the same engine: ./postgres/advisory and postgres+advisory: are postgres-advisory.
@@ -32,17 +37,17 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
     const page = read(`docs/backends/${name}.md`)
     const loads = openers.get(scheme) ?? []
     const needed: [boolean, string, string][] = [
-      [manifest.exports?.[entry] !== undefined, 'packages/holdfast/package.json', `has no export ${entry}`],
+      [manifest.exports?.[entry] !== undefined, manifestPath, `has no export ${entry}`],
       [
         loads.some((path) => path.startsWith(`./${folder}/`)),
-        'packages/holdfast/src/open.ts',
+        openPath,
         openers.has(scheme)
           ? `has an opener for ${scheme}: that loads nothing of ${folder}`
           : `has no opener for ${scheme}:`,
       ],
       [
-        /\bdescribeBackend\(/.test(read(`packages/holdfast/test/conformance/${name}.test.ts`)),
-        `packages/holdfast/test/conformance/${name}.test.ts`,
+        /\bdescribeBackend\(/.test(read(`${libraryPath}/test/conformance/${name}.test.ts`)),
+        `${libraryPath}/test/conformance/${name}.test.ts`,
         'does not run the conformance suite',
       ],
       [page !== '', `docs/backends/${name}.md`, 'is missing'],
@@ -79,17 +84,17 @@ const GUIDE_LINES = 120
 export function checkRecipes(repository: string): Complaint[] {
   const read = (path: string) =>
     existsSync(join(repository, path)) ? readFileSync(join(repository, path), 'utf8') : ''
-  const manifest = JSON.parse(read('packages/holdfast/package.json') || '{}') as {
+  const manifest = JSON.parse(read(manifestPath) || '{}') as {
     exports?: Record<string, unknown>
   }
   return recipesOf(repository).flatMap((name) => {
     const guide = read(`docs/recipes/${name}.md`)
-    const suite = `packages/holdfast/test/recipes/${name}.test.ts`
+    const suite = `${libraryPath}/test/recipes/${name}.test.ts`
     const examples = [...guide.matchAll(/examples\/([\w-]+)/g)].map(([, folder]) => folder)
     const needed: [boolean, string, string][] = [
       [
         manifest.exports?.[`./recipes/${name}`] !== undefined,
-        'packages/holdfast/package.json',
+        manifestPath,
         `has no export ./recipes/${name}`,
       ],
       [/\bdescribeRecipe\(/.test(read(suite)), suite, 'does not run on every engine with describeRecipe'],
@@ -116,7 +121,7 @@ export function checkRecipes(repository: string): Complaint[] {
 
 /** A recipe is a file of its own; folders and `needs.ts` are their parts. */
 function recipesOf(repository: string): string[] {
-  return readdirSync(join(repository, 'packages/holdfast/src/recipes'))
+  return readdirSync(join(repository, libraryPath, 'src/recipes'))
     .filter((file) => /^[\w-]+\.ts$/.test(file) && file !== 'needs.ts')
     .map((file) => file.replace(/\.ts$/, ''))
     .sort()
@@ -148,8 +153,83 @@ function headingsOf(page: string): string {
     .join('\n')
 }
 
+/** Files of the kit that authors of engines would not find: in the table of CONTRIBUTING.md, or in `holdfast/spi`. */
+export function checkKit(repository: string): Complaint[] {
+  const src = join(repository, libraryPath, 'src')
+  const guide = readFileSync(join(repository, 'CONTRIBUTING.md'), 'utf8')
+  const [, ...rows] = /^ *\| file \| use it for \|\n(?: *\|.*\n)*/m.exec(guide)?.[0].split('\n') ?? []
+  const told = new Set(rows.flatMap((row) => [...codeIn(row.split('|')[1] ?? '')]))
+  const entry = 'for-engine-authors.ts'
+  const published = new Set(
+    importsOf(parse(entry, readFileSync(join(src, entry), 'utf8'))).map(({ from }) => from),
+  )
+  return filesUnder(join(src, 'kit'), isSource)
+    .map((path) => pathFrom(join(src, 'kit'), path))
+    .flatMap((file) => [
+      ...(told.has(file) ? [] : [{ file: 'CONTRIBUTING.md', message: `has no row for ${file} of kit/` }]),
+      ...(published.has(`./kit/${file}`)
+        ? []
+        : [{ file: `${libraryPath}/src/${entry}`, message: `exports nothing of kit/${file}` }]),
+    ])
+}
+
+/**
+ * Paths in these documents that lead nowhere: code with a slash, or with the ending .ts. A path begins at the root, at the
+ * library or its `src`, or in a folder that stands before it in the same line; a bare file name may be anywhere. `*` and
+ * `<placeholders>` stand for any name, and what is about the imaginary `acme` is left out.
+ */
+export function checkPaths(
+  repository: string,
+  documents: readonly string[] = ['ARCHITECTURE.md', 'CONTRIBUTING.md'],
+): Complaint[] {
+  const bases = ['', libraryPath, `${libraryPath}/src`]
+  const exclude = (path: string) => /(^|\/)(node_modules|dist|\.cache|\.git)$/.test(path)
+  const found = (pattern: string) => globSync(pattern, { cwd: repository, exclude }).length > 0
+  const isEntry = entryTest(repository)
+  return documents.flatMap((file) => {
+    const text = readFileSync(join(repository, file), 'utf8').replaceAll(/^ *```[\s\S]*?^ *```/gm, (block) =>
+      block.replaceAll(/[^\n]/g, ''),
+    )
+    return text.split('\n').flatMap((content, index) => {
+      const folders: string[] = []
+      return [...codeIn(content)].flatMap((path) => {
+        if (!isPath(path) || path.includes('acme') || isEntry(path)) return []
+        const pattern = path.replaceAll(/<[^>]+>/g, '*').replace(/\/$/, '')
+        const from = [...bases, ...folders].find((base) => found(join(base, pattern)))
+        if (from !== undefined && path.endsWith('/')) folders.push(join(from, pattern))
+        const isThere = from !== undefined || (!path.includes('/') && found(`**/${pattern}`))
+        return isThere ? [] : [{ file, line: index + 1, message: `${path} does not exist` }]
+      })
+    })
+  })
+}
+
+/** Imports from the packages of this repository: `holdfast/spi`, `holdfast/recipes/<name>`. */
+function entryTest(repository: string): (path: string) => boolean {
+  const entries = globSync(['*/package.json', 'packages/*/package.json'], { cwd: repository })
+    .map((path) => JSON.parse(readFileSync(join(repository, path), 'utf8')))
+    .flatMap(({ name, exports = {} }) => Object.keys(exports).map((entry) => name + entry.slice(1)))
+  return (path) => entries.some((entry) => matchesGlob(entry, path.replaceAll(/<[^>]+>/g, '*')))
+}
+
+function* codeIn(text: string): Generator<string> {
+  for (const [, code = ''] of text.matchAll(/`([^`]+)`/g)) yield code
+}
+
+/** No command, URL, import of another package, or option of a type. */
+function isPath(code: string): boolean {
+  return (
+    /^(?!\.\/)[\w.*<>{},-]+(\/[\w.*<>{},-]*)*$/.test(code) && (code.includes('/') || code.endsWith('.ts'))
+  )
+}
+
 if (import.meta.main) {
-  const complaints = [...checkComplete(root, { columns: backends, upcoming }), ...checkRecipes(root)]
+  const complaints = [
+    ...checkComplete(root, { columns: backends, upcoming }),
+    ...checkRecipes(root),
+    ...checkKit(root),
+    ...checkPaths(root),
+  ]
   const counts = `${backendsOf(root).length} backends and ${recipesOf(root).length} recipes`
   finish('complete', complaints, `${counts} have all that belongs to them`)
 }

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, library, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
 const everything = ['base', 'kit', 'locker', 'spi.ts', 'engines', 'guards', 'lockfree', 'open.ts', 'recipes']
@@ -132,7 +132,7 @@ function isSharedPart(target: string, file: string): boolean {
 }
 
 if (import.meta.main) {
-  const src = join(root, 'packages/holdfast/src')
+  const src = join(library, 'src')
   const count = filesUnder(src, isSource).length
   finish('layers', checkLayers(src), `the imports of ${count} files point downwards`)
 }

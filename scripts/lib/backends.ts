@@ -7,6 +7,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { libraryPath } from './repository.ts'
 
 export interface BackendFolder {
   /** Pages, suites and columns are named after it. */
@@ -16,7 +17,7 @@ export interface BackendFolder {
 }
 
 export function backendsOf(repository: string): BackendFolder[] {
-  const library = join(repository, 'packages/holdfast')
+  const library = join(repository, libraryPath)
   const manifest = join(library, 'package.json')
   const { exports = {} }: { exports?: Record<string, { default?: string }> } = existsSync(manifest)
     ? JSON.parse(readFileSync(manifest, 'utf8'))

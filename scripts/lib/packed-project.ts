@@ -1,12 +1,20 @@
-// A project of a user, outside of this repository, with the packed library in its node_modules and nothing else but
+// A project of a user, outside of this repository, with the packed packages in its node_modules and nothing else but
 // the packages that it names.
 
 import { spawn, spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { root } from './repository.ts'
+import { packages as published, root } from './repository.ts'
 
 export interface PackedProject {
   readonly folder: string
@@ -14,19 +22,24 @@ export interface PackedProject {
   write(path: string, text: string): string
 }
 
-let tarball: string | undefined
+let tarballs: ReadonlyMap<string, string> | undefined
 
 /** Packs the build as it is, once for each test file. The README is not part of it: `prepack` would write it. */
-function packed(): string {
-  if (tarball !== undefined) return tarball
+function packed(): ReadonlyMap<string, string> {
+  if (tarballs !== undefined) return tarballs
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-tarball-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
-  const library = join(root, 'packages/holdfast')
-  const args = ['pack', '--silent', '--ignore-scripts', '--pack-destination', folder]
-  const { status, stdout, stderr } = spawnSync('npm', args, { cwd: library, encoding: 'utf8' })
-  if (status !== 0) throw new Error(`npm pack failed: ${stderr}`)
-  tarball = join(folder, stdout.trim())
-  return tarball
+  tarballs = new Map(
+    published.map((path) => {
+      const cwd = join(root, path)
+      const args = ['pack', '--silent', '--ignore-scripts', '--pack-destination', folder]
+      const { status, stdout, stderr } = spawnSync('npm', args, { cwd, encoding: 'utf8' })
+      if (status !== 0) throw new Error(`npm pack failed: ${stderr}`)
+      const { name } = JSON.parse(readFileSync(join(cwd, 'package.json'), 'utf8'))
+      return [name, join(folder, stdout.trim())]
+    }),
+  )
+  return tarballs
 }
 
 /** Removed when the test is over. `packages` are those of this repository's node_modules that the project has as well. */
@@ -40,10 +53,12 @@ export function packedProject({ packages = [] }: { packages?: readonly string[] 
     return file
   }
   write('package.json', JSON.stringify({ name: 'project', private: true, type: 'module' }))
-  const library = join(folder, 'node_modules/holdfast')
-  mkdirSync(library, { recursive: true })
-  const { status, stderr } = spawnSync('tar', ['-xzf', packed(), '-C', library, '--strip-components=1'])
-  if (status !== 0) throw new Error(`tar failed: ${stderr}`)
+  for (const [name, tarball] of packed()) {
+    const target = join(folder, 'node_modules', name)
+    mkdirSync(target, { recursive: true })
+    const { status, stderr } = spawnSync('tar', ['-xzf', tarball, '-C', target, '--strip-components=1'])
+    if (status !== 0) throw new Error(`tar failed: ${stderr}`)
+  }
   for (const name of packages) {
     mkdirSync(dirname(join(folder, 'node_modules', name)), { recursive: true })
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
@@ -64,8 +79,8 @@ export function runProgram(
   { cwd, env = {} }: { cwd: string; env?: Record<string, string> },
 ): Promise<Finished> {
   const { promise, resolve, reject } = Promise.withResolvers<Finished>()
-  // Vitest's own settings are not the program's.
-  const { NODE_OPTIONS: _, ...inherited } = process.env
+  // The settings of the tests are not the program's.
+  const { NODE_OPTIONS: _, NODE_COMPILE_CACHE: __, ...inherited } = process.env
   const child = spawn(command, args, {
     cwd,
     env: { ...inherited, ...env },

@@ -5,6 +5,12 @@ import { readdirSync } from 'node:fs'
 import { join, relative, resolve, sep } from 'node:path'
 
 export const root = resolve(import.meta.dirname, '../..')
+
+export const libraryPath = 'packages/holdfast'
+export const library = join(root, libraryPath)
+/** The packages that are published, as paths from the root. The first is the library: layers, backends and recipes are its. */
+export const packages: readonly string[] = [libraryPath]
+
 export const tsc = join(root, 'node_modules/typescript/bin/tsc')
 export const vitest = join(root, 'node_modules/vitest/vitest.mjs')
 export const biome = join(root, 'node_modules/@biomejs/biome/bin/biome')

@@ -1,8 +1,9 @@
 // The unit tests that mutants of core, guards and lockfree are run against: those that need no servers.
 
 import { defineConfig } from 'vitest/config'
+import { libraryPath } from '../lib/repository.ts'
 
-const source = 'packages/holdfast/src'
+const source = `${libraryPath}/src`
 
 /** Each waits for a second or more in real time, and would do so for hundreds of mutants. */
 const slow = [

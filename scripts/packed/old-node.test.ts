@@ -1,12 +1,11 @@
 // What a user of an older Node sees. The older Node is pretended: another version in process.versions, and no node:sqlite.
 
-import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { packedProject, runProgram } from '../lib/packed-project.ts'
-import { root } from '../lib/repository.ts'
+import { library } from '../lib/repository.ts'
 import { entriesOf } from '../lib/surface.ts'
 
-const specifiers = entriesOf(join(root, 'packages/holdfast')).map(({ specifier }) => specifier)
+const specifiers = entriesOf(library).map(({ specifier }) => specifier)
 
 test.each(['20.20.2', '22.12.0'])(
   'on Node %s every entry point says in one sentence what is needed',

@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import { reach, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
 import { type PackedProject, packedProject, runProgram } from '../lib/packed-project.ts'
-import { root } from '../lib/repository.ts'
+import { library, root } from '../lib/repository.ts'
 import { entriesOf } from '../lib/surface.ts'
 
-const specifiers = entriesOf(join(root, 'packages/holdfast')).map(({ specifier }) => specifier)
+const specifiers = entriesOf(library).map(({ specifier }) => specifier)
 const program = (name: string) => join(root, 'node_modules/.bin', name)
 
 const runtimes = [

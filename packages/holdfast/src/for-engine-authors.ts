@@ -23,6 +23,16 @@ export {
   throwIfCancelled,
   tokenGrant,
 } from './kit/backend-kit.ts'
+export {
+  type ClaimRecord,
+  claimRecord,
+  nameState,
+  type SessionRecord,
+  type StoredClaim,
+  type StoredName,
+  toldOf,
+} from './kit/claim-records.ts'
+export { ifInstalled, noneInstalled } from './kit/if-installed.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Lifetime } from './kit/lifetime.ts'
@@ -37,6 +47,7 @@ export {
   weightInUse,
 } from './kit/ordered-store.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
+export { type Prolonged, QueueSession } from './kit/queue-session.ts'
 export {
   compareClaims,
   type FoundClaim,
@@ -44,6 +55,16 @@ export {
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
+export {
+  asCount,
+  asFlag,
+  asOneOf,
+  asText,
+  type FromUrl,
+  LockerUrl,
+  onOwnClient,
+  type ReadParameter,
+} from './kit/url.ts'
 export { type Waiter, WaitingRoom, type WaitingRoomOptions } from './kit/waiting-room.ts'
 export { Changes, currentHolders, picture, type ToldEvent, toldEvent, watching } from './kit/watching.ts'
 export { openBackend } from './open.ts'

@@ -1,7 +1,5 @@
 /** Runs a program straight from the sources in a process of its own: what a process does only a process can show. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 
 export interface Ended {
@@ -21,13 +19,10 @@ export interface Program {
   printed(line?: string): Promise<void>
 }
 
-// Starting costs most; what was compiled once need not be compiled again.
-const env = { ...process.env, NODE_COMPILE_CACHE: join(tmpdir(), 'holdfast-test-cache') }
-
 /** It ends with the test at the latest. */
 export function startProgram(path: string, ...given: readonly (string | number)[]): Program {
   const args = ['--disable-warning=ExperimentalWarning', path, ...given.map(String)]
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
   onTestFinished(() => void child.kill('SIGKILL'))
   let output = ''
   let errors = ''

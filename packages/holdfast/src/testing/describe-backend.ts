@@ -48,15 +48,22 @@ export interface BackendSuite {
   readonly except?: readonly DeclaredException[]
   /** By default all of `backendCases()`. */
   readonly cases?: readonly BackendCase[]
+  /**
+   * Plays only the cases that touch the client library, and says so in the report instead of "conforms": for a second
+   * client of an engine on which the whole suite is played with another one. By default all cases are played.
+   */
+  readonly only?: 'client'
 }
 
 export function describeBackend(suite: BackendSuite): void {
-  const { name, describe, test, createWorld, lacks = [], except = [], cases = backendCases() } = suite
+  const { name, describe, test, createWorld, lacks = [], except = [], only, cases = backendCases() } = suite
+  const played = only === undefined ? cases : cases.filter(({ touches }) => touches === only)
   const exceptions = new Map(except.map((exception) => [exception.rule, exception]))
   const topics = new Map<string, BackendCase[]>()
-  for (const each of cases) topics.set(each.topic, [...(topics.get(each.topic) ?? []), each])
+  for (const each of played) topics.set(each.topic, [...(topics.get(each.topic) ?? []), each])
 
-  describe(`${name} conforms`, () => {
+  const narrowed = `only ${played.length} of ${cases.length} cases, which touch the client`
+  describe(only === undefined ? `${name} conforms` : `${name}: ${narrowed}`, () => {
     test('every declared exception names a case once and says why', async () => {
       const titles = new Map(cases.map((each) => [each.rule, each.title]))
       for (const { rule, why, lacksHook } of except) {
@@ -70,6 +77,7 @@ export function describeBackend(suite: BackendSuite): void {
         )
       }
       assert(exceptions.size === except.length, 'two exceptions name the same case')
+      assert(played.length > 0, 'no case is played')
     })
     for (const [topic, members] of topics) {
       describe(topic, () => {

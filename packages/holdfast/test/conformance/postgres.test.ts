@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { atOnce } from '../../src/testing/conformance/at-once.ts'
 import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
 import { libraries, withPg } from '../postgres/clients.ts'
+import { otherClient } from './other-clients.ts'
 import { PostgresStage, type StageOptions } from './postgres-world.ts'
 
 // Many cases share a server, which one of them restarts; that one has a server of its own.
@@ -36,18 +37,34 @@ describe.runIf(wanted('postgres'))('in shared time', () => {
       test: run,
       cases: backendCases().filter(({ rule }) => !needsRestart.has(rule)),
       createWorld: () => (stages.get(way) as PostgresStage).world(),
+      ...(library !== withPg || through === 'pooler' ? otherClient : {}),
     })
   }
 })
 
+const inRealTime: StageOptions = { library: withPg, through: 'directly', time: 'real' }
+
 describe.runIf(wanted('postgres'))('in real time', () => {
+  let shared: PostgresStage
+  beforeAll(async () => {
+    shared = await PostgresStage.start(inRealTime)
+  }, 60_000)
+  afterAll(() => shared?.stop(), 60_000)
+
   describeBackend({
     name: 'postgres in real time',
     describe,
+    test: atOnce(test, timely.size),
+    cases: backendCases().filter(({ rule }) => timely.has(rule)),
+    createWorld: () => shared.world(),
+  })
+  describeBackend({
+    name: 'postgres, restarted',
+    describe,
     test,
-    cases: backendCases().filter(({ rule }) => needsRestart.has(rule) || timely.has(rule)),
+    cases: backendCases().filter(({ rule }) => needsRestart.has(rule)),
     async createWorld() {
-      const stage = await PostgresStage.start({ library: withPg, through: 'directly', time: 'real' })
+      const stage = await PostgresStage.start(inRealTime)
       const world = await stage.world()
       const close = async () => {
         await world.close()

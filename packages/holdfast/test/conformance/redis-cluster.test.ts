@@ -2,6 +2,7 @@ import { wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { describeBackend } from '../../src/testing/describe-backend.ts'
 import { libraryNamed } from '../redis/clients.ts'
+import { otherClient } from './other-clients.ts'
 import { RedisStage } from './redis-world.ts'
 
 describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis cluster with %s', (library) => {
@@ -18,6 +19,7 @@ describe.runIf(wanted('redis')).each(['ioredis 6', 'node-redis 6'])('redis clust
     test,
     createWorld: () => stage.world(),
     lacks: ['session-claims', 'watch'],
+    ...(library !== 'ioredis 6' && otherClient),
     except: [
       {
         rule: 'C50',

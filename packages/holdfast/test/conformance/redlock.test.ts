@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
 import { libraries } from '../redis/clients.ts'
 import { type Nodes, startNodes } from '../redlock/nodes.ts'
+import { otherClient } from './other-clients.ts'
 import { redlockMaxTtlMs, redlockWorld, redlockWorldInRealTime } from './redlock-world.ts'
 
 const lacks = [
@@ -26,13 +27,14 @@ describe.runIf(wanted('redis'))('on real nodes', () => {
   })
   afterAll(() => nodes?.stop())
 
-  for (const library of libraries)
+  for (const [index, library] of libraries.entries())
     describeBackend({
       name: `redlock with ${library.name}`,
       describe,
       test,
       createWorld: async () => redlockWorld(nodes, library),
       lacks,
+      ...(index > 0 && otherClient),
     })
 
   for (const library of libraries.slice(0, 1))

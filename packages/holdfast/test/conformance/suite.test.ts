@@ -2,18 +2,27 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'vitest'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
-import { type BackendSuite, backendCases, describeBackend } from '../../src/testing/describe-backend.ts'
+import {
+  type BackendCase,
+  type BackendSuite,
+  backendCases,
+  describeBackend,
+} from '../../src/testing/describe-backend.ts'
 import { tellsExpiriesAs } from './consensus-like.ts'
 import { memoryWorld } from './memory-world.ts'
 
 /** A runner that collects and then runs, and tells what passed. */
 async function report(
   suite: Omit<BackendSuite, 'name' | 'describe' | 'test'>,
+  topics: string[] = [],
 ): Promise<Map<string, unknown>> {
   const tests: { name: string; body: () => Promise<void> }[] = []
   describeBackend({
     name: 'memory',
-    describe: (_name, body) => body(),
+    describe: (name, body) => {
+      topics.push(name)
+      body()
+    },
     test: (name, body) => void tests.push({ name, body }),
     ...suite,
   })
@@ -27,6 +36,24 @@ async function report(
       ),
     )
   return results
+}
+
+/** Notes what is asked of a backend and its sessions, or of a world. */
+function recording<T extends object>(inner: T, names: Set<string>): T {
+  return new Proxy(inner, {
+    get(target, key) {
+      const value: unknown = Reflect.get(target, key, target)
+      if (typeof key === 'string' && (typeof value === 'function' || value === undefined)) names.add(key)
+      if (typeof value !== 'function') return value
+      return (...args: unknown[]) => {
+        const answer: unknown = value.apply(target, args)
+        if (key !== 'openSession' && key !== 'attachSession') return answer
+        return Promise.resolve(answer).then((session) =>
+          session === null ? null : recording(session as object, names),
+        )
+      }
+    },
+  })
 }
 
 const only = (...rules: string[]) => backendCases().filter(({ rule }) => rules.includes(rule))
@@ -65,6 +92,58 @@ describe('the conformance suite', () => {
         ['C12 T31 a keep-alive does not revive an expired session', 'passed'],
       ],
     )
+  })
+
+  test('all cases are played, unless the harness asks for those that touch the client, and the report says which', async () => {
+    const [all, some]: [string[], string[]] = [[], []]
+    const cases = only('C12', 'C52')
+    const whole = await report({ createWorld, cases }, all)
+    const narrow = await report({ createWorld, cases, only: 'client' }, some)
+    assert.deepEqual(
+      [all[0], some[0]],
+      ['memory conforms', 'memory: only 1 of 2 cases, which touch the client'],
+    )
+    assert.equal(whole.size, 3)
+    assert.deepEqual(
+      [...narrow],
+      [
+        ['every declared exception names a case once and says why', 'passed'],
+        ['C52 G2 grants at once, from several clients, all have different tokens', 'passed'],
+      ],
+    )
+  })
+
+  test('a narrowed run that plays nothing fails, and may except a case that it does not play', async () => {
+    const title = 'every declared exception names a case once and says why'
+    const except = [{ rule: 'C71', lacksHook: 'countCommands', why: 'there is no wire' }] as const
+    const nothing = await report({ createWorld, cases: only('C12'), only: 'client' })
+    assert.equal(nothing.get(title), 'no case is played')
+    const excepted = await report({ createWorld, cases: only('C71', 'C12', 'C52'), only: 'client', except })
+    assert.equal(excepted.get(title), 'passed')
+    const unplayed = [{ rule: 'C12', why: 'not with this client' }]
+    const narrow = await report({ createWorld, cases: only('C12', 'C52'), only: 'client', except: unplayed })
+    assert.deepEqual([...narrow.values()], ['passed', 'passed'])
+  })
+
+  test('the cases that touch the client make every call of the interface, and use every hook of the wire', async () => {
+    const used = async (cases: readonly BackendCase[]) => {
+      const names = new Set<string>()
+      for (const each of cases) {
+        const world = await memoryWorld({ wrap: (backend) => recording(backend, names) })
+        // Here a case may fail for want of a hook.
+        await each.run(recording(world, names)).catch(() => {})
+        await world.close()
+      }
+      return [...names].sort()
+    }
+    const cases = backendCases()
+    const touching = cases.filter(({ touches }) => touches === 'client')
+    assert(touching.length < cases.length / 2, `${touching.length} of ${cases.length} cases`)
+    // Pure rules are shown with a deleted record.
+    const all = (await used(cases)).filter((name) => name !== 'deleteName')
+    assert.deepEqual(await used(touching), all)
+    for (const name of ['enqueue', 'keepAlive', 'diagnose', 'restart', 'countConnections'])
+      assert(all.includes(name), name)
   })
 
   test('a declared exception runs, and passes because it fails', async () => {

@@ -135,6 +135,7 @@ export const abandoningCases = topic('abandoning', [
   {
     rule: 'C101',
     title: 'T15 T73 G6 an acquire and its abandon at once leave nothing, in whatever order they land',
+    touches: 'client',
     async play(stage) {
       const [ada, bob] = await stage.two()
       for (let round = 0; round < 10; round++) {

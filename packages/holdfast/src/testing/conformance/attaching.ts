@@ -6,6 +6,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C20',
     title: 'an attached client releases what the first one acquired, and renews it',
+    touches: 'client',
     needs: ['attach'],
     async play(stage) {
       const ada = await stage.mortal()
@@ -81,6 +82,7 @@ export const attachingCases = topic('attaching', [
   {
     rule: 'C25',
     title: 'G13 what a session holds stays held when its client goes away, and can be carried on',
+    touches: 'client',
     needs: ['attach'],
     async play(stage) {
       const [ada, bob] = await stage.two()

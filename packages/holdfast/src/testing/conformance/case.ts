@@ -11,6 +11,11 @@ export interface BackendCase {
   readonly title: string
   readonly topic: string
   readonly needs: readonly Capability[]
+  /**
+   * The case depends on the client library: on connections, late answers, cancelled calls, closing, unusual values, pushes,
+   * or how a server's errors and answers are read. The other cases show rules that the server or core computes.
+   */
+  readonly touches?: 'client'
   /** Rejects if the rule is broken. `lacks`: what the harness has declared as missing. */
   run(world: World, lacks?: readonly Capability[]): Promise<void>
 }
@@ -18,15 +23,15 @@ export interface BackendCase {
 export interface CaseBody {
   readonly rule: string
   readonly title: string
+  readonly touches?: 'client'
   readonly needs?: readonly Capability[]
   readonly play: (stage: Stage) => Promise<void>
 }
 
 /** The cases of one topic. */
 export function topic(name: string, bodies: readonly CaseBody[]): readonly BackendCase[] {
-  return bodies.map(({ rule, title, needs = [], play }) => ({
-    rule,
-    title,
+  return bodies.map(({ needs = [], play, ...body }) => ({
+    ...body,
     topic: name,
     needs,
     async run(world, lacks = []) {

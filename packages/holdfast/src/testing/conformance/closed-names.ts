@@ -74,6 +74,7 @@ export const closedNameCases = topic('closed names', [
   {
     rule: 'C126',
     title: 'T23 G10 the first waiter is granted when the lock-delay ends, without a call, and not before',
+    touches: 'client',
     needs: ['lock-delay', 'queue'],
     async play(stage) {
       const delayMs = stage.ttlMs * 2

@@ -36,6 +36,7 @@ export const dataCases = topic('data', [
   {
     rule: 'C134',
     title: 'a waiter that is granted the name gets the data with it',
+    touches: 'client',
     needs: ['data', 'queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -81,6 +82,7 @@ export const dataCases = topic('data', [
   {
     rule: 'C137',
     title: 'G6 data is the one thing that stays behind, until the name is forgotten',
+    touches: 'client',
     needs: ['data'],
     async play(stage) {
       const ada = await stage.actor()
@@ -114,6 +116,7 @@ export const dataCases = topic('data', [
   {
     rule: 'C139',
     title: 'data comes back byte for byte: 4 KiB, any script, quotes, line breaks, and the empty text',
+    touches: 'client',
     needs: ['data'],
     async play(stage) {
       const [ada, bob] = await stage.two()

@@ -6,6 +6,7 @@ export const exclusiveCases = topic('exclusive locks', [
   {
     rule: 'C26',
     title: 'a free name is granted, and the grant repeats what was asked',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const asked = request('invoices/2026-11')
@@ -87,6 +88,7 @@ export const exclusiveCases = topic('exclusive locks', [
   {
     rule: 'C32',
     title: 'T70 one attempt sent twice at once is granted once',
+    touches: 'client',
     async play(stage) {
       const [ada, bob] = await stage.two()
       const asked = request('x')
@@ -101,6 +103,7 @@ export const exclusiveCases = topic('exclusive locks', [
   {
     rule: 'C33',
     title: 'G1 of many clients that try at once exactly one is granted',
+    touches: 'client',
     async play(stage) {
       const actors = await stage.actors(5)
       for (let round = 0; round < 5; round++) {
@@ -127,6 +130,7 @@ export const exclusiveCases = topic('exclusive locks', [
   {
     rule: 'C35',
     title: 'one session holds many names at once',
+    touches: 'client',
     async play(stage) {
       const [ada, bob] = await stage.two()
       const names = Array.from({ length: 100 }, (_, index) => `shelf/${index}`)

@@ -51,6 +51,7 @@ export const expiryCases = topic('expiry', [
   {
     rule: 'C60',
     title: 'T1 G3 a grant counts from a request that was sent before it was asked for, not from its answer',
+    touches: 'client',
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
       const delayMs = ada.session.ttlMs / 4
@@ -89,6 +90,7 @@ export const expiryCases = topic('expiry', [
   {
     rule: 'C63',
     title: 'G10 the first waiter is granted when the holder expires, without a call',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()

@@ -45,6 +45,7 @@ export const infoCases = topic('what it says about itself', [
   {
     rule: 'C4',
     title: 'two clients of one namespace name the same issuer, and clients of two namespaces do not',
+    touches: 'client',
     async play(stage) {
       const [one, other, apart] = [
         await stage.client(),
@@ -59,6 +60,7 @@ export const infoCases = topic('what it says about itself', [
   {
     rule: 'C5',
     title: 'G2 a token leaves room for the epoch, which a client reports and does not mix in',
+    touches: 'client',
     needs: ['fencing'],
     async play(stage) {
       const backend = await stage.client({ issuer: 'the bank', epoch: 7 })

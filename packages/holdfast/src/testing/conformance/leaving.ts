@@ -60,6 +60,7 @@ export const leavingCases = topic('nothing left behind', [
   {
     rule: 'C173',
     title: 'T14 G6 an acquire whose caller has already gone is not made, says so, and leaves nothing',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const opening = ada.backend.openSession(
@@ -76,6 +77,7 @@ export const leavingCases = topic('nothing left behind', [
   {
     rule: 'C174',
     title: 'T14 a call whose caller has already gone changes nothing of what is held',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const held = await ada.take('x')
@@ -93,6 +95,7 @@ export const leavingCases = topic('nothing left behind', [
   {
     rule: 'C175',
     title: "T14 an operator's call whose caller has already gone is not made either",
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const { backend } = ada
@@ -115,11 +118,13 @@ export const leavingCases = topic('nothing left behind', [
   {
     rule: 'C176',
     title: 'G6 T15 an acquire that is cancelled on its way settles, and leaves nothing once abandoned',
+    touches: 'client',
     play: cancelledInFlight,
   },
   {
     rule: 'C177',
     title: 'G11 after its end a client refuses everything, with a typed error',
+    touches: 'client',
     async play(stage) {
       const { backend, session } = await stage.actor()
       await backend[Symbol.asyncDispose]()
@@ -160,6 +165,7 @@ export const leavingCases = topic('nothing left behind', [
   {
     rule: 'C178',
     title: 'G11 the end of a client ends its waits, and a second end is harmless',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -174,6 +180,7 @@ export const leavingCases = topic('nothing left behind', [
   {
     rule: 'C179',
     title: 'the end of one client does not disturb another',
+    touches: 'client',
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
       const held = await bob.take('x')

@@ -48,6 +48,7 @@ export const lockerEndCases = topic('through the locker, to the end', [
   {
     rule: 'C205',
     title: 'G6 T53 closing a locker releases what it holds, ends its waits, and leaves nothing',
+    touches: 'client',
     async play(stage) {
       const [one, other] = await stage.twoLockers()
       const kept = await stage.drive(other.acquire('kept'))

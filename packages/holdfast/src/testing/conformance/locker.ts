@@ -37,6 +37,7 @@ export const lockerCases = topic('through the locker', [
   {
     rule: 'C193',
     title: 'an acquire waits, also longer than a TTL, and gets the name when it is released',
+    touches: 'client',
     async play(stage) {
       const [one, other] = await stage.twoLockers()
       const held = await stage.drive(one.acquire('x'))
@@ -52,6 +53,7 @@ export const lockerCases = topic('through the locker', [
   {
     rule: 'C194',
     title: 'T15 G6 an acquire that times out leaves nothing behind',
+    touches: 'client',
     async play(stage) {
       const [one, other] = await stage.twoLockers()
       const held = await stage.drive(one.acquire('x'))
@@ -70,6 +72,7 @@ export const lockerCases = topic('through the locker', [
     rule: 'C195',
     title:
       "T14 T27 G11 an acquire that is aborted rejects at once with the caller's own reason, and leaves nothing",
+    touches: 'client',
     async play(stage) {
       const [one, other] = await stage.twoLockers()
       const held = await stage.drive(one.acquire('x'))
@@ -93,6 +96,7 @@ export const lockerCases = topic('through the locker', [
   {
     rule: 'C196',
     title: 'T39 a lease that is held for many TTLs is renewed by itself and keeps its fence',
+    touches: 'client',
     async play(stage) {
       const [one, other] = await stage.twoLockers()
       const lease = await stage.drive(one.acquire('x'))

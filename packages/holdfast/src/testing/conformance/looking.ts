@@ -10,6 +10,7 @@ export const lookingCases = topic('check, inspect and list', [
   {
     rule: 'C153',
     title: 'a check knows the current holder, by id and token and name together',
+    touches: 'client',
     needs: ['fencing'],
     async play(stage) {
       const ada = await stage.actor()
@@ -41,6 +42,7 @@ export const lookingCases = topic('check, inspect and list', [
   {
     rule: 'C155',
     title: 'a holder is shown with its label, owner, session, mode, weight, token, note and times',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor({ holder: 'ada@host-1', ttlMs: stage.ttlMs * 10 })
       const held = await ada.take(request('x', { note: 'nightly run', owner: 'order 7' }))
@@ -72,6 +74,7 @@ export const lookingCases = topic('check, inspect and list', [
   {
     rule: 'C156',
     title: 'waiters are shown in the order of the queue, with label, owner, session, mode, note and time',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = [
@@ -144,6 +147,7 @@ export const lookingCases = topic('check, inspect and list', [
   {
     rule: 'C159',
     title: "a page of a list is in the order of the names' bytes",
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       // In UTF-16 the surrogate halves of an emoji sort before U+FF5E, in UTF-8 after it.
@@ -164,6 +168,7 @@ export const lookingCases = topic('check, inspect and list', [
   {
     rule: 'C160',
     title: 'a prefix is taken literally: %, _, *, ?, [ and \\ stand for themselves, and case counts',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const names = ['a%b', 'a_b', 'a*b', 'a?b', 'a[b]', 'a\\b', 'axb', 'Axb', 'a/b', 'a b', "a'b"]
@@ -182,6 +187,7 @@ export const lookingCases = topic('check, inspect and list', [
   {
     rule: 'C242',
     title: 'a diagnosis has findings with a code, a severity and three texts, or is empty',
+    touches: 'client',
     async play(stage) {
       const backend = await stage.client()
       const findings: unknown = (await backend.diagnose?.(call())) ?? []

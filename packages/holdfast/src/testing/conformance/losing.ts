@@ -92,6 +92,7 @@ export const losingCases = topic('force release and loss', [
   {
     rule: 'C145',
     title: 'G3 T34 a holder that was released by force learns it, with the reason, at its next keep-alive',
+    touches: 'client',
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y] = [await ada.take('x'), await ada.take('y')]
@@ -204,6 +205,7 @@ export const losingCases = topic('force release and loss', [
     rule: 'C210',
     title:
       'T73 a keep-alive names what the session has besides: held or waited for, and nothing that is over',
+    touches: 'client',
     async play(stage) {
       const [ada, bob] = await stage.two()
       const [x, y, over, given] = [
@@ -242,6 +244,7 @@ export const losingCases = topic('force release and loss', [
   {
     rule: 'C217',
     title: 'T78 an operator’s call that arrives after its expiry is refused and changes nothing',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const held = await ada.take('x')

@@ -8,6 +8,7 @@ export const manyWaitersCases = topic('many waiters', [
   {
     rule: 'C230',
     title: 'with as many waiters as it allows, a call is refused at once and is not queued',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = [await stage.actor(), await stage.actor(), await stage.actor()]
@@ -49,6 +50,7 @@ export const manyWaitersCases = topic('many waiters', [
     rule: 'C232',
     title:
       'of many calls at once, never more than the limit stay queued, and a call that was refused holds nothing',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const ada = await stage.actor()
@@ -79,6 +81,7 @@ export const manyWaitersCases = topic('many waiters', [
   {
     rule: 'C239',
     title: 'T89 many waiters of one client need few connections',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const countConnections = hookOf(stage.world, 'countConnections')

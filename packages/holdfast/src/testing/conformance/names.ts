@@ -26,6 +26,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C161',
     title: 'T49 names of any script are distinct, also those that only look alike',
+    touches: 'client',
     async play(stage) {
       await allAreDistinct(stage, [
         '日本語',
@@ -49,6 +50,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C162',
     title: 'names that look like statements, scripts or formats are only names',
+    touches: 'client',
     async play(stage) {
       await allAreDistinct(stage, [
         "x'; DROP TABLE names; --",
@@ -81,6 +83,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C163',
     title: 'names of what every object has are only names',
+    touches: 'client',
     async play(stage) {
       await allAreDistinct(stage, [
         '__proto__',
@@ -97,6 +100,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C164',
     title: 'names of 255 bytes work, and differ in their last byte',
+    touches: 'client',
     async play(stage) {
       await allAreDistinct(stage, [
         `${'n'.repeat(254)}a`,
@@ -110,6 +114,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C165',
     title: 'escapes, spaces and case are part of a name',
+    touches: 'client',
     async play(stage) {
       await allAreDistinct(stage, [
         'a/b',
@@ -149,6 +154,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C167',
     title: 'labels and notes come back as they were',
+    touches: 'client',
     async play(stage) {
       const labels = [`o'neill "x" \\ %s`, '日本 🦀', '__proto__', '{"a":1}', 'l'.repeat(255)]
       const note = `${'n'.repeat(1_000)} '"\\ 🦀`
@@ -183,6 +189,7 @@ export const nameCases = topic('names and namespaces', [
   {
     rule: 'C169',
     title: 'where a namespace ends and a name begins is never mistaken',
+    touches: 'client',
     async play(stage) {
       const pairs = [
         ['a', 'b/c'],

@@ -23,6 +23,7 @@ export const pagingCases = topic('paging', [
   {
     rule: 'C227',
     title: 'T82 a list comes in pages, each in byte order, and together they have every name',
+    touches: 'client',
     async play(stage) {
       const [ada, { backend }] = await stage.two()
       const names = Array.from({ length: 23 }, (_, index) => `page/${index}`)
@@ -62,6 +63,7 @@ export const pagingCases = topic('paging', [
   {
     rule: 'C229',
     title: 'sessions are listed in pages with label, TTL and time, by their public ids',
+    touches: 'client',
     needs: ['sessions'],
     async play(stage) {
       const actors = [

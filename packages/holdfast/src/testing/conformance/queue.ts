@@ -6,6 +6,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C67',
     title: 'T26 a free name is granted to an enqueue at once, and no caller is told to wait',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const wait = await (await stage.actor()).enqueue('x')
@@ -16,6 +17,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C68',
     title: 'a waiter is told once that it has to wait, and shown in the queue',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -33,6 +35,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C69',
     title: 'G8 waiters of several clients are granted in the order of their arrival',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -53,6 +56,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C70',
     title: 'G9 T28 a release wakes exactly one of many waiters, the first',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -70,6 +74,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C71',
     title: 'G9 a release costs as many commands with many waiting as with few',
+    touches: 'client',
     needs: ['queue'],
     play: releaseCostsTheSame,
   },
@@ -126,6 +131,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C75',
     title: 'T19 a release between a failed try and the enqueue is not missed',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -173,12 +179,14 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C78',
     title: 'T21 waiters for one name do not hold up those for another',
+    touches: 'client',
     needs: ['queue'],
     play: crowdedNeighbour,
   },
   {
     rule: 'C79',
     title: 'an enqueue in a session that is gone says so',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [bob, ada] = await stage.mortalAndOne()
@@ -192,6 +200,7 @@ export const queueCases = topic('waiting in the queue', [
   {
     rule: 'C207',
     title: 'T19 a waiter learns of a release by the means that the engine declares',
+    touches: 'client',
     play: learnsOfRelease,
   },
 ])

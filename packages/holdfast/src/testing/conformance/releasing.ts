@@ -53,6 +53,7 @@ export const releasingCases = topic('releasing', [
   {
     rule: 'C40',
     title: 'T13 of many releases at once one says that it released',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.actor()
       const held = await ada.take('x')

@@ -50,6 +50,7 @@ export const semaphoreCases = topic('permits', [
   {
     rule: 'C113',
     title: 'clients who disagree on the capacity, or on lock or semaphore, are told',
+    touches: 'client',
     needs: ['permits'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -166,6 +167,7 @@ export const semaphoreCases = topic('permits', [
   {
     rule: 'C120',
     title: 'a semaphore that grows lets waiters in, and all requests must name its new capacity',
+    touches: 'client',
     needs: ['permits', 'queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()

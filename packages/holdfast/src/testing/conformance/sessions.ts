@@ -15,6 +15,7 @@ export const sessionCases = topic('sessions', [
   {
     rule: 'C6',
     title: 'T4 a session says which TTL was granted, which is at least what was asked for',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.mortal()
       expectMs('the TTL', ada.session.ttlMs, { min: stage.ttlMs })
@@ -37,6 +38,7 @@ export const sessionCases = topic('sessions', [
   {
     rule: 'C8',
     title: 'opening one id many times at once opens one session',
+    touches: 'client',
     async play(stage) {
       const asked = { id: newSessionId(), ttlMs: stage.ttlMs * 10, holder: 'ada' }
       const [one, two] = [await stage.client(), await stage.client()]
@@ -53,6 +55,7 @@ export const sessionCases = topic('sessions', [
   {
     rule: 'C9',
     title: 'T1 G3 an opened session counts from the sending of the request, not from the answer',
+    touches: 'client',
     async play(stage) {
       const client = await stage.client()
       await hookOf(stage.world, 'delayAnswers')(stage.ttlMs / 4)
@@ -66,6 +69,7 @@ export const sessionCases = topic('sessions', [
   {
     rule: 'C10',
     title: 'T1 G3 a keep-alive counts from its sending, not from its answer',
+    touches: 'client',
     async play(stage) {
       const ada = await stage.mortal()
       await hookOf(stage.world, 'delayAnswers')(stage.ttlMs / 4)

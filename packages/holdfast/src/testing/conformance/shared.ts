@@ -65,6 +65,7 @@ export const sharedCases = topic('shared and exclusive', [
   {
     rule: 'C106',
     title: 'G9 readers next to each other in the queue are granted together, up to the next writer',
+    touches: 'client',
     needs: ['shared', 'queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()

@@ -22,6 +22,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C44',
     title: 'G2 T61 a token is a positive number of at most 63 bits',
+    touches: 'client',
     needs: ['fencing'],
     async play(stage) {
       const token = tokenOf(await (await stage.actor()).take('x'))
@@ -83,6 +84,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C49',
     title: 'G2 T38 tokens increase over the end of all clients',
+    touches: 'client',
     needs: ['fencing'],
     async play(stage) {
       const rising = new Rising()
@@ -96,6 +98,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C50',
     title: 'G2 T38 tokens increase over a restart of the engine',
+    touches: 'client',
     needs: ['fencing'],
     async play(stage) {
       const restart = hookOf(stage.world, 'restart')
@@ -121,6 +124,7 @@ export const tokenCases = topic('tokens', [
   {
     rule: 'C52',
     title: 'G2 grants at once, from several clients, all have different tokens',
+    touches: 'client',
     needs: ['fencing'],
     async play(stage) {
       const actors = await stage.actors(4)

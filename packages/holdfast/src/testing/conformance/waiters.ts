@@ -68,6 +68,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C82',
     title: 'T18 a waiter whose own session expires in the queue is not granted, and learns that it is gone',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [dead, ada, eve] = await stage.mortalAndTwo()
@@ -83,6 +84,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C83',
     title: 'T18 closing a session ends its waits and gives up its positions',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -130,6 +132,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C86',
     title: 'T7 T65 after a long wait a grant counts from the last heartbeat, so that life is left in it',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [bob, ada, eve] = await stage.mortalAndTwo()
@@ -152,6 +155,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C87',
     title: 'a waiting claim that was granted meanwhile is not reported as lost',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob] = await stage.two()
@@ -165,6 +169,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C88',
     title: 'T20 G6 a wait that is cancelled ends soon, and abandoning it gives up the position',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -182,6 +187,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C89',
     title: 'T20 G6 a waiter that is abandoned leaves the queue, and its wait ends',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -198,6 +204,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C90',
     title: 'G6 a wait that is cancelled at the moment of its grant leaves no holder once abandoned',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [ada, bob, eve] = await stage.three()
@@ -233,6 +240,7 @@ export const waiterCases = topic('waiters come and go', [
   {
     rule: 'C209',
     title: 'T19 a keep-alive brings the grants of waiting claims, so that no lost push costs one',
+    touches: 'client',
     needs: ['queue'],
     async play(stage) {
       const [bob, ada, eve] = await stage.mortalAndTwo()

@@ -10,6 +10,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C180',
     title: 'an acquire and a release are seen in their order, with id, label and token',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -28,6 +29,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C181',
     title: 'a queue is seen: waiters, those that give up, and the one that is granted after the release',
+    touches: 'client',
     needs: ['watch', 'queue'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -44,6 +46,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C182',
     title: 'an expiry and a force release are told apart from a release',
+    touches: 'client',
     needs: ['watch', 'causes'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -58,6 +61,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C183',
     title: 'a watch sees its prefix and its namespace only',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const watcher = await Watcher.start(stage, 'a%')
@@ -71,6 +75,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C184',
     title: 'a watcher that comes back with a cursor sees what it missed, or is told that there is a gap',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const first = await Watcher.start(stage)
@@ -91,6 +96,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C185',
     title: 'a watcher with an unknown cursor is told of the gap, and then of the current holders',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const ada = await stage.actor()
@@ -104,6 +110,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C186',
     title: 'a watch ends quietly when its call is cancelled, and ends with CLOSED when its client ends',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -119,6 +126,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C187',
     title: 'no event contains a secret',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -136,6 +144,7 @@ export const watchingCases = topic('watching', [
   {
     rule: 'C233',
     title: 'a watch tells that data was stored, and for which owner a lease is',
+    touches: 'client',
     needs: ['watch', 'data'],
     async play(stage) {
       const watcher = await Watcher.start(stage)
@@ -151,6 +160,7 @@ export const watchingCases = topic('watching', [
     rule: 'C234',
     title:
       'T82 under load a watch misses nothing, also one that goes on from a cursor, or it says that it did',
+    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const first = await Watcher.start(stage)

@@ -96,6 +96,7 @@ export const workloadCases = topic('many at once', [
   {
     rule: 'C188',
     title: 'G1 G2 G7 clients that try, wait, give up and release at random never overlap',
+    touches: 'client',
     play: (stage) => contend(stage, (name) => request(name)),
   },
   {

@@ -6,6 +6,7 @@
  *   - name         released
  */
 import { writeSync } from 'node:fs'
+import { flushCompileCache } from 'node:module'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openSqlite } from '../../../src/engines/sqlite/locks/assemble.ts'
 import type { GrantedClaim } from '../../../src/spi.ts'
@@ -15,6 +16,9 @@ const [path = '', id = ''] = process.argv.slice(2)
 
 // A pipe keeps what was written to it synchronously, also when the writer is killed right afterwards.
 const say = (line: string) => writeSync(1, `${line}\n`)
+
+// It is killed, and could not store at its end what was compiled for the next one.
+flushCompileCache()
 
 const backend = openSqlite({ path })
 const session = await backend.openSession({ id: systemRandom.id(), ttlMs: 3_600_000, holder: id }, call())
