@@ -19,20 +19,13 @@ import { forceRelease, forget, resize } from './operators.ts'
 import { EtcdSession } from './session.ts'
 import { watch } from './watch.ts'
 
-type Method<Name extends keyof Backend> = NonNullable<Backend<'fenced'>[Name]>
-
-export class EtcdBackend implements Backend<'fenced'> {
-  readonly info: BackendInfo<'fenced'>
-  readonly clock: Clock
-  readonly random: Random
+export class EtcdBackend extends StoreBackend<FoundClaim> {
   readonly #connection: Connection
   readonly #origin: string
 
   /** `clusterId`: that of etcd. */
   constructor(connection: Connection, info: BackendInfo<'fenced'>, clusterId: string) {
-    this.info = info
-    this.clock = connection.clock
-    this.random = connection.random
+    super(info, new EtcdNames(connection), connection.random)
     this.#connection = connection
     this.#origin = `${clusterId}-${info.epoch}`
   }
@@ -61,14 +54,15 @@ export class EtcdBackend implements Backend<'fenced'> {
       lease,
       revision: found.session?.revision ?? found.revision,
       record: found.session ?? record,
+      isOpenedHere: true,
     }
-    const session = new EtcdSession(this.#connection, ref, { id, since })
+    const session = this.#session(ref, { id, since })
     if (granted !== null) return session
     // It was opened before. Since when it lives, only a keep-alive can tell.
     const kept = await session.keepAlive({ held: [], waiting: [] }, call)
     if (kept.kind === 'gone')
       throw unavailable('the session has ended while it was opened again', 'not-applied')
-    return new EtcdSession(this.#connection, ref, { id, since: kept.since })
+    return this.#session(ref, { id, since: kept.since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<'fenced'> | null> {
@@ -76,31 +70,26 @@ export class EtcdBackend implements Backend<'fenced'> {
     const lease = leaseOf(this.#connection.namespace, id)
     const { session } = await this.#connection.read([etcd.get(this.#connection.keys.session(lease))], call)
     if (session === undefined) return null
-    const ref = { lease, revision: session.revision, record: session }
-    return new EtcdSession(this.#connection, ref, { id, since: null })
+    const ref = { lease, revision: session.revision, record: session, isOpenedHere: false }
+    return this.#session(ref, { id, since: null })
   }
 
-  readonly inspect: Method<'inspect'> = (...asked) => inspect(this.#connection, ...asked)
-  readonly list: Method<'list'> = (...asked) => list(this.#connection, ...asked)
-  readonly sessions: Method<'sessions'> = (...asked) => sessions(this.#connection, ...asked)
-  readonly forceRelease: Method<'forceRelease'> = (...asked) => forceRelease(this.#connection, ...asked)
-  readonly resize: Method<'resize'> = (...asked) => resize(this.#connection, ...asked)
-  readonly forget: Method<'forget'> = (...asked) => forget(this.#connection, ...asked)
-  readonly watch: Method<'watch'> = (prefix, { cursor }, call) =>
-    watch(this.#connection, this.#origin, prefix, cursor, call)
+  watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
+    return watch(this.#connection, this.#origin, prefix, cursor, call)
+  }
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
     this.#connection.lifetime.begin(call)
     return etcd.clusterFindings(this.#connection.client, call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
-    const claims = etcd.getAll(this.#connection.keys.part(holder.name, 'exclusive', 'shared'))
-    const found = await this.#connection.read([claims], call)
-    return found.claims.some(({ id, token }) => id === holder.id && token === holder.token)
+  #session<Since extends Instant | null>(
+    ref: SessionRef,
+    known: { readonly id: string; readonly since: Since },
+  ) {
+    const store = new EtcdClaims(this.#connection, ref)
+    const { holder, ttlMs } = ref.record
+    return new StoreSession({ ...this.#connection.surroundings, store }, { ...known, ttlMs, holder })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -13,11 +13,11 @@
  * batch cannot fail because of one request. Comparisons see what was before the whole batch, so a batch has one request for a name.
  */
 
-import { claimRecord, type SessionRecord } from '../../../kit/claim-records.ts'
+import { claimRecord, type DataRecord, type SessionRecord } from '../../../kit/claim-records.ts'
 import type { AcquireRequest, Claim, Mode } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import { type GrantParts, type Keys, modes } from './keys.ts'
-import { claimValue, type DataRecord, isOf, waits } from './records.ts'
+import { claimValue, type FoundClaim, isOf, waits } from './records.ts'
 import { Slots } from './slots.ts'
 
 /** A session as its transactions name it. `revision`: that of its key's creation. */
@@ -25,6 +25,8 @@ export interface SessionRef {
   readonly lease: number
   readonly revision: number
   readonly record: SessionRecord
+  /** By this process, so that it knows the keys of all its claims. */
+  readonly isOpenedHere: boolean
 }
 
 export class Statements {
@@ -96,9 +98,9 @@ export class Statements {
     return etcd.onCondition([etcd.written(own, revision)], [etcd.remove(own), ...close])
   }
 
-  setData(claim: Claim, { revision, mode }: GrantParts, record: DataRecord): etcd.TxnRequest {
-    const cell = etcd.put(this.#keys.data(claim.name), JSON.stringify(record))
-    return etcd.onCondition([etcd.written(this.key(claim, mode), revision)], [cell])
+  setData({ name, key, revision }: FoundClaim, record: DataRecord): etcd.TxnRequest {
+    const cell = etcd.put(this.#keys.data(name), JSON.stringify(record))
+    return etcd.onCondition([etcd.written(key, revision)], [cell])
   }
 
   /** Of a session that has gone nothing is left, so there is nothing to do. */
