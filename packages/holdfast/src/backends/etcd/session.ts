@@ -14,16 +14,18 @@ import type {
   LostClaim,
 } from '../../spi.ts'
 import { type Connection, unavailable } from './connection.ts'
-import { leaseOf, modes, partsOfGrant } from './keys.ts'
+import { type GrantParts, leaseOf, modes, partsOfGrant } from './keys.ts'
 import { Found, type FoundClaim } from './records.ts'
 import type { SessionRef, Statements } from './statements.ts'
-import { ClaimStore } from './store.ts'
+import { ClaimStore, wasAbandoned } from './store.ts'
 
 export class EtcdSession<Since extends Instant | null = Instant> extends QueueSession<Since> {
   protected readonly queue: PredecessorQueue
   readonly #connection: Connection
   readonly #ref: SessionRef
   readonly #statements: Statements
+  /** Attempts that were abandoned here. Those that have no mark at the engine are refused by this. */
+  readonly #abandoned = new Set<string>()
 
   constructor(
     connection: Connection,
@@ -56,6 +58,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
   ): Promise<R> {
     const { slots } = this.#statements
     if (this.since === null) await this.#locate([request], call)
+    if (this.#abandoned.has(request.attempt)) throw wasAbandoned()
     const isNew = slots.take(request)
     try {
       const result = await ask()
@@ -70,12 +73,18 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     }
   }
 
-  /** The mark comes first: after it no late copy of a join can take another key. */
+  /**
+   * Deletes the key. If a join may still land, the mark comes first: after it no copy can take a key. A full etcd refuses the
+   * mark. Then what lands late is unlisted in the next keep-alive, and is deleted again (ADR 0022).
+   */
   async abandon(claim: Claim, call: Call): Promise<void> {
     const { slots } = this.#statements
-    const commit = () => this.#commit(claim, this.#statements.abandon(claim), call)
-    if (!slots.knows(claim) && (await commit())) await this.#locate([claim], call)
-    if (slots.knows(claim)) await commit()
+    this.#abandoned.add(claim.attempt)
+    if (!slots.isSettled(claim)) {
+      await this.#commit(claim, this.#statements.mark(claim), call).catch(unlessFull)
+      if (!slots.knows(claim)) await this.#locate([claim], call)
+    }
+    if (slots.knows(claim)) await this.#commit(claim, this.#statements.remove(claim), call)
     slots.free(claim)
   }
 
@@ -101,13 +110,9 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const grant = partsOfGrant(claim.grantId)
     if (grant === null) return 'not-held'
     await this.#locate([claim], call)
-    const closedBy = keepForMs > 0 ? await this.#leaseFor(keepForMs, call) : null
-    const request = this.#statements.release(claim, grant, closedBy)
-    // The lease on which it is closed may be over. Then only this release fails, and not a batch.
+    const closed = keepForMs > 0 ? await this.#releaseClosed(claim, grant, keepForMs, call) : null
     const isReleased =
-      closedBy === null
-        ? await this.#commit(claim, request, call)
-        : (await this.#connection.transact(request, call)).succeeded
+      closed ?? (await this.#commit(claim, this.#statements.release(claim, grant, null), call))
     const { slots } = this.#statements
     if (isReleased) slots.free(claim)
     else slots.forget(claim)
@@ -201,15 +206,33 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     return (await this.#connection.commit(claim.name, () => request, call)).branch === 'first'
   }
 
-  /** If the release is not applied, the lease ends by itself. */
-  async #leaseFor(keepForMs: number, call: Call): Promise<number> {
+  /**
+   * Closes the name on a lease of its own. If the release is not applied, the lease ends by itself. Null: etcd is full, and refuses
+   * what would keep the name closed. It refuses every new grant as well.
+   */
+  async #releaseClosed(
+    claim: Claim,
+    grant: GrantParts,
+    keepForMs: number,
+    call: Call,
+  ): Promise<boolean | null> {
     const { client, namespace, random } = this.#connection
     const ID = leaseOf(namespace, random.id())
-    await etcd.grantLease(client, ID, keepForMs, call)
-    return ID
+    try {
+      await etcd.grantLease(client, ID, keepForMs, call)
+      // The lease may be over. Then only this release fails, and not a batch.
+      return (await this.#connection.transact(this.#statements.release(claim, grant, ID), call)).succeeded
+    } catch (error) {
+      return unlessFull(error)
+    }
   }
 
   #keyOf(claim: GrantedClaim): string {
     return this.#statements.key(claim, partsOfGrant(claim.grantId)?.mode ?? 'exclusive')
   }
+}
+
+function unlessFull(error: unknown): null {
+  if (etcd.isFull(error)) return null
+  throw error
 }

@@ -1,5 +1,5 @@
 /** One session's claims in the queues, as the predecessor queue asks for them. */
-import { CapacityMismatchError } from '../../base/errors.ts'
+import { type BackendUnavailableError, CapacityMismatchError, isHoldfastError } from '../../base/errors.ts'
 import * as etcd from '../../clients/etcd/index.ts'
 import type {
   JoinResult,
@@ -37,12 +37,12 @@ export class ClaimStore implements OrderedStore {
   async join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<JoinResult> {
     const nowMs = this.#connection.clock.wallMs()
     const build = (index: number) => this.statements.join(request, mayWait, nowMs, index)
-    const committed = await this.#asking(request, () => this.#connection.commit(request.name, build, call))
+    const committed = await this.#asking(request, () => this.#send(request, build, call))
     const { found, branch } = committed
     if (branch === 'first') return granted(request.mode, committed)
     if (branch === 'second') return this.#joined(request, found, call)
     if (!this.#isAlive(found)) return { kind: 'session-gone' }
-    if (found.mark !== undefined) throw unavailable('the attempt was abandoned', 'not-applied')
+    if (found.mark !== undefined) throw wasAbandoned()
     if (found.claim(request.attempt) !== undefined) {
       const standing = await this.look(request, call)
       return standing.kind === 'waiting' ? { ...standing, isNew: false } : standing
@@ -108,6 +108,19 @@ export class ClaimStore implements OrderedStore {
     return this.#connection.watches.once(watched, onWake)
   }
 
+  /** After an unknown outcome the join may land later. */
+  async #send(request: AcquireRequest, build: (index: number) => etcd.TxnRequest, call: Call) {
+    try {
+      const committed = await this.#connection.commit(request.name, build, call)
+      this.statements.slots.settled(request)
+      return committed
+    } catch (error) {
+      const isRefused = isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+      if (isRefused) this.statements.slots.settled(request)
+      throw error
+    }
+  }
+
   /** Its key was created by this transaction, so what was read is older. */
   async #joined(request: AcquireRequest, found: Found, call: Call): Promise<JoinResult> {
     const { capacity, weight } = request
@@ -147,6 +160,10 @@ export class ClaimStore implements OrderedStore {
   #key(request: AcquireRequest): string {
     return this.statements.key(request, request.mode)
   }
+}
+
+export function wasAbandoned(): BackendUnavailableError {
+  return unavailable('the attempt was abandoned', 'not-applied')
 }
 
 function granted(mode: Mode, { revision, index, found }: Committed): QueueStanding & { kind: 'granted' } {

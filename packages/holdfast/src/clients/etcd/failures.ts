@@ -53,6 +53,11 @@ export function isLeaseTaken(error: unknown): boolean {
   return saysInEtcd(error, /: lease already exists$/)
 }
 
+/** Its quota is reached: it refuses everything that puts a key or grants a lease, and nothing else. */
+export function isFull(error: unknown): boolean {
+  return saysInEtcd(error, /: database space exceeded$/)
+}
+
 /** Of an error that the client has made of etcd's. */
 function saysInEtcd(error: unknown, message: RegExp): boolean {
   const cause = error instanceof HoldfastError ? error.cause : undefined
