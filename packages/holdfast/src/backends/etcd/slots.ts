@@ -48,7 +48,7 @@ export class Slots {
     return use === undefined
   }
 
-  /** A join was sent once and answered, or it was not applied for certain. */
+  /** A join was sent once and answered. */
   settled({ attempt }: Claim): void {
     const use = this.#inUse.get(attempt)
     if (use !== undefined) use.open--

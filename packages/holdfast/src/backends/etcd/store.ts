@@ -1,5 +1,5 @@
 /** One session's claims in the queues, as the predecessor queue asks for them. */
-import { type BackendUnavailableError, CapacityMismatchError, isHoldfastError } from '../../base/errors.ts'
+import { type BackendUnavailableError, CapacityMismatchError } from '../../base/errors.ts'
 import * as etcd from '../../clients/etcd/index.ts'
 import type {
   JoinResult,
@@ -110,15 +110,9 @@ export class ClaimStore implements OrderedStore {
 
   /** After an unknown outcome the join may land later. */
   async #send(request: AcquireRequest, build: (index: number) => etcd.TxnRequest, call: Call) {
-    try {
-      const committed = await this.#connection.commit(request.name, build, call)
-      this.statements.slots.settled(request)
-      return committed
-    } catch (error) {
-      const isRefused = isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
-      if (isRefused) this.statements.slots.settled(request)
-      throw error
-    }
+    const committed = await this.#connection.commit(request.name, build, call)
+    this.statements.slots.settled(request)
+    return committed
   }
 
   /** Its key was created by this transaction, so what was read is older. */
