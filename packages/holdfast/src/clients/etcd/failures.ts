@@ -3,6 +3,7 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   HoldfastError,
+  isHoldfastError,
   UnsupportedError,
 } from '../../base/errors.ts'
 
@@ -55,7 +56,8 @@ export function isLeaseTaken(error: unknown): boolean {
 
 /** Its quota is reached: it refuses everything that puts a key or grants a lease, and nothing else. */
 export function isFull(error: unknown): boolean {
-  return saysInEtcd(error, /: database space exceeded$/)
+  const isCertain = isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+  return isCertain && saysInEtcd(error, /: database space exceeded$/)
 }
 
 /** Of an error that the client has made of etcd's. */
