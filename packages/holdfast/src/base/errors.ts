@@ -245,10 +245,14 @@ const failures = new WeakMap<BackendUnavailableError, string>()
 
 /** The same failure where it is known that nothing was changed. An error of another copy of Holdfast stays as it is. */
 export function asNotApplied(error: BackendUnavailableError): BackendUnavailableError {
-  const { backend, outcome, cause } = error
+  return withOutcome(error, 'not-applied')
+}
+
+export function withOutcome(error: BackendUnavailableError, outcome: CallOutcome): BackendUnavailableError {
+  const { backend, cause } = error
   const what = failures.get(error)
-  if (outcome === 'not-applied' || what === undefined) return error
-  return new BackendUnavailableError(backend, what, 'not-applied', cause === undefined ? {} : { cause })
+  if (outcome === error.outcome || what === undefined) return error
+  return new BackendUnavailableError(backend, what, outcome, cause === undefined ? {} : { cause })
 }
 
 /** Clients disagree about what a name is: a lock, or a semaphore of a certain capacity. */

@@ -68,7 +68,7 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
   ): Promise<GrantedByStore | StoredName<C>>
 
   /** Deletes the claim's key if it waits. */
-  leave(claim: Claim, call: Call): Promise<void>
+  leave(request: AcquireRequest, call: Call): Promise<void>
 
   /** Deletes the claim's key if it has this grant; false if it has not (G7). `keepForMs`: the name stays closed for so long. */
   release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean>

@@ -1,6 +1,6 @@
 /** One session's claims in the queues: what the answers of a `ClaimStore` mean for the predecessor queue. */
 import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.ts'
-import type { AcquireRequest, Call, Claim } from '../spi.ts'
+import type { AcquireRequest, Call } from '../spi.ts'
 import type { ClaimStore, Joined } from './conditional-store.ts'
 import type { JoinResult, OrderedStore, QueueEntry, QueueStanding, QueueView } from './ordered-store.ts'
 import type { StoredClaim, StoredName } from './stored-name.ts'
@@ -55,8 +55,8 @@ export class StoreQueue<C extends StoredClaim> implements OrderedStore {
     return claim === undefined ? this.#missing(call) : this.#standing(request, confirmed, claim)
   }
 
-  leave(claim: Claim, call: Call): Promise<void> {
-    return this.#store.leave(claim, call)
+  leave(request: AcquireRequest, call: Call): Promise<void> {
+    return this.#store.leave(request, call)
   }
 
   async #refused(

@@ -4,7 +4,7 @@
  */
 
 import { systemRandom } from '../../src/base/ids.ts'
-import { EtcdError } from '../../src/engines/etcd/client/failures.ts'
+import { EtcdError, asUnavailable } from '../../src/engines/etcd/client/failures.ts'
 import {
   type Compare,
   type EtcdClient,
@@ -14,6 +14,7 @@ import {
   methods,
   type Operation,
   type OperationResponse,
+  putsNothing,
   type RangeRequest,
   type TxnRequest,
   type TxnResponse,
@@ -46,6 +47,7 @@ interface Watcher {
   readonly isWanted: (event: Event) => boolean
 }
 
+const RESOURCE_EXHAUSTED = 8
 const UNAVAILABLE = 14
 
 export class SimulatedEtcd {
@@ -57,6 +59,8 @@ export class SimulatedEtcd {
   term = 2
   /** What the answers to keep-alives say, if it is not the term. */
   keepAliveTerm: number | undefined
+  /** Its quota is reached. */
+  isFull = false
   sent = 0
   /** The transactions that were sent, so that one can arrive a second time. */
   readonly transactions: TxnRequest[] = []
@@ -93,7 +97,11 @@ export class SimulatedEtcd {
     if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
-    return this.#answer(method as Method<unknown, unknown>, message as never) as R
+    try {
+      return this.#answer(method as Method<unknown, unknown>, message as never) as R
+    } catch (error) {
+      throw asUnavailable('etcd', error)
+    }
   }
 
   async connect() {
@@ -117,6 +125,9 @@ export class SimulatedEtcd {
 
   #answer({ path }: Method<unknown, unknown>, message: never): unknown {
     const { ID = 0, TTL = 0 } = message as { ID?: number; TTL?: number }
+    const isPutting = path === methods.txn.path && !putsNothing(message)
+    if (this.isFull && (isPutting || path === methods.leaseGrant.path))
+      throw new EtcdError(RESOURCE_EXHAUSTED, 'etcdserver: mvcc: database space exceeded')
     switch (path) {
       case methods.txn.path:
         return this.#transact(message)

@@ -3,6 +3,7 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   HoldfastError,
+  isHoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
 
@@ -51,6 +52,12 @@ export function isLeaseNotFound(error: unknown): boolean {
 
 export function isLeaseTaken(error: unknown): boolean {
   return saysInEtcd(error, /: lease already exists$/)
+}
+
+/** Its quota is reached: it refuses everything that puts a key or grants a lease, and nothing else. */
+export function isFull(error: unknown): boolean {
+  const isCertain = isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+  return isCertain && saysInEtcd(error, /: database space exceeded$/)
 }
 
 /** Of an error that the client has made of etcd's. */

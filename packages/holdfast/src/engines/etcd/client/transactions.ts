@@ -99,6 +99,13 @@ export function isRead({ success, failure }: TxnRequest): boolean {
   )
 }
 
+/** Whether it puts no key, in any branch. */
+export function putsNothing({ success, failure }: TxnRequest): boolean {
+  return [...success, ...failure].every(
+    ({ put, txn }) => put === undefined && (txn === undefined || putsNothing(txn)),
+  )
+}
+
 /** All keys that a transaction has read, in the branches that were taken. */
 export function kvsOf({ responses }: TxnResponse): KeyValue[] {
   return responses.flatMap(({ range, txn }) => range?.kvs ?? (txn === undefined ? [] : kvsOf(txn)))

@@ -19,7 +19,7 @@ import { connectionFailure } from '../client/failures.ts'
 import { openEtcd } from './assemble.ts'
 
 const fixture = (file: string) =>
-  fileURLToPath(new URL(`../../../test/etcd/fixtures/${file}`, import.meta.url))
+  fileURLToPath(new URL(`../../../../test/etcd/fixtures/${file}`, import.meta.url))
 
 describe.runIf(wanted('etcd'))('access', { timeout: 30_000 }, () => {
   test('TLS with certificates on both sides; without the client’s, or with an unknown authority, there is an error', async () => {

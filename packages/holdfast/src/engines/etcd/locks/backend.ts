@@ -1,22 +1,25 @@
-/** The SPI over a cluster of etcd. */
-import { type Clock, instantOf } from '../../../base/clock.ts'
-import { publicIdOf, type Random } from '../../../base/ids.ts'
+/** The backend on a cluster of etcd: what opens a session, and what makes one live. The rest is the kit's (`StoreBackend`). */
+import { type Instant, instantOf } from '../../../base/clock.ts'
+import { publicIdOf } from '../../../base/ids.ts'
+import { StoreBackend } from '../../../kit/store-backend.ts'
+import { StoreSession } from '../../../kit/store-session.ts'
 import type {
   AttachedSession,
-  Backend,
   BackendInfo,
   BackendSession,
   Call,
   Finding,
   SessionHandle,
   SessionRequest,
+  WatchEvent,
 } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { leaseOf } from './keys.ts'
-import { inspect, list, sessions } from './looking.ts'
-import { forceRelease, forget, resize } from './operators.ts'
-import { EtcdSession } from './session.ts'
+import { EtcdNames } from './names.ts'
+import type { FoundClaim } from './records.ts'
+import type { SessionRef } from './statements.ts'
+import { EtcdClaims } from './store.ts'
 import { watch } from './watch.ts'
 
 export class EtcdBackend extends StoreBackend<FoundClaim> {
@@ -89,7 +92,8 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
   ) {
     const store = new EtcdClaims(this.#connection, ref)
     const { holder, ttlMs } = ref.record
-    return new StoreSession({ ...this.#connection.surroundings, store }, { ...known, ttlMs, holder })
+    const { lifetime, clock, random } = this.#connection
+    return new StoreSession({ store, lifetime, clock, random }, { ...known, ttlMs, holder })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -102,8 +102,21 @@ export class Connection {
     this.client.close()
   }
 
-  async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
+  /** A full etcd refuses a whole batch for one put. What puts nothing is then sent without the others. */
+  async #send(statements: readonly Statement[], call: Call): Promise<(Committed | Error)[]> {
     const requests = statements.map(({ build }, index) => build(index))
+    try {
+      return await this.#commitAll(requests, call)
+    } catch (error) {
+      const harmless = requests.filter(etcd.putsNothing)
+      const isMixed = harmless.length > 0 && harmless.length < requests.length
+      if (!isMixed || !(error instanceof Error) || !etcd.isFull(error)) throw error
+      const committed = await this.#commitAll(harmless, call)
+      return requests.map((request) => committed[harmless.indexOf(request)] ?? error)
+    }
+  }
+
+  async #commitAll(requests: readonly etcd.TxnRequest[], call: Call): Promise<Committed[]> {
     const answer = await this.client.ask(etcd.methods.txn, etcd.together(requests), call)
     const revision = answer.header?.revision ?? 0
     return etcd.answersOf(requests, answer).map((response, index) => {

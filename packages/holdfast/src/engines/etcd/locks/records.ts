@@ -1,13 +1,7 @@
 /** What the values of keys say, and a name as it was found at one revision. */
 import { publicIdOf } from '../../../base/ids.ts'
-import {
-  type ClaimRecord,
-  nameState,
-  type SessionRecord,
-  type StoredClaim,
-} from '../../../kit/claim-records.ts'
-import type { QueueEntry } from '../../../kit/ordered-store.ts'
-import type { NameState } from '../../../spi.ts'
+import type { ClaimRecord, DataRecord, MarkRecord, SessionRecord } from '../../../kit/claim-records.ts'
+import { type StoredClaim, StoredName } from '../../../kit/stored-name.ts'
 import { type Compare, type KeyValue, valueAfter, valueBefore } from '../client/index.ts'
 import { type Keys, type ParsedKey, tokenOf } from './keys.ts'
 

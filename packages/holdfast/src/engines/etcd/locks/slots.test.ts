@@ -1,9 +1,10 @@
 /** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
-import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
+import { type SimulatedEtcd, openSimulated, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import { type AcquireRequest, type AttachedSession, type BackendSession, type Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
-import { methods, type TxnRequest } from '../client/index.ts'
+import { type TxnRequest, methods } from '../client/index.ts'
+import { Cancellation } from '../../../base/cancellation.ts'
 import type { EtcdBackend } from './backend.ts'
 import { unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
@@ -37,6 +38,18 @@ describe('keys that are used again', () => {
   }
   const arriveLate = async (transactions: readonly TxnRequest[]) => {
     for (const transaction of transactions) await engine.client.ask(methods.txn, transaction, call())
+  }
+  /** The transaction that `work` sends, and to which it gets no answer. It does not arrive. */
+  const lost = async (work: () => Promise<unknown>): Promise<TxnRequest> => {
+    const { ask } = engine
+    let sent: TxnRequest | undefined
+    engine.ask = (async (_method: never, message: TxnRequest) => {
+      sent = message
+      throw unavailable('no answer', 'unknown')
+    }) as never
+    await expect(work()).rejects.toMatchObject({ outcome: 'unknown' })
+    engine.ask = ask
+    return sent as TxnRequest
   }
   /** Has a key that is named after another attempt. */
   const takeUsed = async (asked = request('x')) => {
@@ -166,19 +179,12 @@ describe('keys that are used again', () => {
       })
       await release(grant as Grant<'fenced'>)
       // The first request of the next attempt is on its way for long.
-      const send = engine.ask
-      let delayed: TxnRequest | undefined
-      engine.ask = (async (_method: never, message: TxnRequest) => {
-        delayed = message
-        throw unavailable('no answer', 'unknown')
-      }) as never
-      await session.tryAcquire(unlucky, call()).catch(() => {})
-      engine.ask = send
+      const delayed = await lost(() => session.tryAcquire(unlucky, call()))
       await arriveLate(join)
       await expect(session.tryAcquire(unlucky, call())).rejects.toMatchObject({ outcome: 'unknown' })
       await session.abandon(unlucky, call())
       await session.abandon(late, call())
-      await arriveLate([delayed as TxnRequest])
+      await arriveLate([delayed])
       expect(await backend.inspect('x', call())).toBeNull()
     },
   )
@@ -198,12 +204,87 @@ describe('keys that are used again', () => {
     expect((await reading)?.kind).toBe('granted')
   })
 
-  test('T73 an abandoned attempt stays away, also if its key is free', async () => {
+  test('T73 an attempt that is abandoned without an answer stays away, also if its key is free', async () => {
+    await release(await take(request('x')))
     const late = request('x')
-    const join = await sentBy(() => takeUsed(late))
+    const join = await lost(() => take(late))
     await session.abandon(late, call())
-    await arriveLate(join.slice(-1))
+    await arriveLate([join])
     expect(await holders('x')).toEqual([])
+  })
+
+  test('G9 attempts whose joins were answered leave no mark when they are given up, and are refused all the same', async () => {
+    const held = await take(request('x'))
+    const waiting = [request('x'), shared('x'), request('x')]
+    for (const asked of waiting) session.enqueue?.(asked, call()).catch(() => {})
+    await settle()
+    const before = engine.keys()
+    for (const asked of waiting) await session.abandon(asked, call())
+    expect(before.filter((key) => key.includes('\0'))).toHaveLength(4)
+    expect(engine.keys().filter((key) => key.includes('/m/'))).toEqual([])
+    expect(engine.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+    for (const asked of waiting) await expect(session.tryAcquire(asked, call())).rejects.toThrow(/abandoned/)
+    await session.abandon(held, call())
+    await expect(take({ ...request('x'), attempt: held.attempt })).rejects.toThrow(/abandoned/)
+  })
+
+  describe('T99 on a full etcd', () => {
+    let held: Grant<'fenced'>
+    beforeEach(async () => {
+      held = await take(request('held'))
+    })
+    const keepAlive = () => session.keepAlive({ held: [held], waiting: [] }, call())
+
+    test('a waiter gives up by a deletion', async () => {
+      await take(request('x'))
+      const asked = request('x')
+      const timeOut = new Cancellation()
+      const waiting = session.enqueue?.(asked, timeOut)
+      await settle()
+      engine.isFull = true
+      timeOut.cancel(new Error('it has waited for long enough'))
+      await expect(waiting).rejects.toMatchObject({ outcome: 'unknown' })
+      await session.abandon(asked, call())
+      expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+    })
+
+    test('G6 an attempt without an answer is abandoned without a mark; what lands late is unlisted, and goes', async () => {
+      const late = request('x')
+      const join = await lost(() => take(late))
+      engine.isFull = true
+      await session.abandon(late, call())
+      engine.isFull = false
+      await arriveLate([join])
+      const kept = await keepAlive()
+      expect(kept).toMatchObject({ lost: [], unlisted: [{ attempt: late.attempt }] })
+      // Nobody else is given its key.
+      expect((await session.tryAcquire(request('x'), call())).kind).toBe('busy')
+      engine.isFull = true
+      await session.abandon(late, call())
+      expect(await holders('x')).toEqual([])
+      expect(await keepAlive()).toMatchObject({ lost: [], unlisted: [] })
+    })
+
+    test('a release that was to keep its name closed deletes all the same', async () => {
+      engine.isFull = true
+      expect(await session.release(held, { keepForMs: 60_000 }, call())).toBe('released')
+      expect(await holders('held')).toEqual([])
+      expect(await session.release(held, { keepForMs: 60_000 }, call())).toBe('not-held')
+    })
+
+    test('G7 deletions that leave together with a join are not refused with it', async () => {
+      const asked = request('given up')
+      await take(asked)
+      engine.isFull = true
+      const [joined, released, abandoned] = await Promise.allSettled([
+        take(request('new')),
+        release(held),
+        session.abandon(asked, call()),
+      ])
+      expect(joined).toMatchObject({ status: 'rejected', reason: { outcome: 'not-applied' } })
+      expect([released, abandoned]).toMatchObject([{ value: 'released' }, { status: 'fulfilled' }])
+      expect(engine.keys().filter((key) => key.includes('\0'))).toEqual([])
+    })
   })
 
   test('G7 a late copy of a refused request for permits leaves the next waiter its position', async () => {

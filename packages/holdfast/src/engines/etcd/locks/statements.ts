@@ -3,11 +3,14 @@
  *
  *   join       creates the key, granted if nothing is in the way. Lost answer: the attempt asked again finds its key, and an abandon
  *              deletes it. A copy that lands after the abandon finds the mark (T73); after the end of the session, no session key.
+ *              A join that was sent once and answered cannot land again, so its abandon needs no mark.
  *   confirm    after waiting, on condition that the same key is there (T17) and waits, and nothing older is there (T92). The grant is
  *              this write, so its token is not older than the wait (C54). A pause before it: the session may have ended, and its keys
  *              with it. A pause after it: belief counts from the session's last prolongation.
  *   release    compares the revision of the grant, so a successor is never hit (G7).
- *   abandon    writes the mark and deletes the key at once.
+ *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in
+ *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99): what lands late is
+ *              found by the next keep-alive.
  *
  * A transaction that writes on the session's lease compares the session's key, which is on the same lease. So the lease lives, and a
  * batch cannot fail because of one request. Comparisons see what was before the whole batch, so a batch has one request for a name.
@@ -104,15 +107,19 @@ export class Statements {
   }
 
   /** Of a session that has gone nothing is left, so there is nothing to do. */
-  abandon(claim: Claim): etcd.TxnRequest {
-    const { attempt } = claim
+  mark({ attempt }: Claim): etcd.TxnRequest {
     const { lease } = this.#session
     const mark = etcd.put(this.#keys.mark(lease, attempt), '{"reason":"abandoned"}', lease)
+    return etcd.onCondition([this.alive()], [mark])
+  }
+
+  /** Whether it waits or is granted, and in whichever mode. */
+  remove(claim: Claim): etcd.TxnRequest {
     const removals = modes.map((mode) => {
       const own = this.key(claim, mode)
-      return { txn: etcd.onCondition(isOf(own, attempt), [etcd.remove(own)]) }
+      return { txn: etcd.onCondition(isOf(own, claim.attempt), [etcd.remove(own)]) }
     })
-    return etcd.onCondition([this.alive()], [mark, ...removals])
+    return etcd.always(removals)
   }
 
   /** What stands in front of it. Of locks the youngest is enough, unless the waiters are counted. */

@@ -74,9 +74,8 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     return committed.branch === 'none' ? committed.found.name : granted(request.mode, committed)
   }
 
-  async leave(claim: Claim, call: Call): Promise<void> {
-    const request = this.#statements.leave(claim)
-    await this.#commit(claim, request, call)
+  async leave(request: AcquireRequest, call: Call): Promise<void> {
+    await this.#commit(request, this.#statements.leave(request), call)
   }
 
   async release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean> {
