@@ -90,11 +90,7 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
     return (await this.#names.changeCapacity(name, seen, to, call)) ? 'resized' : 'changed'
   }
 
-  async forget(
-    name: string,
-    data: string,
-    call: OperatorCall,
-  ): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
     const seen = await this.#read(name, call)
     if (seen.claims.length > 0) return 'in-use'
     if (seen.data?.data !== data) return 'changed'

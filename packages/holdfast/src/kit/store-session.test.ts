@@ -1,165 +1,247 @@
-/** What a keep-alive answers, from what the engine says of the session's claims. */
+/** A session over a store with ordered keys: keep-alives, and how an attempt is given up. */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { SimulatedStore } from '../../test/simulated-store.ts'
 import { callWith } from '../base/aborting.ts'
 import { type Instant, instantOf } from '../base/clock.ts'
-import type { AcquireRequest, Claim, GrantedClaim, LostClaim } from '../spi.ts'
+import { BackendUnavailableError } from '../base/errors.ts'
+import type { AcquireRequest, AcquireResult, Claim, GrantedClaim } from '../spi.ts'
 import { request } from '../testing/conformance/requests.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { seededRandom } from '../testing/seeded-random.ts'
+import type { ClaimStore } from './conditional-store.ts'
 import { Lifetime } from './lifetime.ts'
-import { PredecessorQueue } from './predecessor-queue.ts'
-import { type Prolonged, QueueSession } from './queue-session.ts'
+import { StoreSession } from './store-session.ts'
+import type { StoredClaim } from './stored-name.ts'
 
 const ttlMs = 6_000
 const clock = createFakeClock()
 const call = () => callWith()
 
-/** The engine's side of the session is set by the test. */
-class TestSession<Since extends Instant | null> extends QueueSession<Since> {
-  readonly store = new SimulatedStore('ranges')
-  protected readonly queue: PredecessorQueue
-  isGone = false
-  lost: readonly Claim[] = []
-  readonly tokens = new Map<string, bigint | null>()
-  besides: readonly Claim[] = []
-  /** What it was asked, in this order. */
-  readonly asked: string[] = []
-  readonly known: string[] = []
-  beforeAnswer: () => unknown = () => {}
+/** Tells what the store is asked. The test may stand between the two. */
+class TestSession<Since extends Instant | null> extends StoreSession<StoredClaim, Since> {
+  readonly store: SimulatedStore
+  readonly claims: ClaimStore
+  readonly ended: string[] = []
 
   constructor(since: Since) {
-    super({ id: 'id', ttlMs, holder: 'ada', since })
-    this.queue = new PredecessorQueue({
-      lifetime: new Lifetime('simulated', clock),
-      store: this.store.openSession('id'),
-      clock,
-      random: seededRandom(1),
-      session: () => ({ since: this.prolongedAt, ttlMs }),
-    })
+    const store = new SimulatedStore('ranges', undefined, clock)
+    const claims = store.openSession('id')
+    const ended: string[] = []
+    claims.ended = ({ attempt }, isReusable) => ended.push(`${attempt}${isReusable ? ' reusable' : ''}`)
+    const lifetime = new Lifetime('simulated', clock)
+    const facts = { id: 'id', ttlMs, holder: 'ada', since }
+    super({ store: claims, lifetime, clock, random: seededRandom(1) }, facts)
+    this.store = store
+    this.claims = claims
+    this.ended = ended
   }
 
   get believedSince(): Instant {
     return this.prolongedAt
   }
 
-  sending<T>(claim: Claim, send: () => Promise<T>): Promise<T> {
-    return this.asking(claim, send)
+  async take(attempt: string): Promise<GrantedClaim> {
+    const result: AcquireResult<'fenced'> = await this.tryAcquire(asked(attempt), call())
+    if (result.kind !== 'granted') throw new Error(result.kind)
+    return result.grant
   }
-
-  protected async prolong(held: readonly GrantedClaim[]): Promise<Prolonged | null> {
-    this.asked.push(`prolong ${held.map(({ attempt }) => attempt).join()}`)
-    const since = instantOf(clock)
-    await this.beforeAnswer()
-    return this.isGone ? null : { since, lost: this.lost }
-  }
-
-  protected async tokenOf({ attempt }: Claim): Promise<bigint | null | undefined> {
-    this.asked.push(`token ${attempt}`)
-    return this.tokens.get(attempt)
-  }
-
-  protected async lossOf({ attempt }: Claim): Promise<LostClaim> {
-    this.asked.push(`loss ${attempt}`)
-    return { attempt, reason: 'deleted' }
-  }
-
-  protected async claimsBesides(known: ReadonlySet<string>): Promise<readonly Claim[]> {
-    this.known.push(...known)
-    return this.besides
-  }
-
-  async abandon(): Promise<void> {}
-  async release(): Promise<'released'> {
-    return 'released'
-  }
-  async close(): Promise<void> {}
 }
 
 const asked = (attempt: string): AcquireRequest => ({ ...request('x'), attempt })
-const held = (attempt: string, grantId = '1'): GrantedClaim => ({ name: 'x', attempt, grantId })
+const shared = (attempt: string): AcquireRequest => ({ ...asked(attempt), mode: 'shared', weight: 1 })
+const nothing = { held: [], waiting: [] }
 
 describe('a keep-alive', () => {
   let session: TestSession<Instant>
+  let store: SimulatedStore
   beforeEach(() => {
     session = new TestSession(instantOf(clock))
+    store = session.store
   })
 
   test('T1 prolongs from the time that the engine was asked, not from the answer', async () => {
+    const held = await session.take('a')
+    await clock.advance(500)
     const sent = instantOf(clock)
-    session.beforeAnswer = () => clock.advance(1_000)
-    expect(await session.keepAlive({ held: [held('a')], waiting: [] }, call())).toEqual({
-      kind: 'alive',
-      since: sent,
-      ttlMs,
-      lost: [],
-      granted: [],
-      unlisted: [],
-    })
+    store.isHeld = true
+    const keeping = session.keepAlive({ held: [held], waiting: [] }, call())
+    await clock.advance(1_000)
+    store.isHeld = false
+    for (const message of store.inFlight.splice(0)) message.deliver()
+    expect(await keeping).toEqual({ kind: 'alive', since: sent, ttlMs, lost: [], granted: [], unlisted: [] })
     expect(session.believedSince).toEqual(sent)
-    expect(session.asked).toEqual(['prolong a'])
   })
 
-  test('says why what is lost was lost, and looks for it among what the session has besides', async () => {
-    session.lost = [held('b')]
-    session.besides = [{ name: 'x', attempt: 'b' }]
-    const kept = await session.keepAlive({ held: [held('a'), held('b')], waiting: [] }, call())
-    expect(kept).toMatchObject({
-      lost: [{ attempt: 'b', reason: 'deleted' }],
-      unlisted: [{ attempt: 'b' }],
+  test('says why what is lost was lost: by force, because another has it, or because it was deleted', async () => {
+    const lossOf = async (lose: (claim: GrantedClaim) => unknown) => {
+      const held = await session.take('a')
+      await lose(held)
+      const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
+      store.remove(asked('other'))
+      store.remove(held)
+      return kept.kind === 'alive' && kept.lost[0]
+    }
+    const deleted = await lossOf((claim) => store.remove(claim))
+    const other = store.openSession('other')
+    const takenOver = await lossOf((claim) => {
+      store.remove(claim)
+      return other.join(asked('other'), true, call())
     })
-    expect(session.known).toEqual(['a'])
+    const forced = await lossOf(async (claim) => {
+      const [holder] = (await store.names.read('x', call())).holders
+      const mark = { reason: 'force-released', detail: 'stuck' } as const
+      expect(holder?.attempt).toBe(claim.attempt)
+      if (holder !== undefined) await store.names.endClaim(holder, mark, call())
+    })
+    expect([deleted, takenOver, forced]).toEqual([
+      { attempt: 'a', reason: 'deleted' },
+      { attempt: 'a', reason: 'taken-over' },
+      { attempt: 'a', reason: 'force-released', detail: 'stuck' },
+    ])
+  })
+
+  test('T84 what is held under another grant is lost, and is unlisted', async () => {
+    const held = await session.take('a')
+    const kept = await session.keepAlive({ held: [{ ...held, grantId: '77' }], waiting: [] }, call())
+    expect(kept).toMatchObject({ lost: [{ attempt: 'a' }], unlisted: [{ name: 'x', attempt: 'a' }] })
   })
 
   test('brings the grant of a waiter of another process, leaves one that waits, and misses one without a key', async () => {
-    session.tokens.set('granted', 7n).set('waits', null)
+    const { claims } = session
+    for (const attempt of ['granted', 'waits']) await claims.join(asked(attempt), true, call())
     const waiting = ['granted', 'waits', 'missing'].map(asked)
     const kept = await session.keepAlive({ held: [], waiting }, call())
     expect(kept).toMatchObject({
-      granted: [{ attempt: 'granted', token: 7n, grantId: '7', since: session.believedSince, ttlMs }],
-      lost: [{ attempt: 'missing' }],
+      granted: [{ attempt: 'granted', since: session.believedSince, ttlMs }],
+      lost: [{ attempt: 'missing', reason: 'taken-over' }],
+      unlisted: [],
     })
-    expect(session.known).toEqual(['granted', 'waits'])
   })
 
-  test('T19 looks again for its own waiters, so that a lost wake-up costs one interval', async () => {
-    const first = asked('first')
-    expect((await session.tryAcquire(first, call())).kind).toBe('granted')
+  test('T19 looks again for its own waiters, once each, so that a lost wake-up costs one interval', async () => {
+    const first = await session.take('first')
     const second = asked('second')
     const waiting = session.enqueue(second, call())
     await clock.settle()
     // The wake-up is lost, and nothing tells of it.
-    session.store.isHeld = true
-    session.store.remove(first)
-    for (const event of session.store.inFlight.splice(0)) event.lose(true)
-    session.store.isHeld = false
+    store.isHeld = true
+    store.remove(first)
+    for (const event of store.inFlight.splice(0)) event.lose(true)
+    store.isHeld = false
+    store.requests = []
     const kept = await session.keepAlive({ held: [], waiting: [second] }, call())
-    const result = await waiting
-    expect(result.kind).toBe('granted')
+    expect(store.requests).toEqual(['prolong', 'look', 'confirm', 'claims besides'])
+    expect((await waiting).kind).toBe('granted')
     expect(kept).toMatchObject({ granted: [{ attempt: 'second' }], lost: [] })
   })
 
   test('does not call lost what is still on its way to the engine', async () => {
-    const answer = Promise.withResolvers<void>()
-    const sending = session.sending(held('a'), () => answer.promise)
-    await session.keepAlive({ held: [held('a'), held('b')], waiting: [asked('a')] }, call())
-    expect(session.asked).toEqual(['prolong b'])
-    answer.resolve()
-    await sending
-    await session.keepAlive({ held: [held('a')], waiting: [] }, call())
-    expect(session.asked.at(-1)).toBe('prolong a')
+    store.isHeld = true
+    const taking = session.tryAcquire(asked('a'), call())
+    await clock.settle()
+    const [join] = store.inFlight.splice(0)
+    store.isHeld = false
+    const kept = await session.keepAlive({ held: [], waiting: [asked('a')] }, call())
+    expect(kept).toMatchObject({ lost: [] })
+    join?.deliver()
+    expect((await taking).kind).toBe('granted')
   })
 
   test('that finds the session gone ends its waits, and prolongs nothing', async () => {
     const since = session.believedSince
-    await session.tryAcquire(asked('first'), call())
+    await session.take('first')
     const waiting = session.enqueue(asked('second'), call())
     await clock.settle()
-    session.isGone = true
+    store.endSession('id')
     await clock.advance(1)
-    expect(await session.keepAlive({ held: [], waiting: [] }, call())).toEqual({ kind: 'gone' })
+    expect(await session.keepAlive(nothing, call())).toEqual({ kind: 'gone' })
     expect(await waiting).toEqual({ kind: 'session-gone' })
     expect(session.believedSince).toEqual(since)
+  })
+})
+
+describe('giving up', () => {
+  let session: TestSession<Instant>
+  beforeEach(() => {
+    session = new TestSession(instantOf(clock))
+  })
+  /** The next join is on its way, and its answer never comes. */
+  const lost = async (attempt: string) => {
+    const { claims } = session
+    const { join } = claims
+    let send = async () => {}
+    claims.join = async (...asked) => {
+      send = () => join(...asked).then(() => {})
+      throw new BackendUnavailableError('simulated', 'no answer', 'unknown')
+    }
+    await expect(session.tryAcquire(asked(attempt), call())).rejects.toMatchObject({ outcome: 'unknown' })
+    claims.join = join
+    return send
+  }
+
+  test('G9 T99 an attempt whose joins were answered is deleted without a mark, and is refused all the same', async () => {
+    await session.take('a')
+    session.store.requests = []
+    await session.abandon(asked('a'), call())
+    expect(session.store.requests).toEqual(['remove'])
+    expect(session.ended).toEqual(['a reusable'])
+    await expect(session.take('a')).rejects.toThrow(/abandoned/)
+  })
+
+  test('T73 an attempt without an answer is marked before it is deleted, so its late join comes to nothing', async () => {
+    const send = await lost('a')
+    session.store.requests = []
+    await session.abandon(asked('a'), call())
+    expect(session.store.requests).toEqual(['mark', 'remove'])
+    expect(session.ended).toEqual(['a'])
+    await send()
+    expect(session.store.show('x')).toBe('')
+  })
+
+  test('T99 where the mark is refused, a keep-alive tells of what lands late', async () => {
+    const send = await lost('a')
+    session.claims.mark = async () => {}
+    await session.abandon(asked('a'), call())
+    await send()
+    expect(await session.keepAlive(nothing, call())).toMatchObject({
+      unlisted: [{ name: 'x', attempt: 'a' }],
+    })
+    await session.abandon(asked('a'), call())
+    expect(session.store.show('x')).toBe('')
+  })
+
+  test('G7 a released key may be used again, unless a second join of its attempt was not answered', async () => {
+    await session.release(await session.take('a'), { keepForMs: 0 }, call())
+    const held = await session.take('b')
+    await lost('b')
+    expect(await session.release(held, { keepForMs: 0 }, call())).toBe('released')
+    expect(await session.release(held, { keepForMs: 0 }, call())).toBe('not-held')
+    expect(session.ended).toEqual(['a reusable', 'b', 'b'])
+  })
+
+  test('a busy attempt leaves a key that may be used again, and one that waits keeps its own', async () => {
+    await session.take('a')
+    expect((await session.tryAcquire(shared('b'), call())).kind).toBe('busy')
+    const waiting: Claim = asked('c')
+    session.enqueue(asked('c'), call()).catch(() => {})
+    await clock.settle()
+    expect((await session.tryAcquire(asked('c'), call())).kind).toBe('busy')
+    expect(session.ended).toEqual(['b reusable'])
+    await session.abandon(waiting, call())
+    expect(session.store.show('x')).toBe('a*')
+  })
+})
+
+describe('data', () => {
+  test('are written for the holder alone, with the grant that they belong to', async () => {
+    const session = new TestSession(instantOf(clock))
+    const held = await session.take('a')
+    expect(await session.setData({ ...held, grantId: '77' }, 'no', call())).toBe('not-held')
+    expect(await session.setData(held, 'left', call())).toBe('stored')
+    const { data } = await session.store.names.read('x', call())
+    expect(data).toMatchObject({ data: 'left', holder: 'id', token: held.grantId })
+    session.store.remove(held)
+    expect(await session.setData(held, 'late', call())).toBe('not-held')
   })
 })
 
@@ -170,13 +252,13 @@ describe('an attached session that does not know its time', () => {
     const result = await session[acquire](asked('a'), call())
     expect(result).toMatchObject({ kind: 'granted', grant: { since: sent } })
     await session[acquire](asked('b'), callWith(AbortSignal.abort())).catch(() => {})
-    expect(session.asked).toEqual(['prolong '])
+    expect(session.store.requests.filter((each) => each === 'prolong')).toHaveLength(1)
   })
 
   test.each(['tryAcquire', 'enqueue'] as const)('%s asks for nothing if it has gone', async (acquire) => {
     const session = new TestSession(null)
-    session.isGone = true
+    session.store.endSession('id')
     expect(await session[acquire](asked('a'), call())).toEqual({ kind: 'session-gone' })
-    expect(session.store.requests).toEqual([])
+    expect(session.store.requests).toEqual(['prolong'])
   })
 })

@@ -4,7 +4,7 @@
  */
 
 import { systemRandom } from '../../src/base/ids.ts'
-import { EtcdError, asUnavailable } from '../../src/engines/etcd/client/failures.ts'
+import { asUnavailable, EtcdError } from '../../src/engines/etcd/client/failures.ts'
 import {
   type Compare,
   type EtcdClient,

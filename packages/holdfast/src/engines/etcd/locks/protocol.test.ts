@@ -1,7 +1,7 @@
 /** What the protocol promises, on a simulated etcd. Each of these tests turns red with a bug that is kept in the bank. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { type SimulatedEtcd, openSimulated, settle } from '../../../../test/etcd/simulated-etcd.ts'
-import { type AcquireRequest, type BackendSession, type EnqueueResult } from '../../../spi.ts'
+import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import type { AcquireRequest, BackendSession, EnqueueResult } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
 import { always, methods, put } from '../client/index.ts'
 import type { EtcdBackend } from './backend.ts'

@@ -42,7 +42,8 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     }
     const isAlive = found.session?.revision === this.#session.revision
     const isAbandoned = found.mark !== undefined
-    const isTaken = name.claim(request.attempt) === undefined && name.claims.some((claim) => claim.key === key)
+    const isTaken =
+      name.claim(request.attempt) === undefined && name.claims.some((claim) => claim.key === key)
     if (isAlive && !isAbandoned && isTaken) {
       // A late request of an ended attempt has it. With a second key, a late copy of this request could get the first one as
       // well (T84). As `unknown` the attempt is abandoned, and its mark refuses all copies.
