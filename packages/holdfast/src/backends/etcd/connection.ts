@@ -45,7 +45,7 @@ export class Connection {
     this.random = random
     this.keys = new Keys(namespace)
     this.lifetime = new Lifetime(BACKEND, clock)
-    this.watches = new etcd.Watches(client, neverCancelled)
+    this.watches = new etcd.Watches(client, neverCancelled, clock)
     this.#lane = new Lane({
       backend: BACKEND,
       clock,
