@@ -59,6 +59,11 @@ export class SimulatedEtcd {
   term = 2
   /** What the answers to keep-alives say, if it is not the term. */
   keepAliveTerm: number | undefined
+  /**
+   * What may be asked again is asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
+   * its way.
+   */
+  asksTwice: 'no' | 'both' | 'second' = 'no'
   /** Its quota is reached. */
   isFull = false
   sent = 0
@@ -92,13 +97,22 @@ export class SimulatedEtcd {
     for (const { key, lease } of [...this.#kvs.values()]) if (lease === ID) this.#delete(key)
   }
 
-  async ask<Q, R extends Answer>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
+  async ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    call: Call,
+    onAgain?: () => void,
+  ): Promise<R> {
     this.sent++
     if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
+    const answer = () => this.#answer(method as Method<unknown, Answer>, message as never) as R
     try {
-      return this.#answer(method as Method<unknown, Answer>, message as never) as R
+      if (onAgain === undefined || this.asksTwice === 'no') return answer()
+      if (this.asksTwice === 'both') answer()
+      onAgain()
+      return answer()
     } catch (error) {
       throw asUnavailable('etcd', error)
     }

@@ -97,8 +97,9 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const { owner, session } = own.record
     const record = { data, id: own.id, holder: session.holder, token: claim.grantId }
     const cell = owner === undefined ? record : { ...record, owner }
-    const isStored = await this.#commit(claim, this.#statements.setData(claim, grant, cell), call)
-    return isStored ? 'stored' : 'not-held'
+    const request = this.#statements.setData(claim, grant, cell)
+    const { branch } = await this.#connection.commit(claim.name, () => request, call, false)
+    return branch === 'first' ? 'stored' : 'not-held'
   }
 
   async release(
@@ -111,8 +112,10 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     if (grant === null) return 'not-held'
     await this.#locate([claim], call)
     const closed = keepForMs > 0 ? await this.#releaseClosed(claim, grant, keepForMs, call) : null
-    const isReleased =
+    const { isReleased, isRepeated } =
       closed ?? (await this.#commit(claim, this.#statements.release(claim, grant, null), call))
+    if (!isReleased && isRepeated)
+      throw unavailable('the release was asked again, and an earlier copy may have been applied', 'unknown')
     const { slots } = this.#statements
     if (isReleased) slots.free(claim)
     else slots.forget(claim)
@@ -124,7 +127,7 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     const { lease } = this.#ref
     // The key goes first: watchers read claims that are deleted together with their session's key as expired.
     const deletion = etcd.onCondition([this.#statements.alive()], [etcd.remove(keys.session(lease))])
-    await this.#connection.transact(deletion, call)
+    await this.#connection.transact(deletion, call, () => {})
     await etcd.revokeLease(client, lease, call)
     this.queue.end()
   }
@@ -202,8 +205,9 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     return new Found(this.#connection.keys, kvs, revision).claims
   }
 
-  async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<boolean> {
-    return (await this.#connection.commit(claim.name, () => request, call)).branch === 'first'
+  async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<Released> {
+    const { branch, isRepeated } = await this.#connection.commit(claim.name, () => request, call)
+    return { isReleased: branch === 'first', isRepeated }
   }
 
   /**
@@ -215,13 +219,18 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
     grant: GrantParts,
     keepForMs: number,
     call: Call,
-  ): Promise<boolean | null> {
+  ): Promise<Released | null> {
     const { client, namespace, random } = this.#connection
     const ID = leaseOf(namespace, random.id())
     try {
       await etcd.grantLease(client, ID, keepForMs, call)
       // The lease may be over. Then only this release fails, and not a batch.
-      return (await this.#connection.transact(this.#statements.release(claim, grant, ID), call)).succeeded
+      const request = this.#statements.release(claim, grant, ID)
+      let isRepeated = false
+      const { succeeded } = await this.#connection.transact(request, call, () => {
+        isRepeated = true
+      })
+      return { isReleased: succeeded, isRepeated }
     } catch (error) {
       return unlessFull(error)
     }
@@ -230,6 +239,12 @@ export class EtcdSession<Since extends Instant | null = Instant> extends QueueSe
   #keyOf(claim: GrantedClaim): string {
     return this.#statements.key(claim, partsOfGrant(claim.grantId)?.mode ?? 'exclusive')
   }
+}
+
+interface Released {
+  readonly isReleased: boolean
+  /** It was asked more than once. */
+  readonly isRepeated: boolean
 }
 
 function unlessFull(error: unknown): null {

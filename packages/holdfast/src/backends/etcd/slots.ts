@@ -18,6 +18,8 @@ const MAX_NAMES = 1_000
 
 interface Use {
   readonly slot: string
+  /** How many joins were sent. */
+  joins: number
   /** Joins of which a copy may still land. */
   open: number
 }
@@ -37,15 +39,25 @@ export class Slots {
 
   /** It was found at the engine. How often it was asked for is not known, unless it was by this process. */
   set({ attempt }: Claim, slot: string): void {
-    this.#inUse.set(attempt, { slot, open: this.#inUse.get(attempt)?.open ?? 1 })
+    this.#inUse.set(attempt, { joins: 1, open: 1, ...this.#inUse.get(attempt), slot })
   }
 
   /** Before each join. False if the attempt has one already, which it keeps. */
   take({ name, attempt }: Claim): boolean {
     const use = this.#inUse.get(attempt)
-    if (use === undefined) this.#inUse.set(attempt, { slot: this.#free.get(name)?.pop() ?? attempt, open: 1 })
-    else use.open++
-    return use === undefined
+    if (use === undefined) {
+      const slot = this.#free.get(name)?.pop() ?? attempt
+      this.#inUse.set(attempt, { slot, joins: 1, open: 1 })
+      return true
+    }
+    use.joins++
+    use.open++
+    return false
+  }
+
+  /** No join was sent before the last one. */
+  isFirst({ attempt }: Claim): boolean {
+    return this.#inUse.get(attempt)?.joins === 1
   }
 
   /** A join was sent once and answered. */

@@ -45,7 +45,9 @@ export class ClaimStore implements OrderedStore {
     if (found.mark !== undefined) throw wasAbandoned()
     if (found.claim(request.attempt) !== undefined) {
       const standing = await this.look(request, call)
-      return standing.kind === 'waiting' ? { ...standing, isNew: false } : standing
+      // Another copy of this join may have made it.
+      const isNew = committed.isRepeated && this.statements.slots.isFirst(request)
+      return standing.kind === 'waiting' ? { ...standing, isNew } : standing
     }
     if (found.claims.some(({ key }) => key === this.#key(request))) {
       // A late request of an ended attempt has it. With a second key, a late copy of this request could get the first one as
@@ -108,10 +110,10 @@ export class ClaimStore implements OrderedStore {
     return this.#connection.watches.once(watched, onWake)
   }
 
-  /** After an unknown outcome the join may land later. */
+  /** A copy of the join may land later, if its outcome is unknown or it was asked again. */
   async #send(request: AcquireRequest, build: (index: number) => etcd.TxnRequest, call: Call) {
     const committed = await this.#connection.commit(request.name, build, call)
-    this.statements.slots.settled(request)
+    if (!committed.isRepeated) this.statements.slots.settled(request)
     return committed
   }
 

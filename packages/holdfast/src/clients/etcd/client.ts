@@ -2,8 +2,9 @@
  * A client for a cluster of etcd: one connection at a time, to one member. It moves to another member when this one refuses
  * (no leader, a learner), cannot be reached, or leaves requests unanswered.
  *
- * A request goes to another member only if it is certain that it was not applied, or if it only reads. Otherwise its outcome
- * is unknown, and the caller is told so.
+ * A request goes to another member if it is certain that it was not applied, or if it only reads. A request that may be applied twice is
+ * asked again while its call lasts, after a silence or an unknown outcome (`asking-again.ts`, ADR 0022). Every other request is sent
+ * once; if its outcome is unknown, the caller is told so.
  *
  * Every request settles, also without a limit of its caller's and whatever the other side does: connecting, the token and each answer
  * have limits of their own, and no request is asked again after `ANSWER_LIMIT_MS`.
@@ -13,6 +14,7 @@ import type { Clock } from '../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../base/errors.ts'
 import { SingleFlight } from '../../base/single-flight.ts'
 import type { Call } from '../../spi.ts'
+import { AGAIN_AFTER_MS, askAgain } from './asking-again.ts'
 import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
 import {
   asUnavailable,
@@ -66,9 +68,32 @@ export class EtcdClient {
     this.#authenticating = new SingleFlight(backend, (signal) => this.#authenticate(callWith(signal)), limit)
   }
 
-  async ask<Q, R extends Answer>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
-    const startMs = this.#clock.monotonicMs()
-    const mayAskAgain = () => this.#clock.monotonicMs() - startMs < ANSWER_LIMIT_MS
+  /** `onAgain`: the request may be applied twice. It is called before each copy but the first. */
+  async ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    call: Call,
+    onAgain?: () => void,
+  ): Promise<R> {
+    const untilMs = this.#clock.monotonicMs() + ANSWER_LIMIT_MS
+    const asTold = (error: unknown) => this.#failure(error)
+    const isRepeatable = onAgain !== undefined || repeatable.has(method) || changesNothing(method, message)
+    try {
+      if (!isRepeatable) return await this.#ask(method, message, untilMs, call)
+      const send = (copy: Call, onSilence: () => void) => this.#ask(method, message, untilMs, copy, onSilence)
+      return await askAgain({ clock: this.#clock, send, onAgain, untilMs, asTold }, call)
+    } catch (error) {
+      throw asTold(error)
+    }
+  }
+
+  async #ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    untilMs: number,
+    call: Call,
+    onSilence?: () => void,
+  ): Promise<R> {
     let refusals = 0
     let hasNewToken = false
     for (;;) {
@@ -77,16 +102,16 @@ export class EtcdClient {
       try {
         channel = await this.#connected(call)
         metadata = await this.#metadata(call)
-        return await this.#askOn(channel, method, message, metadata, call)
+        return await this.#askOn(channel, method, message, metadata, call, onSilence)
       } catch (failure) {
         const error = changesNothing(method, message) ? asNotApplied(failure) : failure
-        if (!mayAskAgain()) throw this.#failure(error)
+        if (this.#clock.monotonicMs() >= untilMs) throw error
         if (isStaleToken(error) && metadata !== undefined && !hasNewToken) {
           hasNewToken = true
           this.forgetToken(metadata)
         } else if (isForAnotherMember(error) && channel !== undefined && ++refusals < this.hosts.length)
           this.leave(channel)
-        else throw this.#failure(error)
+        else throw error
       }
     }
   }
@@ -154,20 +179,33 @@ export class EtcdClient {
     message: Q,
     metadata: Metadata,
     call: Call,
+    onSilence?: () => void,
   ): Promise<R> {
     if (call.cancelled) throw this.#cancelled(call, 'not-applied')
     this.sent++
     const answersBefore = channel.answers
     const sentMs = this.#clock.monotonicMs()
     const asked = channel.ask(method, message, metadata)
+    const leaveIfStuck = () => {
+      const isLong = this.#clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
+      if (isLong && channel.answers === answersBefore) this.leave(channel)
+    }
+    const silence =
+      onSilence &&
+      this.#clock.setTimer(AGAIN_AFTER_MS, () => {
+        leaveIfStuck()
+        onSilence()
+      })
     const answer = await new Promise<R>((resolve, reject) => {
       const untie = call.onCancel(() => {
-        const isStuck = this.#clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
-        if (isStuck && channel.answers === answersBefore) this.leave(channel)
+        leaveIfStuck()
         reject(this.#cancelled(call, 'unknown'))
         asked.cancel()
       })
-      asked.answer.then(resolve, reject).finally(untie)
+      asked.answer.then(resolve, reject).finally(() => {
+        untie()
+        silence?.cancel()
+      })
     })
     if (isOther(method, message, answer)) {
       this.leave(channel)
@@ -267,6 +305,9 @@ const reads: ReadonlySet<unknown> = new Set([
   methods.status,
   methods.leaseTimeToLive,
 ])
+
+/** Prolongs a lease once more, or ends one that has ended. */
+const repeatable: ReadonlySet<unknown> = new Set([methods.leaseKeepAlive, methods.leaseRevoke])
 
 function changesNothing(method: unknown, message: unknown): boolean {
   return method === methods.txn ? isRead(message as TxnRequest) : reads.has(method)
