@@ -112,6 +112,7 @@ export class SimulatedEtcd {
       if (onAgain === undefined || this.asksTwice === 'no') return answer()
       if (this.asksTwice === 'both') answer()
       onAgain()
+      if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
       return answer()
     } catch (error) {
       throw asUnavailable('etcd', error)
