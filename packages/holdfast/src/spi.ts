@@ -24,7 +24,7 @@
  * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits and watches end with it. A
  *   second dispose is harmless.
  * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
- * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
+ * - No retries of a write, unless a second copy does no harm however late it lands (ADR 0022); a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
  *   `backend.clock` and `backend.random`.
  */
 import type { Clock, Instant } from './base/clock.ts'

@@ -133,7 +133,10 @@ export class SimulatedStore {
 
   /** The session's queue, with the kit's decisions in between. */
   openQueue(id: string): OrderedStore {
-    return new StoreQueue('simulated', this.openSession(id), (_, join) => join())
+    return new StoreQueue('simulated', this.openSession(id), async (_, join) => ({
+      joined: await join(),
+      isFirst: true,
+    }))
   }
 
   get names(): NameStore {

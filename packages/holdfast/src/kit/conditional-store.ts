@@ -25,7 +25,8 @@ import type { StoredClaim, StoredName } from './stored-name.ts'
 
 export type GrantedByStore = Extract<QueueStanding, { kind: 'granted' }>
 
-export type Joined<C extends StoredClaim> =
+/** `mayLandAgain`: the engine was asked more than once, so a copy of the join may land later than this answer. */
+export type Joined<C extends StoredClaim> = { readonly mayLandAgain?: boolean } & (
   | GrantedByStore
   /** The key was created. `name`: at least what is older than `own` and in its way. */
   | { readonly kind: 'created'; readonly own: QueueEntry; readonly name: StoredName<C> }
@@ -36,6 +37,7 @@ export type Joined<C extends StoredClaim> =
       readonly isAbandoned: boolean
       readonly name: StoredName<C>
     }
+)
 
 export interface Prolonged {
   readonly since: Instant

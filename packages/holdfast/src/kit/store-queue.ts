@@ -5,28 +5,34 @@ import type { ClaimStore, Joined } from './conditional-store.ts'
 import type { JoinResult, OrderedStore, QueueEntry, QueueStanding, QueueView } from './ordered-store.ts'
 import type { StoredClaim, StoredName } from './stored-name.ts'
 
-/** Keeps an attempt in mind while its join is in flight. */
-type Asking = <T>(request: AcquireRequest, join: () => Promise<T>) => Promise<T>
+/** Sends a join, and remembers for the session that it was sent. `isFirst`: none was sent for the attempt before. */
+export type SendJoin<C extends StoredClaim> = (
+  request: AcquireRequest,
+  join: () => Promise<Joined<C>>,
+) => Promise<{ readonly joined: Joined<C>; readonly isFirst: boolean }>
 
 export class StoreQueue<C extends StoredClaim> implements OrderedStore {
   readonly comparesOrder: boolean
   readonly #backend: string
   readonly #store: ClaimStore<C>
-  readonly #asking: Asking
+  readonly #send: SendJoin<C>
   readonly watch: OrderedStore['watch']
 
-  constructor(backend: string, store: ClaimStore<C>, asking: Asking) {
+  constructor(backend: string, store: ClaimStore<C>, send: SendJoin<C>) {
     this.#backend = backend
     this.#store = store
-    this.#asking = asking
+    this.#send = send
     this.comparesOrder = store.comparesOrder
     this.watch = store.watch.bind(store)
   }
 
   async join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<JoinResult> {
-    const joined = await this.#asking(request, () => this.#store.join(request, mayWait, call))
+    const join = () => this.#store.join(request, mayWait, call)
+    const { joined, isFirst } = await this.#send(request, join)
     if (joined.kind === 'granted') return joined
-    if (joined.kind === 'refused') return this.#refused(request, joined, call)
+    // Another copy of this join may have made the key that it found.
+    if (joined.kind === 'refused')
+      return this.#refused(request, joined, isFirst && joined.mayLandAgain === true, call)
     const { own, name } = joined
     if (name.capacity !== null && name.capacity !== request.capacity)
       await this.#leaveAsMismatch(request, name.capacity, call)
@@ -62,13 +68,14 @@ export class StoreQueue<C extends StoredClaim> implements OrderedStore {
   async #refused(
     request: AcquireRequest,
     { isAlive, isAbandoned, name }: Extract<Joined<C>, { kind: 'refused' }>,
+    isNew: boolean,
     call: Call,
   ): Promise<JoinResult> {
     if (!isAlive) return { kind: 'session-gone' }
     if (isAbandoned) throw wasAbandoned(this.#backend)
     if (name.claim(request.attempt) !== undefined) {
       const standing = await this.look(request, call)
-      return standing.kind === 'waiting' ? { ...standing, isNew: false } : standing
+      return standing.kind === 'waiting' ? { ...standing, isNew } : standing
     }
     const other = name.claims.find(({ mode }) => (mode === 'permits') !== (request.mode === 'permits'))
     if (other !== undefined) throw new CapacityMismatchError(request.name, request.capacity, other.capacity)

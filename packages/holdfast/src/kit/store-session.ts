@@ -24,7 +24,7 @@ import type {
   LostClaim,
 } from '../spi.ts'
 import type { DataRecord } from './claim-records.ts'
-import type { ClaimStore } from './conditional-store.ts'
+import type { ClaimStore, Joined } from './conditional-store.ts'
 import type { Lifetime } from './lifetime.ts'
 import { PredecessorQueue } from './predecessor-queue.ts'
 import { SessionBase, type SessionFacts } from './session.ts'
@@ -55,7 +55,7 @@ export class StoreSession<
     this.#lifetime = lifetime
     const session = () => ({ since: this.prolongedAt, ttlMs: this.ttlMs })
     const queue = new StoreQueue(lifetime.backend, store, (request, join) =>
-      this.asking(request, () => this.#joins.during(request, join)),
+      this.asking(request, () => this.#joins.send(request, join)),
     )
     this.#queue = new PredecessorQueue({ lifetime, store: queue, clock, random, session })
   }
@@ -184,32 +184,33 @@ export class StoreSession<
 
 /** The joins that this process has sent, by attempt. */
 class Joins {
-  /** How many of them may still land, or land once more. */
-  readonly #open = new TransientMap<string, number>()
+  readonly #sent = new TransientMap<string, { count: number; open: number }>()
 
   has({ attempt }: Claim): boolean {
-    return this.#open.has(attempt)
+    return this.#sent.has(attempt)
   }
 
   /** Every join of the attempt was sent by this process, once, and answered. So no copy of one can land. */
   areSettled({ attempt }: Claim): boolean {
-    return this.#open.get(attempt) === 0
+    return this.#sent.get(attempt)?.open === 0
   }
 
-  async during<T>({ attempt }: Claim, join: () => Promise<T>): Promise<T> {
-    const change = (by: number) => this.#open.set(attempt, (this.#open.get(attempt) ?? 0) + by)
-    change(1)
+  async send<C extends StoredClaim>({ attempt }: Claim, join: () => Promise<Joined<C>>) {
+    const sent = this.#sent.get(attempt) ?? { count: 0, open: 0 }
+    this.#sent.set(attempt, sent)
+    const isFirst = ++sent.count === 1
+    sent.open++
     try {
       const joined = await join()
-      change(-1)
-      return joined
+      if (!joined.mayLandAgain) sent.open--
+      return { joined, isFirst }
     } catch (error) {
-      if (outcomeOf(error) !== 'unknown') change(-1)
+      if (outcomeOf(error) !== 'unknown') sent.open--
       throw error
     }
   }
 
   forget({ attempt }: Claim): void {
-    this.#open.delete(attempt)
+    this.#sent.delete(attempt)
   }
 }

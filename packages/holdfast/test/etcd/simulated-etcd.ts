@@ -6,6 +6,7 @@
 import { systemRandom } from '../../src/base/ids.ts'
 import { asUnavailable, EtcdError } from '../../src/engines/etcd/client/failures.ts'
 import {
+  type Answer,
   type Compare,
   type EtcdClient,
   type Event,
@@ -59,6 +60,11 @@ export class SimulatedEtcd {
   term = 2
   /** What the answers to keep-alives say, if it is not the term. */
   keepAliveTerm: number | undefined
+  /**
+   * What may be asked again is asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
+   * its way.
+   */
+  asksTwice: 'no' | 'both' | 'second' = 'no'
   /** Its quota is reached. */
   isFull = false
   sent = 0
@@ -92,13 +98,23 @@ export class SimulatedEtcd {
     for (const { key, lease } of [...this.#kvs.values()]) if (lease === ID) this.#delete(key)
   }
 
-  async ask<Q, R>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
+  async ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    call: Call,
+    onAgain?: () => void,
+  ): Promise<R> {
     this.sent++
     if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
+    const answer = () => this.#answer(method as Method<unknown, Answer>, message as never) as R
     try {
-      return this.#answer(method as Method<unknown, unknown>, message as never) as R
+      if (onAgain === undefined || this.asksTwice === 'no') return answer()
+      if (this.asksTwice === 'both') answer()
+      onAgain()
+      if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
+      return answer()
     } catch (error) {
       throw asUnavailable('etcd', error)
     }
@@ -123,7 +139,7 @@ export class SimulatedEtcd {
 
   leave(): void {}
 
-  #answer({ path }: Method<unknown, unknown>, message: never): unknown {
+  #answer({ path }: Method<unknown, Answer>, message: never): unknown {
     const { ID = 0, TTL = 0 } = message as { ID?: number; TTL?: number }
     const isPutting = path === methods.txn.path && !putsNothing(message)
     if (this.isFull && (isPutting || path === methods.leaseGrant.path))
@@ -254,6 +270,7 @@ export class SimulatedEtcd {
     const isWanted = ({ type, kv }: Event) =>
       isWithin(kv.key, key, range_end ?? '') && !filters.includes(type) && kv.mod_revision >= start_revision
     stream.watchers.set(id, { id, key, range_end, isWanted })
+    setImmediate(() => stream.watchers.has(id) && stream.onMessage(responseOf(id, [])))
     const past = start_revision === 0 ? [] : this.#history.filter(isWanted)
     if (past.length > 0) setImmediate(() => stream.watchers.has(id) && stream.onMessage(responseOf(id, past)))
   }
@@ -278,5 +295,5 @@ function isWithin(key: string, from: string, range_end: string): boolean {
 }
 
 function responseOf(watch_id: number, events: readonly Event[]): WatchResponse {
-  return { watch_id, created: false, canceled: false, cancel_reason: '', events }
+  return { watch_id, created: false, canceled: false, cancel_reason: '', fragment: false, events }
 }

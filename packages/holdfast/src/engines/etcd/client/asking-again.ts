@@ -31,7 +31,7 @@ export interface AskingTerms<R> {
   /** Sends a copy. `onSilence`: it has had no answer for AGAIN_AFTER_MS. */
   readonly send: (copy: Call, onSilence: () => void) => Promise<R>
   /** Before each copy but the first. */
-  readonly onAgain: () => void
+  readonly onAgain: (() => void) | undefined
   /** Until when there are new copies, on the monotonic clock. */
   readonly untilMs: number
   readonly asTold: (error: unknown) => HoldfastError
@@ -80,7 +80,7 @@ class Asking<R> {
 
   #send(): void {
     const number = ++this.#sent
-    if (number > 1) this.#terms.onAgain()
+    if (number > 1) this.#terms.onAgain?.()
     this.#inFlight++
     const onSilence = () => {
       if (number === this.#sent && this.#mayGoOn) this.#send()

@@ -27,6 +27,16 @@ export class ConnectionError extends Error {
   }
 }
 
+/** An answer that does not follow the protocol. It says nothing about what became of the request. */
+export function malformed(host: string, cause: unknown): ConnectionError {
+  const what = `${host} sent an answer that is not valid: ${messageOf(cause)}`
+  return new ConnectionError(what, 'unknown', { cause })
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
 const RESOURCE_EXHAUSTED = 8
 const UNAVAILABLE = 14
 const UNAUTHENTICATED = 16

@@ -52,7 +52,8 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
     const key = keys.session(lease)
     const put = etcd.put(key, JSON.stringify(record), lease)
     const opening = etcd.onCondition([etcd.absent(key)], [put], [etcd.get(key)])
-    const found = this.#connection.found(await this.#connection.transact(opening, call))
+    // A second copy finds the key of the first.
+    const found = this.#connection.found(await this.#connection.transact(opening, call, () => {}))
     const ref = {
       lease,
       revision: found.session?.revision ?? found.revision,

@@ -4,7 +4,7 @@ import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd
 import { Cancellation } from '../../../base/cancellation.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
-import { methods, type TxnRequest } from '../client/index.ts'
+import { isRead, methods, type TxnRequest } from '../client/index.ts'
 import type { EtcdBackend } from './backend.ts'
 import { unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
@@ -226,6 +226,115 @@ describe('keys that are used again', () => {
     for (const asked of waiting) await expect(session.tryAcquire(asked, call())).rejects.toThrow(/abandoned/)
     await session.abandon(held, call())
     await expect(take({ ...request('x'), attempt: held.attempt })).rejects.toThrow(/abandoned/)
+  })
+
+  describe('T98 what is asked twice', () => {
+    beforeEach(() => {
+      engine.asksTwice = 'both'
+    })
+    const keepAlive = (...held: Grant<'fenced'>[]) => session.keepAlive({ held, waiting: [] }, call())
+
+    test.each([() => request('x'), () => shared('x'), () => permits('x', 1, 3)])(
+      'G1 is granted once, with the token of the copy that was applied (%#)',
+      async (asked) => {
+        const wanted = asked()
+        const grant = await take(wanted)
+        expect(await holders('x')).toEqual([grant.token])
+        engine.asksTwice = 'no'
+        expect(await take(wanted)).toMatchObject({ token: grant.token })
+        expect(await keepAlive(grant)).toMatchObject({ lost: [], unlisted: [] })
+        expect(await release(grant)).toBe('released')
+      },
+    )
+
+    test('a waiter that is granted has the token of the copy that was applied', async () => {
+      const first = await take(request('x'))
+      const waiting = session.enqueue?.(request('x'), call())
+      await settle()
+      expect((await backend.inspect('x', call()))?.waiters).toHaveLength(1)
+      engine.asksTwice = 'no'
+      await release(first)
+      engine.asksTwice = 'both'
+      const result = await waiting
+      if (result?.kind !== 'granted') throw new Error('it is not granted')
+      expect(await holders('x')).toEqual([result.grant.token])
+      expect(await keepAlive(result.grant)).toMatchObject({ lost: [], unlisted: [] })
+    })
+
+    test.each([() => request('x'), () => permits('x', 1, 1)])(
+      'G6 a try that finds the name busy leaves no waiter (%#)',
+      async (asked) => {
+        await take(asked())
+        expect((await session.tryAcquire(asked(), call())).kind).toBe('busy')
+        expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+      },
+    )
+
+    test('a waiter that asks once more without waiting keeps its position', async () => {
+      await take(permits('x', 1, 1))
+      const asked = permits('x', 1, 1)
+      session.enqueue?.(asked, call()).catch(() => {})
+      await settle()
+      expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
+      expect((await backend.inspect('x', call()))?.waiters).toHaveLength(1)
+    })
+
+    test('T13 G11 a release is unknown if its first copy may have done it, and released if the answer says so', async () => {
+      for (const keepForMs of [0, 60_000]) {
+        const grant = await take(request(`x${keepForMs}`))
+        const releasing = session.release(grant, { keepForMs }, call())
+        await expect(releasing).rejects.toMatchObject({ outcome: 'unknown' })
+        await session.abandon(grant, call())
+        engine.asksTwice = 'second'
+        const next = await take(request(`y${keepForMs}`))
+        expect(await session.release(next, { keepForMs }, call())).toBe('released')
+        engine.asksTwice = 'both'
+      }
+    })
+
+    test('G6 a copy of a join that lands after the release is unlisted, and nobody else has its key', async () => {
+      engine.asksTwice = 'second'
+      const late = request('x')
+      let grant: Grant<'fenced'> | undefined
+      const join = await sentBy(async () => {
+        grant = await take(late)
+      })
+      await release(grant as Grant<'fenced'>)
+      await arriveLate(join)
+      expect((await session.tryAcquire(request('x'), call())).kind).toBe('busy')
+      expect(await keepAlive()).toMatchObject({ unlisted: [{ attempt: late.attempt }] })
+      await session.abandon(late, call())
+      await arriveLate(join)
+      expect(await holders('x')).toEqual([])
+    })
+
+    test('G6 T73 an attempt that was asked twice is abandoned with a mark, and a copy does not land after it', async () => {
+      engine.asksTwice = 'second'
+      await take(request('x'))
+      const asked = request('x')
+      const join = await sentBy(async () => {
+        session.enqueue?.(asked, call()).catch(() => {})
+        await settle()
+      })
+      await session.abandon(asked, call())
+      await arriveLate(join)
+      expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+    })
+
+    test('data is never asked again: a late copy would undo what was stored since', async () => {
+      const grant = await take(request('x'))
+      const sent = await sentBy(async () => {
+        expect(await session.setData?.(grant, 'a note', call())).toBe('stored')
+      })
+      expect(sent.filter((transaction) => !isRead(transaction))).toHaveLength(1)
+    })
+
+    test('a session is opened and closed as if it was asked once', async () => {
+      const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+      expect((await other.tryAcquire(request('x'), call())).kind).toBe('granted')
+      await other.close(call())
+      expect(await backend.inspect('x', call())).toBeNull()
+    })
   })
 
   describe('T99 on a full etcd', () => {

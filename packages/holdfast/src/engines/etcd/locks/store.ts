@@ -32,13 +32,13 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     const nowMs = this.#connection.clock.wallMs()
     const build = (index: number) => this.#statements.join(request, mayWait, nowMs, index)
     const committed = await this.#connection.commit(request.name, build, call)
-    const { found, branch } = committed
+    const { found, branch, isRepeated: mayLandAgain } = committed
     const { name } = found
-    if (branch === 'first') return granted(request.mode, committed)
+    if (branch === 'first') return { ...granted(request.mode, committed), mayLandAgain }
     const key = this.#statements.key(request, request.mode)
     if (branch === 'second') {
       const own = { key, order: BigInt(found.revision), weight: request.weight, granted: false }
-      return { kind: 'created', own, name }
+      return { kind: 'created', own, name, mayLandAgain }
     }
     const isAlive = found.session?.revision === this.#session.revision
     const isAbandoned = found.mark !== undefined
@@ -50,7 +50,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
       this.#slots.set(request, request.attempt)
       throw unavailable('a late request of an earlier attempt has taken its key', 'unknown')
     }
-    return { kind: 'refused', isAlive, isAbandoned, name }
+    return { kind: 'refused', isAlive, isAbandoned, name, mayLandAgain }
   }
 
   /** Waiters that look at one name at the same moment share the read. */
@@ -84,7 +84,11 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     if (grant === null) return false
     await this.#locate([claim], call)
     const closed = keepForMs > 0 ? await this.#releaseClosed(claim, grant, keepForMs, call) : null
-    return closed ?? this.#commit(claim, this.#statements.release(claim, grant, null), call)
+    const { isDone, isRepeated } =
+      closed ?? (await this.#commit(claim, this.#statements.release(claim, grant, null), call))
+    if (!isDone && isRepeated)
+      throw unavailable('the release was asked again, and an earlier copy may have been applied', 'unknown')
+    return isDone
   }
 
   async remove(claim: Claim, call: Call): Promise<void> {
@@ -101,8 +105,9 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     return (await this.#connection.read([mark], call)).mark
   }
 
-  putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
-    return this.#commit(own, this.#statements.setData(own, record), call)
+  async putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
+    const request = this.#statements.setData(own, record)
+    return (await this.#connection.commit(own.name, () => request, call, false)).branch === 'first'
   }
 
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
@@ -156,7 +161,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     const { client, keys } = this.#connection
     const { lease } = this.#session
     const deletion = etcd.onCondition([this.#statements.alive()], [etcd.remove(keys.session(lease))])
-    await this.#connection.transact(deletion, call)
+    await this.#connection.transact(deletion, call, () => {})
     await etcd.revokeLease(client, lease, call)
   }
 
@@ -183,13 +188,18 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     grant: GrantParts,
     keepForMs: number,
     call: Call,
-  ): Promise<boolean | null> {
+  ): Promise<Done | null> {
     const { client, namespace, random } = this.#connection
     const ID = leaseOf(namespace, random.id())
     try {
       await etcd.grantLease(client, ID, keepForMs, call)
       // The lease may be over. Then only this release fails, and not a batch.
-      return (await this.#connection.transact(this.#statements.release(claim, grant, ID), call)).succeeded
+      const request = this.#statements.release(claim, grant, ID)
+      let isRepeated = false
+      const { succeeded } = await this.#connection.transact(request, call, () => {
+        isRepeated = true
+      })
+      return { isDone: succeeded, isRepeated }
     } catch (error) {
       return unlessFull(error)
     }
@@ -212,8 +222,9 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     return new Found(this.#connection.keys, kvs, revision).name.claims
   }
 
-  async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<boolean> {
-    return (await this.#connection.commit(claim.name, () => request, call)).branch === 'first'
+  async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<Done> {
+    const { branch, isRepeated } = await this.#connection.commit(claim.name, () => request, call)
+    return { isDone: branch === 'first', isRepeated }
   }
 
   #keyOf(claim: GrantedClaim): string {
@@ -223,6 +234,12 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
   get #slots(): Slots {
     return this.#statements.slots
   }
+}
+
+interface Done {
+  readonly isDone: boolean
+  /** It was asked more than once. */
+  readonly isRepeated: boolean
 }
 
 function granted(mode: Mode, { revision, index, found }: Committed): GrantedByStore {
