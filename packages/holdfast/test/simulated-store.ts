@@ -142,7 +142,6 @@ export class SimulatedStore {
   get names(): NameStore {
     const send = <T>(what: string, call: Call, run: () => T) => this.#send(what, 'operator', call, run)
     return {
-      clock: this.clock,
       read: (name, call) => send('read', call, () => this.#stored(name)),
       list: (prefix, page, call) =>
         send('list', call, () => {

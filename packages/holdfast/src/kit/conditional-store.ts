@@ -17,7 +17,7 @@
  *
  * Every call has three outcomes, as in the SPI: an answer, or a rejection that is `not-applied` or `unknown`.
  */
-import type { Clock, Instant } from '../base/clock.ts'
+import type { Instant } from '../base/clock.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim, Page, PageRequest, SessionState } from '../spi.ts'
 import type { DataRecord, MarkRecord } from './claim-records.ts'
 import type { OrderedStore, QueueEntry, QueueStanding, QueueView } from './ordered-store.ts'
@@ -111,7 +111,6 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
 
 /** The names of a namespace, as operators see them. */
 export interface NameStore<C extends StoredClaim = StoredClaim> {
-  readonly clock: Clock
   /** A linearizable read. */
   read(name: string, call: Call): Promise<StoredName<C>>
   list(

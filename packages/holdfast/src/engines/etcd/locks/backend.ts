@@ -1,24 +1,13 @@
 /** The backend on a cluster of etcd: what opens a session, and what makes one live. The rest is the kit's (`StoreBackend`). */
-import { type Instant, instantOf } from '../../../base/clock.ts'
+import { instantOf } from '../../../base/clock.ts'
 import { publicIdOf } from '../../../base/ids.ts'
 import { StoreBackend } from '../../../kit/store-backend.ts'
-import { StoreSession } from '../../../kit/store-session.ts'
-import type {
-  AttachedSession,
-  BackendInfo,
-  BackendSession,
-  Call,
-  Finding,
-  SessionHandle,
-  SessionRequest,
-  WatchEvent,
-} from '../../../spi.ts'
+import type { BackendInfo, Call, Finding, SessionHandle, SessionRequest, WatchEvent } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { leaseOf } from './keys.ts'
 import { EtcdNames } from './names.ts'
 import type { FoundClaim } from './records.ts'
-import type { SessionRef } from './statements.ts'
 import { EtcdClaims } from './store.ts'
 import { watch } from './watch.ts'
 
@@ -28,7 +17,8 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
 
   /** `clusterId`: that of etcd. */
   constructor(connection: Connection, info: BackendInfo<'fenced'>, clusterId: string) {
-    super(info, new EtcdNames(connection), connection.random)
+    const { clock, random, lifetime } = connection
+    super({ info, names: new EtcdNames(connection), clock, random, lifetime })
     this.#connection = connection
     this.#origin = `${clusterId}-${info.epoch}`
   }
@@ -39,43 +29,42 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
   }
 
   /** The lease first, then the session's key on it. If the second step does not come, the lease ends by itself. */
-  async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
-    const { client, keys, lifetime, namespace } = this.#connection
-    lifetime.begin(call)
-    const { id, holder } = request
+  async openClaims({ id, ttlMs, holder }: SessionRequest, call: Call) {
+    const { client, keys, namespace } = this.#connection
     const lease = leaseOf(namespace, id)
     const since = instantOf(this.clock)
-    const granted = await etcd.grantLease(client, lease, request.ttlMs, call)
+    const granted = await etcd.grantLease(client, lease, ttlMs, call)
     const seconds =
       granted ?? (await client.ask(etcd.methods.leaseTimeToLive, { ID: lease }, call)).grantedTTL
     const record = { id: publicIdOf(id), holder, ttlMs: seconds * 1_000 }
     const key = keys.session(lease)
     const put = etcd.put(key, JSON.stringify(record), lease)
     const opening = etcd.onCondition([etcd.absent(key)], [put], [etcd.get(key)])
-    // A second copy finds the key of the first.
-    const found = this.#connection.found(await this.#connection.transact(opening, call, () => {}))
+    const { session, revision } = this.#connection.found(await this.#connection.transact(opening, call))
     const ref = {
       lease,
-      revision: found.session?.revision ?? found.revision,
-      record: found.session ?? record,
+      revision: session?.revision ?? revision,
+      record: session ?? record,
       isOpenedHere: true,
     }
-    const session = this.#session(ref, { id, since })
-    if (granted !== null) return session
+    const claims = new EtcdClaims(this.#connection, ref)
+    const opened = { id, ttlMs: ref.record.ttlMs, holder: ref.record.holder, claims }
+    if (granted !== null) return { ...opened, since }
     // It was opened before. Since when it lives, only a keep-alive can tell.
-    const kept = await session.keepAlive({ held: [], waiting: [] }, call)
-    if (kept.kind === 'gone')
+    const prolonged = await claims.prolong([], call)
+    if (prolonged === null)
       throw unavailable('the session has ended while it was opened again', 'not-applied')
-    return this.#session(ref, { id, since: kept.since })
+    return { ...opened, since: prolonged.since }
   }
 
-  async attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<'fenced'> | null> {
+  async findClaims(handle: SessionHandle, call: Call) {
     const id = String(handle.id)
     const lease = leaseOf(this.#connection.namespace, id)
     const { session } = await this.#connection.read([etcd.get(this.#connection.keys.session(lease))], call)
     if (session === undefined) return null
     const ref = { lease, revision: session.revision, record: session, isOpenedHere: false }
-    return this.#session(ref, { id, since: null })
+    const claims = new EtcdClaims(this.#connection, ref)
+    return { id, ttlMs: session.ttlMs, holder: session.holder, claims, since: null }
   }
 
   watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
@@ -85,16 +74,6 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
   async diagnose(call: Call): Promise<readonly Finding[]> {
     this.#connection.lifetime.begin(call)
     return etcd.clusterFindings(this.#connection.client, call)
-  }
-
-  #session<Since extends Instant | null>(
-    ref: SessionRef,
-    known: { readonly id: string; readonly since: Since },
-  ) {
-    const store = new EtcdClaims(this.#connection, ref)
-    const { holder, ttlMs } = ref.record
-    const { lifetime, clock, random } = this.#connection
-    return new StoreSession({ store, lifetime, clock, random }, { ...known, ttlMs, holder })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

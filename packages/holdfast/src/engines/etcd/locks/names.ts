@@ -21,10 +21,6 @@ export class EtcdNames implements NameStore<FoundClaim> {
     this.#connection = connection
   }
 
-  get clock() {
-    return this.#connection.clock
-  }
-
   async read(name: string, call: Call): Promise<StoredName<FoundClaim>> {
     return (await this.#connection.read([etcd.getAll(this.#connection.keys.name(name))], call)).name
   }
