@@ -47,7 +47,10 @@ export default defineConfig({
     // One more than the cores of a small machine: tests wait for servers and for time about a third of theirs. More only
     // make the processes that they start wait for each other.
     maxWorkers: 3,
-    testTimeout: 30_000,
+    // Limits against a hang. A machine that does much else may take a minute for what takes a second.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    expect: { poll: { timeout: 120_000 } },
     execArgv: [
       '--disable-warning=ExperimentalWarning',
       // Servers of tests are set up to be fast, and to be broken.

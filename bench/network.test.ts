@@ -29,7 +29,7 @@ describe.runIf(wanted('redis'))('the benchmark of redlock over a network', () =>
     const contenders = subject?.comparisons.flatMap((comparison) => comparison.contenders) ?? []
     expect(contenders.length).toBeGreaterThan(0)
     for (const { p50Ms } of contenders) expect(p50Ms).toBeGreaterThanOrEqual(6)
-  }, 60_000)
+  })
 })
 
 function connects(port: number): Promise<boolean> {

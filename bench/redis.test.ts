@@ -40,7 +40,7 @@ describe.runIf(wanted('redis'))('the benchmark of redis', () => {
     for (const { name } of [...contestants, ...(subject.comparisons[0]?.contenders ?? [])])
       expect(chart).toContain(`>${name}</text>`)
     expect(chart).not.toMatch(/NaN|undefined|Infinity/)
-  }, 120_000)
+  })
 
   test('everybody in the hand-over hands over', async () => {
     await using server = await startRedis()
@@ -62,7 +62,7 @@ describe.runIf(wanted('redis'))('the benchmark of redis', () => {
       }),
     )
     for (const order of handedOver) expect(order).toEqual(['the first gives it back', 'the second has it'])
-  }, 60_000)
+  })
 })
 
 /** Some give up soon, and then it is tried again. */

@@ -35,7 +35,7 @@ test('a short run against a commit measures both, and its verdict is its exit co
     const found = judge(rounds.map(({ newPerSecond, oldPerSecond }) => newPerSecond / oldPerSecond))
     expect({ ratio, verdict }).toEqual({ ratio: found.ratio, verdict: found.verdict })
   }
-}, 120_000)
+})
 
 test('a commit that does not exist is named', async () => {
   await expect(run('memory', '--against', 'no-such-branch')).rejects.toMatchObject({

@@ -32,7 +32,7 @@ test('a short run measures every load at every size, and draws it', async () => 
     for (const { name } of loads) expect(chart).toContain(`>${name}</text>`)
     expect(chart).not.toMatch(/NaN|undefined|Infinity/)
   }
-}, 60_000)
+})
 
 describe.runIf(wanted('redis'))('the growth of redis', () => {
   test('a short run measures every load at every size, with the CPU time of the server', async () => {
@@ -43,7 +43,7 @@ describe.runIf(wanted('redis'))('the growth of redis', () => {
     for (const pair of pairs)
       for (const { serverCpuMs } of pair?.costs ?? [])
         if (process.platform === 'linux') expect(serverCpuMs).toBeGreaterThan(0)
-  }, 60_000)
+  })
 })
 
 test('growth is the largest size to the smallest, and there is none for one size', () => {

@@ -8,5 +8,5 @@ describe.runIf(wanted('redis'))('bullmq', () => {
     const said = await run('bullmq')
     expect(said).toContain('  ✓ control: the customer is charged 2 times')
     expect(said.at(-1)).toBe('All 2 claims hold.')
-  }, 60_000)
+  })
 })

@@ -5,4 +5,4 @@ test('express: SIGTERM finishes the work, releases and exits with 0, and a secon
   // It checks itself and fails when a claim does not hold.
   const said = await run('express')
   expect(said.at(-1)).toBe('All 9 claims hold.')
-}, 60_000)
+})

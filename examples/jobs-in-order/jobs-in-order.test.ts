@@ -13,5 +13,5 @@ describe.runIf(wanted('postgres'))('jobs-in-order', () => {
       '  ✓ the poison event is set aside after 3 attempts, and the account goes on without it',
     )
     expect(said.at(-1)).toBe('All 4 claims hold.')
-  }, 120_000)
+  })
 })

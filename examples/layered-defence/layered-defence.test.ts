@@ -21,7 +21,7 @@ describe.runIf(wanted('postgres'))('layered-defence', () => {
     expect(said).toContainEqual(expect.stringMatching(/✓ control: without guard: .*Cleo .* was paid 200/))
     expect(said).toContainEqual(expect.stringMatching(/✓ control: without reconciliation: .*Dan.*Eve/))
     expect(said.at(-1)).toBe('All 5 claims hold.')
-  }, 120_000)
+  })
 
   test('it explains itself', async () => {
     expect((await run('layered-defence', '--help')).join('\n')).toContain('--url')

@@ -6,4 +6,4 @@ test('a runner that is killed between effect and record: the tick starts again, 
   const lines = await run('nightly-report')
   expect(lines).toHaveLength(4)
   expect(lines.every((line) => line.startsWith('✓'))).toBe(true)
-}, 90_000)
+})

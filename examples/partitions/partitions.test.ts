@@ -6,4 +6,4 @@ test('a killed worker’s partitions go to the others, and a new one gets a shar
   const lines = await run('partitions')
   expect(lines.filter((line) => line.includes('✓'))).toHaveLength(6)
   expect(lines.at(-1)).toContain('each by one worker after the other')
-}, 60_000)
+})

@@ -14,7 +14,7 @@ describe.runIf(wanted('postgres'))('payment-retries', () => {
     expect(said).toContain('  ✓ control: a second try that does not look charges 2 times')
     expect(said).toContain('  ✓ a second try that looks first charges 1 time, and books it 1 time')
     expect(said.at(-1)).toBe('All 7 claims hold.')
-  }, 120_000)
+  })
 
   test('it explains itself', async () => {
     expect((await run('payment-retries', '--help')).join('\n')).toContain('--url')

@@ -1,12 +1,10 @@
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { checkAll, describeReport } from './check-all.ts'
 import { checkIds } from './findings.ts'
 import { Random } from './testing/random.ts'
 import { simulate } from './testing/simulate.ts'
 import { Story } from './testing/story.ts'
 import { seenLate, withoutEngine } from './testing/views.ts'
-
-vi.setConfig({ testTimeout: 120_000 })
 
 describe('a simulated run that keeps every guarantee is found to keep them', () => {
   test.each([

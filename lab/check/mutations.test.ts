@@ -1,5 +1,5 @@
 /** Long good histories with one event damaged: the check that is responsible must notice. */
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { assemble } from './assemble.ts'
 import { checkAll } from './check-all.ts'
 import type { CheckId } from './findings.ts'
@@ -7,8 +7,6 @@ import type { EngineEvent, HistoryEvent } from './history.ts'
 import { Random } from './testing/random.ts'
 import { type Simulated, simulate } from './testing/simulate.ts'
 import { numbered } from './testing/views.ts'
-
-vi.setConfig({ testTimeout: 120_000 })
 
 /** Damages one event in place; false if this history has none of the kind. */
 type Damage = (events: HistoryEvent[], random: Random) => boolean

@@ -19,7 +19,7 @@ import { createClock } from './index.ts'
 
 const hourMs = 3_600_000
 
-describe('the clock', { timeout: 90_000 }, () => {
+describe('the clock', () => {
   test.runIf(wanted('redis'))('Redis: a step forward makes a key expire early, live', async () => {
     const clock = createClock()
     await using redis = await startRedis({ clock })

@@ -44,7 +44,7 @@ async function otherLeader({ leader }: EtcdCluster, old: Server): Promise<Server
   })
 }
 
-describe.concurrent('pause', { timeout: 90_000 }, () => {
+describe.concurrent('pause', () => {
   test.runIf(wanted('redis'))(
     'Redis: a paused server answers nothing, and everything when it goes on',
     async () => {
@@ -106,7 +106,7 @@ describe.concurrent('pause', { timeout: 90_000 }, () => {
   })
 })
 
-describe.concurrent('cut off', { timeout: 90_000 }, () => {
+describe.concurrent('cut off', () => {
   test.runIf(wanted('etcd'))(
     'etcd: a leader cut off from its peers serves old values, and commits nothing',
     async () => {

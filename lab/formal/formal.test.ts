@@ -11,17 +11,17 @@ describe.runIf(wanted('spin'))('the model of lease, fence and guard', () => {
     console.log(`formal: ${verdict.states} states, every one visited`)
     expect(verdict).toMatchObject({ complete: true, errors: 0 })
     expect(verdict.states).toBeGreaterThan(1_000_000)
-  }, 120_000)
+  })
 
   test('without a guard there is a counter-example', async () => {
     const verdict = await checkModel(model, [])
     expect(verdict).toMatchObject({ errors: 1, violated: 'seen==value' })
     expect(verdict.counterExample.length).toBeGreaterThan(10)
-  }, 120_000)
+  })
 
   test('T40 with the guard on writes alone there is a counter-example: a read by the successor, then a stale write', async () => {
     const verdict = await checkModel(model, ['GUARD_WRITES'])
     expect(verdict).toMatchObject({ errors: 1, violated: 'seen==value' })
     expect(verdict.counterExample.length).toBeGreaterThan(10)
-  }, 120_000)
+  })
 })

@@ -8,7 +8,7 @@ import { runScenario, type Scenario } from './scenario.ts'
 
 const run = (scenario: Scenario) => runScenario(scenario, postgresAdvisoryEngine, { controlTries })
 
-describe.runIf(wanted('postgres'))('on postgres-advisory', { timeout: 180_000 }, () => {
+describe.runIf(wanted('postgres'))('on postgres-advisory', () => {
   onLinux('pause: the guard refuses who was overtaken', async () => {
     const result = await run(pauseScenario({ ttlMs: 600 }))
     expectPassed(result)

@@ -12,7 +12,7 @@ import { runScenario, type Scenario } from './scenario.ts'
 
 const run = (scenario: Scenario) => runScenario(scenario, postgresEngine, { controlTries })
 
-describe.runIf(wanted('postgres'))('on postgres', { timeout: 180_000 }, () => {
+describe.runIf(wanted('postgres'))('on postgres', () => {
   onLinux('pause: the guard refuses who was overtaken', async () => {
     const result = await run(pauseScenario({ ttlMs: 500 }))
     expectPassed(result)

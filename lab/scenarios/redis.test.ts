@@ -14,7 +14,7 @@ import { conclude, runScenario, type Scenario, violationsOf } from './scenario.t
 
 const run = (scenario: Scenario) => runScenario(scenario, redisEngine, { controlTries })
 
-describe.runIf(wanted('redis'))('on redis', { timeout: 180_000 }, () => {
+describe.runIf(wanted('redis'))('on redis', () => {
   onLinux('pause: the guard refuses who was overtaken', async () => {
     const result = await run(pauseScenario({ ttlMs: 500 }))
     expectPassed(result)

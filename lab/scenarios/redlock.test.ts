@@ -12,7 +12,7 @@ import { runScenario, type Scenario } from './scenario.ts'
 
 const run = (scenario: Scenario) => runScenario(scenario, redlockEngine, { controlTries })
 
-describe.runIf(wanted('redlock'))('on redlock', { timeout: 180_000 }, () => {
+describe.runIf(wanted('redlock'))('on redlock', () => {
   onLinux('pause: no lock can prevent the loss; a compare-and-set in the resource does', async () => {
     const result = await run(pauseScenario({ ttlMs: 800 }))
     expectPassed(result)

@@ -5,23 +5,18 @@ import { lostUpdateScenario } from './lost-update.ts'
 import { pauseScenario } from './pause.ts'
 import { conclude, type Result, runScenario } from './scenario.ts'
 
-onLinux(
-  'pause: who was overtaken overwrites an update, unless a guard refuses it',
-  { timeout: 120_000 },
-  async () => {
-    const result = await runScenario(pauseScenario({ ttlMs: 400 }), sqliteEngine, { controlTries })
-    expectPassed(result)
-    expect(result.control).toMatchObject({ lost: ['second 1'], found: ['first 1'] })
-    expect(result.guarded).toMatchObject({
-      found: ['second 1'],
-      refusals: [{ client: 'first', access: 'write' }],
-    })
-  },
-)
+onLinux('pause: who was overtaken overwrites an update, unless a guard refuses it', async () => {
+  const result = await runScenario(pauseScenario({ ttlMs: 400 }), sqliteEngine, { controlTries })
+  expectPassed(result)
+  expect(result.control).toMatchObject({ lost: ['second 1'], found: ['first 1'] })
+  expect(result.guarded).toMatchObject({
+    found: ['second 1'],
+    refusals: [{ client: 'first', access: 'write' }],
+  })
+})
 
 onLinux(
   'lost-update: five clients, one stopped at a time, lose updates without the guard and none with it',
-  { timeout: 240_000 },
   async () => {
     const scaled = { seconds: 7, ttlMs: 400, mostThinkMs: 400, stopEveryMs: 1_000 }
     const result = await runScenario(lostUpdateScenario(scaled), sqliteEngine, { controlTries })

@@ -83,7 +83,7 @@ function sharedMemory(): string[] {
   return lines.map((line) => line.trim().split(/\s+/)[1] ?? '')
 }
 
-describe.runIf(wanted('redis'))('a run that is ended from outside', { timeout: 90_000 }, () => {
+describe.runIf(wanted('redis'))('a run that is ended from outside', () => {
   for (const signal of ['SIGKILL', 'SIGINT', 'SIGTERM'] as const) {
     test(`leaves nothing behind after ${signal}`, async () => {
       const harness = await startHarness('redis-pair')

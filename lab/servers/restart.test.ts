@@ -31,7 +31,7 @@ function first({ members: [member] }: { members: readonly Server[] }): Server {
   return member
 }
 
-describe.concurrent('a restart keeps the data', { timeout: 90_000 }, () => {
+describe.concurrent('a restart keeps the data', () => {
   test.runIf(wanted('redis'))('Redis, if it was told to; otherwise it forgets', async () => {
     await using durable = await startRedis({ persistence: 'every-write' })
     await using forgetful = await startRedis()

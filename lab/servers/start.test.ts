@@ -17,7 +17,7 @@ let lot: Partial<Lot> = {}
 
 beforeAll(async () => {
   lot = await startLot(names)
-}, 120_000)
+})
 afterAll(async () => {
   const folders = servers().map(({ folder }) => folder)
   await Promise.all(Object.values(lot).map((each) => each.stop()))

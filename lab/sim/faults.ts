@@ -68,6 +68,7 @@ export const NAMES = ['a', 'b', 'c'] as const
 const namesOf: Readonly<Record<Workload, readonly string[]>> = {
   locks: NAMES,
   election: NAMES,
+  schedules: ['nightly'],
   partitions: ['p/member', 'p/partition/0', 'p/partition/1', 'p/partition/2'],
 }
 

@@ -12,7 +12,7 @@ Runs the core over a simulated engine, each seed for 120 simulated seconds, and 
   --fresh        seeds that were never tried, instead of --from; the first line says which, to run them again
   --workers N    processes to spread them over (default 2)
   --mode M       safety, guard or liveness only; by default each seed chooses
-  --workload W   what the clients do: locks (default), election or partitions
+  --workload W   what the clients do: locks (default), election, partitions or schedules
   --seed S       replays one seed
   --keep LIST    with --seed: only these of its faults, as a report prints them
   --trace        with --seed: prints everything that happens

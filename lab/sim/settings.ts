@@ -11,9 +11,9 @@ import { stream } from './random.ts'
 export type Mode = 'safety' | 'guard' | 'liveness'
 
 /** What the clients do: operations on locks, or a recipe (see `recipes/`). */
-export type Workload = 'locks' | 'election' | 'partitions'
+export type Workload = 'locks' | 'election' | 'partitions' | 'schedules'
 
-export const workloads: readonly Workload[] = ['locks', 'election', 'partitions']
+export const workloads: readonly Workload[] = ['locks', 'election', 'partitions', 'schedules']
 
 export interface Settings {
   readonly seed: number
@@ -58,7 +58,10 @@ export function settingsFor(seed: number, only?: Mode, workload: Workload = 'loc
     durationMs: DURATION_MS,
     clients,
     tasksPerClient: dice.integer(1, 2),
-    waiting: dice.pick(['queue', 'queue', 'queue', 'queue', 'poll'] as const),
+    // A schedule with a stand-by needs a queue.
+    waiting: dice.pick<BackendInfo['waiting']>(
+      workload === 'schedules' ? ['queue'] : ['queue', 'queue', 'queue', 'queue', 'poll'],
+    ),
     transport: dice.pick(['messages', 'messages', 'batches'] as const),
     patientKeepAlive: dice.chance(0.3),
     refusesWhenDown: stream(seed, 'refusal').chance(0.5),

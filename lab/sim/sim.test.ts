@@ -65,7 +65,7 @@ describe(`${SEEDS} seeds`, () => {
     console.log(describeTotals(batch))
   }, 600_000)
 
-  test.each(rules)('%j: %s', { timeout: 120_000 }, async (broken) => {
+  test.each(rules)('%j: %s', async (broken) => {
     const [first] = batch.failed.filter(({ violation }) => broken.includes(violation?.rule ?? ''))
     expect(first === undefined ? '' : await explain(first, 40)).toBe('')
   })
@@ -100,7 +100,7 @@ async function heapBytes(): Promise<number> {
   return process.memoryUsage().heapUsed
 }
 
-test('many seeds need no more memory than a few', { timeout: 120_000 }, async () => {
+test('many seeds need no more memory than a few', async () => {
   const growth: number[] = []
   let seed = 1
   for (const seeds of [20, 40]) {
@@ -146,7 +146,7 @@ test.each([9003744, 20261116003787, 20261117014992, 20261117005603, 202611170208
   },
 )
 
-test('a planted bug is found, made small, and can be replayed', { timeout: 120_000 }, async () => {
+test('a planted bug is found, made small, and can be replayed', async () => {
   const bug = sourceBugs.find(({ id }) => id === 'T3-monotonic-only')
   if (bug === undefined) throw new Error('the bank has lost the bug that is planted here')
   const caught = await catchBug(bug, { explain: true })

@@ -82,7 +82,7 @@ describe('package', () => {
       JSON.stringify({ name: 'consumer', type: 'module', private: true }),
     )
     run('npm', ['install', '--offline', '--no-audit', '--no-fund', tarball], project)
-  }, 120_000)
+  })
 
   afterAll(() => rmSync(project, { recursive: true, force: true }))
 

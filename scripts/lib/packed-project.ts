@@ -5,7 +5,7 @@ import { spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { onTestFinished, vi } from 'vitest'
+import { onTestFinished } from 'vitest'
 import { root } from './repository.ts'
 
 export interface PackedProject {
@@ -13,9 +13,6 @@ export interface PackedProject {
   /** Writes a file and returns its path. */
   write(path: string, text: string): string
 }
-
-// Several programs run one after the other in a test, beside those of other tests.
-vi.setConfig({ testTimeout: 60_000 })
 
 let tarball: string | undefined
 

@@ -96,6 +96,26 @@ export const scheduleBugs: readonly SourceBug[] = [
     foundBy: { units: { file: tests, name: 'schedule-done-is-kept' } },
   },
   {
+    id: 'T97-since-before-wait',
+    what: 'a run begins when its replica asks for the lease: ticks of an outage are taken for overruns',
+    edits: [
+      {
+        file: `${recipe}/runner.ts`,
+        find: '    const { name, standsBy } = this.#terms\n',
+        replaceBy: '    const { name, standsBy } = this.#terms\n    const askedMs = this.#nowMs\n',
+      },
+      {
+        file: `${recipe}/runner.ts`,
+        find: 'const run = { since: this.#nowMs,',
+        replaceBy: 'const run = { since: askedMs,',
+      },
+    ],
+    foundBy: {
+      simulation: { seeds: 60, rule: 'T97', focus: { workload: 'schedules' } },
+      units: { file: tests, name: 'after an outage of several ticks' },
+    },
+  },
+  {
     id: 'T53-schedule',
     what: 'closing a schedule does not wait for its job',
     edits: [

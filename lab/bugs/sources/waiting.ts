@@ -64,8 +64,8 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/sessions.ts`,
-        find: '    if (shared !== undefined) return shared\n',
-        replaceBy: '',
+        find: '    const shared = this.#opening.get(kind)\n',
+        replaceBy: '    const shared = this.#opening.get(Symbol() as never)\n',
       },
     ],
     foundBy: { simulation: { seeds: 200 } },

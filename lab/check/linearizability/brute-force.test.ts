@@ -1,4 +1,4 @@
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import {
   isLinearizableByBruteForce,
   legalFencedMutex,
@@ -18,7 +18,6 @@ import { semaphore } from './models/semaphore.ts'
 
 const histories = 30_000
 // Two seconds of processor time each; but the cores may be shared with many others.
-vi.setConfig({ testTimeout: 120_000 })
 const one = [1]
 
 interface Subject {

@@ -1,4 +1,4 @@
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Random } from '../testing/random.ts'
 import { type Simulation, simulate } from '../testing/simulate.ts'
 import { withoutEngine } from '../testing/views.ts'
@@ -13,8 +13,6 @@ import { semaphore } from './models/semaphore.ts'
 
 /** What is promised on an idle machine. The cores may be shared, so the test allows ten times as much. */
 const promisedSeconds = 2
-vi.setConfig({ testTimeout: 120_000 })
-
 function actsOf(simulation: Simulation): Act<LockCall>[] {
   return lockActs(withoutEngine(simulate({ everything: false, ...simulation })))
 }

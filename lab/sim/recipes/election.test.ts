@@ -31,7 +31,7 @@ describe(`the election, ${SEEDS} seeds`, () => {
     batch = await runBatch({ from: 1, seeds: SEEDS, historyEvery: 10, focus: { workload: 'election' } })
   }, 600_000)
 
-  test.each(rules)('%s: %s', { timeout: 120_000 }, async (rule) => {
+  test.each(rules)('%s: %s', async (rule) => {
     const [first] = batch.failed.filter(({ violation }) => violation?.rule === rule)
     expect(first === undefined ? '' : await explain(first, 40)).toBe('')
   })

@@ -6,6 +6,7 @@ import type { Client } from '../client.ts'
 import type { Workload } from '../settings.ts'
 import { electionWorkload } from './election.ts'
 import { shareOut } from './partitions.ts'
+import { keepSchedule } from './schedules.ts'
 
 /** Settles when `world.isStopping` and everything that it started has ended. A process that was killed never settles. */
 export type RecipeWorkload = (client: Client) => Promise<void>
@@ -13,4 +14,5 @@ export type RecipeWorkload = (client: Client) => Promise<void>
 export const recipes: Partial<Record<Workload, RecipeWorkload>> = {
   election: electionWorkload,
   partitions: shareOut,
+  schedules: keepSchedule,
 }

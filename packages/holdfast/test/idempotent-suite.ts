@@ -166,6 +166,38 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     await assert.rejects(storing, { code: 'INVALID_ARGUMENT', message: /an `await` is missing/ })
   })
 
+  const broken: readonly (readonly [string, (error: unknown) => unknown, RegExp])[] = [
+    ['throws', () => Promise.reject(new Error('no such code')), /no such code/],
+    ['answers what JSON cannot express', () => ({ amount: 10n }), /JSON can express/],
+    ['answers more than can be stored', () => 'x'.repeat(2 ** 21), /must have at most/],
+  ]
+  for (const [what, storeError, why] of broken)
+    test(`T104 a storeError that ${what} is told, and the work is not done twice`, async () => {
+      const request = fresh()
+      const planted = new Error('card declined')
+      let works = 0
+      const call = (options: object) =>
+        first()(
+          request,
+          () => {
+            works++
+            throw planted
+          },
+          options,
+        )
+      const told = await call({ storeError }).catch((error) => error)
+      assert.equal(told.code, 'INVALID_ARGUMENT')
+      assert.equal(told.argument, 'storeError')
+      assert.match(told.message, why)
+      assert.equal(told.cause.errors[1], planted)
+      // At once, and not when the time of the claim is over.
+      await assert.rejects(call({ storeError, waitMs: 0 }), {
+        code: 'STORED_FAILURE',
+        failure: { message: 'card declined' },
+      })
+      assert.equal(works, 1)
+    })
+
   test('an error that is to be stored comes out as it is once, and as STORED_FAILURE from then on', async () => {
     const request = fresh()
     const planted = Object.assign(new Error('card declined'), { reason: 'declined' })

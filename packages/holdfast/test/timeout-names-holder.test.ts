@@ -74,7 +74,7 @@ describe.runIf(wanted('postgres'))('on PostgreSQL', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
   describe.each(['postgres', 'postgres+advisory'])('%s', (scheme) =>
     namesTheHolder(() => server.url.replace(/^postgres(ql)?:/, `${scheme}:`)),

@@ -129,7 +129,11 @@ export abstract class Belief<Host extends BeliefHost> {
   protected markLost(
     resource: string,
     reason: LossReason,
-    options: { readonly detail?: string | undefined; readonly advice?: string } = {},
+    options: {
+      readonly leaseId?: string
+      readonly detail?: string | undefined
+      readonly advice?: string
+    } = {},
   ): void {
     this.#state = 'lost'
     this.#loss = new LeaseLostError(resource, reason, {

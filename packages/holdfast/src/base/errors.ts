@@ -124,6 +124,8 @@ export class LeaseLostError extends HoldfastError {
   readonly retryable = false
   readonly resource: string
   readonly reason: LossReason
+  /** The public id of the lease (`lease.id`): other leases may have the same name. Undefined for a claim that is no lease. */
+  readonly leaseId: string | undefined
   /** How long the engine had granted it for, where that is known. */
   readonly ttlMs: number | undefined
   /** With `force-released`: the reason that the operator gave, where the engine could tell. */
@@ -135,12 +137,14 @@ export class LeaseLostError extends HoldfastError {
     resource: string,
     reason: LossReason,
     options: ErrorOptions & {
+      readonly leaseId?: string | undefined
       readonly ttlMs?: number | undefined
       readonly detail?: string | undefined
       readonly advice?: string
     } = {},
   ) {
     const {
+      leaseId,
       ttlMs,
       detail,
       advice = 'Stop the work, and acquire again if it is still needed.',
@@ -157,6 +161,7 @@ export class LeaseLostError extends HoldfastError {
     )
     this.resource = resource
     this.reason = reason
+    this.leaseId = leaseId
     this.ttlMs = ttlMs
     this.detail = detail
   }
@@ -249,10 +254,19 @@ export function asNotApplied(error: BackendUnavailableError): BackendUnavailable
 }
 
 export function withOutcome(error: BackendUnavailableError, outcome: CallOutcome): BackendUnavailableError {
+  return error.outcome === outcome ? error : again(error, outcome)
+}
+
+/** The same failure with more to say. */
+export function withNote(error: BackendUnavailableError, note: string): BackendUnavailableError {
+  return again(error, error.outcome, `; ${note}`)
+}
+
+function again(error: BackendUnavailableError, outcome: CallOutcome, note = ''): BackendUnavailableError {
   const { backend, cause } = error
   const what = failures.get(error)
-  if (outcome === error.outcome || what === undefined) return error
-  return new BackendUnavailableError(backend, what, outcome, cause === undefined ? {} : { cause })
+  if (what === undefined) return error
+  return new BackendUnavailableError(backend, what + note, outcome, cause === undefined ? {} : { cause })
 }
 
 /** Clients disagree about what a name is: a lock, or a semaphore of a certain capacity. */

@@ -37,11 +37,16 @@ export async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise
 
 /** A new error for every body: the signal's own error is shared by all of its listeners. */
 function withBody(loss: LeaseLostError, body: BodyOutcome): LeaseLostError {
-  const cause = body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST') ? body.reason : loss
-  const error = new LeaseLostError(loss.resource, loss.reason, {
-    cause,
-    ttlMs: loss.ttlMs,
-    detail: loss.detail,
+  const { resource, reason, leaseId, ttlMs, detail } = loss
+  // An unreachable engine has a cause of its own, which the message tells. The body's error is in `body`.
+  const isBlamedOnBody =
+    reason !== 'unreachable' && body.status === 'rejected' && !isHoldfastError(body.reason, 'LEASE_LOST')
+  const cause = isBlamedOnBody ? body.reason : loss.cause
+  const error = new LeaseLostError(resource, reason, {
+    ...(cause !== undefined && { cause }),
+    leaseId,
+    ttlMs,
+    detail,
   })
   error.body = body
   return error

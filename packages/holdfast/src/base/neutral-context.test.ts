@@ -19,7 +19,7 @@ describe('what comes from a timer of the system clock', () => {
       request.run(name, () => systemClock.setTimer(delayMs, () => seen.push(request.getStore())))
     listed('the first, who arms it')
     listed('the second')
-    await vi.waitFor(() => assert.equal(seen.length, 2), 10_000)
+    await vi.waitFor(() => assert.equal(seen.length, 2), 120_000)
     assert.deepEqual(seen, [undefined, undefined])
   })
 

@@ -45,7 +45,9 @@ export function assertHeld(proofs: readonly CheckedProof[]): void {
     if (lease === undefined || lease.state === 'held' || lease.state === 'jeopardy') continue
     const { reason } = lease.signal
     if (isHoldfastError(reason, 'LEASE_LOST')) throw reason
-    throw new LeaseLostError(fence.name, lease.state === 'released' ? 'released' : 'expired')
+    throw new LeaseLostError(fence.name, lease.state === 'released' ? 'released' : 'expired', {
+      leaseId: fence.grant,
+    })
   }
 }
 

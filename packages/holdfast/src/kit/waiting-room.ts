@@ -114,8 +114,14 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
     return session === undefined ? found : found.filter((waiter) => waiter.session === session)
   }
 
+  /** News that cannot be understood fails the waiter, and not whoever brought it: that may be a listener of the client. */
   grant(waiter: W, news: News): void {
-    if (this.leave(waiter)) waiter.resolve(waiter.granted(news))
+    if (!this.leave(waiter)) return
+    try {
+      waiter.resolve(waiter.granted(news))
+    } catch (error) {
+      waiter.reject(error)
+    }
   }
 
   settle(waiter: W, result: EnqueueResult): void {

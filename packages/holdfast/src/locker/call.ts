@@ -139,12 +139,10 @@ export function noAnswer(
   engine: Engine,
   { what, timeoutMs }: Pick<CallLimits, 'what' | 'timeoutMs'>,
 ): BackendUnavailableError {
+  const ms = Math.round(timeoutMs)
   const why = engine.whyUnanswered?.()
-  return new BackendUnavailableError(
-    engine.backendName,
-    `${what}: no answer within ${Math.round(timeoutMs)} ms${why === undefined ? '' : `: ${why}`}`,
-    'unknown',
-  )
+  const text = why === undefined ? `no answer within ${ms} ms` : `${why} (given up after ${ms} ms)`
+  return new BackendUnavailableError(engine.backendName, `${what}: ${text}`, 'unknown')
 }
 
 function asHoldfastError(engine: Engine, { what }: CallLimits, error: unknown): unknown {

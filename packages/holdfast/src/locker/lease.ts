@@ -86,7 +86,8 @@ export class LeaseRecord extends Belief<LeaseHost> {
 
   /** The error to throw if the lease is no longer held, else undefined. */
   get ended(): LeaseLostError | undefined {
-    if (this.state === 'released') return new LeaseLostError(this.claim.name, 'released')
+    if (this.state === 'released')
+      return new LeaseLostError(this.claim.name, 'released', { leaseId: this.id })
     return this.loss
   }
 
@@ -106,7 +107,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
   override lose(reason: LossReason, atEngine: AtEngine = 'abandoned', detail?: string): void {
     if (this.isOver()) return
     const heldForMs = this.heldForMs
-    this.markLost(this.claim.name, reason, { detail })
+    this.markLost(this.claim.name, reason, { leaseId: this.id, detail })
     this.host.leaseLost(this, atEngine)
     if (hasListeners('lost'))
       emit('lost', { ...this.about, reason, heldForMs, ...(detail !== undefined && { detail }) })

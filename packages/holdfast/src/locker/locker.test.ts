@@ -5,6 +5,7 @@ import { formatFence, parseFence } from '../base/fence-text.ts'
 import { memory } from '../engines/memory/index.ts'
 import { listAll } from '../kit/backend-kit.ts'
 import type { Backend } from '../spi.ts'
+import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
 import { createLocker } from './locker.ts'
 
 const ttlMs = 9_000
@@ -259,6 +260,40 @@ describe('withLease', () => {
       cause: failure,
       body: { status: 'rejected', reason: failure },
     })
+  })
+
+  test.each([
+    ['returned', () => 'finished anyway'],
+    ['threw', () => Promise.reject(new Error('half way'))],
+  ])('a loss whose last renewal failed names that failure, and not the body, which %s', async (_, end) => {
+    const { clock, locker } = createRig()
+    const wires: FaultyBackend<'fenced'>[] = []
+    const client = locker({
+      wrap: (backend) => {
+        const wire = faultyBackend(backend)
+        wires.push(wire)
+        return wire
+      },
+    })
+    let known: unknown
+    const losing = peek(
+      client.withLease('a', { ttlMs }, async (lease) => {
+        wires[0]?.cutOff()
+        await new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+        known = lease.signal.reason
+        return end()
+      }),
+    )
+    await clock.advance(2 * ttlMs)
+    const { reason } = losing as { readonly reason: LeaseLostError }
+    expect(reason).toMatchObject({ code: 'LEASE_LOST', reason: 'unreachable' })
+    expect(reason.message).toBe((known as LeaseLostError).message)
+    expect(reason.message.match(/The last renewal failed: /g)).toHaveLength(1)
+    expect(reason.cause).toBe((known as LeaseLostError).cause)
+    expect(reason.cause).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+    expect(reason.leaseId).toBe((known as LeaseLostError).leaseId)
+    wires[0]?.restore()
+    await client.close()
   })
 })
 

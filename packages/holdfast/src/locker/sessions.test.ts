@@ -121,6 +121,23 @@ describe('opening sessions', () => {
     assert.equal(faults.count('openSession'), 1)
   })
 
+  test('T102 G11 a caller that joins an opening is told when it began, because its limit counts from then', async () => {
+    const { locker, faults, clock } = setUp()
+    faults.next('openSession', { kind: 'lost-request' })
+    const first = peek(locker.acquire('a', { waitMs: 2_000 }))
+    await clock.advance(2_000)
+    assert.match(String(first.reason), /acquire of "a": no answer within 2000 ms\. /)
+    const second = peek(locker.acquire('b', { waitMs: 5_000 }))
+    await clock.advance(2_999)
+    assert.equal(second.status, 'pending')
+    await clock.advance(1)
+    assert.match(
+      String(second.reason),
+      /opening a session: no answer within 5000 ms; an earlier call had begun this 2000 ms before\. It may/,
+    )
+    assert.equal(faults.count('openSession'), 1)
+  })
+
   test('T16 an opening that is never answered ends at the limit of a call', async () => {
     const { locker, faults, clock } = setUp({ callTimeoutMs: 700 })
     faults.next('openSession', { kind: 'lost-request' })

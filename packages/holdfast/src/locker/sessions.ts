@@ -4,7 +4,13 @@
  * the limit leases ride on the session whose TTL comes nearest, even a worn-out one: its marks only cost the engine space.
  */
 
-import { BackendUnavailableError, ClosedError, InvalidArgumentError } from '../base/errors.ts'
+import {
+  BackendUnavailableError,
+  ClosedError,
+  InvalidArgumentError,
+  isHoldfastError,
+  withNote,
+} from '../base/errors.ts'
 import type { Backend, BackendInfo, BackendSession, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
@@ -25,7 +31,7 @@ export class Sessions<F extends Fencing> {
   readonly #context: LockerContext
   readonly #byKind = new Map<Kind, Set<KeptSession<F>>>()
   /** Concurrent requests for the same kind wait for one session. */
-  readonly #opening = new Map<Kind, Promise<KeptSession<F>>>()
+  readonly #opening = new Map<Kind, { readonly session: Promise<KeptSession<F>>; readonly startMs: number }>()
   /** Sessions that the engine is being asked for. */
   readonly #requested = new Set<Promise<KeptSession<F>>>()
   readonly #handedOutAtMs = new WeakMap<KeptSession<F>, number>()
@@ -51,11 +57,15 @@ export class Sessions<F extends Fencing> {
     const ready = this.ready(terms)
     if (ready !== undefined) return Promise.resolve(this.#handOut(ready))
     const kind = this.#kindOf(terms)
+    const startMs = this.#context.clock.monotonicMs()
     const shared = this.#opening.get(kind)
-    if (shared !== undefined) return shared
-    const opening = this.#makeRoomFor(terms).finally(() => this.#opening.delete(kind))
-    this.#opening.set(kind, opening)
-    return opening
+    if (shared !== undefined)
+      return shared.session.catch((error: unknown) => {
+        throw begunEarlier(error, startMs - shared.startMs)
+      })
+    const session = this.#makeRoomFor(terms).finally(() => this.#opening.delete(kind))
+    this.#opening.set(kind, { session, startMs })
+    return session
   }
 
   /** The engine has opened a session before: it is there, and a failure need not be a wrong address. */
@@ -79,7 +89,7 @@ export class Sessions<F extends Fencing> {
 
   async closeAll(): Promise<void> {
     this.#closed = true
-    await Promise.all([...this.#opening.values()].map((opening) => opening.catch(() => {})))
+    await Promise.all([...this.#opening.values()].map(({ session }) => session.catch(() => {})))
     await Promise.all(this.all.map((session) => session.close()))
   }
 
@@ -173,6 +183,12 @@ export class Sessions<F extends Fencing> {
     sessions?.delete(session)
     if (sessions?.size === 0) this.#byKind.delete(kind)
   }
+}
+
+/** The time limit of an opening counts from when it began, which was before this caller came (T102). */
+function begunEarlier(error: unknown, ms: number): unknown {
+  if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || ms < 1) return error
+  return withNote(error, `an earlier call had begun this ${Math.round(ms)} ms before`)
 }
 
 /** A mistake of the backend's author: said as such, and not as if the engine could not be reached. */

@@ -18,6 +18,7 @@ import {
   NotCommittedError,
   outcomeOf,
   quote,
+  textOf,
 } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
 import type { IdempotentContext } from './idempotent.ts'
@@ -35,6 +36,8 @@ export interface Terms {
 }
 
 const FIRST_PAUSE_MS = 10
+/** Far below what can be stored. */
+const MESSAGE_CHARACTERS = 10_000
 
 export class ClaimedWork<Tx> {
   readonly #store: KeyStore<Tx>
@@ -157,20 +160,39 @@ export class ClaimedWork<Tx> {
   }
 
   /**
-   * Never replaces the error of the work: what fails here ends by itself when the claim's time is over, and what takes too
-   * long goes on behind. A result that the work has stored and committed stays.
+   * A failure of `storeError` is told, and the work is not done again: the error may have been one to be stored (T104).
    */
   async #fail(error: unknown): Promise<void> {
-    const { storeError, keepMs } = this.#terms
+    let body: string | undefined
     try {
-      const failure = await storeError?.(error)
-      if (failure === undefined)
+      const failure = await this.#terms.storeError?.(error)
+      if (failure !== undefined) body = toJson('failure', failure)
+    } catch (cause) {
+      await this.#conclude(toJson('failure', messageOf(error)))
+      throw new InvalidArgumentError(
+        'storeError',
+        `has failed: ${textOf(cause)}. The message of the work's error was stored instead, so the work is not done again: ${textOf(error)}`,
+        { cause: new AggregateError([cause, error]) },
+      )
+    }
+    await this.#conclude(body)
+  }
+
+  /**
+   * Stores the failure, or gives the claim back if there is none to store. Never replaces the error of the work: what fails
+   * here ends by itself when the claim's time is over, and what takes too long goes on behind. A result that the work has
+   * stored and committed stays.
+   */
+  async #conclude(body: string | undefined): Promise<void> {
+    const { keepMs } = this.#terms
+    try {
+      if (body === undefined)
         await within(
           this.#clock,
           defaults.callTimeoutMs,
           this.#store.abandon(this.#claimed, { begun: true, keepMs }),
         )
-      else await this.#settle({ kind: 'failed', body: toJson('failure', failure) })
+      else await this.#settle({ kind: 'failed', body })
     } catch {
       // See above.
     }
@@ -231,5 +253,6 @@ function unanswered(resource: string, why: string, cause: unknown): BackendUnava
 }
 
 function messageOf(error: unknown): { readonly message: string } {
-  return { message: error instanceof Error ? error.message : String(error) }
+  const message = error instanceof Error ? error.message : textOf(error)
+  return { message: message.slice(0, MESSAGE_CHARACTERS) }
 }

@@ -57,7 +57,8 @@ export interface IdempotentOptions {
   readonly keepMs?: number
   /**
    * Which errors of the work are an answer that later callers get too (as `StoredFailureError`): what it returns is
-   * stored; undefined for an error after which the work may be tried again. Default: none is stored.
+   * stored; undefined for an error after which the work may be tried again. Default: none is stored. If it throws, or returns
+   * what JSON cannot express, the call rejects with `InvalidArgumentError`, and the error's message is stored.
    */
   readonly storeError?: (error: unknown) => unknown
   /** Ends the wait, and is part of the work's signal. */

@@ -180,7 +180,7 @@ describe.runIf(wanted('postgres'))('optimisticUpdate on PostgreSQL', () => {
   beforeAll(async () => {
     server = await reach('postgres')
     pool = new pg.Pool({ connectionString: server.url, max: 4 })
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()

@@ -30,6 +30,7 @@ import type {
 } from '../base/types.ts'
 import { currentLeader, type Leader, observeLeaders, proclaim } from './election/leader.ts'
 import { checkNeeds, checkTtl } from './needs.ts'
+import { refusedLeaseId } from './refused-lease.ts'
 
 export type { Leader } from './election/leader.ts'
 
@@ -241,14 +242,18 @@ class LockerElection<F extends Fencing> implements Election<F> {
     if (lostForMs <= graceMs) return
     const error = lease.signal.reason as LeaseLostError
     const advice = `That was ${Math.round(lostForMs)} ms ago, and its work still runs: end this process, and let the work follow its signal.`
-    throw new LeaseLostError(this.name, error.reason, { cause: error, ttlMs: error.ttlMs, advice })
+    throw new LeaseLostError(this.name, error.reason, {
+      cause: error,
+      leaseId: lease.id,
+      ttlMs: error.ttlMs,
+      advice,
+    })
   }
 }
 
 /** Whether the work only says that it was told to end, or that its own lease or fence was refused. */
 function saysThatItIsOver(error: unknown, lease: Lease, signal: AbortSignal): boolean {
-  if (isHoldfastError(error, 'LEASE_LOST') && error.resource === lease.name) return true
-  if (isHoldfastError(error, 'FENCE_STALE') && error.fence.grant === lease.id) return true
+  if (refusedLeaseId(error) === lease.id) return true
   if (!signal.aborted) return false
   if (error === signal.reason) return true
   return error instanceof Error && (error.name === 'AbortError' || error.cause === signal.reason)

@@ -159,7 +159,7 @@ class Claim {
     let release: Lease['release'] | undefined
     const isOver = () => release !== undefined
     const ifHeld = async (act: () => Promise<void>) => {
-      if (isOver()) throw new LeaseLostError(held.name, 'released')
+      if (isOver()) throw new LeaseLostError(held.name, 'released', { leaseId: held.id })
       await act()
     }
     const own: Partial<Lease> = {

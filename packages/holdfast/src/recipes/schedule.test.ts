@@ -11,9 +11,11 @@ import {
   TTL_MS,
   tenOClock,
 } from '../../test/recipes/schedule-world.ts'
+import type { LeaseLostError } from '../base/errors.ts'
+import { overriding } from '../base/overriding.ts'
 import type { Locker } from '../base/types.ts'
 import { createLocker } from '../locker/locker.ts'
-import { type ScheduleOptions, schedule, type TickRun, tickRunner } from './schedule.ts'
+import { type ScheduleOptions, schedule, type Tick, type TickRun, tickRunner } from './schedule.ts'
 
 describe('the policy skip', () => {
   test('schedule-start-recorded: a tick whose runner died in its job does not start again', async () => {
@@ -191,6 +193,33 @@ describe('the policy rerun', () => {
   })
 })
 
+describe('errors', () => {
+  test.each([
+    ['passes the loss on', undefined],
+    ['throws an error of its own', new Error('interrupted')],
+    ['returns', 'returns'],
+  ])('a lease that is lost while the job runs is told once, if the job %s', async (_, end) => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const told: [unknown, string | undefined][] = []
+    const job = async ({ lease, signal }: TickRun<'fenced'>) => {
+      await world.replica('operator').locker.forceRelease(NAME, { all: true, reason: 'a test' })
+      await lease.renew().catch(() => {})
+      if (end === undefined) signal.throwIfAborted()
+      if (end instanceof Error) throw end
+    }
+    const onError = (error: unknown, tick: Tick | null) => void told.push([error, tick?.id])
+    const running = world.ticks(a, { onError }, job).run(tenOClock)
+    await world.clock.advance(MINUTE)
+    expect(await running).toBe('left')
+    const losses = told.filter(([error]) => (error as LeaseLostError).code === 'LEASE_LOST')
+    expect(losses).toHaveLength(1)
+    expect(told).toHaveLength(end instanceof Error ? 2 : 1)
+    // With its tick, also where the job has not passed it on.
+    expect(losses[0]?.[1]).toBe('2026-11-14T10:00:00.000Z')
+  })
+})
+
 describe('closing', () => {
   test('T53 aborts the signal, waits for the job, and only then gives the lease up', async () => {
     const world = at(morning)
@@ -278,6 +307,145 @@ describe('an engine that is down', () => {
   })
 })
 
+describe("T97 with missed: 'all', each tick that fell due while no job could run is run", () => {
+  const SECOND = 1_000
+  const every = { everyMs: SECOND, missed: 'all' } as const
+  /** From one second of the world to another, both included. */
+  const seconds = (from: number, to: number) =>
+    Array.from({ length: to - from + 1 }, (_, index) => (from + index) * SECOND)
+  const wall = Date.parse(morning)
+
+  async function ticking(options: Partial<ScheduleOptions>, names: readonly string[], lastsMs = 0) {
+    const world = at(morning)
+    const starts: number[] = []
+    const replicas = names.map((name) => world.replica(name))
+    for (const replica of replicas)
+      await world.schedule(replica, { ...every, ...options }, (run) => {
+        starts.push(run.tick.scheduledAt.getTime() - wall)
+        return lastsMs > 0 ? world.lasting(lastsMs)(run) : undefined
+      })
+    return { world, starts, replicas }
+  }
+
+  describe.each(['skip', 'rerun'] as const)('policy %s', (policy) => {
+    test.each([1, 3])('after an outage of several ticks, with %d replicas', async (count) => {
+      const { world, starts, replicas } = await ticking({ policy }, ['A', 'B', 'C'].slice(0, count))
+      await world.clock.advance(3 * SECOND)
+      for (const { wire } of replicas) wire.cutOff()
+      await world.clock.advance(6.5 * SECOND)
+      for (const { wire } of replicas) wire.restore()
+      await world.clock.advance(2 * MINUTE)
+      expect(starts).toEqual(seconds(1, starts.length))
+      expect(starts.length).toBeGreaterThanOrEqual(128)
+    })
+
+    test('after outages in the middle of catching up, and overruns stay overruns', async () => {
+      const world = at(morning)
+      const [a, b] = [world.replica('A'), world.replica('B')]
+      const runs: { tick: number; fromMs: number; untilMs: number; isCut: boolean }[] = []
+      let isCut = false
+      const now = () => Math.round(world.clock.wallMs())
+      const job = async (run: TickRun<'fenced'>) => {
+        const tick = run.tick.scheduledAt.getTime()
+        const noted = { tick, fromMs: now(), untilMs: Number.MAX_VALUE, isCut: false }
+        runs.push(noted)
+        await world
+          .lasting(700)(run)
+          .finally(() => {
+            Object.assign(noted, { untilMs: now(), isCut })
+          })
+      }
+      for (const replica of [a, b]) await world.schedule(replica, { ...every, policy, maxStarts: 100 }, job)
+      for (const _ of [1, 2, 3]) {
+        await world.clock.advance(3.1 * SECOND)
+        for (const { wire } of [a, b]) wire.cutOff()
+        isCut = true
+        await world.clock.advance(8 * SECOND)
+        for (const { wire } of [a, b]) wire.restore()
+        isCut = false
+      }
+      await world.clock.advance(MINUTE)
+      const started = new Set(runs.map(({ tick }) => tick))
+      const isOverrun = (tick: number, ended = runs) =>
+        ended.some(({ fromMs, untilMs }) => tick > fromMs && tick <= untilMs && untilMs < now())
+      const lost: number[] = []
+      for (let tick = wall + SECOND; tick < now() - 2 * SECOND; tick += SECOND)
+        if (!started.has(tick) && !isOverrun(tick)) lost.push(tick - wall)
+      expect(lost).toEqual([])
+      // The end of a run that an outage cut off may not be in the record.
+      const recorded = runs.filter(({ isCut }) => !isCut)
+      expect([...started].filter((tick) => isOverrun(tick, recorded))).toEqual([])
+      expect(started.size).toBeGreaterThan(50)
+    })
+
+    test('after a holder died, when the stand-by is granted', async () => {
+      const { world, starts, replicas } = await ticking({ policy }, ['A', 'B'])
+      await world.clock.advance(2.5 * SECOND)
+      const dead = createLocker(replicas[0]?.wire as Replica['wire'], { holder: 'dead', ttlMs: TTL_MS })
+      await dead.acquire(NAME)
+      replicas[0]?.wire.freeze()
+      await world.clock.advance(MINUTE)
+      expect(starts).toEqual(seconds(1, starts.length))
+      expect(starts.length).toBeGreaterThanOrEqual(62)
+    })
+  })
+
+  test.each([
+    ['skip', [10, 11, 12, 13, 15, 17]],
+    ['wait', [10, 11, 12, 13, 14, 15, 16, 17]],
+  ] as const)(
+    'a tick that falls due while a job runs stays an overrun (overrun: %s)',
+    async (overrun, hours) => {
+      const world = at(morning)
+      const a = world.replica('A')
+      let lastsMs = MINUTE
+      const hoursRun: number[] = []
+      const times = { missed: 'all', overrun, everyMs: HOUR } as const
+      await world.schedule(a, times, (run) => {
+        hoursRun.push(run.tick.scheduledAt.getUTCHours())
+        return world.lasting(lastsMs)(run)
+      })
+      await world.clock.advance(HOUR)
+      a.wire.cutOff()
+      await world.clock.advance(3 * HOUR)
+      // At 13:30 the ticks of 11, 12 and 13 are due. They take until 14:24, so the tick of 14 is an overrun.
+      a.wire.restore()
+      lastsMs = 18 * MINUTE
+      await world.clock.advance(85 * MINUTE)
+      // The tick of 15 takes until 16:10, so that of 16 is an overrun.
+      lastsMs = 70 * MINUTE
+      await world.clock.advance(30 * MINUTE)
+      lastsMs = MINUTE
+      await world.clock.advance(105 * MINUTE)
+      expect(hoursRun).toEqual(hours)
+    },
+  )
+
+  test('the starts of a job that throws are one run, on whichever replica', async () => {
+    const { world, starts, replicas } = await ticking(
+      { policy: 'rerun', maxStarts: 3, rerunAfterMs: 4 * SECOND },
+      ['A', 'B'],
+    )
+    await Promise.all(replicas.map(({ locker }) => locker.close()))
+    expect(starts).toEqual([])
+    const [c, d] = [world.replica('C'), world.replica('D')]
+    const failing = async (run: TickRun<'fenced'>) => {
+      starts.push((run.tick.scheduledAt.getTime() - wall) / SECOND)
+      await world.lasting(2.5 * SECOND)(run)
+      if (run.tick.id.endsWith(':01.000Z')) throw new Error('no paper')
+    }
+    for (const replica of [c, d])
+      await world.schedule(
+        replica,
+        { ...every, policy: 'rerun', maxStarts: 3, rerunAfterMs: 4 * SECOND },
+        failing,
+      )
+    await world.clock.advance(25 * SECOND)
+    // From 1 to 3.5, from 7.5 to 10, from 14 to 16.5: what is due until then is an overrun.
+    expect(starts.slice(0, 4)).toEqual([1, 1, 1, 17])
+  })
+})
+
 describe('data of another program', () => {
   const good = {
     holdfast: 'schedule/1',
@@ -333,6 +501,40 @@ test('a clock that was a day ahead, and is set back, has lost no tick', async ()
   expect(await world.record()).toMatchObject({ tick: tenOClock })
 })
 
+test('T32 a schedule sleeps for a millisecond or more, however little its clock lacks', async () => {
+  const world = at(morning)
+  const a = world.replica('A', -0.25)
+  const delays: number[] = []
+  const clock: typeof a.locker.clock = {
+    ...a.locker.clock,
+    setTimer: (ms, fire, options) => {
+      delays.push(ms)
+      return a.locker.clock.setTimer(ms, fire, options)
+    },
+  }
+  await world.schedule({ ...a, locker: overriding(a.locker, { clock }) })
+  await world.clock.advance(HOUR)
+  expect(world.started).toEqual(['10:00 A'])
+  expect(delays.length).toBeGreaterThan(30)
+  expect(delays.filter((ms) => ms < 1)).toEqual([])
+})
+
+test('a hold of half of the time between two ticks of a cron is accepted, and so is a cron with one time', async () => {
+  const { locker } = at(morning).replica('A')
+  const soon = new Date(tenOClock).toISOString().slice(0, 19)
+  for (const [cron, holdAtLeastMs] of [
+    ['*/10 * * * *', 5 * MINUTE],
+    [soon, HOUR],
+  ] as const)
+    await (
+      await schedule(
+        locker,
+        { name: NAME, cron: new Cron(cron, { timezone: 'UTC' }), holdAtLeastMs },
+        () => {},
+      )
+    ).close()
+})
+
 test('a replica that looks back does not close the name for the next tick', async () => {
   const world = at(morning)
   const options = { missed: 'last', holdAtLeastMs: 10 * MINUTE } as const
@@ -368,7 +570,17 @@ describe('hostile input', () => {
     [
       'a hold that reaches the next tick',
       { everyMs: 1_000, holdAtLeastMs: 900 },
-      /holdAtLeastMs must be at most half of everyMs, which is 500/,
+      /holdAtLeastMs must be at most half of the time between two ticks, which is 500 at the shortest, not 900/,
+    ],
+    [
+      'a hold that reaches the next tick of a cron',
+      { cron: '*/10 * * * *', holdAtLeastMs: 6 * MINUTE },
+      /holdAtLeastMs must be at most half of the time between two ticks, which is 300000 at the shortest/,
+    ],
+    [
+      'a hold that reaches the next tick of a cron at some times',
+      { cron: '0,5,20 3 * * *', timeZone: 'UTC', holdAtLeastMs: 3 * MINUTE },
+      /which is 150000 at the shortest/,
     ],
     ['a TTL in seconds', { everyMs: 1_000, ttlMs: 10 }, /ttlMs must be at least .* 10 s would be 10000/],
     ['a negative hold', { everyMs: 1_000, holdAtLeastMs: -1 }, /holdAtLeastMs must be at least 0/],

@@ -29,6 +29,10 @@
  *   5    no answer: written again while the lease is held, so only a lost lease or a crash leads to another start.
  *   5–6  crash: the lease ends with its time, and the next holder reads "done".
  *
+ * A tick that becomes due while a job runs is an overrun, and the record says from when to when jobs ran. That time begins under the
+ * lease: ticks that became due while a replica waited for the lease, because the engine was away or its holder dead, were missed
+ * (T97). The end of a run that is not in the record is not known: what became due since counts as missed.
+ *
  * If runner and stand-by both die, the next tick, or the next replica that starts, finds the record unfinished.
  * A clock that is late finds its tick in the record. A clock that is early starts a tick early, once.
  */
@@ -43,7 +47,7 @@ import {
   type TickOutcome,
 } from './schedule/options.ts'
 import { Runner } from './schedule/runner.ts'
-import { isTickTime, latestTick, type NextTick, timesOf } from './schedule/times.ts'
+import { checkHold, isTickTime, latestTick, type NextTick, timesOf } from './schedule/times.ts'
 
 export {
   type CronerJob,
@@ -93,7 +97,9 @@ export async function schedule<F extends Fencing>(
   job: TickJob<F>,
 ): Promise<Schedule> {
   const terms = checkTerms(locker, options, job, 'schedule')
-  const next = await timesOf(options, locker.clock.wallMs())
+  const nowMs = locker.clock.wallMs()
+  const next = await timesOf(options, nowMs)
+  checkHold(terms.hold.holdAtLeastMs ?? 0, next, nowMs)
   const runner = new Runner(locker, terms, job)
   const looksBack = terms.rules.policy === 'rerun' || terms.rules.missed !== 'skip'
   const planning = plan(locker, runner, next, looksBack).catch((error) => {
@@ -160,7 +166,8 @@ async function plan<F extends Fencing>(
     const due = next(after)
     if (due === null) return
     if (due > nowMs) {
-      const sleepMs = Math.min(due - nowMs, LONGEST_SLEEP_MS)
+      // A sleep of less than the clock can show would be followed by the same sleep, and so on.
+      const sleepMs = Math.min(Math.ceil(due - nowMs), LONGEST_SLEEP_MS)
       await sleep(clock, sleepMs, { signal: stopped, keepsProcessAlive: true })
     } else {
       const latest = () => {

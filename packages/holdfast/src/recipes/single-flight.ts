@@ -16,13 +16,14 @@
  */
 import { callWith, unlessAborted } from '../base/aborting.ts'
 import { callSafely } from '../base/call-safely.ts'
-import { InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
+import { InvalidArgumentError } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
 import { checkFunction } from '../base/options.ts'
 import { SingleFlight } from '../base/single-flight.ts'
 import type { Fencing, Lease, Locker, TryAcquireOptions } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
+import { refusedLeaseId } from './refused-lease.ts'
 import {
   checkOptions,
   type FenceOf,
@@ -132,13 +133,12 @@ class Flight<T, F extends Fencing> {
     if (found !== null) return found
     const { waitMs } = this.#options
     const terms = { ...this.#terms(abandoned), ...(waitMs !== undefined && { waitMs }) }
-    return this.#orNewer(
-      this.#locker.withLease(
-        this.#name,
-        terms,
-        async (lease) => (await this.#look()) ?? this.#produce(lease, abandoned),
-      ),
-    )
+    let leaseId: string | undefined
+    const producing = this.#locker.withLease(this.#name, terms, async (lease) => {
+      leaseId = lease.id
+      return (await this.#look()) ?? this.#produce(lease, abandoned)
+    })
+    return this.#orNewer(producing, () => leaseId)
   }
 
   /** The chance grows from 0 to 1 within `refreshBeforeMs`, so that the calls of a fleet do not all try for the lease at once. */
@@ -154,7 +154,7 @@ class Flight<T, F extends Fencing> {
       if (lease === null) return old.value
       const meanwhile = await this.#look()
       if (meanwhile !== null && meanwhile.storedAtMs !== old.storedAtMs) return meanwhile.value
-      return (await this.#orNewer(this.#produce(lease, signal))).value
+      return (await this.#orNewer(this.#produce(lease, signal), () => lease.id)).value
     } catch (error) {
       signal.throwIfAborted()
       callSafely(() => this.#options.onRefreshError?.(error))
@@ -173,11 +173,15 @@ class Flight<T, F extends Fencing> {
   }
 
   /** A process that was overtaken has the newer result, if there is one, and not its own. */
-  async #orNewer(producing: Promise<StoredResult<T>>): Promise<StoredResult<T>> {
+  async #orNewer(
+    producing: Promise<StoredResult<T>>,
+    leaseId: () => string | undefined,
+  ): Promise<StoredResult<T>> {
     try {
       return await producing
     } catch (error) {
-      if (!isHoldfastError(error, 'LEASE_LOST') && !isHoldfastError(error, 'FENCE_STALE')) throw error
+      const refusedId = refusedLeaseId(error)
+      if (refusedId === undefined || refusedId !== leaseId()) throw error
       const newer = await this.#look()
       if (newer === null) throw error
       return newer

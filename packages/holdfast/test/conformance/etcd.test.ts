@@ -15,7 +15,7 @@ describe.runIf(wanted('etcd'))('three members', () => {
   const stage = new EtcdStage()
   afterAll(() => stage.stop())
   const cases = backendCases().filter(({ rule }) => !restarting.has(rule))
-  const together = atOnce((name, body) => test(name, { timeout: 240_000 }, body), CASES_AT_ONCE)
+  const together = atOnce((name, body) => test(name, body), CASES_AT_ONCE)
 
   describeBackend({
     name: 'etcd',

@@ -31,13 +31,13 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
   beforeAll(async () => {
     server = await startPostgres({ settings: { max_connections: '800' } })
     for (const library of libraries) sites.set(library.name, postgresAdvisorySite(library, server.url))
-  }, 60_000)
+  })
   afterAll(async () => {
     for (const site of sites.values()) await site[Symbol.asyncDispose]()
     await server?.stop()
   })
 
-  const each = atOnce((name, body) => test(name, { timeout: 120_000 }, body), CASES_AT_ONCE)
+  const each = atOnce((name, body) => test(name, body), CASES_AT_ONCE)
   for (const { name } of libraries) {
     describeBackend({
       name: `postgres-advisory with ${name}`,

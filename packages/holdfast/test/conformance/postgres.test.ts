@@ -20,16 +20,16 @@ describe.runIf(wanted('postgres'))('in shared time', () => {
   const stages = new Map<StageOptions, PostgresStage>()
   beforeAll(async () => {
     await Promise.all(ways.map(async (way) => stages.set(way, await PostgresStage.start(way))))
-  }, 60_000)
+  })
   afterAll(async () => {
     await Promise.all([...stages.values()].map((stage) => stage.stop()))
-  }, 60_000)
+  })
 
   // The first case that runs starts those of all ways.
   const starters: (() => void)[] = []
   for (const way of ways) {
     const { library, through } = way
-    const run = atOnce((name, body) => test(name, { timeout: 240_000 }, body), CASES_AT_ONCE, starters)
+    const run = atOnce((name, body) => test(name, body), CASES_AT_ONCE, starters)
     describeBackend({
       name: `postgres with ${library.name}${through === 'pooler' ? ' behind PgBouncer' : ''}`,
       describe,

@@ -34,5 +34,5 @@ describe.runIf(wanted('postgres'))('everything that is created in PostgreSQL', (
       { name: 'fence_row', isOpen: false, settings: ['search_path=pg_catalog, pg_temp'] },
     ])
     await client.end()
-  }, 60_000)
+  })
 })

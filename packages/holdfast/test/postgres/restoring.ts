@@ -60,9 +60,6 @@ async function sql(server: Server, text: string): Promise<void> {
   await expect
     .poll(
       async () => (await operator.query("SELECT 1 FROM pg_stat_activity WHERE datname = 'shop'")).rowCount,
-      {
-        timeout: 10_000,
-      },
     )
     .toBe(0)
   await operator.query(text)

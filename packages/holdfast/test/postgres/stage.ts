@@ -85,9 +85,9 @@ export class Stage implements AsyncDisposable {
 
 /** Waits until it is so; only a thing that is broken takes as long as this allows. */
 export async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 20_000
+  const endMs = performance.now() + 120_000
   while (!(await holds())) {
-    if (performance.now() > endMs) throw new Error(`not within 20 s: ${what}`)
+    if (performance.now() > endMs) throw new Error(`not within 120 s: ${what}`)
     await new Promise((resolve) => setTimeout(resolve, 10))
   }
 }

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { isHoldfastError } from '../../src/base/errors.ts'
 import { onEvent } from '../../src/base/events.ts'
 import type { Locker } from '../../src/base/types.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { MemoryResource, memoryGuard } from '../../src/guards/memory.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import {
@@ -461,6 +462,28 @@ test('only what says that the term is over is no failure', async () => {
   await world.clock.settle()
   again.last.fail(refused)
   expect(await again.served).toBe(refused)
+})
+
+test('the loss of another lease with the same name is a failure of the term', async () => {
+  await using world = await inMemory()
+  await using elsewhere = createLocker(memory())
+  const other = await elsewhere.acquire(NAME)
+  await other.release()
+  const lost = await other.renew().catch((error) => error)
+  expect(lost).toMatchObject({ code: 'LEASE_LOST', resource: NAME, leaseId: other.id })
+  const candidate = new Candidate(world.one)
+  await world.clock.settle()
+  candidate.last.fail(lost)
+  expect(await candidate.served).toBe(lost)
+
+  const again = new Candidate(world.one)
+  await world.clock.settle()
+  const { lease } = again.last.term
+  await lease.release()
+  again.last.fail(await lease.renew().catch((error) => error))
+  await world.clock.advance(1_000)
+  expect(again.terms.length).toBe(2)
+  await again.quit()
 })
 
 test('a leader holds for as long as it lives, and nothing warns of it', async () => {

@@ -92,4 +92,4 @@ test('twenty processes, SIGSTOP and kill -9: skip starts no tick twice, rerun co
     )
   }
   assert(new Set(of('rerun')).size < of('rerun').length, 'void: no tick was started again')
-}, 60_000)
+})

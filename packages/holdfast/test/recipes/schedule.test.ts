@@ -179,4 +179,36 @@ describeRecipe('schedule', (stage) => {
     expect(ticks).toEqual([...new Set(ticks)].sort((a, b) => a - b))
     expect(ticks.every((tick) => tick % everyMs === 0)).toBe(true)
   })
+
+  stage.test("T97 missed: 'all' runs each tick of an outage", async (world) => {
+    const ticks: number[] = []
+    const lockers = [await world.locker(), await world.locker()]
+    const everyMs = world.ttlMs / 10
+    const times = { name: NAME, everyMs, missed: 'all', policy: 'rerun' } as const
+    const schedules = await Promise.all(
+      lockers.map((locker) =>
+        schedule(
+          locker,
+          { ...times, onError: () => {} },
+          ({ tick }) => void ticks.push(tick.scheduledAt.getTime()),
+        ),
+      ),
+    )
+    await world.until('two ticks', () => ticks.length >= 2)
+    const wires = lockers.map((locker) => world.wireOf(locker))
+    const now = () => lockers[0]?.clock.wallMs() ?? 0
+    for (const wire of wires) wire.cutOff()
+    const from = now()
+    await world.passTime(world.ttlMs / 2)
+    const to = now()
+    for (const wire of wires) wire.restore()
+    await world.until('ticks after the outage', () => (ticks.at(-1) ?? 0) > to + 3 * everyMs, 20)
+    await ended(world, Promise.all(schedules.map((each) => each.close())))
+    const due: number[] = []
+    for (let tick = Math.ceil(from / everyMs) * everyMs; tick <= to; tick += everyMs) due.push(tick)
+    expect(due.length).toBeGreaterThanOrEqual(4)
+    expect(due.filter((tick) => !ticks.includes(tick))).toEqual([])
+    const others = ticks.filter((tick) => tick > to)
+    expect(others).toEqual([...others].sort((a, b) => a - b))
+  })
 })

@@ -416,6 +416,30 @@ test('a lost lease without a newer result is an error that keeps what was comput
   expect(shelf.value).toBeUndefined()
 })
 
+test.each(['LEASE_LOST', 'FENCE_STALE'] as const)(
+  'a %s of another lease with the same name is an error, also when the store has a newer result',
+  async (code) => {
+    const { plain, shelf, call } = alone()
+    await using _ = plain
+    await using elsewhere = createLocker(memory())
+    const other = await elsewhere.acquire(`single-flight/${key}`)
+    await other.release()
+    const refused =
+      code === 'FENCE_STALE'
+        ? new FenceStaleError(other.fence, 9n)
+        : await other.renew().catch((error) => error)
+    expect(refused).toMatchObject({ code, ...(code === 'LEASE_LOST' && { leaseId: other.id }) })
+    const asked = call(async () => {
+      const text = JSON.stringify({ value: 'of another process', storedAtMs: plain.clock.wallMs() })
+      shelf.results.set(key, { text, token: 99n })
+      throw refused
+    })
+    await expect(asked).rejects.toBe(refused)
+    // The lease itself is sound, so its own result would have counted.
+    expect(await call(never)).toBe('of another process')
+  },
+)
+
 test('errors of the store reach the caller', async () => {
   const { plain, shelf } = alone()
   await using _ = plain

@@ -110,7 +110,7 @@ export async function hold(
 
 /** Waits, in real time, for what the nodes do by themselves; far longer than they need. */
 export async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
-  const endMs = systemClock.monotonicMs() + 15_000
+  const endMs = systemClock.monotonicMs() + 120_000
   while (!(await holds())) {
     assert(systemClock.monotonicMs() < endMs, `it did not happen: ${what}`)
     await sleep(systemClock, 5, { keepsProcessAlive: true })

@@ -62,7 +62,7 @@ describe('four processes and one lock', () => {
       assert(triesPerTurn <= 30, `process ${id}: ${triesPerTurn} tries for the write lock per turn`)
     }
     console.log(summary(entries.length, reports))
-  }, 60_000)
+  })
 })
 
 function summary(turns: number, reports: readonly Report[]): string {

@@ -12,8 +12,10 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
+import { isHoldfastError } from '../../src/base/errors.ts'
 import { openSqlite } from '../../src/engines/sqlite/locks/assemble.ts'
 import { listAll } from '../../src/kit/backend-kit.ts'
+import { createLocker } from '../../src/locker/locker.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { start } from './workers/start.ts'
 
@@ -89,5 +91,23 @@ describe('opening without the right to write', () => {
       assert.match(said, /^UNSUPPORTED sqlite: ".*inside" cannot be written by this process/)
     }
     chmodSync(folder, 0o755)
+  })
+})
+
+describe('a log that is removed while processes use it', () => {
+  test('T105 G2 the old holder loses its lease and is told why; a newcomer may have its token meanwhile', async () => {
+    const path = join(freshFolder(), 'locks.db')
+    await using old = createLocker(openSqlite({ path }), { ttlMs: 1_000 })
+    const lease = await old.acquire('x')
+    for (const suffix of ['-wal', '-shm']) rmSync(path + suffix)
+    const [told = ''] = await start('open.ts', path, 'x').ended
+    assert.equal(told, `token ${lease.fence.token} of ${lease.fence.issuer}`, 'the newcomer cannot know')
+    if (!lease.signal.aborted)
+      await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
+    const { reason } = lease.signal
+    assert(isHoldfastError(reason, 'LEASE_LOST') && reason.reason === 'unreachable', String(reason))
+    assert.match(reason.message, /locks\.db-wal was removed or replaced/)
+    await assert.rejects(old.tryAcquire('y'), /locks\.db-wal was removed or replaced/)
+    assert.match(String((await old.diagnose())[0]?.what), /locks\.db-wal was removed or replaced/)
   })
 })

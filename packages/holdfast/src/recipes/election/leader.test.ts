@@ -105,6 +105,19 @@ test('a leader that no event confirms is looked for again', async () => {
   expect(await observed([['gap', 'wait', 'acquired a']], [''])).toBe('– a')
 })
 
+test('a term that is over is not told again by an older event', async () => {
+  // The picture after the second gap has a, which ends before the look.
+  expect(
+    await observed([['gap', 'acquired a', 'gap', 'acquired a', 'released a', 'acquired b']], ['a', '']),
+  ).toBe('a – b')
+  expect(
+    await observed(
+      [['gap', 'acquired a', 'data a', 'gap', 'acquired a', 'data a', 'ended a']],
+      ['a', 'a=1', ''],
+    ),
+  ).toBe('a a=1 –')
+})
+
 test('a locker that was closed meanwhile ends it', async () => {
   expect(await observed([['gap', 'acquired a', 'error'], ['closed']], ['a'])).toBe('a')
 })

@@ -104,6 +104,8 @@ class LeaderObserver<F extends Fencing> {
   readonly #name: string
   readonly #signal: AbortSignal | undefined
   #told: Leader<F> | null | undefined
+  /** The term that was told last. If it is over, an event that is older than the look must not tell it again. */
+  #lastId: string | undefined
   #doubt: { readonly id: string; readonly timer: Timer } | undefined
 
   constructor(locker: Locker<F>, name: string, signal: AbortSignal | undefined) {
@@ -141,6 +143,7 @@ class LeaderObserver<F extends Fencing> {
       const leader = event.kind === 'gap' ? await this.#look(round) : await this.#after(event, signal)
       if (leader === undefined || (this.#told !== undefined && isSame(this.#told, leader))) continue
       this.#told = leader
+      this.#lastId = leader?.id ?? this.#lastId
       yield leader
     }
   }
@@ -167,7 +170,7 @@ class LeaderObserver<F extends Fencing> {
     if (this.#doubt !== undefined && this.#doubt.id !== id) return undefined
     this.#believe()
     const isTold = this.#told?.id === id
-    if (kind === 'acquired') return isTold ? undefined : leaderOf<F>(event, undefined)
+    if (kind === 'acquired') return id === this.#lastId ? undefined : leaderOf<F>(event, undefined)
     if (!isTold) return undefined
     if (kind !== 'data') return null
     const seen = await currentLeader(this.#locker, this.#name, { signal })

@@ -23,4 +23,5 @@ function firstOutside(frames: readonly string[]): string {
 
 // `import.meta` does not survive every bundler.
 const ownPlace = placeOf(framesOf(new Error('here').stack)[0] ?? '')
-const ownFolder = ownPlace.replace(/[^/\\]*$/, '').replace(/([/\\]recipes[/\\]).*$/, '$1')
+// The last folder of that name: the user's project may be in one, too.
+const ownFolder = ownPlace.replace(/[^/\\]*$/, '').replace(/^(.*[/\\]recipes[/\\]).*$/, '$1')

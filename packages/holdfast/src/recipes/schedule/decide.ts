@@ -1,5 +1,5 @@
 /** What the holder of the lease does next, from the record alone. Pure. */
-import type { TickRecord } from './record.ts'
+import type { Span, TickRecord } from './record.ts'
 import { type NextTick, ticksBetween } from './times.ts'
 
 export interface Rules {
@@ -52,8 +52,31 @@ function dueTicks(record: TickRecord, { tick, isOnTime, next }: Asked, rules: Ru
   const { missed, overrun, maxMissed } = rules
   const candidates =
     missed === 'all' && next !== undefined ? ticksBetween(next, record.tick, tick, maxMissed) : [tick]
+  const runs = runsOf(record)
   return candidates.filter((each) => {
-    if (each > record.since && each <= (record.until ?? 0)) return overrun === 'wait'
+    if (runs.some(([since, until]) => each > since && each <= until)) return overrun === 'wait'
     return missed !== 'skip' || (isOnTime && each === tick)
   })
+}
+
+function runsOf({ since, until, earlier }: TickRecord): readonly Span[] {
+  return until === null ? earlier : [...earlier, [since, until]]
+}
+
+/**
+ * The runs before the one that begins now, as far as later ticks became due in them. Runs with no tick between them are one.
+ * Only runs that had the lease count: ticks that became due while a replica waited for it, because the engine was away or the
+ * holder was dead, are no overruns (T97).
+ */
+export function earlierRuns(record: TickRecord | undefined, asked: Asked, tick: number): readonly Span[] {
+  if (record === undefined) return []
+  const runs = runsOf(record).filter(([, until]) => until > tick)
+  const [before, last] = runs.slice(-2)
+  if (before === undefined || last === undefined || isAnyDue(asked, before[1], last[0])) return runs
+  return [...runs.slice(0, -2), [before[0], last[1]]]
+}
+
+function isAnyDue({ tick, next }: Asked, afterMs: number, untilMs: number): boolean {
+  const due = next === undefined ? tick : next(afterMs)
+  return due !== null && due > afterMs && due <= untilMs
 }

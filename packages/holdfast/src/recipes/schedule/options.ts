@@ -60,7 +60,7 @@ export interface TickOptions {
   readonly rerunAfterMs?: number
   /** Of the lease. A dead runner is noticed after it. */
   readonly ttlMs?: number
-  /** The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. Default 0. */
+  /** The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. At most half of the time between two ticks. Default 0. */
   readonly holdAtLeastMs?: number
   /** Needed on a backend without fencing tokens: there nothing can refuse the writes of a runner that was paused. */
   readonly allowUnfenced?: boolean
@@ -120,7 +120,7 @@ export function checkTerms<F extends Fencing>(
   checkKnownOptions('options', options ?? null, kind === 'schedule' ? scheduleOptions : tickOptions)
   checkFunction('job', job)
   const { policy = 'skip', overrun = 'skip', maxStarts = 3, rerunAfterMs = 10_000 } = options
-  const { missed = 'skip', maxMissed = 100, everyMs }: Partial<ScheduleOptions> = options
+  const { missed = 'skip', maxMissed = 100 }: Partial<ScheduleOptions> = options
   const { ttlMs, holdAtLeastMs = 0, allowUnfenced = false, signal, onError, onSetAside } = options
   const name = checkName(options.name)
   const rules: Rules = {
@@ -132,11 +132,6 @@ export function checkTerms<F extends Fencing>(
   }
   checkNumber('rerunAfterMs', rerunAfterMs, { min: 0 })
   checkNumber('holdAtLeastMs', holdAtLeastMs, { min: 0 })
-  if (everyMs !== undefined && holdAtLeastMs > everyMs / 2)
-    throw new InvalidArgumentError(
-      'holdAtLeastMs',
-      `must be at most half of everyMs, which is ${everyMs / 2}, not ${holdAtLeastMs}: the next tick would find the name closed.`,
-    )
   checkTtl(locker, ttlMs)
   if (typeof allowUnfenced !== 'boolean')
     throw new InvalidArgumentError('allowUnfenced', 'must be true or false.')

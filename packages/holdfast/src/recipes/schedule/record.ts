@@ -14,6 +14,9 @@ import { isTickTime } from './times.ts'
  */
 export type TickState = 'started' | 'done' | 'failed' | 'set-aside'
 
+/** After the first time and up to the second. */
+export type Span = readonly [since: number, until: number]
+
 export interface TickRecord {
   /** The scheduled time of the latest tick that was started. No earlier tick starts any more. */
   readonly tick: number
@@ -22,27 +25,38 @@ export interface TickRecord {
   readonly starts: number
   /** Of the last start. */
   readonly token: string | null
-  /** From when its runner asked for the lease until it ended: what became due in between is an overrun. */
+  /** When its runner found it due, under the lease. What becomes due from then on and until it ends is an overrun. */
   readonly since: number
+  /** With the pause after a job that threw. Null: it runs, or its runner died, and nothing says when it ended. */
   readonly until: number | null
+  /** Runs before it in which later ticks became due, as while missed ticks are run. */
+  readonly earlier: readonly Span[]
   /** The last few ticks that were set aside. */
   readonly setAside: readonly number[]
 }
 
 /** Keeps the record far below 4 KiB. */
 const SET_ASIDE_KEPT = 20
+const SPANS_KEPT = 20
 const FORMAT = 'schedule/1'
 const states: readonly unknown[] = ['started', 'done', 'failed', 'set-aside'] satisfies TickState[]
 
 export function formatRecord(record: TickRecord): string {
-  return JSON.stringify({ holdfast: FORMAT, ...record, setAside: record.setAside.slice(-SET_ASIDE_KEPT) })
+  const { earlier, setAside } = record
+  return JSON.stringify({
+    holdfast: FORMAT,
+    ...record,
+    earlier: earlier.slice(-SPANS_KEPT),
+    setAside: setAside.slice(-SET_ASIDE_KEPT),
+  })
 }
 
 /** `undefined`: nothing was ever started. Throws `UNSUPPORTED` if another program keeps its own data under this name. */
 export function parseRecord(name: string, data: string | undefined): TickRecord | undefined {
   if (data === undefined) return undefined
   try {
-    const { holdfast, ...record } = JSON.parse(data) as TickRecord & { holdfast: unknown }
+    const { holdfast, ...stored } = JSON.parse(data) as TickRecord & { holdfast: unknown }
+    const record = { ...stored, earlier: stored.earlier ?? [] }
     if (holdfast === FORMAT && isRecord(record)) return record
     throw foreign(name, data)
   } catch (error) {
@@ -50,7 +64,7 @@ export function parseRecord(name: string, data: string | undefined): TickRecord 
   }
 }
 
-function isRecord({ tick, state, starts, token, since, until, setAside }: TickRecord): boolean {
+function isRecord({ tick, state, starts, token, since, until, earlier, setAside }: TickRecord): boolean {
   return (
     isTickTime(tick) &&
     states.includes(state) &&
@@ -59,6 +73,8 @@ function isRecord({ tick, state, starts, token, since, until, setAside }: TickRe
     (token === null || typeof token === 'string') &&
     isTickTime(since) &&
     (until === null || isTickTime(until)) &&
+    Array.isArray(earlier) &&
+    earlier.every((span) => Array.isArray(span) && span.length === 2 && span.every(isTickTime)) &&
     Array.isArray(setAside) &&
     setAside.every(isTickTime)
   )

@@ -8,7 +8,7 @@ import { dateOf, pause } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import type { Fence } from '../../base/fence.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
-import { type Asked, decide } from './decide.ts'
+import { type Asked, decide, earlierRuns } from './decide.ts'
 import type { SetAsideTick, Terms, Tick, TickJob, TickOutcome } from './options.ts'
 import { formatRecord, parseRecord, type TickRecord } from './record.ts'
 
@@ -71,12 +71,13 @@ export class Runner<F extends Fencing> {
   async #attempt(ask: () => Asked, isWanted: () => boolean, hold: Terms['hold']): Promise<TickOutcome> {
     let outcome: TickOutcome = 'left'
     let pauseMs = FIRST_PAUSE_MS
-    let since = this.#nowMs
     while (!this.stopped.aborted) {
+      let begun: Tick | null = null
+      const begins = (tick: Tick) => {
+        begun = tick
+      }
       try {
-        // The starts of a job that throws are one run: what becomes due between them is an overrun.
-        if (outcome !== 'failed') since = this.#nowMs
-        const passed = await this.#pass(ask, since, hold)
+        const passed = await this.#pass(ask, hold, begins)
         outcome = passed.outcome
         if (!passed.more) return outcome
         pauseMs = FIRST_PAUSE_MS
@@ -84,7 +85,7 @@ export class Runner<F extends Fencing> {
         if (this.stopped.aborted) break
         // Another replica runs it, or has just run it, or stands by already.
         if (isHoldfastError(error, 'ACQUIRE_TIMEOUT') || isHoldfastError(error, 'QUEUE_FULL')) return outcome
-        this.report(error, null)
+        this.report(error, begun)
         if (isHoldfastError(error, 'CLOSED')) this.#stop.abort(error)
         else if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') && !isHoldfastError(error, 'LEASE_LOST'))
           return 'error'
@@ -97,25 +98,30 @@ export class Runner<F extends Fencing> {
   }
 
   /** `withLease`, so that closing the locker waits for the job as well (T53). */
-  #pass(ask: () => Asked, since: number, hold: Terms['hold']): Promise<Passed> {
+  #pass(ask: () => Asked, hold: Terms['hold'], begins: (tick: Tick) => void): Promise<Passed> {
     const { name, standsBy } = this.#terms
     const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
     return this.#locker.withLease(name, { ...hold, ...wait, signal: this.stopped }, async (lease) => {
       const record = parseRecord(name, lease.previousData)
-      const decision = decide(record, ask(), this.#terms.rules)
+      const asked = ask()
+      const decision = decide(record, asked, this.#terms.rules)
       if (decision.kind === 'leave') {
         this.#checkClock(record)
         return { outcome: 'left', more: false }
       }
       if (decision.kind === 'set-aside') {
-        await this.#setAside(lease, { ...decision.record, since })
+        await this.#setAside(lease, decision.record)
         return { outcome: 'set-aside', more: true }
       }
       const { tick, starts, more } = decision
       const { fence }: { readonly fence?: Fence } = lease
       const token = fence?.token.toString() ?? null
+      const earlier = earlierRuns(record, asked, tick)
       const setAside = record?.setAside ?? []
-      return this.#start(lease, { tick, state: 'started', starts, token, since, until: null, setAside }, more)
+      // Read after `ask`, so that a tick that it has found due is not taken for an overrun.
+      const run = { since: this.#nowMs, until: null, earlier }
+      begins(this.tickOf(tick, starts))
+      return this.#start(lease, { tick, state: 'started', starts, token, ...run, setAside }, more)
     })
   }
 
@@ -134,14 +140,16 @@ export class Runner<F extends Fencing> {
     }
     const isInterrupted = this.stopped.aborted
     if (policy === 'rerun' && starts >= maxStarts && !isInterrupted) {
-      await this.#setAside(lease, started)
+      await this.#setAside(lease, { ...started, until })
       return { outcome: 'set-aside', more }
     }
+    // The starts of a job that throws are one run: what becomes due in the pause between them is an overrun.
+    const pauseMs = policy === 'rerun' && !isInterrupted ? Math.ceil(this.#terms.rerunAfterMs) : 0
     await this.#settle(lease, {
       ...started,
       state: 'failed',
       starts: isInterrupted ? starts - 1 : starts,
-      until,
+      until: until + pauseMs,
     })
     if (policy === 'skip') return { outcome: 'failed', more }
     // Under the lease, so that no other replica starts it sooner.
@@ -149,7 +157,7 @@ export class Runner<F extends Fencing> {
     return { outcome: 'failed', more: true }
   }
 
-  /** Whether the job returned. Its error is reported. */
+  /** Whether the job returned. Its error is reported, but for the loss of the lease: that ends the pass, which reports it. */
   async #run(lease: Lease<F>, { tick: tickMs, starts }: TickRecord): Promise<boolean> {
     const tick = this.tickOf(tickMs, starts)
     const signal = AbortSignal.any([this.stopped, lease.signal])
@@ -157,7 +165,7 @@ export class Runner<F extends Fencing> {
       await this.#job({ tick, lease, signal })
       return true
     } catch (error) {
-      this.report(error, tick)
+      if (!isHoldfastError(error, 'LEASE_LOST') || error.leaseId !== lease.id) this.report(error, tick)
       return false
     }
   }
@@ -165,12 +173,7 @@ export class Runner<F extends Fencing> {
   async #setAside(lease: Lease<F>, record: TickRecord): Promise<void> {
     const { tick, starts } = record
     const setAside = [...record.setAside, tick]
-    await this.#settle(lease, {
-      ...record,
-      state: 'set-aside',
-      until: this.#nowMs,
-      setAside,
-    })
+    await this.#settle(lease, { ...record, state: 'set-aside', setAside })
     const told: SetAsideTick = { ...this.tickOf(tick, starts), starts }
     callSafely(() => this.#terms.onSetAside?.(told))
   }

@@ -97,6 +97,25 @@ function loadPeer(name: Peer): Promise<unknown> {
   return import(/* webpackIgnore: true */ /* @vite-ignore */ name)
 }
 
+/** The intervals of a cron expression differ, and those of its next ticks show the shortest. */
+const TICKS_LOOKED_AT = 100
+
+export function checkHold(holdAtLeastMs: number, next: NextTick, nowMs: number): void {
+  if (holdAtLeastMs === 0) return
+  let shortestMs = Number.POSITIVE_INFINITY
+  let last = next(nowMs)
+  for (let count = 1; last !== null && count < TICKS_LOOKED_AT; count++) {
+    const tick = next(last)
+    if (tick !== null) shortestMs = Math.min(shortestMs, tick - last)
+    last = tick
+  }
+  if (holdAtLeastMs > shortestMs / 2)
+    throw new InvalidArgumentError(
+      'holdAtLeastMs',
+      `must be at most half of the time between two ticks, which is ${shortestMs / 2} at the shortest, not ${holdAtLeastMs}: the next tick would find the name closed.`,
+    )
+}
+
 /** Some expressions are due on 29 February only. */
 const LONGEST_SPAN_MS = 9 * 366 * 86_400_000
 

@@ -21,7 +21,7 @@ import { openEtcd } from './assemble.ts'
 const fixture = (file: string) =>
   fileURLToPath(new URL(`../../../../test/etcd/fixtures/${file}`, import.meta.url))
 
-describe.runIf(wanted('etcd'))('access', { timeout: 30_000 }, () => {
+describe.runIf(wanted('etcd'))('access', () => {
   test('TLS with certificates on both sides; without the client’s, or with an unknown authority, there is an error', async () => {
     const tls = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
     await using cluster = await startEtcd({ tls })

@@ -26,7 +26,7 @@ function watched(backend: EtcdBackend) {
   }
 }
 
-describe.runIf(wanted('etcd'))('etcd under attack', { timeout: 60_000 }, () => {
+describe.runIf(wanted('etcd'))('etcd under attack', () => {
   test('a backend that is closed while its first watch opens does not connect any more', async () => {
     await using rig = await Rig.start()
     const { hostname, port } = new URL(rig.hosts[0] ?? '')

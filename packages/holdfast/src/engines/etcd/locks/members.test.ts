@@ -7,7 +7,7 @@ import { isHoldfastError } from '../../../base/errors.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 
-describe.runIf(wanted('etcd'))('members of a cluster', { timeout: 60_000 }, () => {
+describe.runIf(wanted('etcd'))('members of a cluster', () => {
   let rig: Rig
   beforeAll(async () => {
     rig = await Rig.start({ members: 3, partitions: true })

@@ -7,7 +7,7 @@ import { limitedCall, openSession, Rig } from '../../../../test/etcd/rig.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 
-describe.runIf(wanted('etcd'))('the network', { timeout: 30_000 }, () => {
+describe.runIf(wanted('etcd'))('the network', () => {
   let rig: Rig
   let proxies: FaultyProxy[]
   let hosts: string[]

@@ -8,7 +8,7 @@ import type { AcquireRequest, BackendSession, Grant, WatchEvent } from '../../..
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { always, EtcdClient, methods, put, remove, Watches } from '../client/index.ts'
 
-describe.runIf(wanted('etcd'))('the queue', { timeout: 30_000 }, () => {
+describe.runIf(wanted('etcd'))('the queue', () => {
   let rig: Rig
   beforeAll(async () => {
     rig = await Rig.start()

@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 import { Rig } from '../../../../test/etcd/rig.ts'
 import { createLocker } from '../../../locker/locker.ts'
 
-describe.runIf(wanted('etcd'))('a restored snapshot', { timeout: 30_000 }, () => {
+describe.runIf(wanted('etcd'))('a restored snapshot', () => {
   test('G2 T75 a restored snapshot issues tokens again: a raised epoch makes them safe', async () => {
     await using rig = await Rig.start()
     const [member] = rig.cluster.members as readonly [Server]

@@ -39,9 +39,14 @@ export class Claims {
     return [...this.#byAttempt.values()]
   }
 
-  /** Whether claims of this session exclude it. Rejects another name with the same key (T49). */
+  /**
+   * Whether claims of this session exclude it. Rejects another name with the same key (T49). A claim that is leaving does not
+   * count: the connection works in order, so its lock is free by then. Others may have seen that already, and an operator may
+   * have been told so (T110).
+   */
   isBusy({ name, mode }: AcquireRequest, key: string): boolean {
     for (const claim of this.#byKey.get(key) ?? []) {
+      if (claim.state === 'leaving') continue
       if (claim.name !== name) throw collision(name, claim.name, key)
       if (claim.mode === 'exclusive' || mode === 'exclusive') return true
     }

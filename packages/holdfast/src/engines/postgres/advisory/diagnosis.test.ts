@@ -9,5 +9,5 @@ describe.runIf(wanted('postgres'))('the diagnosis of postgres-advisory', () => {
     await using rig = new Rig(server)
     const findings = await (await rig.backend()).diagnose(call())
     expect(findings.map(({ code }) => code)).toEqual(['HOLDFAST_POSTGRES_FSYNC'])
-  }, 60_000)
+  })
 })

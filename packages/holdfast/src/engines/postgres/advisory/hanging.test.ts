@@ -17,7 +17,7 @@ function poolOf(url: string): pg.Pool {
 
 const session = () => ({ id: newSessionId(), ttlMs: 30_000, holder: 'test' })
 
-describe.runIf(wanted('postgres'))('postgres-advisory without answers', { timeout: 60_000 }, () => {
+describe.runIf(wanted('postgres'))('postgres-advisory without answers', () => {
   test('T16 a locker closes while the server is frozen', async () => {
     await using server = await startPostgres()
     const pool = poolOf(server.url)

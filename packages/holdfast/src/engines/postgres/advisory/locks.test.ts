@@ -16,7 +16,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
   beforeAll(async () => {
     server = await startPostgres({ settings: { max_locks_per_transaction: '10', max_connections: '120' } })
     rig = new Rig(server)
-  }, 60_000)
+  })
   afterAll(async () => {
     await rig?.[Symbol.asyncDispose]()
     await server?.stop()
@@ -199,7 +199,7 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
         await crashing.kill()
         await crashing.restart()
       }
-    }, 60_000)
+    })
   })
 
   describe.runIf(wanted('pgbouncer'))('behind PgBouncer', () => {

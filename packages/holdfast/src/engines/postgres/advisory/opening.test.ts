@@ -18,7 +18,7 @@ describe.runIf(wanted('postgres'))('opening', () => {
     admin = new pg.Pool({ connectionString: server.url, max: 2 })
     admin.on('error', () => {})
     await admin.query('CREATE ROLE app LOGIN')
-  }, 60_000)
+  })
   afterAll(async () => {
     await admin?.end()
     await server?.stop()

@@ -9,7 +9,7 @@ describe.runIf(wanted('postgres'))('plans on postgres-advisory', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres({ settings: { autovacuum: 'off' } })
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('T83 with plans made while the table was small, a call reads its own record only', async () => {

@@ -11,7 +11,6 @@ import { newSessionId } from '../../../testing/conformance/stage.ts'
 describe.runIf(wanted('postgres'))('postgres-advisory', () => {
   test.for(libraries)(
     'T56 G11 $name: a server that is down is an error, never an answer',
-    { timeout: 60_000 },
     async (library) => {
       await using server = await startPostgres()
       await using rig = new Rig(server)
@@ -37,7 +36,6 @@ describe.runIf(wanted('postgres'))('postgres-advisory', () => {
 
   test.for(libraries)(
     'T76 $name: calls in flight when their connection is reset are settled, and do not stop the calls after them',
-    { timeout: 60_000 },
     async (library) => {
       await using server = await startPostgres()
       await using proxy = await startProxy(server)

@@ -28,7 +28,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('locks in transactions
     await direct.query('CREATE SCHEMA "Shop"')
     await direct.query('CREATE TABLE "Shop"."Stock" (sku int PRIMARY KEY, units int, "odd ""name" text)')
     await direct.query(`INSERT INTO "Shop"."Stock" VALUES (1, 10, 'a'), (2, 20, NULL), (3, 30, 'c')`)
-  }, 60_000)
+  })
   afterAll(async () => {
     await Promise.all([pool?.end(), direct?.end(), sql?.end({ timeout: 1 })])
     await pooled?.stop()

@@ -104,11 +104,18 @@ export function asUnavailable(
   const message = `${what}${detail}${state === null ? '' : ` (SQLSTATE ${state})`}`
   const remedy = outcome === 'not-applied' ? remedyOf(state ?? stateOfMissingPassword(error)) : null
   if (remedy !== null) return new UnsupportedError(`${backend}: ${message}. ${remedy}`, { cause: error })
-  const advice = isRefusedConnection(error) ? CHECK_ADDRESS : ''
+  const advice = isUnwelcomed(error) ? SPEAKS_OTHERWISE : isRefusedConnection(error) ? CHECK_ADDRESS : ''
   return new BackendUnavailableError(backend, `${message}${advice}`, outcome, { cause: error })
 }
 
+/** In the words of `pg` and the code of postgres.js. A server of another kind takes the connection, and waits for more. */
+function isUnwelcomed(error: unknown): boolean {
+  if ((error as { code?: unknown } | null)?.code === 'CONNECT_TIMEOUT') return true
+  return error instanceof Error && /due to connection timeout|^timeout expired/.test(error.message)
+}
+
 const CHECK_ADDRESS = '. Check that PostgreSQL runs, and the host and port of the client'
+const SPEAKS_OTHERWISE = `${CHECK_ADDRESS}: what listens there may be another kind of server`
 
 /**
  * The wait for the synchronous standby was cancelled: the commit is done here, and may be gone after a fail-over.

@@ -47,7 +47,7 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
     expect(await asked).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
     if (listening !== null) expect(await listening).toMatchObject({ outcome: 'not-applied' })
     await until('nothing is left', () => sockets.size === 0)
-  }, 60_000)
+  })
 
   test('G11 says that the server is unreachable when it does not answer the start-up', async () => {
     const parameters = new Map([['connect_timeout', '1']])
@@ -55,9 +55,36 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
     await expect(postgresDatabase(client).query('SELECT $1::text', ['x'])).rejects.toMatchObject({
       code: 'BACKEND_UNAVAILABLE',
       outcome: 'not-applied',
+      message: expect.stringMatching(
+        /Check that PostgreSQL runs.*what listens there may be another kind of server/,
+      ),
     })
     await end()
-  }, 60_000)
+  })
+})
+
+test('a client of postgres.js tries again within a second, however often it was refused', async () => {
+  const loaded = await import('postgres')
+  let backoff: unknown
+  const { end } = await postgresClientFromUrl('//127.0.0.1/x', new Map(), {
+    pg: notInstalled,
+    postgres: async () => ({
+      default: (url: string, options: object) => {
+        const client = loaded.default(url, options)
+        backoff = client.options.backoff
+        return client
+      },
+    }),
+  })
+  if (typeof backoff !== 'function') throw new Error('postgres.js does not take the option')
+  const pauses = Array.from({ length: 40 }, (_, retries) =>
+    Number((backoff as (n: number) => number)(retries)),
+  )
+  for (const seconds of pauses) expect(seconds).toBeLessThanOrEqual(1)
+  // A server that is down is not asked all the time.
+  for (const seconds of pauses.slice(5)) expect(seconds).toBeGreaterThanOrEqual(0.5)
+  expect(new Set(pauses).size).toBe(pauses.length)
+  await end()
 })
 
 test.each(['', '0', '-1', '1.5', 'soon', '601'])('G12 connect_timeout=%s is refused', async (seconds) => {
@@ -100,7 +127,6 @@ test.runIf(wanted('postgres'))(
     }
     await operator.end()
   },
-  60_000,
 )
 
 test.each(libraries)('with $name, a server that does not run is told with what to do', async ({ load }) => {
@@ -134,6 +160,5 @@ describe.runIf(wanted('postgres'))('a locker from a URL', () => {
       await expect(locker.acquire('x', { waitMs: 0 })).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
       await locker.close()
     },
-    60_000,
   )
 })

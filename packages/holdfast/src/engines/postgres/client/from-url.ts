@@ -3,7 +3,9 @@
  * over how.
  */
 import { systemClock } from '../../../base/clock.ts'
+import { defaults } from '../../../base/defaults.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import { standbyNotices } from './notices.ts'
 import { PgSockets } from './pg-sockets.ts'
@@ -33,7 +35,7 @@ export const connectionParameters = [
 const CONNECTIONS = 4
 
 /** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
-const CONNECT_WITHIN_SECONDS = 10
+const CONNECT_WITHIN_SECONDS = defaults.callTimeoutMs / 1_000
 
 /** `location` as in `//user:password@host:port/database`. */
 export async function postgresClientFromUrl(
@@ -120,6 +122,11 @@ function withPg(Pool: PoolClass, { url, connectSeconds }: Target): OpenedPostgre
   return { client: pool, end: () => sockets.endWithin(() => pool.end()) }
 }
 
+/** postgres.js would wait for up to 20 s before it connects again, and so be back long after the server is. */
+function reconnectSeconds(retries: number): number {
+  return (0.5 + systemRandom.fraction() / 2) * Math.min(3 ** retries / 100, 1)
+}
+
 function withPostgresJs(
   postgres: PostgresModule['default'],
   { url, connectSeconds }: Target,
@@ -132,6 +139,7 @@ function withPostgresJs(
     fetch_types: false,
     onnotice: standbyNotices(),
     connect_timeout: connectSeconds,
+    backoff: reconnectSeconds,
   })
   return { client, end: () => client.end({ timeout: 1 }) }
 }

@@ -13,7 +13,7 @@ describe.runIf(wanted('postgres'))('the spare connection', () => {
   beforeAll(async () => {
     server = await startPostgres()
     operator = new pg.Pool({ connectionString: server.url, max: 1 })
-  }, 60_000)
+  })
   afterAll(async () => {
     await operator.end()
     await server.stop()
@@ -71,7 +71,7 @@ describe.runIf(wanted('postgres'))('the spare connection', () => {
       },
       server.url,
     )
-  }, 60_000)
+  })
 
   test('T85 with pg, statements that go over the spare connection do not fill the line of the user’s pool', async () => {
     const pool = new pg.Pool({ connectionString: server.url, max: 1 })
@@ -92,7 +92,7 @@ describe.runIf(wanted('postgres'))('the spare connection', () => {
       await database.close()
       await pool.end()
     }
-  }, 60_000)
+  })
 
   test('T85 with pg, a connection that was free and that the user took in the same turn does not keep a statement from the spare', async () => {
     const pool = new pg.Pool({ connectionString: server.url, max: 1 })
@@ -108,7 +108,7 @@ describe.runIf(wanted('postgres'))('the spare connection', () => {
       await database.close()
       await pool.end()
     }
-  }, 10_000)
+  })
 
   test(
     'T85 with pg, a spare connection whose statement was not answered is replaced',

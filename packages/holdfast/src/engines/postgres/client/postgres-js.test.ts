@@ -37,7 +37,6 @@ describe.runIf(wanted('postgres'))('postgres.js', () => {
       })
       await sql.end({ timeout: 1 })
     },
-    60_000,
   )
 
   test('a client that does not reserve the connection of a transaction is refused', () => {
@@ -72,6 +71,6 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))(
       }
       await Promise.all([ours, theirs, theirs, theirs, together].map(again))
       await sql.end({ timeout: 1 })
-    }, 60_000)
+    })
   },
 )

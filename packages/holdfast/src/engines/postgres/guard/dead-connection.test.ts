@@ -27,7 +27,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
     server = await startPostgres()
     pool = new pg.Pool({ connectionString: server.url, max: 4 })
     await postgresGuard({ client: pool }).run(fence(1n, 'any'), () => {})
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()
@@ -80,7 +80,6 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       await refused
       assert.equal(await guard.run(proof, () => 'works'), 'works')
     },
-    20_000,
   )
 
   test.each(libraries)(
@@ -103,7 +102,6 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       await refused
       assert.equal(await guard.run(fence(1n, name), () => 'works'), 'works')
     },
-    40_000,
   )
 
   test('G11 with pg, a connection that does not answer ROLLBACK is given up, and the pool may open another', async () => {
@@ -118,7 +116,7 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
     await mortal.killed()
     await refused
     assert.equal(await guard.run(fence(1n, 'rollback'), () => 'works'), 'works')
-  }, 40_000)
+  })
 
   test.each(libraries)(
     'G11 with $name, a first run whose connection is dead fails in the end, and the next one works',
@@ -136,7 +134,6 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       await refused
       assert.equal(await guard.run(proof, () => 'works'), 'works')
     },
-    20_000,
   )
 
   test.each(libraries)(
@@ -172,6 +169,5 @@ describe.runIf(wanted('postgres'))('postgresGuard on connections that do not ans
       blocker.release()
       assert.equal(await guard.run(fence(1n, `ready ${library.name}`), () => 'works'), 'works')
     },
-    20_000,
   )
 })

@@ -17,7 +17,7 @@ describe.runIf(wanted('postgres'))('the tables of postgresGuard', () => {
     pool = new pg.Pool({ connectionString: server.url, max: 4 })
     for (const schema of ['many', 'by_hand', 'nobody', 'Odd "one"', "o'clock", 'read_only'])
       await pool.query(`DROP SCHEMA IF EXISTS "${schema.replaceAll('"', '""')}" CASCADE`)
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()

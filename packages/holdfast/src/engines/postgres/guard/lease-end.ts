@@ -39,10 +39,10 @@ export class LeaseEnd {
   get error(): unknown {
     const { reason: cause } = this.#ended.signal
     if (!isHoldfastError(cause, 'LEASE_LOST')) return cause
-    const { resource, reason, ttlMs } = cause
+    const { resource, reason, leaseId, ttlMs } = cause
     const advice =
       'Its guarded run was in progress and was ended: nothing was applied. Acquire again if the work is still needed.'
-    return new LeaseLostError(resource, reason, { cause, ttlMs, advice })
+    return new LeaseLostError(resource, reason, { cause, leaseId, ttlMs, advice })
   }
 
   stop(): void {

@@ -8,7 +8,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard', () =>
   let server: PooledPostgres
   beforeAll(async () => {
     server = await startPooledPostgres()
-  }, 60_000)
+  })
   afterAll(() => server.stop())
 
   for (const library of libraries)

@@ -23,7 +23,7 @@ describe.runIf(wanted('postgres'))('the cost of a fenced table', () => {
     client = await pool.connect()
     await pool.query('CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL)')
     await pool.query(`INSERT INTO accounts SELECT i, 0 FROM generate_series(1, ${ROWS}) AS i`)
-  }, 60_000)
+  })
   afterAll(async () => {
     client?.release()
     await pool?.end()

@@ -22,7 +22,7 @@ describe.runIf(wanted('postgres'))('a fenced table', () => {
     pool = new pg.Pool({ connectionString: server.url, max: 6 })
     await pool.query('CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL)')
     await fenced.install(pool)
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()

@@ -27,7 +27,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
     pool = new pg.Pool({ connectionString: server.postgres.url, max: 6 })
     pool.on('error', () => {})
     await pool.query('CREATE TABLE cells (key text PRIMARY KEY, value text NOT NULL)')
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()
@@ -477,7 +477,6 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('postgresGuard and its
       await end('COMMIT')
       assert.equal(await one.run(fence(7n, name), () => 'works'), 'works')
     },
-    60_000,
   )
 
   test('G5 T41 a process that dies in the middle of an effect leaves neither the effect nor its fence', async () => {

@@ -51,7 +51,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     }
     assert.equal(tokens.length, 5 * 35)
     assert.equal(new Set(tokens).size, tokens.length)
-  }, 60_000)
+  })
 
   test('the completion of a job and the time for which it is hidden are what was told', async () => {
     await using server = await startPostgres(lazyServer)
@@ -66,7 +66,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 1 })
     const sql = "SELECT 1 FROM holdfast.jobs WHERE visible_at > now() + interval '10 min' AND state = 'ready'"
     assert.equal((await pool.query(sql)).rowCount, 1)
-  }, 60_000)
+  })
 
   test('a job that was added is there', async () => {
     await using server = await startPostgres(lazyServer)
@@ -77,7 +77,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     await jobs.add('told')
     await crashAndRestart(server)
     assert.deepEqual(await jobs.count(), { ready: 1, hidden: 0, dead: 0, done: 0 })
-  }, 60_000)
+  })
 
   test('the outcome under an idempotency key is what was told, also in a transaction of the user', async () => {
     await using server = await startPostgres(lazyServer)
@@ -109,7 +109,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     }
     for (const key of ['alone', 'in a transaction'])
       assert.deepEqual(await keys.claim({ ...request(key), attempt: 'b' }), { kind: 'done', body: '1' })
-  }, 60_000)
+  })
 })
 
 describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has', () => {
@@ -118,7 +118,7 @@ describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has',
   beforeAll(async () => {
     server = await reach('postgres')
     pool = new pg.Pool({ connectionString: server.url, max: 2 })
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()
@@ -131,42 +131,38 @@ describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has',
     ['remote_write', 'on'],
     ['on', 'on'],
     ['remote_apply', 'remote_apply'],
-  ])(
-    'T68 with %s, what is told in a transaction is committed with %s',
-    async (setting, committed) => {
-      const queue = `synchronous commit ${setting}`
-      const jobs = postgresJobs({ client: pool, queue })
-      const keys = new PostgresKeys({ database: postgresDatabase(pool), ...where })
-      const request = { scope: queue, key: 'k', payload: null, attempt: 'a', ttlMs: 60_000, keepMs: 1 }
-      await keys.claim(request)
-      for (const payload of [1, 2]) await jobs.add(payload)
-      const [job] = await jobs.claimJobs()
-      assert.ok(job)
-      const [onJobs, onKeys] = [jobStatements('holdfast'), keyStatements('holdfast')]
-      const found = await pool.query('SELECT attempt FROM holdfast.jobs WHERE id = $1', [job.id])
-      const { attempt } = found.rows[0]
-      const steps: Record<string, (tx: pg.PoolClient) => Promise<unknown>> = {
-        'adding a job': (tx) => jobs.add(3, { tx }),
-        'completing it': (tx) => job.complete({ tx }),
-        'storing an outcome': (tx) => keys.settle(request, { kind: 'done', body: '1', keepMs: 1 }, tx),
-        // These have no form for a transaction of the user's: it is the statement that counts.
-        'claiming jobs': (tx) => tx.query(onJobs.claim, [queue, '9', 'b', '60000']),
-        'extending one': (tx) => tx.query(onJobs.extend, [job.id, attempt, '60000']),
-        'claiming a key': (tx) => tx.query(onKeys.claim, [queue, 'new', null, 'a', '60000', '1']),
-        'extending it': (tx) => tx.query(onKeys.extend, [queue, 'k', 'a', '60000', '1']),
-      }
-      for (const [name, step] of Object.entries(steps)) {
-        const tx = await pool.connect()
-        await tx.query('BEGIN')
-        await tx.query("SELECT set_config('synchronous_commit', $1, true)", [setting])
-        await step(tx)
-        const { rows } = await tx.query('SHOW synchronous_commit')
-        await tx.query('ROLLBACK')
-        tx.release()
-        assert.equal(rows[0].synchronous_commit, committed, name)
-      }
-      for (const each of [job, ...(await jobs.claimJobs({ limit: 9 }))]) await each.complete()
-    },
-    60_000,
-  )
+  ])('T68 with %s, what is told in a transaction is committed with %s', async (setting, committed) => {
+    const queue = `synchronous commit ${setting}`
+    const jobs = postgresJobs({ client: pool, queue })
+    const keys = new PostgresKeys({ database: postgresDatabase(pool), ...where })
+    const request = { scope: queue, key: 'k', payload: null, attempt: 'a', ttlMs: 60_000, keepMs: 1 }
+    await keys.claim(request)
+    for (const payload of [1, 2]) await jobs.add(payload)
+    const [job] = await jobs.claimJobs()
+    assert.ok(job)
+    const [onJobs, onKeys] = [jobStatements('holdfast'), keyStatements('holdfast')]
+    const found = await pool.query('SELECT attempt FROM holdfast.jobs WHERE id = $1', [job.id])
+    const { attempt } = found.rows[0]
+    const steps: Record<string, (tx: pg.PoolClient) => Promise<unknown>> = {
+      'adding a job': (tx) => jobs.add(3, { tx }),
+      'completing it': (tx) => job.complete({ tx }),
+      'storing an outcome': (tx) => keys.settle(request, { kind: 'done', body: '1', keepMs: 1 }, tx),
+      // These have no form for a transaction of the user's: it is the statement that counts.
+      'claiming jobs': (tx) => tx.query(onJobs.claim, [queue, '9', 'b', '60000']),
+      'extending one': (tx) => tx.query(onJobs.extend, [job.id, attempt, '60000']),
+      'claiming a key': (tx) => tx.query(onKeys.claim, [queue, 'new', null, 'a', '60000', '1']),
+      'extending it': (tx) => tx.query(onKeys.extend, [queue, 'k', 'a', '60000', '1']),
+    }
+    for (const [name, step] of Object.entries(steps)) {
+      const tx = await pool.connect()
+      await tx.query('BEGIN')
+      await tx.query("SELECT set_config('synchronous_commit', $1, true)", [setting])
+      await step(tx)
+      const { rows } = await tx.query('SHOW synchronous_commit')
+      await tx.query('ROLLBACK')
+      tx.release()
+      assert.equal(rows[0].synchronous_commit, committed, name)
+    }
+    for (const each of [job, ...(await jobs.claimJobs({ limit: 9 }))]) await each.complete()
+  })
 })

@@ -22,7 +22,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
     operator = new pg.Pool({ connectionString: server.postgres.url, max: 2 })
     await operator.query(`CREATE TABLE parents (id int PRIMARY KEY);
       CREATE TABLE children (parent int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)`)
-  }, 60_000)
+  })
   afterAll(async () => {
     await operator.end()
     await server.stop()
@@ -89,7 +89,6 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
       // What is dead would keep the client from ending.
       proxy.reset()
     },
-    60_000,
   )
 
   test('T79 a COMMIT that silently rolls back gives no result', async () => {
@@ -202,7 +201,6 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
       assert.deepEqual(new Set(await Promise.all([first, ...others])), new Set(['first']))
       await own.end()
     },
-    60_000,
   )
 
   test('T67 tokens are in the order of claims, through claims that are given back', async () => {
@@ -284,7 +282,6 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
       assert.equal(await patient, 'done')
       assert.deepEqual(order, ['refused', 'patient'])
     },
-    60_000,
   )
 
   test('a server whose default is SERIALIZABLE only makes callers look again', async () => {

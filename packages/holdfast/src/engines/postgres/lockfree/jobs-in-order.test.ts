@@ -22,7 +22,7 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     server = await startPostgres()
     pool = new pg.Pool({ connectionString: server.url, max: 10 })
     await pool.query('CREATE TABLE effects (queue text, job text)')
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()
@@ -301,7 +301,7 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     assert.deepEqual(ran, added)
     await jobs.claimJobs()
     assert.deepEqual(await keys(), [])
-  }, 30_000)
+  })
 
   /** A worker dies with the first of two jobs. */
   const crash = async (queue: Jobs<string>, schema?: string) => {

@@ -12,11 +12,12 @@ export function jobStatements(s: string) {
   const ms = (parameter: string) => `${parameter}::text::double precision * interval '1 millisecond'`
   const own = 'id = $1::text::bigint AND attempt = $2::text'
   /** With an ordering key, the job is its attempt's as long as the key is. `dueAt`: when the key is due again. */
-  const withKey = (dueAt: string, token: string) => `
+  const withKey = (dueAt: string, isGiven: boolean) => `
       WITH own_key AS (
-        UPDATE ${s}.job_ordering_keys k SET due_at = ${dueAt}, token = ${token} FROM ${s}.jobs j
+        UPDATE ${s}.job_ordering_keys k
+        SET due_at = ${dueAt}, is_given = ${isGiven}, token = ${isGiven ? 'k.token' : 'NULL'} FROM ${s}.jobs j
         WHERE j.id = $1::text::bigint AND j.attempt = $2::text
-          AND k.queue = j.queue AND k.ordering_key = j.ordering_key AND k.token = j.token
+          AND k.token = j.token
         RETURNING 1)`
   const hasKey = '(ordering_key IS NULL OR EXISTS (SELECT FROM own_key))'
   return {
@@ -26,14 +27,14 @@ export function jobStatements(s: string) {
     claim: `
       SELECT id::text, key, ordering_key, body, attempts::text, max_attempts::text, token::text, ${ON_DISK}
       FROM ${s}.claim_jobs($1::text, $2::text::integer, $3::text, ${ms('$4')})`,
-    extend: `${withKey(`statement_timestamp() + ${ms('$3')}`, 'k.token')}
+    extend: `${withKey(`statement_timestamp() + ${ms('$3')}`, true)}
       UPDATE ${s}.jobs SET visible_at = statement_timestamp() + ${ms('$3')}
       WHERE ${own} AND state = 'ready' AND ${hasKey} RETURNING 1, ${ON_DISK}`,
-    complete: `${withKey('clock_timestamp()', 'NULL')}
+    complete: `${withKey('clock_timestamp()', false)}
       UPDATE ${s}.jobs SET state = 'done', done_at = coalesce(done_at, clock_timestamp()), last_error = NULL
       WHERE ${own} AND (state = 'done' OR ${hasKey}) RETURNING 1, ${ON_DISK}`,
     // The attempt is given up with it: its worker cannot complete the job any more.
-    fail: `${withKey(`statement_timestamp() + ${ms('$4')}`, 'NULL')}
+    fail: `${withKey(`statement_timestamp() + ${ms('$4')}`, false)}
       UPDATE ${s}.jobs SET attempt = NULL, last_error = $3::text, visible_at = statement_timestamp() + ${ms('$4')}
       WHERE ${own} AND state = 'ready' AND ${hasKey} RETURNING 1`,
     count: `
@@ -46,18 +47,7 @@ export function jobStatements(s: string) {
       SELECT id::text, key, ordering_key, body, attempts::text, last_error FROM ${s}.jobs
       WHERE queue = $1::text AND state = 'ready' AND attempts >= max_attempts AND visible_at <= statement_timestamp()
       ORDER BY id LIMIT $2::text::integer`,
-    // The row of the key is written in any case: a claim that is about to delete it has it locked.
-    revive: `
-      WITH revived AS (
-        UPDATE ${s}.jobs SET attempts = 0, attempt = NULL, visible_at = clock_timestamp()
-        WHERE queue = $1::text AND id = $2::text::bigint AND state = 'ready' AND attempts >= max_attempts
-          AND visible_at <= clock_timestamp() RETURNING queue, ordering_key),
-      due AS (
-        INSERT INTO ${s}.job_ordering_keys AS k (queue, ordering_key, due_at)
-        SELECT queue, ordering_key, clock_timestamp() FROM revived WHERE ordering_key IS NOT NULL
-        ON CONFLICT (queue, ordering_key) DO UPDATE
-        SET due_at = CASE WHEN k.token IS NULL THEN excluded.due_at ELSE k.due_at END)
-      SELECT 1 FROM revived`,
+    revive: `SELECT id::text FROM ${s}.revive_job($1::text, $2::text::bigint) AS id`,
     prune: `
       WITH old AS (
         SELECT id FROM ${s}.jobs

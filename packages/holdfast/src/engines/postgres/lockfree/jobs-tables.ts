@@ -7,10 +7,11 @@
  *
  * Order. `job_ordering_keys` has one row for each ordering key that has jobs: when the next one is due, and the token of the
  * claim that the key is given to. The row is the key's lease: jobs of one key are claimed, prolonged and completed under it.
+ * `job_ordering_key_names` has the name of each such key, so that there is one row.
  *
  *   no row ──add_job──▶ free ──claim_jobs: a token, due again after visibilityMs──▶ given
  *   given ──complete, fail, by the token──▶ free
- *   given ──due_at has come──▶ claimed again: its job if it has attempts left, else the next one
+ *   given ──due_at has come──▶ free, still with its token ──▶ claimed again: its job if it has attempts left, else the next one
  *   free ──claim_jobs finds no job──▶ no row
  *
  *   Two transactions add to one key: the second waits at the advisory lock until the first has ended, and draws its id after
@@ -22,7 +23,14 @@
  *   A worker dies: the row is due when its time is over, and its job is still the oldest.
  *   A worker is slow, and the key was given to another: the row has another token, so the slow one cannot prolong, complete or
  *     give back its job, even if that was its last attempt and another job runs by now.
- *   Locks are taken in the order advisory lock, row of the key, job. A claim waits for none of the first two.
+ *   Locks are taken in the order advisory lock, name, row of the key, job. A claim waits for none of the first three.
+ *
+ * Cost under an old snapshot (T106, a pg_dump): each claim and each completion leave a version of the key's row, which the
+ * server keeps until the snapshot is gone. So nothing looks for that row by what all of its versions have: a unique index on it
+ * would visit each of them at each change. The name is in a table of its own, which a job does not change. A claim finds the
+ * row by its time and changes it in place (ctid), a worker finds it by its token. Keys that are free and keys that are given
+ * have an index each, in which dead versions lie as they lie in the table, and are passed page by page. The first job of
+ * a key is looked for after `done_to`: up to there none is pending.
  */
 import { quoteText } from '../client/index.ts'
 import { BY_INDEX, READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
@@ -34,8 +42,13 @@ const SEES_COMMITS = "current_setting('transaction_isolation') = 'read committed
 
 export const jobTables: TablePart = {
   part: 'jobs',
-  version: 3,
-  relations: { jobs: READ_AND_WRITE, job_ordering_keys: READ_AND_WRITE, job_tokens: ['USAGE'] },
+  version: 4,
+  relations: {
+    jobs: READ_AND_WRITE,
+    job_ordering_keys: READ_AND_WRITE,
+    job_ordering_key_names: READ_AND_WRITE,
+    job_tokens: ['USAGE'],
+  },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `
 CREATE TABLE IF NOT EXISTS ${s}.jobs (
@@ -62,10 +75,19 @@ CREATE TABLE IF NOT EXISTS ${s}.job_ordering_keys (
   queue        text COLLATE "C" NOT NULL,
   ordering_key text COLLATE "C" NOT NULL,
   due_at       timestamptz NOT NULL,
+  is_given     boolean NOT NULL DEFAULT false,
   token        bigint,
+  done_to      bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS job_ordering_keys_due ON ${s}.job_ordering_keys (queue, due_at, ordering_key) WHERE NOT is_given;
+CREATE INDEX IF NOT EXISTS job_ordering_keys_given ON ${s}.job_ordering_keys (queue, due_at) WHERE is_given;
+CREATE INDEX IF NOT EXISTS job_ordering_keys_token ON ${s}.job_ordering_keys (token) WHERE token IS NOT NULL;
+CREATE INDEX IF NOT EXISTS job_ordering_keys_key ON ${s}.job_ordering_keys (queue, ordering_key);
+CREATE TABLE IF NOT EXISTS ${s}.job_ordering_key_names (
+  queue        text COLLATE "C" NOT NULL,
+  ordering_key text COLLATE "C" NOT NULL,
   PRIMARY KEY (queue, ordering_key)
 );
-CREATE INDEX IF NOT EXISTS job_ordering_keys_due ON ${s}.job_ordering_keys (queue, due_at, ordering_key);
 CREATE SEQUENCE IF NOT EXISTS ${s}.job_tokens CACHE 1;
 
 -- No row: the queue has a job with this unique key already.
@@ -79,11 +101,12 @@ BEGIN
   RETURN QUERY INSERT INTO ${s}.jobs AS j (queue, key, ordering_key, body, visible_at, max_attempts)
     VALUES (the_queue, unique_key, the_key, the_body, clock_timestamp() + delay, most_attempts)
     ON CONFLICT (queue, key) DO NOTHING RETURNING j.id;
-  -- An insert would wait for the transaction of a worker that completes a job of this key.
-  IF FOUND AND the_key IS NOT NULL AND NOT (${SEES_COMMITS}
-      AND EXISTS (SELECT FROM ${s}.job_ordering_keys k WHERE k.queue = the_queue AND k.ordering_key = the_key)) THEN
-    INSERT INTO ${s}.job_ordering_keys (queue, ordering_key, due_at)
-    VALUES (the_queue, the_key, clock_timestamp() + delay) ON CONFLICT DO NOTHING;
+  IF FOUND AND the_key IS NOT NULL THEN
+    INSERT INTO ${s}.job_ordering_key_names (queue, ordering_key) VALUES (the_queue, the_key) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      INSERT INTO ${s}.job_ordering_keys (queue, ordering_key, due_at)
+      VALUES (the_queue, the_key, clock_timestamp() + delay);
+    END IF;
   END IF;
 END
 $$;
@@ -96,33 +119,69 @@ DECLARE
   the_due timestamptz := '-infinity';
   the_key text := '';
   hidden_until timestamptz := clock_timestamp() + hidden;
+  the_row tid;
+  begin_after bigint;
   head ${s}.jobs;
 BEGIN
   WHILE most > 0 LOOP
-    SELECT k.due_at, k.ordering_key INTO the_due, the_key FROM ${s}.job_ordering_keys k
-    WHERE k.queue = the_queue AND k.due_at <= statement_timestamp() AND (k.due_at, k.ordering_key) > (the_due, the_key)
+    SELECT k.due_at, k.ordering_key, k.done_to, k.ctid INTO the_due, the_key, begin_after, the_row FROM ${s}.job_ordering_keys k
+    WHERE k.queue = the_queue AND NOT k.is_given AND k.due_at <= statement_timestamp()
+      AND (k.due_at, k.ordering_key) > (the_due, the_key)
     ORDER BY k.due_at, k.ordering_key LIMIT 1 FOR UPDATE SKIP LOCKED;
     EXIT WHEN NOT FOUND;
     SELECT j.* INTO head FROM ${s}.jobs j
-    WHERE j.queue = the_queue AND j.ordering_key = the_key AND ${PENDING} ORDER BY j.id LIMIT 1;
+    WHERE j.queue = the_queue AND j.ordering_key = the_key AND j.id > begin_after AND ${PENDING} ORDER BY j.id LIMIT 1;
     IF NOT FOUND THEN
       IF ${SEES_COMMITS} AND pg_try_advisory_xact_lock(${KEY_LOCK}) THEN
-        DELETE FROM ${s}.job_ordering_keys k WHERE k.queue = the_queue AND k.ordering_key = the_key
-          AND NOT EXISTS (SELECT FROM ${s}.jobs j WHERE j.queue = the_queue AND j.ordering_key = the_key AND ${PENDING});
+        PERFORM FROM ${s}.job_ordering_key_names n WHERE n.queue = the_queue AND n.ordering_key = the_key
+        FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+          DELETE FROM ${s}.job_ordering_keys k WHERE k.ctid = the_row AND NOT EXISTS (SELECT FROM ${s}.jobs j
+            WHERE j.queue = the_queue AND j.ordering_key = the_key AND j.id > begin_after AND ${PENDING});
+          IF FOUND THEN
+            DELETE FROM ${s}.job_ordering_key_names n WHERE n.queue = the_queue AND n.ordering_key = the_key;
+          END IF;
+        END IF;
       END IF;
     ELSIF head.visible_at > statement_timestamp() THEN
-      UPDATE ${s}.job_ordering_keys k SET due_at = head.visible_at, token = NULL
-      WHERE k.queue = the_queue AND k.ordering_key = the_key;
+      UPDATE ${s}.job_ordering_keys k SET due_at = head.visible_at, token = NULL, done_to = head.id - 1
+      WHERE k.ctid = the_row;
     ELSE
       UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
         visible_at = hidden_until
       WHERE j.id = head.id RETURNING j.* INTO head;
-      UPDATE ${s}.job_ordering_keys k SET due_at = hidden_until, token = head.token
-      WHERE k.queue = the_queue AND k.ordering_key = the_key;
+      UPDATE ${s}.job_ordering_keys k SET is_given = true, due_at = hidden_until, token = head.token, done_to = head.id - 1
+      WHERE k.ctid = the_row;
       RETURN NEXT head;
       most := most - 1;
     END IF;
   END LOOP;
+END
+$$;
+
+-- Under the lock of its name, no claim forgets the key.
+CREATE OR REPLACE FUNCTION ${s}.revive_job(the_queue text, the_id bigint) RETURNS SETOF bigint LANGUAGE plpgsql
+${BY_INDEX} AS $$
+DECLARE
+  the_key text;
+BEGIN
+  UPDATE ${s}.jobs j SET attempts = 0, attempt = NULL, visible_at = clock_timestamp()
+  WHERE j.queue = the_queue AND j.id = the_id AND j.state = 'ready' AND j.attempts >= j.max_attempts
+    AND j.visible_at <= clock_timestamp() RETURNING j.ordering_key INTO the_key;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  IF the_key IS NOT NULL THEN
+    INSERT INTO ${s}.job_ordering_key_names (queue, ordering_key) VALUES (the_queue, the_key)
+    ON CONFLICT (queue, ordering_key) DO UPDATE SET queue = excluded.queue;
+    UPDATE ${s}.job_ordering_keys k SET done_to = least(k.done_to, the_id - 1),
+      due_at = CASE WHEN k.token IS NULL THEN clock_timestamp() ELSE k.due_at END
+    WHERE k.queue = the_queue AND k.ordering_key = the_key;
+    IF NOT FOUND THEN
+      INSERT INTO ${s}.job_ordering_keys (queue, ordering_key, due_at) VALUES (the_queue, the_key, clock_timestamp());
+    END IF;
+  END IF;
+  RETURN NEXT the_id;
 END
 $$;
 
@@ -136,8 +195,12 @@ DECLARE
   given integer := 0;
   more integer := 0;
 BEGIN
+  UPDATE ${s}.job_ordering_keys SET is_given = false WHERE ctid = ANY (ARRAY(
+    SELECT k.ctid FROM ${s}.job_ordering_keys k
+    WHERE k.queue = the_queue AND k.is_given AND k.due_at <= statement_timestamp()
+    ORDER BY k.due_at LIMIT most FOR UPDATE SKIP LOCKED));
   SELECT k.due_at INTO keys_due FROM ${s}.job_ordering_keys k
-  WHERE k.queue = the_queue AND k.due_at <= statement_timestamp() ORDER BY k.due_at LIMIT 1;
+  WHERE k.queue = the_queue AND NOT k.is_given AND k.due_at <= statement_timestamp() ORDER BY k.due_at LIMIT 1;
   IF keys_due IS NOT NULL THEN
     SELECT d.visible_at INTO job_due FROM ${s}.jobs d
     WHERE d.queue = the_queue AND d.ordering_key IS NULL AND d.visible_at <= statement_timestamp() AND ${PENDING}

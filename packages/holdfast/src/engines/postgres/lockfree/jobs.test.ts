@@ -25,7 +25,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     server = await startPooledPostgres()
     pool = new pg.Pool({ connectionString: server.postgres.url, max: 4 })
     await pool.query('CREATE TABLE sent (job text)')
-  }, 60_000)
+  })
   afterAll(async () => {
     await pool.end()
     await server.stop()

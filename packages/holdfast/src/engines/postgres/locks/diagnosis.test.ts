@@ -10,7 +10,7 @@ describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () =>
     await using server = await startPostgres({ fsync: true, settings: { full_page_writes: 'on' } })
     await using stage = new Stage(server.url)
     for (const library of libraries) expect(await codesOf(await stage.backend({ library }))).toEqual([])
-  }, 60_000)
+  })
 
   test('settings that endanger locks are found, each with a reason and a remedy', async () => {
     await using server = await startPostgres({
@@ -26,25 +26,21 @@ describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () =>
     ])
     for (const { what, why, fix } of await backend.diagnose(call()))
       for (const text of [what, why, fix]) expect(text).toMatch(/^\S.*\.$/)
-  }, 60_000)
+  })
 
-  test.runIf(wanted('pgbouncer'))(
-    'waiters that poll are found, once something has waited',
-    async () => {
-      await using pooled = await startPooledPostgres()
-      await using stage = new Stage(pooled.url)
-      const backend = await stage.backend()
-      const session = await openSession(backend)
-      expect(await codesOf(backend)).not.toContain('HOLDFAST_POSTGRES_POLLING')
-      await take(session, exclusive('x'))
-      const controller = new AbortController()
-      const waiting = session.enqueue(exclusive('x'), callWith(controller.signal)).catch(() => {})
-      await until('it polls', async () => (await codesOf(backend)).includes('HOLDFAST_POSTGRES_POLLING'))
-      controller.abort()
-      await waiting
-    },
-    60_000,
-  )
+  test.runIf(wanted('pgbouncer'))('waiters that poll are found, once something has waited', async () => {
+    await using pooled = await startPooledPostgres()
+    await using stage = new Stage(pooled.url)
+    const backend = await stage.backend()
+    const session = await openSession(backend)
+    expect(await codesOf(backend)).not.toContain('HOLDFAST_POSTGRES_POLLING')
+    await take(session, exclusive('x'))
+    const controller = new AbortController()
+    const waiting = session.enqueue(exclusive('x'), callWith(controller.signal)).catch(() => {})
+    await until('it polls', async () => (await codesOf(backend)).includes('HOLDFAST_POSTGRES_POLLING'))
+    controller.abort()
+    await waiting
+  })
 })
 
 async function codesOf(backend: PostgresBackend): Promise<string[]> {

@@ -54,13 +54,13 @@ describe.runIf(wanted('postgres'))('postgres', () => {
   test('T68 a token is on the disk before it is told, whatever the client has set: none is issued twice', async () => {
     await using server = await startPostgres(lazyServer)
     expect(await tokensIssuedTwice(server, 4)).toBe(0)
-  }, 60_000)
+  })
 
   test('T68 planted: with synchronous_commit off and a crash, a token is issued twice', async () => {
     await using server = await startPostgres(lazyServer)
     const { schemaSql } = plantedSchema('T68-client-decides')
     expect(await tokensIssuedTwice(server, 4, { schemaSql })).toBeGreaterThan(0)
-  }, 60_000)
+  })
 
   test('G6 T68 releases that a crash undoes come to the same: no other client had the names, and they are given up again', async () => {
     await using server = await startPostgres(lazyServer)
@@ -83,7 +83,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     for (const { fence } of taken)
       for (const before of leases) expect(fence.token).toBeGreaterThan(before.fence.token)
     await Promise.all([mine.close(), other.close()])
-  }, 60_000)
+  })
 
   // One crash after each: what comes later would take along to the disk what is under test.
   test.each<[string, (stage: Written) => Promise<void>, string, number]>([
@@ -123,23 +123,19 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       "SELECT 1 FROM holdfast.holders WHERE name LIKE 'granted/%'",
       6,
     ],
-  ])(
-    'T68 %s is on the disk before it is told',
-    async (_, write, query, count) => {
-      await using server = await startPostgres(lazyServer)
-      await using stage = new Stage(server.url)
-      const backend = await stage.backend({ clients: { max: 4 } })
-      const [session, other] = [await openSession(backend, 60_000), await openSession(backend, 60_000)]
-      const held = ['a', 'b', 'c', 'd'].map((name) => exclusive(name))
-      for (const each of held) await take(session, each)
-      await (await stage.operator()).query('CHECKPOINT')
-      await write({ session, other, held })
-      await crashAndRestart(server)
-      const { rows } = await (await stage.operator()).query(query)
-      expect(rows).toHaveLength(count)
-    },
-    60_000,
-  )
+  ])('T68 %s is on the disk before it is told', async (_, write, query, count) => {
+    await using server = await startPostgres(lazyServer)
+    await using stage = new Stage(server.url)
+    const backend = await stage.backend({ clients: { max: 4 } })
+    const [session, other] = [await openSession(backend, 60_000), await openSession(backend, 60_000)]
+    const held = ['a', 'b', 'c', 'd'].map((name) => exclusive(name))
+    for (const each of held) await take(session, each)
+    await (await stage.operator()).query('CHECKPOINT')
+    await write({ session, other, held })
+    await crashAndRestart(server)
+    const { rows } = await (await stage.operator()).query(query)
+    expect(rows).toHaveLength(count)
+  })
 
   for (const library of libraries) {
     test(`G3 T51 a restart of the server with ${library.name}: leases survive it if their time does, and none is believed too long`, async () => {
@@ -170,7 +166,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       expect(next.fence.token).toBeGreaterThan(lease.fence.token)
       await next.release()
       await Promise.all([locker.close(), rival.close()])
-    }, 60_000)
+    })
 
     test(`T51 pg_terminate_backend of every connection with ${library.name}, again and again: nothing is lost, and no process dies of an error event`, async () => {
       await using server = await startPostgres()
@@ -218,7 +214,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       expect(lost).toEqual([])
       await lease.release()
       await Promise.all([locker.close(), rival.close()])
-    }, 90_000)
+    })
   }
 
   test('T11 a wait for the standby that was cancelled after the commit is an unknown outcome, with both clients', async () => {
@@ -271,5 +267,5 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     await operator.query('ALTER SYSTEM RESET synchronous_standby_names')
     await operator.query('SELECT pg_reload_conf()')
     await Promise.all([blind.end({ timeout: 1 }), sql.end({ timeout: 1 })])
-  }, 60_000)
+  })
 })

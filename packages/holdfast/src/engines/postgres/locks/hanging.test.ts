@@ -36,7 +36,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     await lease.release()
     await locker.close()
     expect(old.size).toBeGreaterThan(0)
-  }, 60_000)
+  })
 
   test.each(libraries)(
     'T76 with $name, calls in flight when their connection is reset are settled, and do not stop the calls after them',
@@ -63,7 +63,6 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       }
       await take(session, exclusive('after'))
     },
-    60_000,
   )
 
   test.each(libraries)(
@@ -109,5 +108,5 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     const lease = await locker.acquire('x')
     await lease.release()
     await locker.close()
-  }, 60_000)
+  })
 })

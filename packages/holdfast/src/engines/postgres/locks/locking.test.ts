@@ -17,7 +17,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('names, notes and data arrive as they are, whatever they contain, alone and in a batch', async () => {
@@ -181,7 +181,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     )
     expect(rows[0].deadlocks).toBe(0)
     expect(backends.some(({ statistics }) => statistics.batches < statistics.items)).toBe(true)
-  }, 60_000)
+  })
 })
 
 /** Whether a statement that contains this waits for a lock. */

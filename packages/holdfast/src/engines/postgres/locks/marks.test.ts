@@ -25,7 +25,7 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
     await Promise.allSettled(mixed)
     await operator.query('ALTER FUNCTION holdfast.settle_is_not_here RENAME TO settle')
     expect(await session.tryAcquire(givenUp, call())).toEqual({ kind: 'busy' })
-  }, 60_000)
+  })
 
   /** Whether a renewal of the session could run while an abandon has not committed yet. */
   async function isFreeDuringAbandon(schema: string, surroundings = {}): Promise<boolean> {
@@ -44,10 +44,10 @@ describe.runIf(wanted('postgres'))('postgres marks', () => {
 
   test('T66 an abandon holds the row of its session until its commit', async () => {
     expect(await isFreeDuringAbandon('locked')).toBe(false)
-  }, 60_000)
+  })
 
   test('T66 planted: where only sessions that are over are locked, a renewal runs during an abandon', async () => {
     const { schema, ...planted } = plantedSchema('T66-unlocked')
     expect(await isFreeDuringAbandon(schema, planted)).toBe(true)
-  }, 60_000)
+  })
 })

@@ -6,7 +6,7 @@ describe.runIf(wanted('postgres'))('openLocker postgres:', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('opens a locker that is fenced and reaches the cluster, with its options from the URL', async () => {

@@ -10,7 +10,7 @@ describe.runIf(wanted('postgres'))('lists on postgres', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('T82 a list of 50,000 names comes in pages, in order', async () => {
@@ -26,7 +26,7 @@ describe.runIf(wanted('postgres'))('lists on postgres', () => {
     const expected = Array.from({ length: 50_000 }, (_, index) => `n/${index + 1}`).sort()
     expect(listed.map(({ name }) => name)).toEqual(expected)
     await locker.close()
-  }, 60_000)
+  })
 
   test('pages are complete where one table has more rows of a name than a page has names', async () => {
     await using stage = new Stage(server.url)

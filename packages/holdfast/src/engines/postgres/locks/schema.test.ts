@@ -11,7 +11,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('many who start at once for the first time do not collide, and find the same issuer', async () => {
@@ -28,7 +28,7 @@ describe.runIf(wanted('postgres'))('postgres schema', () => {
     const sessions = await Promise.all(backends.map((backend) => openSession(backend)))
     const tokens = await Promise.all(sessions.map((session, i) => take(session, exclusive(`n${i}`))))
     expect(new Set(tokens).size).toBe(12)
-  }, 60_000)
+  })
 
   test('a schema of another version is refused clearly, and left as it is, also by the printed SQL', async () => {
     await using stage = new Stage(server.url)

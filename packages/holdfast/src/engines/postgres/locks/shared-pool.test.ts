@@ -14,7 +14,7 @@ describe.runIf(wanted('postgres'))('postgres on a pool that guarded transactions
   let server: Server & { readonly url: string }
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server.stop())
 
   /** Runs `inside` while guarded transactions have all connections of the client. */
@@ -60,7 +60,7 @@ describe.runIf(wanted('postgres'))('postgres on a pool that guarded transactions
       runs,
       Array.from({ length: SIZE }, () => ({ status: 'fulfilled', value: 'held' })),
     )
-  }, 60_000)
+  })
 
   test('T85 with pg, a shortage that cannot be helped is named in the error', async () => {
     await using opened = withPg.open(server.url, { max: 1 })
@@ -76,7 +76,7 @@ describe.runIf(wanted('postgres'))('postgres on a pool that guarded transactions
     taken.release()
     pool.options.connectionString = connectionString
     assert.match(String(refused), /all 1 connections of the pool are in use.*raise `max`/)
-  }, 60_000)
+  })
 
   test('T85 with postgres.js, whose client cannot open another connection, the error names the shortage', async () => {
     const shortage = /wait in the client\. If all 4 connections are in use.*raise `max`/
@@ -87,5 +87,5 @@ describe.runIf(wanted('postgres'))('postgres on a pool that guarded transactions
       assert.match((lease.signal.reason as Error).message, shortage)
     })
     for (const run of runs) assert.equal((run as PromiseRejectedResult).reason?.code, 'LEASE_LOST')
-  }, 60_000)
+  })
 })

@@ -24,7 +24,7 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('G8 contenders that wait for 20 ms keep their connections, and some of them are granted', async () => {
@@ -55,7 +55,7 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     expect(counts.granted + counts.timedOut + counts.unknown).toBe(CONTENDERS * TRIES)
     expect(counts.granted).toBeGreaterThan(0)
     expect(connections).toBeLessThanOrEqual(4)
-  }, 60_000)
+  })
 
   test('G8 a waiter whose time is over is passed over, and learns that its position is gone', async () => {
     await using stage = new Stage(server.url)

@@ -67,7 +67,6 @@ describe.each(ways)('$way', ({ way, isWanted }) => {
         await take(session, exclusive('x'))
         expect(most).toBeGreaterThan(0)
       },
-      90_000,
     )
   })
 })
@@ -91,6 +90,5 @@ describe.runIf(wanted('postgres'))('a caller that goes on waiting', () => {
       await operator.query('ROLLBACK')
       await take(session, exclusive('x'))
     },
-    60_000,
   )
 })

@@ -10,7 +10,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres({ settings: { autovacuum: 'off' } })
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('10,000 held leases are one updated row and one statement per interval', async () => {
@@ -41,7 +41,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
     })
     await session.close(call())
     expect(await listAll(backend, 'many/', call())).toEqual([])
-  }, 120_000)
+  })
 
   test('a batch reads as little after thousands of grants and releases of the same names as at first', async () => {
     await using stage = new Stage(server.url)
@@ -69,7 +69,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
     await operator.query('ROLLBACK')
     // Every name has been granted a hundred times, and most of what that left behind is passed over.
     expect(read.rows[0].entries).toBeLessThan(100 * names.length)
-  }, 60_000)
+  })
 
   test('renewals leave no bloat: dead rows stay bounded without any vacuum, and no index grows', async () => {
     await using stage = new Stage(server.url)
@@ -101,7 +101,7 @@ describe.runIf(wanted('postgres'))('postgres traffic', () => {
     expect((await indexes()).rows[0].bytes).toBe(before)
     const { rows } = await operator.query("SELECT pg_relation_size('bloat.sessions')::int AS bytes")
     expect(rows[0].bytes).toBeLessThan(20 * 8_192)
-  }, 120_000)
+  })
 })
 
 async function rowsWritten(operator: pg.Client): Promise<{ updates: number; others: number }> {

@@ -26,7 +26,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     await operator.query('COMMIT')
     expect((await taking).kind).toBe('session-gone')
     expect(await listAll(backend, '', call())).toEqual([])
-  }, 60_000)
+  })
 
   test('T9 G5 when the server’s clock is stepped there may be two believers, and the guard refuses the older', async () => {
     const clock = createClock()
@@ -47,7 +47,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     expect(await locker.check(lease.fence)).toBe(false)
     expect(await lease.renew().catch((error: { code: string }) => error.code)).toBe('LEASE_LOST')
     await Promise.all([locker.close(), rival.close()])
-  }, 60_000)
+  })
 
   for (const library of libraries) {
     test(`T16 G3 a frozen server: the lease is lost at its deadline all the same (${library.name})`, async () => {
@@ -66,7 +66,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       expect(again.fence.token).toBeGreaterThan(lease.fence.token)
       await again.release()
       await locker.close()
-    }, 60_000)
+    })
 
     test(`T56 G11 a server that is down is an error, never an answer (${library.name})`, async () => {
       await using server = await startPostgres()
@@ -84,7 +84,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       await expect(backend.check(holder, limited())).rejects.toMatchObject(down)
       await expect(session.tryAcquire(exclusive('y'), limited())).rejects.toMatchObject(down)
       await expect(session.release(held, { keepForMs: 0 }, limited())).rejects.toMatchObject(down)
-    }, 60_000)
+    })
 
     test.runIf(wanted('pgbouncer'))(
       `T50 behind a transaction pooler nothing stays locked in the server when all clients are gone (${library.name})`,
@@ -109,7 +109,6 @@ describe.runIf(wanted('postgres'))('postgres', () => {
         const { rows } = await operator.query("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'")
         expect(rows).toEqual([])
       },
-      60_000,
     )
   }
 })

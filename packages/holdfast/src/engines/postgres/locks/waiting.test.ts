@@ -24,7 +24,7 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('G9 a waiter that died behind others gives them no reason to look', async () => {
@@ -97,7 +97,7 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
       expect(other.statistics.listens).toBeGreaterThan(1)
       await holder.release(second, { keepForMs: 0 }, call())
       expect((await next()).name).toBe('y')
-    }, 60_000)
+    })
 
     test.runIf(wanted('pgbouncer'))(
       `a pooler that swallows notifications is found out, with ${library.name}: waiters look`,
@@ -120,7 +120,6 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
         expect((await first()).name).toBe('x')
         expect(other.statistics.notificationsReceived).toBe(0)
       },
-      60_000,
     )
   }
 
@@ -143,7 +142,7 @@ describe.runIf(wanted('postgres'))('postgres waiters', () => {
     await holder.release(held, { keepForMs: 0 }, call())
     proxy.heal()
     expect((await first()).name).toBe('x')
-  }, 90_000)
+  })
 
   test('G9 hand-over within one process needs no notification', async () => {
     await using stage = new Stage(server.url)

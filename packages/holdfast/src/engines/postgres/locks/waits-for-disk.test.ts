@@ -9,7 +9,7 @@ describe.runIf(wanted('postgres'))('postgres: what waits for the disk', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   test('G2 grants, hand-overs and lock-delays wait for the disk, also after an expiry', async () => {

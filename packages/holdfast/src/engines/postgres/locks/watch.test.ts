@@ -81,7 +81,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   async function setUp(stage: Stage) {
@@ -273,7 +273,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
       expect(told(resumed.events)).toEqual(told(seen.slice(index + 1)))
       await resumed.stop()
     }
-  }, 60_000)
+  })
 
   test('the log keeps the last events: an older cursor is a gap, and a long foreign transaction is none', async () => {
     await using stage = new Stage(server.url)
@@ -299,7 +299,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await recent.sees('acquired z')
     const tooOld = watching(backend, old)
     await tooOld.sees('gap', 'acquired begin', 'acquired x', 'acquired y', 'acquired z')
-  }, 60_000)
+  })
 
   test('a cursor is a gap if a transaction that was open then has been cut off since', async () => {
     await using stage = new Stage(server.url)
@@ -322,7 +322,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     )
     expect(rows).toEqual([{ slow: 0, quick: 1 }])
     await watching(backend, cursor).sees('gap', 'acquired begin', 'acquired quick', 'acquired slow')
-  }, 60_000)
+  })
 
   test('only watchers whose registration has not expired are notified', async () => {
     await using stage = new Stage(server.url)
@@ -371,7 +371,6 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
       const back = watching(backend, old)
       await back.sees('gap', 'acquired begin')
     },
-    60_000,
   )
 
   test.each([
@@ -470,5 +469,5 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     await watcher.sees('gap', 'acquired begin')
     await take(session, exclusive('x'))
     await watcher.sees('gap', 'acquired begin', 'acquired x')
-  }, 60_000)
+  })
 })

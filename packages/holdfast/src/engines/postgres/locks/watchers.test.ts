@@ -89,7 +89,7 @@ describe.runIf(wanted('postgres'))('the watchers of a process on postgres', () =
   let server: Server
   beforeAll(async () => {
     server = await startPostgres()
-  }, 60_000)
+  })
   afterAll(() => server?.stop())
 
   async function setUp(stage: Stage): Promise<Rig> {

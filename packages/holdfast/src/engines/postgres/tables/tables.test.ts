@@ -23,7 +23,7 @@ describe.runIf(wanted('postgres'))('what Holdfast keeps in PostgreSQL', () => {
     server = await startPostgres()
     operator = new pg.Pool({ connectionString: server.url, max: 2 })
     await operator.query('CREATE ROLE stranger LOGIN; CREATE ROLE app LOGIN')
-  }, 60_000)
+  })
   afterAll(async () => {
     await operator?.end()
     await server?.stop()

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { errorMonitor } from 'node:events'
 import { inspect } from 'node:util'
-import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
+import { redisCall, type Server, startPostgres, startRedis, wanted } from 'holdfast-lab/servers'
 import { Redis as IoRedis6, Cluster as IoRedisCluster6 } from 'ioredis'
 import { Redis as IoRedis5, Cluster as IoRedisCluster5 } from 'ioredis5'
 import { createClient as createClient6 } from 'redis'
@@ -12,6 +12,7 @@ import { until } from '../../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { Backend, Fencing } from '../../../spi.ts'
+import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { redisGuard } from '../guard/redis-guard.ts'
 import { openRedis } from '../locks/assemble.ts'
 import { openRedlock } from '../redlock/assemble.ts'
@@ -45,6 +46,8 @@ const libraries: readonly { readonly name: string; make(url: string): Made }[] =
 ]
 
 const NOBODY_THERE = 'redis://127.0.0.1:1'
+const DOWN =
+  /the client is not connected \(.*ECONNREFUSED[^)]*\)\. Check that Redis runs, and the host and port of the client/
 
 /** Of those that the libraries themselves do not come and go with. */
 function listenersOf(client: RedisClient): number[] {
@@ -82,7 +85,7 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       const before = listenersOf(client)
       const error = await failureOfAcquire(openRedis({ client }))
       assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE'), String(error))
-      assert.match(error.message, /the client is not connected \(.*ECONNREFUSED/)
+      assert.match(error.message, DOWN)
       assert.match(inspect(error.cause), /ECONNREFUSED/)
       assert.equal(error.outcome, 'not-applied')
       assert.deepEqual(listenersOf(client), before)
@@ -95,11 +98,49 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       const guard = redisGuard({ client, callTimeoutMs: 3_000 })
       await assert.rejects(guard.highest('x'), (error) => {
         assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown', String(error))
-        assert.match(error.message, /no answer within 3000 ms.*the client is not connected \(.*ECONNREFUSED/)
+        assert.match(error.message, DOWN)
         assert.match(inspect(error.cause), /ECONNREFUSED/)
         return true
       })
       assert.deepEqual(listenersOf(client), before)
+      close()
+    })
+
+    test('G11 a server that goes down while it is used is told as such by every call, with what to do', async () => {
+      await using own = await startRedis()
+      const { client, close } = make(own.url)
+      const clock = createFakeClock()
+      const locker = createLocker(openRedis({ client, clock }), { ttlMs: 60_000 })
+      const lease = await locker.acquire('x')
+      await own.kill()
+      await until('it is noticed', () => /ECONNREFUSED/.test(inspect(ClientState.of(client).trouble)))
+      const calls = {
+        tryAcquire: () => locker.tryAcquire('y'),
+        acquire: () => locker.acquire('z', { waitMs: 2_000 }),
+        renew: () => lease.renew(),
+        inspect: () => locker.inspect('x'),
+        list: () => locker.list(),
+      }
+      for (const [what, ask] of Object.entries(calls)) {
+        const asked = ask().then(
+          () => assert.fail('it was answered'),
+          (error: Error) => error,
+        )
+        await clock.advance(5_000)
+        assert.match((await asked).message, DOWN, what)
+      }
+      close()
+      const closing = locker.close({ graceMs: 0 })
+      await clock.advance(60_000)
+      await closing
+    })
+
+    test.runIf(wanted('postgres'))('G11 a server that does not speak Redis is told as such', async () => {
+      await using postgres = await startPostgres()
+      const { client, close } = make(`redis://127.0.0.1:${postgres.port}`)
+      const error = await failureOfAcquire(openRedis({ client }))
+      assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied', String(error))
+      assert.match(error.message, /host and port of the client: what listens there .*may not speak Redis/)
       close()
     })
 

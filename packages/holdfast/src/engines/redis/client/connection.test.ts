@@ -303,7 +303,7 @@ function isUnavailable(error: unknown, outcome: 'unknown' | 'not-applied'): erro
 
 async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
   for (let turns = 0; !(await holds()); turns++) {
-    assert(turns < 1_000, 'not within 10 s')
+    assert(turns < 12_000, 'not within 120 s')
     await new Promise((resolve) => setTimeout(resolve, 10))
   }
 }

@@ -14,8 +14,10 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   ClosedError,
+  type HoldfastError,
   isHoldfastError,
   UnsupportedError,
+  withNote,
 } from '../../../base/errors.ts'
 import { type Random, systemRandom } from '../../../base/ids.ts'
 import type { RedisClient } from './client.ts'
@@ -149,7 +151,28 @@ export class RedisConnection {
     return this.#prompt.run(script, keys, args, signal, promptness)
   }
 
-  /** Why the client does not answer although the server does; undefined if nothing is known. */
+  /** Why the client does not answer; undefined if nothing is known. */
+  get whyUnanswered(): string | undefined {
+    return this.#state.isReady ? this.heldUpBy : this.#unconnected()
+  }
+
+  /** What a library says of a call that it gives up need not say why it could not send it. */
+  #failureOf(what: string, error: unknown): HoldfastError {
+    const failure = redisFailure(this.#backend, what, error)
+    const isOurs = this.#state.isReady || (error instanceof Error && isServerError(error))
+    if (isOurs || !isHoldfastError(failure, 'BACKEND_UNAVAILABLE')) return failure
+    return withNote(failure, this.#unconnected(reasonOf(error)))
+  }
+
+  /** `known`: what has been said already. */
+  #unconnected(known = ''): string {
+    const { trouble } = this.#state
+    const reason = trouble === undefined ? known : reasonOf(trouble)
+    const said = reason === known ? '' : ` (${reason})`
+    return `the client is not connected${said}. Check that Redis runs, and the host and port of the client`
+  }
+
+  /** Why the client does not answer although the server does. */
   get heldUpBy(): string | undefined {
     if (!this.#prompt.isHeldUp) return undefined
     return (
@@ -274,7 +297,7 @@ export class RedisConnection {
     return new Promise<T>((resolve, reject) => {
       const fail = (error: unknown) => {
         settled()
-        reject(isHoldfastError(error) ? error : redisFailure(this.#backend, what, error))
+        reject(isHoldfastError(error) ? error : this.#failureOf(what, error))
       }
       const stopListening =
         signal === undefined
@@ -346,15 +369,14 @@ export class RedisConnection {
 
   #cancelledCall(what: string, outcome: CallOutcome, signal: AbortSignal): BackendUnavailableError {
     const { reason } = signal
+    const { isReady, trouble } = this.#state
+    if (!isReady)
+      return new BackendUnavailableError(this.#backend, `${what}: ${this.#unconnected()}`, outcome, {
+        cause: trouble === undefined ? reason : withoutSecrets(trouble),
+      })
     // An error of Holdfast's own is told by the caller that has cancelled it.
     const why = reason instanceof Error && !isHoldfastError(reason) ? ` (${reason.message})` : ''
-    const { isReady, trouble } = this.#state
-    const last = isReady ? undefined : trouble
-    const said = last === undefined ? '' : ` (${reasonOf(last)})`
-    const state = isReady ? '' : `; the client is not connected${said}`
-    return new BackendUnavailableError(this.#backend, `${what}: cancelled${why}${state}`, outcome, {
-      cause: last === undefined ? reason : withoutSecrets(last),
-    })
+    return new BackendUnavailableError(this.#backend, `${what}: cancelled${why}`, outcome, { cause: reason })
   }
 }
 

@@ -59,21 +59,32 @@ export function outcomeOfFailure(error: unknown): CallOutcome {
   return sentNothing ? 'not-applied' : 'unknown'
 }
 
+/**
+ * Whether the server said that a right is missing. Servers before 7.2 say so without the code NOPERM, and without a name, when
+ * they refuse a command of a script.
+ */
+export function isDenial(said: string): boolean {
+  return /\bNOPERM\b|\buser executing the script can't\b/.test(said)
+}
+
 /** What to do about a mistake that stays until it is corrected, by what the server said; null if it is something else. */
 export function remedyOf(said: string): string | null {
   if (/\b(WRONGPASS|NOAUTH)\b|\bERR invalid password/.test(said))
     return 'Give the right user and password, in the URL (redis://user:password@host:port) or to the client.'
   if (/\bERR (DB index is out of range|invalid DB index)/.test(said))
     return 'Choose a database that the server has (its setting databases), in the URL or in the options of the client.'
-  if (!/\bNOPERM\b/.test(said)) return null
+  if (!isDenial(said)) return null
   const [, command] = /run the '([^']+)' command/.exec(said) ?? []
   if (command !== undefined) return `Grant it to the user of the client: ACL SETUSER <user> +${command}.`
-  const [, what] = /access (?:a|one of the) (key|channel)/.exec(said) ?? []
+  const [, what] = /(?:access|publish to) (?:at least )?(?:a|the|one of the) (key|channel)/.exec(said) ?? []
   if (what === 'key')
     return 'Grant the keys to the user of the client: ACL SETUSER <user> ~<pattern>; those of locks begin with holdfast:.'
   if (what === 'channel')
     return 'Grant the channels to the user of the client: ACL SETUSER <user> &<pattern>; those of locks begin with holdfast:.'
-  return 'Grant the right to the user of the client (ACL SETUSER).'
+  return (
+    'Grant the rights to the user of the client: ACL SETUSER <user> ' +
+    '+@scripting +@pubsub +@read +@write +@connection +time. (Servers before 7.2 do not say which one is missing.)'
+  )
 }
 
 /**
@@ -91,15 +102,30 @@ export function redisFailure(backend: string, what: string, error: unknown): Hol
 }
 
 /** For a client that could not connect, so that certainly nothing was applied. `error`: what it said, if anything. */
-export function notConnected(backend: string, what: string, error: unknown, note = ''): HoldfastError {
-  if (error === undefined) return new BackendUnavailableError(backend, what + note, 'not-applied')
-  const said = reasonOf(error)
+export function notConnected(
+  backend: string,
+  what: string,
+  error: unknown,
+  advice = adviceFor(error, 'of the client'),
+): HoldfastError {
+  const said = error === undefined ? '' : ` (${reasonOf(error)})`
   const remedy = remedyOf(said)
-  const options = { cause: withoutSecrets(error) }
+  const options = error === undefined ? {} : { cause: withoutSecrets(error) }
   return remedy === null
-    ? new BackendUnavailableError(backend, `${what} (${said})${note}`, 'not-applied', options)
-    : new UnsupportedError(`${backend}: ${what} (${said}). ${remedy}`, options)
+    ? new BackendUnavailableError(backend, `${what}${said}. ${advice}`, 'not-applied', options)
+    : new UnsupportedError(`${backend}: ${what}${said}. ${remedy}`, options)
 }
+
+/** What to check if a client cannot connect; without the last full stop. `whose`: the host and port. */
+export function adviceFor(error: unknown, whose: string): string {
+  const check = `Check that Redis runs, and the host and port ${whose}`
+  return error === undefined || isHangUp.test(reasonOf(error))
+    ? `${check}: what listens there has ended the connection, so it may not speak Redis, or want TLS (rediss://)`
+    : check
+}
+
+/** The other side took the connection, and then ended it, or said what is not Redis. */
+const isHangUp = /\b(EPIPE|ECONNRESET)\b|closed|Protocol error|RESP type/i
 
 export function withoutSecrets(error: unknown): unknown {
   if (!(error instanceof Error)) return error

@@ -6,6 +6,7 @@ import {
   type Cluster,
   redisCall,
   type Server,
+  startPostgres,
   startRedis,
   startRedisCluster,
   wanted,
@@ -108,7 +109,22 @@ describe.runIf(wanted('redis'))('redis from a URL', () => {
     for (const libraries of [both, onlyNodeRedis])
       await assert.rejects(
         redisClientFromUrl('redis', '//127.0.0.1:1', libraries),
-        (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied',
+        (error) =>
+          isHoldfastError(error, 'BACKEND_UNAVAILABLE') &&
+          error.outcome === 'not-applied' &&
+          /ECONNREFUSED.*Check that Redis runs, and the host and port in the URL\. /.test(error.message),
+      )
+  })
+
+  test.runIf(wanted('postgres'))('G11 the port of another kind of server is told as such', async () => {
+    await using postgres = await startPostgres()
+    for (const libraries of [both, onlyNodeRedis])
+      await assert.rejects(
+        redisClientFromUrl('redis', `//127.0.0.1:${postgres.port}`, libraries),
+        (error) =>
+          isHoldfastError(error, 'BACKEND_UNAVAILABLE') &&
+          error.outcome === 'not-applied' &&
+          /host and port in the URL: what listens there .*may not speak Redis/.test(error.message),
       )
   })
 

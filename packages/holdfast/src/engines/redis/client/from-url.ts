@@ -6,7 +6,7 @@ import { type Clock, systemClock } from '../../../base/clock.ts'
 import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import type { RedisClient } from './client.ts'
-import { notConnected, reasonOf, redisFailure } from './failures.ts'
+import { adviceFor, notConnected, reasonOf, redisFailure } from './failures.ts'
 
 export interface RedisLibraries {
   ioredis(): Promise<unknown>
@@ -225,7 +225,7 @@ function couldNotConnect(error: unknown): HoldfastError {
     'the server could not be connected to',
     error,
     isNoCluster
-      ? '. Several hosts are the nodes of one Cluster; for independent servers write redlock://'
-      : '. Check that Redis runs, and the host and port in the URL',
+      ? 'Several hosts are the nodes of one Cluster; for independent servers write redlock://'
+      : adviceFor(error, 'in the URL'),
   )
 }

@@ -6,6 +6,7 @@ import { isHoldfastError } from '../../../base/errors.ts'
 import type { WarningCode } from '../../../base/events.ts'
 import type { Finding } from '../../../spi.ts'
 import type { RedisNode } from './connection.ts'
+import { isDenial } from './failures.ts'
 import type { RedisReply } from './raw.ts'
 
 /** A finding that is also told at start. */
@@ -92,7 +93,7 @@ export async function ifPermitted(asked: Promise<RedisReply>): Promise<RedisRepl
 }
 
 export function isDenied(error: unknown): boolean {
-  return isHoldfastError(error) && /NOPERM|unknown command/i.test(error.message)
+  return isHoldfastError(error) && (isDenial(error.message) || /unknown command/i.test(error.message))
 }
 
 /** The first two numbers of a server's version. */

@@ -58,7 +58,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   }
 
   whyUnanswered(): string | undefined {
-    return this.#connection.client.heldUpBy
+    return this.#connection.client.whyUnanswered
   }
 
   async openSession({ id, ttlMs, holder }: SessionRequest, call: Call): Promise<BackendSession<F>> {

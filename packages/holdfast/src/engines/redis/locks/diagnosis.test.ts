@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict'
 import { redisCall, startRedis, startRedisPair, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'
+import { libraries } from '../../../../test/redis/clients.ts'
 import { Rig, type RigOptions } from '../../../../test/redis/rig.ts'
 import { callWith } from '../../../base/aborting.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { onEvent } from '../../../base/events.ts'
+import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { evictionOf, refusalOf, textOf } from '../client/index.ts'
 
 const isRefusal = (pattern: RegExp) => (error: unknown) =>
@@ -124,6 +126,39 @@ describe.runIf(wanted('redis'))('start-up checks of redis', () => {
     const locker = await rig.locker(urlOf('blind'))
     const warnings = await warningsDuring(async () => (await locker.acquire('x')).release())
     assert.equal(warnings.length, 2)
+  })
+
+  test.each(['exists', 'time', 'set', 'get', 'publish', 'pexpire'])(
+    'G12 a user to whom %s is denied inside scripts is told so at once, with the right to add',
+    async (command) => {
+      await using server = await startRedis()
+      const rules = ['on', '>secret', '~*', '&*', '+@all', `-${command}`]
+      await redisCall(server, 'ACL', 'SETUSER', 'limited', ...rules)
+      const url = server.url.replace('redis://', 'redis://limited:secret@')
+      await using rig = new Rig()
+      for (const library of libraries) {
+        const clock = createFakeClock()
+        const locker = await rig.fenced(url, { library, backend: { clock } })
+        // The fake clock stands still: a wait would never end.
+        await assert.rejects(locker.acquire('x', { waitMs: 60_000 }), isRefusal(/ACL SETUSER <user> \+/))
+      }
+    },
+  )
+
+  test('G12 a right that is taken away ends an acquire, also in the middle of a step', async () => {
+    await using server = await startRedis()
+    const rules = ['on', '>secret', '~*', '&*', '+@all']
+    await redisCall(server, 'ACL', 'SETUSER', 'limited', ...rules)
+    await using rig = new Rig()
+    const locker = await rig.locker(server.url.replace('redis://', 'redis://limited:secret@'))
+    const lease = await locker.acquire('x')
+    for (const command of ['exists', 'hset', 'zadd']) {
+      await redisCall(server, 'ACL', 'SETUSER', 'limited', `-${command}`)
+      const asked = { mode: 'shared', waitMs: 60_000 } as const
+      await assert.rejects(locker.acquire(`shared ${command}`, asked), isRefusal(/ACL SETUSER <user> \+/))
+      await redisCall(server, 'ACL', 'SETUSER', 'limited', `+${command}`)
+    }
+    assert.equal(await lease.release(), 'released')
   })
 
   async function diagnosis(rig: Rig, url: string, options: RigOptions = {}): Promise<string[]> {

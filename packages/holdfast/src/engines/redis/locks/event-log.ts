@@ -17,7 +17,6 @@ import { Changes, type ToldEvent } from '../../../kit/watching.ts'
 import type { Call, Page, PageRequest } from '../../../spi.ts'
 import type { RedisReply, RedisScript, Subscription } from '../client/index.ts'
 import type { Connection } from './connection.ts'
-import { deniedToWatch } from './failures.ts'
 import { readEvent } from './looking.ts'
 import { scanNames } from './paging.ts'
 import { WATCHED_FOR_MS } from './scripts/log.ts'
@@ -210,13 +209,9 @@ export class EventLog extends Changes {
     return Number(await this.#run(lookAtDueScript, args, call))
   }
 
-  async #run(script: RedisScript, args: readonly string[], call: Call): Promise<RedisReply> {
+  #run(script: RedisScript, args: readonly string[], call: Call): Promise<RedisReply> {
     const { client, keys } = this.#connection
-    try {
-      return await client.run(script, [keys.watch], args, call.signal)
-    } catch (error) {
-      throw deniedToWatch(error)
-    }
+    return client.run(script, [keys.watch], args, call.signal)
   }
 }
 

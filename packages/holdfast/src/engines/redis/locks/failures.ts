@@ -2,20 +2,25 @@
 import {
   BackendUnavailableError,
   CapacityMismatchError,
-  isHoldfastError,
   quote,
   UnsupportedError,
 } from '../../../base/errors.ts'
 import type { AcquireRequest } from '../../../spi.ts'
-import { isDenied } from '../client/index.ts'
+import { isDenied, remedyOf } from '../client/index.ts'
 import type { Answer } from './answers.ts'
 import { TOKEN_KEY } from './keys.ts'
 import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
-/** The server refused a command in the middle of a step. Two refusals come only before anything is written. */
-export function refusedByServer(message: string): BackendUnavailableError {
+/**
+ * The server refused a command in the middle of a step. Two refusals come only before anything is written. What a step has
+ * written before a right was missing ends by itself within one TTL.
+ */
+export function refusedByServer(message: string): BackendUnavailableError | UnsupportedError {
+  const said = message.replace(/\.$/, '')
+  const remedy = remedyOf(said)
+  if (remedy !== null) return new UnsupportedError(`redis: ${said}. ${remedy}`)
   const isEarly = message.includes('OOM command not allowed') || message === SLOT_IS_MOVING
-  return new BackendUnavailableError('redis', message.replace(/\.$/, ''), isEarly ? 'not-applied' : 'unknown')
+  return new BackendUnavailableError('redis', said, isEarly ? 'not-applied' : 'unknown')
 }
 
 /** Another key was put where ours was: ours is gone. */
@@ -28,20 +33,6 @@ export function withoutRights(what: string, error: unknown): unknown {
   if (!isDenied(error)) return error
   return new UnsupportedError(
     `redis: ${what} is denied to this user of the server, and locks cannot do without. ${(error as Error).message}`,
-    { cause: error },
-  )
-}
-
-/**
- * `UNSUPPORTED` if a script of a watch may not run one of its commands; any other error as it is. Servers before 7.2 say that
- * without the code NOPERM, and do not name the command.
- */
-export function deniedToWatch(error: unknown): unknown {
-  const [denial] = /user executing the script can't .*?(?= script:|\.|$)/.exec(String(error)) ?? []
-  if (denial === undefined || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) return error
-  return new UnsupportedError(
-    `redis: a watch is refused: the ${denial}. Grant the rights to the user of the client: ACL SETUSER <user> +@scripting ` +
-      '+@pubsub +@read +@write +@connection +time ~<prefix of the client>holdfast:* &holdfast:*',
     { cause: error },
   )
 }

@@ -12,7 +12,7 @@
  */
 
 import { elapsedMs, elapsedUntil, type Instant, instantOf, laterOf } from '../../../base/clock.ts'
-import { outcomeOf } from '../../../base/errors.ts'
+import { BackendUnavailableError, outcomeOf, quote } from '../../../base/errors.ts'
 import { TransientMap } from '../../../base/transient-map.ts'
 import { prolongedSince } from '../../../kit/backend-kit.ts'
 import { SessionBase, type SessionFacts } from '../../../kit/session.ts'
@@ -198,8 +198,8 @@ export class RedisSession<F extends Fencing>
       this.forget(claim.attempt)
     } else if (answer?.kind === 'granted') {
       const { grantId, data } = answer
-      granted.push(this.handOut(claim, { grantId, data, since }).grant)
       for (const waiter of waiters) this.room.grant(waiter, { grantId, data, since })
+      granted.push(this.handOut(claim, { grantId, data, since }).grant)
     } else if (answer?.kind === 'waiting') {
       for (const waiter of waiters) {
         waiter.heartbeat = laterOf(waiter.heartbeat, since)
@@ -314,7 +314,16 @@ export class RedisSession<F extends Fencing>
   }
 
   handOut(claim: Claim, granted: Granted): { readonly kind: 'granted'; readonly grant: Grant<F> } {
-    const token = this.#connection.demands.isFenced ? BigInt(granted.grantId) : null
+    const { isFenced } = this.#connection.demands
+    // Of a process without fencing, the grant is known by its time.
+    if (isFenced && granted.grantId.includes('.'))
+      throw new BackendUnavailableError(
+        'redis',
+        `the grant of ${quote(claim.name)} has no fencing token, because a process without \`fencing\` made it: all processes of a ` +
+          'namespace must have the same',
+        'unknown',
+      )
+    const token = isFenced ? BigInt(granted.grantId) : null
     const grant = this.grantOf(claim, { ...granted, token: token as Grant<F>['token'] })
     return { kind: 'granted', grant }
   }

@@ -27,7 +27,7 @@ describe.runIf(wanted('redis'))('redis on a client that a blocking command holds
   beforeAll(async () => {
     server = await startRedis()
     admin = new Redis(server.url)
-  }, 60_000)
+  })
   afterAll(async () => {
     admin.disconnect()
     await server.stop()
@@ -60,7 +60,6 @@ describe.runIf(wanted('redis'))('redis on a client that a blocking command holds
       await locker.close()
       close()
     },
-    60_000,
   )
 
   test.each(libraries)(
@@ -95,7 +94,6 @@ describe.runIf(wanted('redis'))('redis on a client that a blocking command holds
       await admin.select(0)
       close()
     },
-    60_000,
   )
 
   test('T85 what is gone over our own connection is left to the client, and the other leases go on', async () => {
@@ -119,7 +117,7 @@ describe.runIf(wanted('redis'))('redis on a client that a blocking command holds
     assert.equal(await kept.release(), 'released')
     await locker.close()
     close()
-  }, 60_000)
+  })
 
   test('T85 a renewal over our own connection that comes late revives nothing', async () => {
     let connections = 0
@@ -173,5 +171,5 @@ describe.runIf(wanted('redis'))('redis on a client that a blocking command holds
     )
     await backend[Symbol.asyncDispose]()
     close()
-  }, 60_000)
+  })
 })

@@ -235,6 +235,34 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     }
   })
 
+  test('T103 G11 a grant without a token, by a process without `fencing`, fails its waiter and nothing else', async () => {
+    await using rig = new Rig()
+    const open = async (backend: object) =>
+      (await rig.backend(marked.url, { backend: { namespace: 'mixed', ...backend } })).openSession(
+        { id: newSessionId(), ttlMs: 60_000, holder: 'ada' },
+        call(),
+      )
+    const [fenced, unfenced] = [await open({ fencing: 'clock-backed' }), await open({})]
+    const grantOf = async (session: typeof fenced, name: string) => {
+      const answer = await session.tryAcquire(request(name), call())
+      assert(answer.kind === 'granted')
+      return answer.grant
+    }
+    const [held, other] = [await grantOf(unfenced, 'x'), await grantOf(fenced, 'other')]
+    let queued = 0
+    const waiting = fenced.enqueue?.(request('x'), callWith(undefined, { onQueued: () => queued++ }))
+    const refused = assert.rejects(Promise.resolve(waiting), (error) => {
+      assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown', String(error))
+      assert.match(error.message, /no fencing token.*all processes of a namespace/)
+      return true
+    })
+    await until('it waits', () => queued === 1)
+    assert.equal(await unfenced.release(held, { keepForMs: 0 }, call()), 'released')
+    await refused
+    const kept = await fenced.keepAlive({ held: [other], waiting: [] }, call())
+    assert(kept.kind === 'alive' && kept.lost.length === 0)
+  })
+
   test('T37 the token is drawn with the grant: of two that race, the later one has the higher token', async () => {
     await using server = await startRedis()
     await using rig = new Rig()

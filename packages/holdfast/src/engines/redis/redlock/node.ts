@@ -103,7 +103,7 @@ export class RedlockNode {
     this.#contact = new Contact(options, {
       onConnected: () => this.#loadScripts(),
       onOpen: () => this.#observer?.onOpen(),
-      failure: (reason) => this.#unreachable(reason),
+      failure: (reason) => this.#refused(reason),
     })
   }
 
@@ -273,7 +273,7 @@ export class RedlockNode {
   }
 
   /** `isRepeated`: the client may have sent it twice, and this may be the answer to the second copy. */
-  #refusalIn(reply: RedisReply, isRepeated: boolean): BackendUnavailableError | undefined {
+  #refusalIn(reply: RedisReply, isRepeated: boolean): HoldfastError | undefined {
     if (isRepeated && reply === 'not-held')
       return this.#failure(
         'not held, but the connection was lost meanwhile: it may have been released',
@@ -281,6 +281,7 @@ export class RedlockNode {
       )
     if (!Array.isArray(reply) || reply[0] !== 'e') return undefined
     const message = String(reply[1]).replace(/\.$/, '')
+    if (remedyOf(message) !== null) return this.#refused(message)
     // A server says that its memory is full before anything is written.
     return this.#failure(message, message.includes('OOM command not allowed') ? 'not-applied' : 'unknown')
   }
@@ -333,7 +334,7 @@ export class RedlockNode {
     )
   }
 
-  #unreachable(reason: string): HoldfastError {
+  #refused(reason: string): HoldfastError {
     const remedy = remedyOf(reason)
     return remedy === null
       ? this.#failure(reason, 'not-applied')

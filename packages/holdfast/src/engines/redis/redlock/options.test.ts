@@ -170,6 +170,27 @@ describe.runIf(wanted('redis'))('redlock: options on real nodes', () => {
     })
   })
 
+  test.each(['set', 'hmget'])(
+    'G12 a user to whom %s is denied inside scripts is told what to grant, and nothing is waited for',
+    async (command) => {
+      const stage = new RedlockStage(nodes)
+      await nodes.call('ACL', 'SETUSER', 'poor', 'reset', 'on', '>pass', '~*', '&*', '+@all', `-${command}`)
+      const opened = nodes.servers.map(
+        ({ port }) => new Redis({ port, username: 'poor', password: 'pass', enableReadyCheck: false }),
+      )
+      onTestFinished(() => {
+        for (const client of opened) client.disconnect()
+      })
+      const backend = redlock({ clients: opened, namespace: stage.namespace, nodeTimeoutMs: 5_000 })
+      await using locker = createLocker(backend)
+      await assert.rejects(locker.acquire('x', { waitMs: 60_000 }), (error) => {
+        assert(isHoldfastError(error, 'UNSUPPORTED'), String(error))
+        assert.match(error.message, /ACL SETUSER <user> \+/)
+        return true
+      })
+    },
+  )
+
   test('a replica has no vote, and the refusal says why', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()

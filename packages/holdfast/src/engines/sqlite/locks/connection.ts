@@ -81,8 +81,9 @@ export class Connection {
 
   /**
    * For what keeps sessions alive: it overtakes what waits to be written. Before anything is prolonged, this must still be
-   * the file that newcomers find, and still the same boot's. Replacing the file, or bringing it to another boot while it is
-   * open, ends the leases of processes that do not see it.
+   * the file that newcomers find, with the same log, and still the same boot's (T105). Replacing the file or its log, or
+   * bringing it to another boot while it is open, ends the leases of processes that do not see it: within one TTL, because
+   * a grant is believed for as long as the last prolongation of its session. Acquires are not checked.
    */
   async prolong<T>(call: Call, work: Work<T>): Promise<T> {
     this.lifetime.begin(call)
@@ -119,8 +120,8 @@ export class Connection {
   #problemOf(
     found: { readonly boot_id: string; readonly time_namespace: string } | undefined,
   ): string | null {
-    const { path, isInPlace } = this.#context.file
-    if (!isInPlace()) return `the file at ${path} was removed or replaced`
+    const displaced = this.#context.file.displaced()
+    if (displaced !== null) return `the file at ${displaced} was removed or replaced`
     const { bootId, timeNamespaceOffset } = this.machine
     if (found?.boot_id === bootId && found.time_namespace === timeNamespaceOffset) return null
     return 'the file has been taken over by processes with another boot id'

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmodSync, renameSync, writeFileSync } from 'node:fs'
+import { chmodSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, test } from 'vitest'
 import { SqliteRig } from '../../../../test/sqlite/rig.ts'
@@ -43,6 +43,17 @@ describe('a diagnosis', () => {
     assert.equal(finding?.code, 'HOLDFAST_SQLITE_FILE_REPLACED')
     assert.match(finding.what, /was removed or replaced/)
     await assert.rejects(session.keepAlive({ held: [], waiting: [] }, call()), /was removed or replaced/)
+  })
+
+  test('T105 says that the -wal file was removed, and to raise the epoch', async () => {
+    await using rig = new SqliteRig()
+    const client = rig.open({ synchronous: 'full' }, local)
+    assert.deepEqual(await codes(client), [])
+    rmSync(`${rig.path}-wal`)
+    const [finding] = await client.diagnose(call())
+    assert.deepEqual([finding?.severity, finding?.code], ['danger', 'HOLDFAST_SQLITE_FILE_REPLACED'])
+    assert.match(String(finding?.what), /locks\.db-wal was removed or replaced/)
+    assert.match(String(finding?.fix), /epoch/)
   })
 
   test('says that waiters have to poll', async () => {

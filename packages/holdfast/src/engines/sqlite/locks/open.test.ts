@@ -1,5 +1,15 @@
 import assert from 'node:assert/strict'
-import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, test } from 'vitest'
@@ -263,19 +273,65 @@ describe('T71 the monotonic clock belongs to one boot', () => {
 })
 
 describe('a file that is replaced while it is open', () => {
+  const isNotApplied = (error: unknown) =>
+    isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+
   test('ends the sessions of processes that do not see the new one', async () => {
     await using rig = new SqliteRig()
     const session = await rig.session()
     const held = request('x')
     await session.tryAcquire(held, call())
     for (const suffix of ['', '-wal', '-shm']) renameSync(rig.path + suffix, `${rig.path}.old${suffix}`)
-    const isNotApplied = (error: unknown) =>
-      isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
     await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), isNotApplied)
     const newcomer = await rig.session()
     assert.equal((await newcomer.tryAcquire(request('x'), call())).kind, 'granted')
     await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), isNotApplied)
     const [old, young] = [rig.clients[0], rig.clients[1]]
     assert.notEqual(old?.info.issuer, young?.info.issuer, 'their tokens are not comparable')
+  })
+
+  for (const suffix of ['-wal', '-shm']) {
+    const change = {
+      removed: (file: string) => rmSync(file),
+      'replaced by a copy': (file: string) => {
+        renameSync(file, `${file}.old`)
+        copyFileSync(`${file}.old`, file)
+      },
+    }
+    for (const [how, act] of Object.entries(change))
+      test(`T105 a ${suffix} file that is ${how} ends the sessions, and the error names it`, async () => {
+        await using rig = new SqliteRig()
+        const client = rig.open()
+        const session = await rig.session(client)
+        const held = request('x')
+        await session.tryAcquire(held, call())
+        act(rig.path + suffix)
+        const says = (error: unknown) =>
+          isNotApplied(error) &&
+          (error as Error).message.includes(`locks.db${suffix} was removed or replaced`)
+        await assert.rejects(session.keepAlive({ held: [held], waiting: [] }, call()), says)
+        await assert.rejects(rig.session(client), says)
+      })
+  }
+
+  test('T105 what SQLite itself does with -wal and -shm is no removal: others that come and go, a log that is cut', async () => {
+    await using rig = new SqliteRig()
+    rig.open()
+    await rig.closeAll()
+    assert.deepEqual(existsSync(`${rig.path}-wal`), false, 'the last one removes them')
+    const client = rig.open()
+    const session = await rig.session(client)
+    const listed = { held: [], waiting: [] }
+    assert.equal((await session.keepAlive(listed, call())).kind, 'alive')
+    await rig.open()[Symbol.asyncDispose]()
+    rig.sql('PRAGMA wal_checkpoint(TRUNCATE)')
+    assert.equal((await session.keepAlive(listed, call())).kind, 'alive')
+    await rig.closeAll()
+    const link = join(rig.folder, 'link.db')
+    symlinkSync(rig.path, link)
+    const linked = await rig.session(rig.open({ path: link }))
+    assert.equal((await linked.keepAlive(listed, call())).kind, 'alive')
+    rmSync(`${rig.path}-wal`)
+    await assert.rejects(linked.keepAlive(listed, call()), isNotApplied)
   })
 })

@@ -10,7 +10,7 @@
  * After a restart no process can have the file open, so the removal takes the file for itself alone, and when it cannot
  * get that, it refuses.
  */
-import { statSync } from 'node:fs'
+import { realpathSync, statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import type { Random } from '../../../base/ids.ts'
 import { isBusy, openDatabase } from '../client/index.ts'
@@ -37,8 +37,8 @@ export interface OpenFile {
   readonly path: string
   /** Random, made with the file: tells it from every other, also from one that replaces it. */
   readonly fileId: string
-  /** Whether the path still leads to the file that is open. */
-  isInPlace(): boolean
+  /** The path that does not lead to what is open any more: of the file, its `-wal` or its `-shm`. Null if all of them do. */
+  displaced(): string | null
 }
 
 /** Opening is synchronous, so it waits for others by sleeping. */
@@ -130,15 +130,23 @@ function removeRemains(path: string, { bootId, timeNamespaceOffset }: MachineIde
 }
 
 function describe(connection: DatabaseSync, path: string): OpenFile {
-  const { ino, dev } = statSync(path)
+  const fileId = String(connection.prepare('SELECT file_id FROM meta').get()?.file_id)
+  // SQLite has followed a link before it named its log.
+  const real = realpathSync(path)
+  // The read above has created the log, and SQLite keeps it while a connection is open.
+  const opened = [path, `${real}-wal`, `${real}-shm`].map((each) => ({ path: each, ...statSync(each) }))
   return {
     connection,
     path,
-    fileId: String(connection.prepare('SELECT file_id FROM meta').get()?.file_id),
-    isInPlace() {
-      const found = statSync(path, { throwIfNoEntry: false })
-      // A second name for it means a second log, in which other processes do not see what is held here.
-      return found?.ino === ino && found.dev === dev && found.nlink === 1
+    fileId,
+    displaced() {
+      const displaced = opened.find(({ path: each, ino, dev }) => {
+        const found = statSync(each, { throwIfNoEntry: false })
+        if (found?.ino !== ino || found.dev !== dev) return true
+        // A second name for the file means a second log, in which other processes do not see what is held here.
+        return each === path && found.nlink !== 1
+      })
+      return displaced?.path ?? null
     },
   }
 }

@@ -20,9 +20,13 @@ import { prelude, useLibrary } from './prelude.ts'
 /**
  * KEYS watch; ARGV an id for a new log, for how long. Opens the log or prolongs it. Answers with its id, the position of its
  * last event, the time, and whether the current holders are known to it.
+ *
+ * The empty message is heard by nobody. It shows that this user may publish: without that, an expiry that this process notices
+ * would wake no watcher, and nobody would be told why.
  */
 export const openLogScript = redisScript(`
 local call, watch, ms = redis.call, KEYS[1], ARGV[2]
+call('PUBLISH', string.match(watch, 'holdfast:.*') .. ':', '')
 local log, held, due = watch .. ':log', watch .. ':held', watch .. ':due'
 local id = redis.pcall('GET', watch)
 if call('EXISTS', log, held, due) ~= 3 or type(id) ~= 'string' or redis.pcall('XLEN', log) == 0 then
