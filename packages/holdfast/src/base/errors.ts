@@ -414,6 +414,12 @@ export function outcomeOf(error: unknown): CallOutcome {
   return isHoldfastError(error) ? 'not-applied' : 'unknown'
 }
 
+/** The public id of the lease that was lost, or whose fence is stale; undefined for other errors. */
+export function refusedLeaseId(error: unknown): string | undefined {
+  if (isHoldfastError(error, 'LEASE_LOST')) return error.leaseId
+  return isHoldfastError(error, 'FENCE_STALE') ? error.fence.grant : undefined
+}
+
 /** Whatever was thrown, this does not throw. */
 export function textOf(thrown: unknown): string {
   try {

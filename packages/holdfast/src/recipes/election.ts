@@ -15,7 +15,7 @@
  */
 import { onAborted } from '../base/aborting.ts'
 import { elapsedMs, type Instant, instantOf, pause } from '../base/clock.ts'
-import { InvalidArgumentError, isHoldfastError, LeaseLostError } from '../base/errors.ts'
+import { InvalidArgumentError, isHoldfastError, LeaseLostError, refusedLeaseId } from '../base/errors.ts'
 import { checkName } from '../base/names.ts'
 import { checkCallback, checkFunction, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import type {
@@ -30,7 +30,6 @@ import type {
 } from '../base/types.ts'
 import { currentLeader, type Leader, observeLeaders, proclaim } from './election/leader.ts'
 import { checkNeeds, checkTtl } from './needs.ts'
-import { refusedLeaseId } from './refused-lease.ts'
 
 export type { Leader } from './election/leader.ts'
 

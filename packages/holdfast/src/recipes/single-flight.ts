@@ -16,14 +16,13 @@
  */
 import { callWith, unlessAborted } from '../base/aborting.ts'
 import { callSafely } from '../base/call-safely.ts'
-import { InvalidArgumentError } from '../base/errors.ts'
+import { InvalidArgumentError, refusedLeaseId } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
 import { checkFunction } from '../base/options.ts'
 import { SingleFlight } from '../base/single-flight.ts'
 import type { Fencing, Lease, Locker, TryAcquireOptions } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
-import { refusedLeaseId } from './refused-lease.ts'
 import {
   checkOptions,
   type FenceOf,
