@@ -181,10 +181,12 @@ export class TortureServer {
   static async start({ answer, isStream, served, random }: Tortured): Promise<TortureServer> {
     const mood = { isGood: false }
     const given = new Set<string>()
+    // One after another, so that every run has all of them.
+    let next = draw(random, names.length)
     const onRequest = (exchange: Exchange) => {
       if (gone.has(exchange.stream.session ?? exchange)) return
       const isBad = !mood.isGood && random.fraction() < BAD_REQUESTS
-      const name = isBad ? (names[draw(random, names.length)] ?? '') : 'answer'
+      const name = isBad ? (names[next++ % names.length] ?? '') : 'answer'
       given.add(name)
       const refusal = refusals[name]
       if (refusal !== undefined) return refusal(exchange, Buffer.alloc(0), random)

@@ -17,7 +17,7 @@ import { Writer } from './protobuf.ts'
 import { always, get, put } from './transactions.ts'
 import { Watches } from './watches.ts'
 
-const STEPS = 400
+const STEPS = 250
 /** Of the fake clock. More than all limits of the client together. */
 const LONG_MS = 90_000
 /** Of this process, which is also that of the servers. One message may have more. */
@@ -79,7 +79,7 @@ async function asked(client: EtcdClient, { kind, number, call }: Asked): Promise
   return (await client.ask(methods.txn, always([operation]), call)).header?.revision ?? 0
 }
 
-describe('servers that behave badly in every way', { timeout: 60_000 }, () => {
+describe('servers that behave badly in every way', { timeout: 120_000 }, () => {
   test.each([
     ['without users', {}],
     ['with users', { username: 'ada', password: 'secret' }],
