@@ -161,16 +161,18 @@ const arrivals: readonly ((link: Link, random: Random) => void)[] = [
   },
 ]
 
+export const names = [...Object.keys(refusals), ...Object.keys(treatments)]
+
 /** How often a connection, or a request, is treated badly. */
 const [BAD_ARRIVALS, BAD_REQUESTS] = [0.15, 0.6]
 
 export class TortureServer {
   readonly server: GrpcServer
-  /** How often each treatment was given. */
-  readonly given: Map<string, number>
+  /** The treatments that were given. */
+  readonly given: Set<string>
   readonly #mood: { isGood: boolean }
 
-  private constructor(server: GrpcServer, given: Map<string, number>, mood: { isGood: boolean }) {
+  private constructor(server: GrpcServer, given: Set<string>, mood: { isGood: boolean }) {
     this.server = server
     this.given = given
     this.#mood = mood
@@ -178,13 +180,14 @@ export class TortureServer {
 
   static async start({ answer, isStream, served, random }: Tortured): Promise<TortureServer> {
     const mood = { isGood: false }
-    const given = new Map<string, number>()
-    const names = [...Object.keys(refusals), ...Object.keys(treatments)]
+    const given = new Set<string>()
+    // One after another, so that every run has all of them.
+    let next = draw(random, names.length)
     const onRequest = (exchange: Exchange) => {
       if (gone.has(exchange.stream.session ?? exchange)) return
       const isBad = !mood.isGood && random.fraction() < BAD_REQUESTS
-      const name = isBad ? (names[draw(random, names.length)] ?? '') : 'answer'
-      given.set(name, (given.get(name) ?? 0) + 1)
+      const name = isBad ? (names[next++ % names.length] ?? '') : 'answer'
+      given.add(name)
       const refusal = refusals[name]
       if (refusal !== undefined) return refusal(exchange, Buffer.alloc(0), random)
       served(exchange)

@@ -1,6 +1,6 @@
 /** Large answers of a real etcd: many names with data, and a long history. */
 import { waitFor, wanted } from 'holdfast-lab/servers'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { openSession, Rig } from '../../../test/etcd/rig.ts'
 import { Cancellation } from '../../base/cancellation.ts'
 import { systemClock } from '../../base/clock.ts'
@@ -28,6 +28,7 @@ describe.runIf(wanted('etcd'))('large answers', { timeout: 60_000 }, () => {
     rig = await Rig.start()
   })
   afterAll(() => rig[Symbol.asyncDispose]())
+  afterEach(() => rig.clear())
 
   const data = 'd'.repeat(limits.dataBytes)
   const takeMany = async (session: BackendSession<'fenced'>, count: number): Promise<Grant<'fenced'>[]> =>
@@ -54,7 +55,6 @@ describe.runIf(wanted('etcd'))('large answers', { timeout: 60_000 }, () => {
     const second = await backend.list('', { limit: 1, cursor: first.next ?? '' }, call())
     expect(second.items.map(({ name }) => name)).toEqual(['many/1'])
     expect(client.keys).toBeLessThan(10)
-    await session.close(call())
   })
 
   test('T100 a watch from 1,000 leases back tells all of them, and a keep-alive is answered meanwhile', async () => {
@@ -91,6 +91,5 @@ describe.runIf(wanted('etcd'))('large answers', { timeout: 60_000 }, () => {
     await keptAlive
     expect(Object.fromEntries(told)).toEqual({ acquired: 1_000, data: 1_000, released: 1_000 })
     expect(toldBefore).toBeLessThan(1_000)
-    await session.close(call())
   })
 })
