@@ -102,7 +102,8 @@ export class GrpcServer implements AsyncDisposable {
   }
 
   get open(): number {
-    return this.#links.size
+    // A socket that was reset does not always tell that it is closed.
+    return [...this.#links].filter(({ client }) => !client.destroyed).length
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -14,6 +14,7 @@ import {
   constants,
   type IncomingHttpHeaders,
 } from 'node:http2'
+import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
 import { afterThisTurn, type Clock, type Timer } from '../../../base/clock.ts'
 import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
@@ -63,6 +64,7 @@ interface InFlight {
 export class Channel {
   readonly host: string
   readonly #session: ClientHttp2Session
+  readonly #socket: Socket | undefined
   readonly #clock: Clock
   /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
   answers = 0
@@ -75,9 +77,10 @@ export class Channel {
   /** After the other side has said that it goes: the last stream that it may have served. */
   #lastStreamId = Number.POSITIVE_INFINITY
 
-  private constructor(host: string, session: ClientHttp2Session, clock: Clock) {
+  private constructor(host: string, session: ClientHttp2Session, socket: Socket | undefined, clock: Clock) {
     this.host = host
     this.#session = session
+    this.#socket = socket
     this.#clock = clock
     // The callers of pending requests keep the process alive, not the connection.
     session.unref()
@@ -105,9 +108,11 @@ export class Channel {
     return new Promise((resolve, reject) => {
       const session = connect(host, { ...tls, settings: { enablePush: false } })
       let isConnected = false
+      let socket: Socket | undefined
       const fail = (what: Error | 'closed' | 'silent') => {
         timer.cancel()
         session.destroy()
+        socket?.destroy()
         reject(
           new ConnectionError(connectionFailure(host, isConnected, what), 'not-applied', { cause: what }),
         )
@@ -116,14 +121,15 @@ export class Channel {
       // After the connection is made, the streams on it tell their own failures.
       session.on('error', fail)
       session.once('close', () => fail('closed'))
-      session.once('connect', () => {
+      session.once('connect', (_session, connected) => {
         isConnected = true
+        socket = connected
         timer.cancel()
         timer = clock.setTimer(limitMs, () => fail('silent'))
       })
       session.once('remoteSettings', () => {
         timer.cancel()
-        resolve(new Channel(host, session, clock))
+        resolve(new Channel(host, session, socket, clock))
       })
     })
   }
@@ -193,6 +199,8 @@ export class Channel {
   destroy(): void {
     this.#isLeft = true
     this.#session.destroy()
+    // A session that was closed before would wait for the other side to close its end.
+    this.#socket?.destroy()
     const lost = () => new ConnectionError(`the connection to ${this.host} was given up`, 'unknown')
     for (const { fail } of [...this.#inFlight]) fail(lost())
   }
@@ -200,7 +208,6 @@ export class Channel {
   #leaveSoon(): void {
     if (this.#isLeft) return
     this.#isLeft = true
-    if (this.#session.destroyed) return
     this.#leaving = this.#clock.setTimer(LEFT_LIMIT_MS, () => this.destroy())
     this.#session.close()
   }

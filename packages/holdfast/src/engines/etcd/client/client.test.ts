@@ -80,6 +80,7 @@ describe('the client', { timeout: 20_000 }, () => {
     test('a request on a connection whose server says that it goes, and then nothing', async () => {
       const server = await serve(({ stream }) => stream.session?.goaway(0, stream.id ?? 0))
       const client = connected([server])
+      const startMs = clock.monotonicMs()
       let isDone = false
       const settled = outcome(client.ask(methods.txn, put1, neverCancelled)).finally(() => {
         isDone = true
@@ -89,6 +90,8 @@ describe('the client', { timeout: 20_000 }, () => {
         return isDone || null
       })
       expect(await settled).toBe('unknown')
+      // Long before the limit of an answer.
+      expect(clock.monotonicMs() - startMs).toBeLessThan(10_000)
     })
 
     test('a request that is never answered, on a connection that answers pings', async () => {

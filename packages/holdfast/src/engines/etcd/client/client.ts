@@ -148,6 +148,11 @@ export class EtcdClient {
     return this.#options.hosts
   }
 
+  /** Requests and streams on the current connection, for tests. Those on connections that were left end with them. */
+  get inFlight(): number {
+    return this.#channel?.inFlight ?? 0
+  }
+
   close(): void {
     this.#isClosed = true
     this.#authenticating.drop(new ConnectionError('the client is closed', 'not-applied'))

@@ -7,10 +7,12 @@ import type { Call, Page, PageRequest, SessionState } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import { modes } from './keys.ts'
-import { type FoundClaim, foundByName } from './records.ts'
+import { Found, type FoundClaim, foundByName } from './records.ts'
 
-/** A page reads at most so many keys; the waiters of one name may be more. */
+/** One read has at most so many keys, with up to 4 KiB of data in every second one. The waiters of one name may be more. */
 const KEYS_AT_ONCE = 2_000
+/** A name that is held has two: the claim, and its data. */
+const KEYS_OF_NAME = 2
 /** So many writes and comparisons fit into one transaction. */
 const MAX_SESSIONS = 100
 
@@ -25,11 +27,16 @@ export class EtcdNames implements NameStore<FoundClaim> {
     return (await this.#connection.read([etcd.getAll(this.#connection.keys.name(name))], call)).name
   }
 
-  /** In the order of the names' bytes, which is that of the keys. */
+  /**
+   * In the order of the names' bytes, which is that of the keys. It reads as many keys as the page may need, so a page of names with
+   * many waiters has fewer names than it may.
+   */
   async list(prefix: string, { cursor, limit }: PageRequest, call: Call) {
     const { client, keys, lifetime } = this.#connection
     lifetime.begin(call)
-    const range = { ...keys.names(prefix, cursor), limit: KEYS_AT_ONCE }
+    // And the first key of the next name, which shows that the last one is complete.
+    const needed = Math.min(KEYS_OF_NAME * limit + 1, KEYS_AT_ONCE)
+    const range = { ...keys.names(prefix, cursor), limit: needed }
     const { kvs, more, header } = await client.ask(etcd.methods.range, range, call)
     const found = [...foundByName(keys, kvs, header?.revision ?? 0)].map(([name, { name: stored }]) => ({
       name,
@@ -100,5 +107,21 @@ export class EtcdNames implements NameStore<FoundClaim> {
 
   async #writeIf(compare: readonly etcd.Compare[], writes: readonly etcd.Operation[], call: Call) {
     return (await this.#connection.transact(etcd.onCondition(compare, writes), call)).succeeded
+  }
+}
+
+/** All claims below a prefix as they were at a revision, in several reads. */
+export async function* claimsAt(
+  { client, keys }: Connection,
+  prefix: string,
+  revision: number,
+  call: Call,
+): AsyncGenerator<FoundClaim> {
+  let range: etcd.Range | null = keys.names(prefix)
+  while (range !== null) {
+    const asked: etcd.RangeRequest = { ...range, revision, limit: KEYS_AT_ONCE }
+    const { kvs, more } = await client.ask(etcd.methods.range, asked, call)
+    yield* new Found(keys, kvs, revision).name.claims
+    range = more ? { ...range, key: `${kvs.at(-1)?.key}\0` } : null
   }
 }

@@ -1,10 +1,13 @@
 /** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import { openSimulated, SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
+import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { isRead, methods, type TxnRequest } from '../client/index.ts'
+import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 import { unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
@@ -355,6 +358,25 @@ describe('keys that are used again', () => {
       await expect(waiting).rejects.toMatchObject({ outcome: 'unknown' })
       await session.abandon(asked, call())
       expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+    })
+
+    test('the time-out of a waiter costs no lease of its locker', async () => {
+      const clock = createFakeClock()
+      const other = new SimulatedEtcd()
+      const locker = createLocker(await openEtcd({ hosts: other.hosts, clock }, { client: other.client }))
+      const lease = await locker.acquire('x')
+      const waiting = locker.acquire('x', { waitMs: 1_000 })
+      const ended = expect(waiting).rejects.toMatchObject({ code: 'ACQUIRE_TIMEOUT' })
+      await clock.advance(500)
+      other.isFull = true
+      for (let second = 0; second < 40; second++) {
+        await clock.advance(1_000)
+        await settle()
+      }
+      await ended
+      expect(lease.state).toBe('held')
+      expect(other.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+      expect(await lease.release()).toBe('released')
     })
 
     test('G6 an attempt without an answer is abandoned without a mark; what lands late is unlisted, and goes', async () => {

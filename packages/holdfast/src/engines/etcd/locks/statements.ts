@@ -115,9 +115,10 @@ export class Statements {
 
   /** Whether it waits or is granted, and in whichever mode. */
   remove(claim: Claim): etcd.TxnRequest {
+    const { attempt } = claim
     const removals = modes.map((mode) => {
       const own = this.key(claim, mode)
-      return { txn: etcd.onCondition(isOf(own, claim.attempt), [etcd.remove(own)]) }
+      return { txn: etcd.onCondition(isOf(own, attempt), [etcd.remove(own)]) }
     })
     return etcd.always(removals)
   }

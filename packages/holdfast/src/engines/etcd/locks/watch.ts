@@ -10,7 +10,8 @@ import type { Call, WatchEvent } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import type { Keys } from './keys.ts'
-import { Found, foundClaim } from './records.ts'
+import { claimsAt } from './names.ts'
+import { foundClaim } from './records.ts'
 
 const DELETED = 1
 
@@ -41,11 +42,10 @@ async function* told(
   changes: AsyncIterable<etcd.Change>,
   call: Call,
 ): AsyncGenerator<WatchEvent> {
-  const { client, keys } = connection
+  const { keys } = connection
   async function* holdersAt(revision: number) {
-    const { kvs } = await client.ask(etcd.methods.range, { ...keys.names(prefix), revision }, call)
-    const { holders } = new Found(keys, kvs, revision).name
-    yield* holders.map((claim) => toldOf(claim, 'acquired'))
+    for await (const claim of claimsAt(connection, prefix, revision, call))
+      if (claim.granted) yield toldOf(claim, 'acquired')
   }
   let tell = teller(keys, [])
   let last: readonly etcd.Event[] = []
