@@ -106,7 +106,7 @@ export function watchFloor(hosts: readonly string[]): Taker {
     name: 'watch floor',
     async openTaking() {
       const raw = await connected(hosts)
-      const watches = new Watches(raw.client, neverCancelled)
+      const watches = new Watches(raw.client, neverCancelled, systemClock)
       const waiting: (() => void)[] = []
       let isHeld = false
       watches.add(

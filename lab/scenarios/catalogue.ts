@@ -2,6 +2,8 @@
 import { clockJumpOneScenario, clockJumpScenario } from './clock-jump.ts'
 import { failoverScenario } from './failover.ts'
 import { freezeScenario } from './freeze.ts'
+import { frozenMemberScenario } from './frozen-member.ts'
+import { fullScenario } from './full.ts'
 import { lostUpdateScenario } from './lost-update.ts'
 import { partitionScenario } from './partition.ts'
 import { pauseScenario } from './pause.ts'
@@ -47,6 +49,14 @@ export const catalogue: { readonly [name: string]: CatalogueEntry } = {
   freeze: {
     about: 'the servers stand still for longer than a lease lasts, and go on',
     make: freezeScenario,
+  },
+  'frozen-member': {
+    about: 'a member stands still to which a waiter and a watcher are connected, and the holder is stopped',
+    make: frozenMemberScenario,
+  },
+  full: {
+    about: 'the engine is full while a lease ends: nobody gets the name before there is space again',
+    make: fullScenario,
   },
   pooler: {
     about: 'pause, through a pooler that shares the sessions of the server between its clients',

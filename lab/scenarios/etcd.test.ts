@@ -4,6 +4,8 @@ import { etcdEngine } from './engines/etcd.ts'
 import { controlTries, expectPassed, heldIn, onLinux } from './expectations.ts'
 import { failoverScenario } from './failover.ts'
 import { freezeScenario } from './freeze.ts'
+import { frozenMemberScenario } from './frozen-member.ts'
+import { fullScenario } from './full.ts'
 import { lostUpdateScenario } from './lost-update.ts'
 import { partitionScenario } from './partition.ts'
 import { pauseScenario } from './pause.ts'
@@ -57,6 +59,18 @@ describe.runIf(wanted('etcd'))('on etcd', { timeout: 180_000, concurrent: true }
       expect(heldIn(result.guarded)).toEqual(expect.arrayContaining(['G1', 'G2', 'G3', 'G5', 'G13']))
     },
   )
+
+  onLinux('T96 frozen-member: who waits and who watches there goes on elsewhere', async () => {
+    const result = await run(frozenMemberScenario({ ttlMs }))
+    expectPassed(result)
+    expect(heldIn(result.guarded)).toEqual(expect.arrayContaining(['G1', 'G2', 'G3', 'G5', 'G10', 'G13']))
+  })
+
+  onLinux('T99 full: nothing is granted before there is space again, and nothing is lost', async () => {
+    const result = await run(fullScenario({ ttlMs }))
+    expectPassed(result)
+    expect(heldIn(result.guarded)).toEqual(expect.arrayContaining(['G1', 'G2', 'G3', 'G5', 'G13']))
+  })
 
   onLinux(
     'failover: no grant is lost with the leader, and a client that knew it alone is refused',

@@ -11,9 +11,8 @@ export const etcdBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${etcd}/store.ts`,
-        find: "if (committed.branch !== 'none') return granted(request.mode, committed)",
-        replaceBy:
-          "if (committed.branch !== 'none') return granted(request.mode, { ...committed, revision: own })",
+        find: 'committed.found.name : granted(request.mode, committed)',
+        replaceBy: 'committed.found.name : granted(request.mode, { ...committed, revision: own })',
       },
     ],
     foundBy: noticedBy('G2'),
@@ -59,7 +58,7 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'the transaction after a keep-alive reads nothing, so that a replaced leader answers it by itself',
     edits: [
       {
-        file: `${etcd}/session.ts`,
+        file: `${etcd}/store.ts`,
         find: '[keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]',
         replaceBy: 'held.map((claim) => this.#keyOf(claim))',
       },

@@ -30,6 +30,22 @@ export interface Faults {
   readonly partition: { cutOff(client: string, way: Way): void; heal(client: string): void }
   /** All of the servers that decide stand still, and go on. */
   readonly freeze: { freeze(): Promise<string>; thaw(): Promise<void> }
+  /** One of several members stands still. A waiter and a watcher are connected to it. */
+  readonly frozenMember: {
+    /** Resolves when a client waits in the queue. */
+    waits(): Promise<void>
+    freeze(): Promise<string>
+    /** Resolves when the watcher was told of a grant that was made since. */
+    isTold(): Promise<void>
+    thaw(): Promise<void>
+  }
+  /** The engine refuses everything that needs space. */
+  readonly full: {
+    fill(): Promise<string>
+    /** Resolves when the session of a client that was stopped has ended. */
+    isFree(): Promise<void>
+    makeSpace(): Promise<void>
+  }
   /** From `holdBack` on the replica learns of nothing; `failOver` kills the primary and promotes that replica. */
   readonly failOver: { holdBack(): Promise<void>; failOver(): Promise<string> }
   /** All clients reach the server through a pooler in transaction mode, so none has a session of its own. */

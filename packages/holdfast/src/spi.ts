@@ -14,8 +14,8 @@
  *   `grantId`. So everything that a holder does names its grant, not only its attempt (T84).
  * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
  *   has changed, does nothing (T78).
- * - A request for an attempt that was abandoned is refused because of the abandon mark: `tryAcquire` answers `busy`, or
- *   rejects as `not-applied`; `enqueue` rejects as `not-applied`.
+ * - A request for an attempt that was abandoned is refused: `tryAcquire` answers `busy`, or rejects as `not-applied`;
+ *   `enqueue` rejects as `not-applied`. If a request may still land late, a mark at the engine refuses it (ADR 0022).
  * - A request in a session that has ended is answered `session-gone`, also when the name is busy.
  * - A claim that the engine no longer has is lost as `taken-over` if a claim of another attempt holds the name at that
  *   moment, else as `deleted`. The engine's own reason (`force-released`) comes first.
@@ -24,7 +24,7 @@
  * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits and watches end with it. A
  *   second dispose is harmless.
  * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
- * - No retries of a write; a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
+ * - No retries of a write, unless a second copy does no harm however late it lands (ADR 0022); a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
  *   `backend.clock` and `backend.random`.
  */
 import type { Clock, Instant } from './base/clock.ts'
@@ -227,7 +227,10 @@ export interface BackendSession<F extends Fencing = Fencing> {
   /** Joins the engine's queue, and answers when the attempt is granted. Only with `waiting: 'queue'`. */
   enqueue?(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>>
 
-  /** Afterwards this attempt neither holds nor waits, and a late request for it can never land. */
+  /**
+   * Afterwards this attempt neither holds nor waits. A request for it that is still on its way does not land. Or, where the engine
+   * takes deletions and nothing else (it is full), it lands and is `unlisted` in the next keep-alive.
+   */
   abandon(claim: Claim, call: Call): Promise<void>
 
   /** Only with `info.data`. Refused by the engine when the claim is no longer the holder's. */

@@ -1,18 +1,19 @@
 /**
- * An engine with ordered keys and watches, in memory, for tests of the predecessor queue. A test may take its network in hand:
- * then requests, replies and events wait until the test delivers or loses them. Whatever is granted is judged (`violations`).
+ * A store with ordered keys and watches, in memory, for tests of the queue, of sessions, and of `describeStore`. A test may take its
+ * network in hand: then requests, replies and events wait until the test delivers or loses them. Whatever is granted is judged
+ * (`violations`).
  */
-import { BackendUnavailableError, CapacityMismatchError } from '../src/base/errors.ts'
-import { cancelledCall, throwIfCancelled } from '../src/kit/backend-kit.ts'
-import type {
-  JoinResult,
-  OrderedStore,
-  QueueEntry,
-  QueueStanding,
-  QueueView,
-  WatchedKey,
-} from '../src/kit/ordered-store.ts'
-import type { AcquireRequest, Call, Claim } from '../src/spi.ts'
+import { type Clock, instantOf } from '../src/base/clock.ts'
+import { BackendUnavailableError } from '../src/base/errors.ts'
+import { publicIdOf } from '../src/base/ids.ts'
+import { cancelledCall, pageOf, throwIfCancelled } from '../src/kit/backend-kit.ts'
+import { claimRecord, type DataRecord, type MarkRecord } from '../src/kit/claim-records.ts'
+import type { ClaimStore, GrantedByStore, Joined, NameStore } from '../src/kit/conditional-store.ts'
+import type { OrderedStore, QueueEntry, QueueView, WatchedKey } from '../src/kit/ordered-store.ts'
+import { StoreQueue } from '../src/kit/store-queue.ts'
+import { type StoredClaim, StoredName } from '../src/kit/stored-name.ts'
+import type { AcquireRequest, Call, Claim, GrantedClaim } from '../src/spi.ts'
+import { createFakeClock } from '../src/testing/fake-clock.ts'
 
 /**
  * `ranges`: a write can ask whether anything older is left, and views of locks have the youngest blocker only (etcd).
@@ -26,19 +27,30 @@ export type StoreBreak =
   | 'confirms any key of the attempt'
   | 'token drawn at join'
   | 'watches from now on'
+  | 'joins after the mark'
+  | 'joins twice'
+  | 'leaves what is granted'
+  | 'releases whatever the attempt has'
+  | 'removes any claim of the name'
+  | 'writes data of an ended grant'
+  | 'ends what was granted since'
+  | 'deletes data in use'
+  | 'keeps the claims of an ended session'
+  | 'grants beside a changed capacity'
 
-export interface Entry extends Claim {
-  readonly key: string
+export interface Entry extends Omit<StoredClaim, 'granted' | 'token' | 'capacity'> {
   readonly session: string
-  readonly weight: number
-  readonly order: bigint
+  /** As it was asked for. */
+  readonly asked: number
   token: bigint | null
 }
 
 interface NameRecord {
   readonly entries: Entry[]
+  readonly closedBy: { readonly key: string; readonly order: bigint }[]
   capacity: number
   capacityVersion: bigint
+  data: DataRecord | undefined
 }
 
 interface Watcher {
@@ -48,7 +60,7 @@ interface Watcher {
   isOver: boolean
 }
 
-type Granted = Extract<QueueStanding, { kind: 'granted' }>
+const TTL_MS = 9_000
 
 export interface Message {
   readonly what: string
@@ -70,29 +82,113 @@ export class SimulatedStore {
   readonly #break: StoreBreak | undefined
   readonly #names = new Map<string, NameRecord>()
   readonly #sessions = new Set<string>()
-  readonly #abandoned = new Set<string>()
+  readonly #marks = new Map<string, MarkRecord>()
+  readonly clock: Clock
   readonly #watchers = new Map<string, Set<Watcher>>()
   readonly #changes = new Map<string, { changed: bigint; deleted: bigint }>()
   readonly #tokens = new Map<string, readonly bigint[]>()
   #version = 0n
   #lastToken = 0n
 
-  constructor(kind: StoreKind, broken?: StoreBreak) {
+  constructor(kind: StoreKind, broken?: StoreBreak, clock: Clock = createFakeClock()) {
     this.kind = kind
     this.#break = broken
+    this.clock = clock
   }
 
-  openSession(id: string): OrderedStore {
+  /** The claims of one session. */
+  openSession(id: string): ClaimStore {
     this.#sessions.add(id)
     const send = <T>(what: string, call: Call, run: () => T) => this.#send(what, id, call, run)
     return {
       comparesOrder: this.kind === 'ranges',
       join: (request, mayWait, call) => send('join', call, () => this.#join(id, request, mayWait)),
-      look: (request, call) => send('look', call, () => this.#standing(id, request)),
-      confirm: (request, own, seen, call) =>
-        send('confirm', call, () => this.#confirm(id, request, own, seen)),
+      look: (name, call) => send('look', call, () => this.#stored(name)),
+      isAlive: (call) => send('is alive', call, () => this.#sessions.has(id)),
+      confirm: (request, own, seen, call) => send('confirm', call, () => this.#confirm(request, own, seen)),
       leave: (claim, call) => send('leave', call, () => this.#leave(claim)),
+      release: (claim, keepForMs, call) => send('release', call, () => this.#release(claim, keepForMs)),
+      remove: (claim, call) => send('remove', call, () => void this.#removeClaim(claim)),
+      mark: ({ attempt }, call) => send('mark', call, () => this.#mark(attempt, { reason: 'abandoned' })),
+      markOf: ({ attempt }, call) => send('mark of', call, () => this.#marks.get(attempt)),
+      putData: (own, record, call) => send('put data', call, () => this.#putData(own, record)),
+      prolong: (held, call) => {
+        const since = instantOf(this.clock)
+        return send('prolong', call, () => {
+          const isLost = (claim: GrantedClaim) => String(this.#find(claim)?.token) !== claim.grantId
+          return this.#sessions.has(id) ? { since, lost: held.filter(isLost) } : null
+        })
+      },
+      claimsBesides: (known, call) =>
+        send('claims besides', call, () => {
+          const all = [...this.#names.values()].flatMap(({ entries }) => entries)
+          const unknown = all.filter(({ session, attempt }) => session === id && !known.has(attempt))
+          return unknown.map(({ name, attempt }) => ({ name, attempt }))
+        }),
+      capacityKey: (name) => `${name}/capacity`,
+      close: (call) => send('close', call, () => this.endSession(id)),
       watch: (keys, version, onWake) => this.#watch(id, keys, version, onWake),
+    }
+  }
+
+  /** The session's queue, with the kit's decisions in between. */
+  openQueue(id: string): OrderedStore {
+    return new StoreQueue('simulated', this.openSession(id), async (_, join) => ({
+      joined: await join(),
+      isFirst: true,
+    }))
+  }
+
+  get names(): NameStore {
+    const send = <T>(what: string, call: Call, run: () => T) => this.#send(what, 'operator', call, run)
+    return {
+      read: (name, call) => send('read', call, () => this.#stored(name)),
+      list: (prefix, page, call) =>
+        send('list', call, () => {
+          const names = [...this.#names.keys()].filter((name) => name.startsWith(prefix))
+          return pageOf(
+            names.map((name) => ({ name, stored: this.#stored(name) })),
+            page,
+            ({ name }) => name,
+          )
+        }),
+      sessions: (page, call) =>
+        send('sessions', call, () => {
+          const sessions = [...this.#sessions].map((id) => ({
+            id,
+            holder: id,
+            ttlMs: TTL_MS,
+            expiresInMs: TTL_MS,
+          }))
+          return pageOf(sessions, page, ({ id }) => id)
+        }),
+      endClaim: (claim, mark, call) =>
+        send('end claim', call, () => {
+          const entry = this.#find(claim)
+          const isSame = entry?.token === claim.token || this.#break === 'ends what was granted since'
+          if (entry === undefined || !isSame) return false
+          this.#delete(entry)
+          this.#mark(claim.attempt, mark)
+          return true
+        }),
+      changeCapacity: (name, seen, capacity, call) =>
+        send('change capacity', call, () => {
+          const { capacityVersion, entries } = this.#record(name, 0)
+          const isSame = entries.every(
+            ({ order, token }) => order <= seen.version && (token ?? 0n) <= seen.version,
+          )
+          if (capacityVersion > seen.version || !isSame || entries.length === 0) return false
+          this.resize(name, capacity)
+          return true
+        }),
+      deleteData: (name, seen, call) =>
+        send('delete data', call, () => {
+          const record = this.#record(name, 0)
+          const isUsed = record.entries.length > 0 && this.#break !== 'deletes data in use'
+          if (isUsed || record.data !== seen.data) return false
+          record.data = undefined
+          return true
+        }),
     }
   }
 
@@ -102,9 +198,9 @@ export class SimulatedStore {
 
   /** Holders and waiters by attempt, oldest first: `a*` holds, `b` waits. */
   show(name: string): string {
-    return this.entries(name)
-      .map(({ attempt, token }) => `${attempt}${token === null ? '' : '*'}`)
-      .join(' ')
+    const claims = this.entries(name).map(({ attempt, token }) => `${attempt}${token === null ? '' : '*'}`)
+    const closed = this.#names.get(name)?.closedBy.map(({ key }) => `${key.slice(name.length + 1)}*`) ?? []
+    return [...closed, ...claims].join(' ')
   }
 
   /** Of all grants, in their order. */
@@ -127,19 +223,28 @@ export class SimulatedStore {
 
   endSession(id: string): void {
     this.#sessions.delete(id)
+    if (this.#break === 'keeps the claims of an ended session') return
     for (const { entries } of this.#names.values())
       for (const entry of entries.filter(({ session }) => session === id)) this.#delete(entry)
   }
 
   /** A release, or an operator who deletes the key, whether it holds or waits. */
   remove(claim: Claim): boolean {
+    const record = this.#record(claim.name, 1)
+    const closed = record.closedBy.find(({ key }) => key === `${claim.name}/${claim.attempt}`)
+    if (closed !== undefined) {
+      record.closedBy.splice(record.closedBy.indexOf(closed), 1)
+      this.#version++
+      this.#changed(closed.key, 'deleted')
+      return true
+    }
     const entry = this.#find(claim)
     if (entry !== undefined) this.#delete(entry)
     return entry !== undefined
   }
 
   abandon(claim: Claim): void {
-    this.#abandoned.add(claim.attempt)
+    this.#mark(claim.attempt, { reason: 'abandoned' })
     this.remove(claim)
   }
 
@@ -153,10 +258,9 @@ export class SimulatedStore {
   /** The name is closed, as by a hold-at-least, until `remove` is called with what this returns. */
   close(name: string): Claim {
     const record = this.#record(name, 1)
-    const claim = { name, attempt: 'closed' }
-    const key = `${name}/closed`
-    record.entries.unshift({ ...claim, key, session: '', weight: record.capacity, order: 0n, token: 0n })
-    return claim
+    const attempt = `closed${record.closedBy.length || ''}`
+    record.closedBy.push({ key: `${name}/${attempt}`, order: ++this.#version })
+    return { name, attempt }
   }
 
   /** All watches of a session are lost at once. */
@@ -200,53 +304,63 @@ export class SimulatedStore {
     else queueMicrotask(() => message.deliver())
   }
 
-  #join(session: string, request: AcquireRequest, mayWait: boolean): JoinResult {
-    const { name, attempt, weight, capacity } = request
-    if (this.#abandoned.has(attempt))
-      throw new BackendUnavailableError('simulated', 'the attempt was abandoned', 'not-applied')
-    if (!this.#sessions.has(session)) return { kind: 'session-gone' }
-    const found = this.#standing(session, request)
-    if (found.kind === 'waiting') return { ...found, isNew: false }
-    if (found.kind === 'granted') return found
+  #join(session: string, request: AcquireRequest, mayWait: boolean): Joined<StoredClaim> {
+    const { name, attempt, weight, capacity, mode } = request
+    const isAbandoned = this.#marks.has(attempt) && this.#break !== 'joins after the mark'
+    const isAlive = this.#sessions.has(session)
+    const isThere = this.#find(request) !== undefined && this.#break !== 'joins twice'
     const record = this.#record(name, capacity)
+    const isOther = record.entries.some((entry) => (entry.mode === 'permits') !== (mode === 'permits'))
+    const refused = { kind: 'refused', isAlive, isAbandoned, name: this.#stored(name) } as const
+    if (!isAlive || isAbandoned || isThere || isOther) return refused
     if (record.entries.length === 0) record.capacity = capacity
-    if (record.capacity !== capacity) throw new CapacityMismatchError(name, capacity, record.capacity)
     const order = this.#version + 1n
-    const entry = { name, attempt, key: `${name}/${attempt}`, session, weight, order, token: null }
+    const session_ = { id: session, holder: session, ttlMs: TTL_MS }
+    const entry: Entry = {
+      name,
+      attempt,
+      id: publicIdOf(attempt),
+      mode,
+      key: `${name}/${attempt}`,
+      session,
+      weight,
+      order,
+      asked: capacity,
+      token: null,
+      record: claimRecord(request, session_, this.clock.wallMs()),
+    }
     record.entries.push(entry)
-    const isLock = request.mode !== 'permits'
+    const isLock = mode !== 'permits'
     const grantsAtOnce = this.kind === 'ranges' && isLock && this.#fits(entry)
     if (this.kind === 'ranges' && isLock && !mayWait && !grantsAtOnce) {
       record.entries.pop()
-      return { kind: 'busy' }
+      return refused
     }
     this.#version++
-    if (!grantsAtOnce) return { kind: 'waiting', queue: this.#view(entry, request), isNew: true }
-    return this.#grant(entry, order)
+    if (grantsAtOnce) return this.#grant(entry, order)
+    return { kind: 'created', own: shown(entry), name: this.#seenBy(entry, request) }
   }
 
-  #standing(session: string, request: AcquireRequest): QueueStanding {
+  #confirm(
+    request: AcquireRequest,
+    own: QueueEntry,
+    seen: QueueView | null,
+  ): GrantedByStore | StoredName<StoredClaim> {
     const entry = this.#find(request)
-    if (entry === undefined)
-      return this.#sessions.has(session) ? { kind: 'deleted' } : { kind: 'session-gone' }
-    if (entry.token !== null) return { kind: 'granted', token: entry.token }
-    return { kind: 'waiting', queue: this.#view(entry, request) }
-  }
-
-  #confirm(session: string, request: AcquireRequest, own: QueueEntry, seen: QueueView | null): QueueStanding {
-    const standing = this.#standing(session, request)
-    const entry = this.#find(request)
-    if (standing.kind !== 'waiting' || entry === undefined) return standing
+    if (entry === undefined) return this.#stored(request.name)
+    if (entry.token !== null) return this.#stored(request.name)
     if (seen === null && (this.kind === 'lists' || request.mode === 'permits'))
       this.violations.push(`this store cannot confirm ${entry.attempt} without a view`)
     const isSameKey = entry.order === own.order || this.#break === 'confirms any key of the attempt'
-    const isSame = seen !== null && seen.version >= this.#record(entry.name, 0).capacityVersion
+    const changedAt = this.#record(entry.name, 0).capacityVersion
+    const isSame =
+      seen !== null && (seen.version >= changedAt || this.#break === 'grants beside a changed capacity')
     const isFirst = seen === null && (this.#break === 'grants without the check' || this.#fits(entry))
-    if (!isSameKey || (!isSame && !isFirst)) return standing
+    if (!isSameKey || (!isSame && !isFirst)) return this.#seenBy(entry, request)
     return this.#grant(entry, ++this.#version)
   }
 
-  #grant(entry: Entry, version: bigint): Granted {
+  #grant(entry: Entry, version: bigint): GrantedByStore {
     const record = this.#record(entry.name, 0)
     const token = this.#break === 'token drawn at join' ? entry.order : version
     if (token <= this.#lastToken)
@@ -259,32 +373,69 @@ export class SimulatedStore {
     if (weight > record.capacity)
       this.violations.push(`G1 ${weight} of ${record.capacity} held: ${this.show(entry.name)}`)
     this.#changed(entry.key, 'changed')
-    return { kind: 'granted', token }
+    return { kind: 'granted', token, previousData: record.data?.data }
   }
 
   #leave(claim: Claim): void {
     const entry = this.#find(claim)
-    if (entry?.token === null) this.remove(claim)
+    if (entry?.token === null || this.#break === 'leaves what is granted') this.remove(claim)
+  }
+
+  #release(claim: GrantedClaim, keepForMs: number): boolean {
+    const entry = this.#find(claim)
+    const isAny = this.#break === 'releases whatever the attempt has'
+    if (entry === undefined || (String(entry.token) !== claim.grantId && !isAny)) return false
+    if (keepForMs > 0) {
+      const closed = this.close(claim.name)
+      this.clock.setTimer(keepForMs, () => this.remove(closed))
+    }
+    this.#delete(entry)
+    return true
+  }
+
+  #removeClaim(claim: Claim): void {
+    const [first] = this.entries(claim.name)
+    if (this.#break === 'removes any claim of the name' && first !== undefined) this.#delete(first)
+    else this.remove(claim)
+  }
+
+  #putData(own: StoredClaim, data: DataRecord): boolean {
+    const isHeld = this.#find(own)?.token === own.token
+    if (!isHeld && this.#break !== 'writes data of an ended grant') return false
+    this.#record(own.name, 0).data = data
+    return true
+  }
+
+  #mark(attempt: string, mark: MarkRecord): void {
+    this.#marks.set(attempt, mark)
   }
 
   #fits(entry: Entry): boolean {
-    const { entries, capacity } = this.#record(entry.name, 0)
+    const { entries, capacity, closedBy } = this.#record(entry.name, 0)
+    if (closedBy.length > 0) return false
     const before = entries.filter(({ order }) => order <= entry.order)
     return before.reduce((sum, { weight }) => sum + weight, 0) <= capacity
   }
 
-  #view(entry: Entry, request: AcquireRequest): QueueView {
-    const view = this.#wholeView(entry, this.#record(entry.name, 0))
-    if (this.kind === 'lists' || request.mode === 'permits' || request.maxWaiters !== undefined) return view
-    const blocker = view.older.findLast(({ weight }) => weight + entry.weight > view.capacity)
-    return { ...view, older: blocker === undefined ? [] : [blocker] }
+  #stored(name: string, entries = this.entries(name)): StoredName<StoredClaim> {
+    const { capacity, capacityVersion, closedBy, data } = this.#record(name, 0)
+    return new StoredName({
+      version: this.#version,
+      claims: entries.map(shown),
+      closedBy,
+      capacities: capacityVersion === 0n ? [] : [{ order: capacityVersion, capacity }],
+      ...(data !== undefined && { data }),
+    })
   }
 
-  #wholeView(entry: Entry, { entries, capacity }: NameRecord): QueueView {
-    const shown = ({ key, order, weight, token }: Entry) => ({ key, order, weight, granted: token !== null })
-    const older = entries.filter(({ order }) => order < entry.order).map(shown)
-    const capacityKey = `${entry.name}/capacity`
-    return { own: shown(entry), older, capacity, capacityKey, version: this.#version }
+  /** What the answer to a waiter shows: all that is older or, where ranges are compared, the youngest that conflicts. */
+  #seenBy(entry: Entry, { mode, maxWaiters }: AcquireRequest): StoredName<StoredClaim> {
+    const older = this.entries(entry.name).filter(({ order }) => order < entry.order)
+    if (this.kind === 'lists' || mode === 'permits' || maxWaiters !== undefined)
+      return this.#stored(entry.name, [...older, entry])
+    const { capacity } = this.#record(entry.name, 0)
+    const blocker = older.findLast(({ weight }) => weight + entry.weight > capacity)
+    return this.#stored(entry.name, blocker === undefined ? [entry] : [blocker, entry])
   }
 
   #watch(session: string, keys: readonly WatchedKey[], version: bigint, onWake: Watcher['onWake']) {
@@ -347,7 +498,7 @@ export class SimulatedStore {
   #record(name: string, capacity: number): NameRecord {
     const found = this.#names.get(name)
     if (found !== undefined) return found
-    const made = { entries: [], capacity, capacityVersion: 0n }
+    const made = { entries: [], closedBy: [], capacity, capacityVersion: 0n, data: undefined }
     this.#names.set(name, made)
     return made
   }
@@ -359,4 +510,8 @@ export class SimulatedStore {
     this.#watchers.set(key, made)
     return made
   }
+}
+
+function shown({ session: _, asked, ...entry }: Entry): StoredClaim {
+  return { ...entry, capacity: asked, granted: entry.token !== null }
 }

@@ -250,7 +250,11 @@ const failures = new WeakMap<BackendUnavailableError, string>()
 
 /** The same failure where it is known that nothing was changed. An error of another copy of Holdfast stays as it is. */
 export function asNotApplied(error: BackendUnavailableError): BackendUnavailableError {
-  return error.outcome === 'not-applied' ? error : again(error, 'not-applied')
+  return withOutcome(error, 'not-applied')
+}
+
+export function withOutcome(error: BackendUnavailableError, outcome: CallOutcome): BackendUnavailableError {
+  return error.outcome === outcome ? error : again(error, outcome)
 }
 
 /** The same failure with more to say. */

@@ -56,7 +56,7 @@ function createRig(kind: StoreKind = 'ranges', broken?: StoreBreak) {
   const store = new SimulatedStore(kind, broken)
   const session = (id: string) => {
     let since = instantOf(clock)
-    const engine = store.openSession(id)
+    const engine = store.openQueue(id)
     const lifetime = new CountedLifetime('simulated', clock)
     const queue = new PredecessorQueue({
       lifetime,
@@ -567,7 +567,7 @@ describe('what gets lost', () => {
 
   test('G6 after the join a step that was not applied is reported as unknown: the key is there', async () => {
     const { store, clock } = createRig('lists')
-    const engine = store.openSession('s')
+    const engine = store.openQueue('s')
     const refused = Object.assign(engine, {
       confirm: () => Promise.reject(new BackendUnavailableError('simulated', 'no space', 'not-applied')),
     })

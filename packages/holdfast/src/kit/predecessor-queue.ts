@@ -88,6 +88,11 @@ export class PredecessorQueue {
     return [...granted.values()]
   }
 
+  /** The attempts that calls of this process wait for. */
+  get attempts(): ReadonlySet<string> {
+    return new Set([...this.#waits].map(({ attempt }) => attempt))
+  }
+
   /** Ends all waits: the session has gone. */
   end(): void {
     for (const wait of this.#waits) wait.end({})
@@ -173,6 +178,7 @@ export class PredecessorQueue {
     const { store, clock, random } = this.#options
     const keys = [{ key: queue.own.key, until: 'deleted' } as const, ...watchedBy(queue, request.mode)]
     const watched = keys.map(({ key, until }) => `${until} ${key}`).join('\n')
+    wait.lookIn(queue.closedForMs, clock)
     if (wait.watched === watched) return
     wait.stopWatching()
     wait.watched = watched
@@ -220,6 +226,8 @@ class Wait {
   stopWatching: () => void = () => {}
   /** With the error of a call that is cancelled, or whose backend is closed. Without one the session has gone. */
   ended: { readonly error?: unknown } | undefined
+  /** Until a closed name may be free. */
+  #reopening: Timer | undefined
   #pending: Wake | undefined
   #resume: (() => void) | undefined
   #grant: Grant<'fenced'> | null = null
@@ -232,6 +240,11 @@ class Wait {
   wake(wake: Wake): void {
     this.#pending = wake
     this.#resume?.()
+  }
+
+  lookIn(ms: number | undefined, clock: Clock): void {
+    this.#reopening?.cancel()
+    this.#reopening = ms === undefined ? undefined : clock.setTimer(ms, () => this.wake('look'))
   }
 
   /** The next wake-up, also one that came during the last look. */
@@ -267,6 +280,7 @@ class Wait {
 
   close(): void {
     this.stopWatching()
+    this.#reopening?.cancel()
     this.#tellLookers()
   }
 

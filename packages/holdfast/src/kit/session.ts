@@ -7,6 +7,8 @@ export interface SessionFacts<Since extends Instant | null = Instant> {
   readonly ttlMs: number
   readonly holder: string
   readonly since: Since
+  /** By default the id, the TTL and the holder. */
+  readonly handle?: SessionHandle
 }
 
 /** So long ago that nothing may be believed of it. */
@@ -23,11 +25,11 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
   /** Attempts whose request is in flight. */
   protected readonly inFlight = new Set<string>()
 
-  constructor({ id, ttlMs, holder, since }: SessionFacts<Since>) {
+  constructor({ id, ttlMs, holder, since, handle = { id, ttlMs, holder } }: SessionFacts<Since>) {
     this.id = id
     this.ttlMs = ttlMs
     this.since = since
-    this.handle = { id, ttlMs, holder }
+    this.handle = handle
     this.#prolongedAt = since ?? NEVER
   }
 

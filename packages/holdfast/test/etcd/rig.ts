@@ -66,6 +66,18 @@ export class Rig implements AsyncDisposable {
       if (isMeant(key)) await this.operate('kv/deleterange', { key: base64(key) })
   }
 
+  /** Writes until etcd refuses it, because its quota (`--quota-backend-bytes`) is reached. */
+  async fill(): Promise<void> {
+    const [key, value] = [base64('filler'), base64('x'.repeat(64 * 1_024))]
+    for (;;) {
+      const isRefused = await this.operate('kv/put', { key, value }).then(
+        () => false,
+        (error: unknown) => /database space exceeded/.test(String(error)) || Promise.reject(error),
+      )
+      if (isRefused) return
+    }
+  }
+
   /** Ends the backends of a test. Sessions that it has left open are ended at the server. */
   async clear(): Promise<void> {
     for (const backend of this.#backends.splice(0)) await backend[Symbol.asyncDispose]()

@@ -4,8 +4,9 @@
  */
 
 import { systemRandom } from '../../src/base/ids.ts'
-import { EtcdError } from '../../src/engines/etcd/client/failures.ts'
+import { asUnavailable, EtcdError } from '../../src/engines/etcd/client/failures.ts'
 import {
+  type Answer,
   type Compare,
   type EtcdClient,
   type Event,
@@ -14,6 +15,7 @@ import {
   methods,
   type Operation,
   type OperationResponse,
+  putsNothing,
   type RangeRequest,
   type TxnRequest,
   type TxnResponse,
@@ -46,6 +48,7 @@ interface Watcher {
   readonly isWanted: (event: Event) => boolean
 }
 
+const RESOURCE_EXHAUSTED = 8
 const UNAVAILABLE = 14
 
 export class SimulatedEtcd {
@@ -57,6 +60,13 @@ export class SimulatedEtcd {
   term = 2
   /** What the answers to keep-alives say, if it is not the term. */
   keepAliveTerm: number | undefined
+  /**
+   * What may be asked again is asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
+   * its way.
+   */
+  asksTwice: 'no' | 'both' | 'second' = 'no'
+  /** Its quota is reached. */
+  isFull = false
   sent = 0
   /** The transactions that were sent, so that one can arrive a second time. */
   readonly transactions: TxnRequest[] = []
@@ -88,12 +98,26 @@ export class SimulatedEtcd {
     for (const { key, lease } of [...this.#kvs.values()]) if (lease === ID) this.#delete(key)
   }
 
-  async ask<Q, R>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
+  async ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    call: Call,
+    onAgain?: () => void,
+  ): Promise<R> {
     this.sent++
     if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
-    return this.#answer(method as Method<unknown, unknown>, message as never) as R
+    const answer = () => this.#answer(method as Method<unknown, Answer>, message as never) as R
+    try {
+      if (onAgain === undefined || this.asksTwice === 'no') return answer()
+      if (this.asksTwice === 'both') answer()
+      onAgain()
+      if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
+      return answer()
+    } catch (error) {
+      throw asUnavailable('etcd', error)
+    }
   }
 
   async connect() {
@@ -115,8 +139,11 @@ export class SimulatedEtcd {
 
   leave(): void {}
 
-  #answer({ path }: Method<unknown, unknown>, message: never): unknown {
+  #answer({ path }: Method<unknown, Answer>, message: never): unknown {
     const { ID = 0, TTL = 0 } = message as { ID?: number; TTL?: number }
+    const isPutting = path === methods.txn.path && !putsNothing(message)
+    if (this.isFull && (isPutting || path === methods.leaseGrant.path))
+      throw new EtcdError(RESOURCE_EXHAUSTED, 'etcdserver: mvcc: database space exceeded')
     switch (path) {
       case methods.txn.path:
         return this.#transact(message)
@@ -243,6 +270,7 @@ export class SimulatedEtcd {
     const isWanted = ({ type, kv }: Event) =>
       isWithin(kv.key, key, range_end ?? '') && !filters.includes(type) && kv.mod_revision >= start_revision
     stream.watchers.set(id, { id, key, range_end, isWanted })
+    setImmediate(() => stream.watchers.has(id) && stream.onMessage(responseOf(id, [])))
     const past = start_revision === 0 ? [] : this.#history.filter(isWanted)
     if (past.length > 0) setImmediate(() => stream.watchers.has(id) && stream.onMessage(responseOf(id, past)))
   }
@@ -267,5 +295,5 @@ function isWithin(key: string, from: string, range_end: string): boolean {
 }
 
 function responseOf(watch_id: number, events: readonly Event[]): WatchResponse {
-  return { watch_id, created: false, canceled: false, cancel_reason: '', events }
+  return { watch_id, created: false, canceled: false, cancel_reason: '', fragment: false, events }
 }

@@ -97,7 +97,7 @@ export class QueueWorld {
       since: instantOf(this.clock),
       queue: new PredecessorQueue({
         lifetime: new Lifetime('simulated', this.clock),
-        store: this.store.openSession(id),
+        store: this.store.openQueue(id),
         clock: this.clock,
         random: seededRandom(this.#opened),
         session: () => ({ since: session.since, ttlMs: TTL_MS }),

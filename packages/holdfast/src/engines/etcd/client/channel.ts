@@ -1,4 +1,12 @@
-/** One HTTP/2 connection to one member of etcd. gRPC on it: a request and its answer, or a stream of both. */
+/**
+ * One HTTP/2 connection to one member of etcd. gRPC on it: a request and its answer, or a stream of both.
+ *
+ *   open ──leave, GOAWAY, an answer that is not valid──▶ left ──3 s──▶ destroyed
+ *   open ──no pong──▶ destroyed
+ *
+ * Each request is settled once, by the first of: its end, its cancellation, its limit, the end of its connection. It never waits for
+ * the other side to close the stream. Nothing that arrives is trusted before it was checked, and nothing throws in a listener.
+ */
 import {
   type ClientHttp2Session,
   type ClientHttp2Stream,
@@ -6,11 +14,13 @@ import {
   constants,
   type IncomingHttpHeaders,
 } from 'node:http2'
+import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
 import { afterThisTurn, type Clock, type Timer } from '../../../base/clock.ts'
-import { ConnectionError, connectionFailure, EtcdError, notGrpc } from './failures.ts'
-import type { Method } from './messages.ts'
-import { type Schema, Writer } from './protobuf.ts'
+import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
+import { Frames } from './frames.ts'
+import type { Answer, Method } from './messages.ts'
+import { MalformedError, type Schema, Writer } from './protobuf.ts'
 
 /** Certificates, as `node:tls` takes them. */
 export interface EtcdTls extends Pick<SecureContextOptions, 'ca' | 'cert' | 'key' | 'passphrase'> {
@@ -32,35 +42,62 @@ const PONG_LIMIT_MS = 2_000
 /** etcd closes connections that ask more often than every 5 s (`--grpc-keepalive-min-time`). */
 const PING_EVERY_MS = 6_000
 
+/** Node cannot ask a connection that was left whether it is there. So what is in flight on it has only so long. */
+const LEFT_LIMIT_MS = 3_000
+/** For one answer, also if its caller sets no limit: etcd itself gives up a request after 7 s, or later with slow elections. */
+export const ANSWER_LIMIT_MS = 20_000
+
 const writer = new Writer()
 
 function framed<T>(schema: Schema<T>, message: T): Buffer {
   return writer.framed(() => schema.write(writer, message))
 }
 
+/** A request or a stream that has begun. */
+interface InFlight {
+  readonly stream: ClientHttp2Stream
+  readonly messages: 'one' | 'many'
+  /** Settles it, and closes the stream. */
+  fail(error: ConnectionError): void
+}
+
 export class Channel {
   readonly host: string
   readonly #session: ClientHttp2Session
+  readonly #socket: Socket | undefined
   readonly #clock: Clock
   /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
   answers = 0
-  /** Requests in flight, and streams. */
-  #expected = 0
+  readonly #inFlight = new Set<InFlight>()
   #heardMs = 0
   #pingedMs = Number.NEGATIVE_INFINITY
   #silence: Timer | undefined
-  readonly #streams = new Set<(error: Error) => void>()
+  #isLeft = false
+  #leaving: Timer | undefined
+  /** After the other side has said that it goes: the last stream that it may have served. */
+  #lastStreamId = Number.POSITIVE_INFINITY
 
-  private constructor(host: string, session: ClientHttp2Session, clock: Clock) {
+  private constructor(host: string, session: ClientHttp2Session, socket: Socket | undefined, clock: Clock) {
     this.host = host
     this.#session = session
+    this.#socket = socket
     this.#clock = clock
     // The callers of pending requests keep the process alive, not the connection.
     session.unref()
+    session.on('goaway', (_code, lastStreamId) => {
+      this.#lastStreamId = lastStreamId
+      this.#leaveSoon()
+    })
+    session.once('close', () => this.#leaving?.cancel())
   }
 
   get isOpen(): boolean {
-    return !this.#session.closed && !this.#session.destroyed
+    return !this.#isLeft && !this.#session.closed && !this.#session.destroyed
+  }
+
+  /** Requests and streams that are not settled. */
+  get inFlight(): number {
+    return this.#inFlight.size
   }
 
   /**
@@ -69,11 +106,13 @@ export class Channel {
    */
   static open(host: string, tls: EtcdTls | undefined, clock: Clock, limitMs: number): Promise<Channel> {
     return new Promise((resolve, reject) => {
-      const session = connect(host, { ...tls })
+      const session = connect(host, { ...tls, settings: { enablePush: false } })
       let isConnected = false
+      let socket: Socket | undefined
       const fail = (what: Error | 'closed' | 'silent') => {
         timer.cancel()
         session.destroy()
+        socket?.destroy()
         reject(
           new ConnectionError(connectionFailure(host, isConnected, what), 'not-applied', { cause: what }),
         )
@@ -82,93 +121,110 @@ export class Channel {
       // After the connection is made, the streams on it tell their own failures.
       session.on('error', fail)
       session.once('close', () => fail('closed'))
-      session.once('connect', () => {
+      session.once('connect', (_session, connected) => {
         isConnected = true
+        socket = connected
         timer.cancel()
         timer = clock.setTimer(limitMs, () => fail('silent'))
       })
       session.once('remoteSettings', () => {
         timer.cancel()
-        resolve(new Channel(host, session, clock))
+        resolve(new Channel(host, session, socket, clock))
       })
     })
   }
 
   /** The answer, or a rejection with an EtcdError or a ConnectionError. `cancel` gives the request up. */
-  ask<Q, R>(method: Method<Q, R>, message: Q, metadata: Metadata): Asked<R> {
+  ask<Q, R extends Answer>(method: Method<Q, R>, message: Q, metadata: Metadata): Asked<R> {
     let cancel = () => {}
     const answer = new Promise<R>((resolve, reject) => {
       let received: R | undefined
       const onMessage = (message: R) => {
+        if (received !== undefined) asked?.fail(this.#spoilt('there are two messages'))
         received = message
       }
-      const stream = this.#open(method, metadata, onMessage, (error) => {
+      const onEnd = (ended: Error | null) => {
+        const error = ended ?? (received === undefined ? this.#spoilt('it is empty') : null)
         if (!(error instanceof ConnectionError)) this.answers++
         if (error !== null) reject(error)
-        else if (received !== undefined) resolve(received)
-        else reject(new ConnectionError(`${this.host} sent an empty answer`, 'unknown'))
-      })
-      if (stream === null) return
-      stream.end(framed(method.request, message))
-      cancel = () => stream.close(constants.NGHTTP2_CANCEL)
+        else resolve(received as R)
+      }
+      const asked = this.#open(method, metadata, 'one', onMessage, onEnd)
+      if (asked === null) return
+      asked.stream.end(framed(method.request, message))
+      cancel = () => asked.fail(new ConnectionError('the request was given up', 'unknown'))
     })
     return { answer, cancel: () => cancel() }
   }
 
   /** `onEnd` is told once why the stream has ended. */
-  stream<Q, R>(
+  stream<Q, R extends Answer>(
     method: Method<Q, R>,
     metadata: Metadata,
     onMessage: (message: R) => void,
     onEnd: (error: Error) => void,
   ): Stream<Q> {
     let isClosed = false
-    let end = (error: Error) => onEnd(error)
-    const stream = this.#open(
+    const opened = this.#open(
       method,
       metadata,
+      'many',
       (message) => {
         if (!isClosed) onMessage(message)
       },
-      (error) => end(error ?? new ConnectionError(`${this.host} has ended the stream`, 'unknown')),
+      (error) => {
+        if (!isClosed) onEnd(error ?? new ConnectionError(`${this.host} has ended the stream`, 'unknown'))
+      },
     )
-    if (stream !== null)
-      end = (error) => {
-        this.#streams.delete(end)
-        if (isClosed) return
-        isClosed = true
-        stream?.close(constants.NGHTTP2_CANCEL)
-        onEnd(error)
-      }
-    if (stream !== null) this.#streams.add(end)
     return {
       send: (message) => {
-        if (!isClosed && stream?.writable) stream.write(framed(method.request, message))
+        if (!isClosed && opened?.stream.writable) opened.stream.write(framed(method.request, message))
       },
       close: () => {
         isClosed = true
-        this.#streams.delete(end)
-        stream?.close(constants.NGHTTP2_CANCEL)
+        opened?.fail(new ConnectionError('the stream was closed', 'unknown'))
       },
     }
   }
 
-  /** What is in flight may still be answered. Streams end: a connection that is left is not listened to any more. */
+  /**
+   * What is in flight may still be answered, for a while. Streams end: a connection that is left is not listened to any more.
+   */
   leave(): void {
-    this.#session.close()
-    for (const end of this.#streams) end(new ConnectionError(`${this.host} was left`, 'unknown'))
+    this.#leaveSoon()
+    for (const { messages, fail } of [...this.#inFlight])
+      if (messages === 'many') fail(new ConnectionError(`${this.host} was left`, 'unknown'))
   }
 
   destroy(): void {
+    this.#isLeft = true
     this.#session.destroy()
+    // A session that was closed before would wait for the other side to close its end.
+    this.#socket?.destroy()
+    const lost = () => new ConnectionError(`the connection to ${this.host} was given up`, 'unknown')
+    for (const { fail } of [...this.#inFlight]) fail(lost())
   }
 
-  #open<R>(
-    { path, response }: Method<unknown, R>,
+  #leaveSoon(): void {
+    if (this.#isLeft) return
+    this.#isLeft = true
+    this.#leaving = this.#clock.setTimer(LEFT_LIMIT_MS, () => this.destroy())
+    this.#session.close()
+  }
+
+  /** After one answer that is not valid, the next ones are not trusted either. */
+  #spoilt(cause: unknown): ConnectionError {
+    this.leave()
+    return malformed(this.host, cause)
+  }
+
+  #open<R extends Answer>(
+    { path, response }: Pick<Method<unknown, R>, 'path' | 'response'>,
     metadata: Metadata,
+    messages: 'one' | 'many',
     onMessage: (message: R) => void,
     onEnd: (error: Error | null) => void,
-  ): ClientHttp2Stream | null {
+  ): InFlight | null {
     let stream: ClientHttp2Stream
     try {
       stream = this.#session.request({
@@ -182,40 +238,110 @@ export class Channel {
       onEnd(new ConnectionError(`the connection to ${this.host} is closed`, 'not-applied', { cause }))
       return null
     }
-    this.#expected++
+    const settle = (error: Error | null) => {
+      limit?.cancel()
+      if (this.#inFlight.delete(opened)) onEnd(error)
+    }
+    const opened: InFlight = {
+      stream,
+      messages,
+      fail: (error) => {
+        settle(error)
+        stream.close(constants.NGHTTP2_CANCEL)
+      },
+    }
+    const limited = () =>
+      this.#clock.setTimer(ANSWER_LIMIT_MS, () => {
+        const what = `no answer from ${this.host} within ${ANSWER_LIMIT_MS} ms`
+        opened.fail(new ConnectionError(what, 'unknown'))
+        this.leave()
+      })
+    let limit: Timer | undefined = messages === 'one' ? limited() : undefined
+    this.#inFlight.add(opened)
     this.#listen()
     const frames = new Frames()
+    let hasBegun = false
     let status: IncomingHttpHeaders | undefined
-    let failure: unknown
+    let cause: unknown
     const onHeaders = (headers: IncomingHttpHeaders) => {
+      this.#heardMs = this.#clock.monotonicMs()
+      hasBegun = true
       if (headers['grpc-status'] !== undefined) status = headers
     }
     stream.on('response', (headers) => {
       onHeaders(headers)
       if (status !== undefined || headers['content-type']?.startsWith('application/grpc')) return
-      failure = notGrpc(this.host, headers[':status'])
-      stream.close(constants.NGHTTP2_CANCEL)
+      opened.fail(notGrpc(this.host, headers[':status']))
     })
     stream.on('trailers', onHeaders)
     stream.on('data', (chunk: Buffer) => {
       this.#heardMs = this.#clock.monotonicMs()
-      for (const [bytes, start, end] of frames.take(chunk)) onMessage(response.read(bytes, start, end))
+      for (const message of this.#messages(opened, frames, chunk, response)) {
+        if (messages === 'many') {
+          limit?.cancel()
+          limit = undefined
+        }
+        onMessage(message)
+      }
+      // A stream may be silent, but not in the middle of a message.
+      if (frames.isCut && this.#inFlight.has(opened)) limit ??= limited()
     })
     stream.on('error', (error) => {
-      failure ??= error
+      cause = error
     })
     stream.on('close', () => {
-      this.#expected--
-      onEnd(endOf(this.host, status, stream.rstCode, failure))
+      if (!this.#inFlight.has(opened)) return
+      if (status !== undefined) return settle(this.#endOf(status, frames))
+      const isApplied = hasBegun || !this.#isRefused(stream)
+      const what = `the connection to ${this.host} was lost before the answer came`
+      settle(new ConnectionError(what, isApplied ? 'unknown' : 'not-applied', { cause }))
     })
-    return stream
+    return opened
+  }
+
+  /** Certainly never served. What the other side has said of the whole connection says nothing of streams that it has got. */
+  #isRefused({ id, rstCode }: ClientHttp2Stream): boolean {
+    if (id === undefined || id > this.#lastStreamId) return true
+    return this.#lastStreamId === Number.POSITIVE_INFINITY && rstCode === constants.NGHTTP2_REFUSED_STREAM
+  }
+
+  /** Fails the request when the bytes are not a message, or the message is not of etcd. */
+  *#messages<R extends Answer>(
+    opened: InFlight,
+    frames: Frames,
+    chunk: Buffer,
+    schema: Schema<R>,
+  ): Generator<R> {
+    const cut = frames.take(chunk)
+    while (this.#inFlight.has(opened)) {
+      let message: R
+      try {
+        const next = cut.next()
+        if (next.done) return
+        message = schema.read(...next.value)
+        if (!message.header?.cluster_id) throw new MalformedError('it does not name its cluster')
+      } catch (error) {
+        opened.fail(this.#spoilt(error))
+        return
+      }
+      yield message
+    }
+  }
+
+  #endOf(status: IncomingHttpHeaders, frames: Frames): Error | null {
+    const text = String(status['grpc-status'])
+    if (!/^\d{1,2}$/.test(text)) return this.#spoilt(`its status is ${text}`)
+    const code = Number(text)
+    if (code !== 0) return new EtcdError(code, decoded(status['grpc-message']) ?? `gRPC status ${code}`)
+    return frames.isCut ? this.#spoilt('its last message is cut') : null
   }
 
   /** A stopped or unreachable member does not close its connections. Without this, every request would wait for its limit. */
   #listen(): void {
     this.#silence ??= this.#clock.setTimer(SILENCE_MS, () => {
       this.#silence = undefined
-      if (this.#expected === 0 || !this.isOpen) return
+      // One that was left is destroyed anyway, after the time that a ping would take.
+      if (this.#inFlight.size === 0 || !this.isOpen) return
       const nowMs = this.#clock.monotonicMs()
       if (nowMs - this.#heardMs >= SILENCE_MS && nowMs - this.#pingedMs >= PING_EVERY_MS) this.#ping(nowMs)
       this.#listen()
@@ -228,10 +354,13 @@ export class Channel {
     const limit = this.#clock.setTimer(PONG_LIMIT_MS, () =>
       // If this process itself was late, the answer may be there and not yet read.
       afterThisTurn(() => {
-        if (!isAnswered) this.destroy()
+        // The pong may stand behind a large answer.
+        if (!isAnswered && this.#heardMs <= nowMs) this.destroy()
       }),
     )
-    this.#session.ping(() => {
+    this.#session.ping((error) => {
+      // Of a connection that is closed or busy it says nothing about the other side.
+      if (error !== null) return
       isAnswered = true
       limit.cancel()
     })
@@ -243,39 +372,13 @@ export interface Asked<R> {
   readonly cancel: () => void
 }
 
-function endOf(
-  host: string,
-  status: IncomingHttpHeaders | undefined,
-  rstCode: number | undefined,
-  cause: unknown,
-): Error | null {
-  if (cause instanceof ConnectionError) return cause
-  if (status === undefined) {
-    const isRefused = rstCode === constants.NGHTTP2_REFUSED_STREAM
-    return new ConnectionError(
-      `the connection to ${host} was lost before the answer came`,
-      isRefused ? 'not-applied' : 'unknown',
-      { cause },
-    )
-  }
-  const code = Number(status['grpc-status'])
-  if (code === 0) return null
-  return new EtcdError(code, decodeURIComponent(String(status['grpc-message'] ?? `gRPC status ${code}`)))
-}
-
-/** Cuts what arrives into messages: a byte, a length of four bytes, and the message. */
-class Frames {
-  #rest: Buffer | undefined;
-
-  *take(chunk: Buffer): Generator<readonly [bytes: Buffer, start: number, end: number]> {
-    const bytes = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk])
-    let at = 0
-    while (bytes.length - at >= 5) {
-      const end = at + 5 + bytes.readUInt32BE(at + 1)
-      if (end > bytes.length) break
-      yield [bytes, at + 5, end]
-      at = end
-    }
-    this.#rest = at === bytes.length ? undefined : bytes.subarray(at)
+/** Any text may come. What is no valid encoding is shown as it is. */
+function decoded(message: string | string[] | undefined): string | undefined {
+  if (message === undefined) return undefined
+  const text = String(message)
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
   }
 }

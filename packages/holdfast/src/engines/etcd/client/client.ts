@@ -2,16 +2,31 @@
  * A client for a cluster of etcd: one connection at a time, to one member. It moves to another member when this one refuses
  * (no leader, a learner), cannot be reached, or leaves requests unanswered.
  *
- * A request goes to another member only if it is certain that it was not applied, or if it only reads. Otherwise its outcome
- * is unknown, and the caller is told so.
+ * A request goes to another member if it is certain that it was not applied, or if it only reads. A request that may be applied twice is
+ * asked again while its call lasts, after a silence or an unknown outcome (`asking-again.ts`, ADR 0022). Every other request is sent
+ * once; if its outcome is unknown, the caller is told so.
+ *
+ * Every request settles, also without a limit of its caller's and whatever the other side does: connecting, the token and each answer
+ * have limits of their own, and no request is asked again after `ANSWER_LIMIT_MS`.
  */
+
+import { callWith } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
+import { SingleFlight } from '../../../base/single-flight.ts'
 import type { Call } from '../../../spi.ts'
-import { Channel, type EtcdTls, type Metadata } from './channel.ts'
-import { asUnavailable, ConnectionError, isForAnotherMember, isStaleToken } from './failures.ts'
-import { type Method, methods, type TxnRequest } from './messages.ts'
-import { isRead } from './transactions.ts'
+import { AGAIN_AFTER_MS, askAgain } from './asking-again.ts'
+import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
+import {
+  asUnavailable,
+  ConnectionError,
+  isForAnotherMember,
+  isStaleToken,
+  malformed,
+  messageOf,
+} from './failures.ts'
+import { type Answer, type Method, methods, type TxnRequest, type TxnResponse } from './messages.ts'
+import { isAnswerTo, isRead } from './transactions.ts'
 
 export interface EtcdClientOptions {
   /** `http://host:port` or `https://host:port`, in the order in which they are tried. */
@@ -23,6 +38,8 @@ export interface EtcdClientOptions {
 
 /** For a connection to one member. Others are tried after it. */
 const CONNECT_LIMIT_MS = 1_000
+/** etcd makes its answer slow on purpose. */
+const AUTHENTICATION_LIMIT_MS = 5_000
 /** A request that was given up after so long without any answer on its connection says something about the connection. */
 const STUCK_AFTER_MS = 500
 
@@ -30,9 +47,15 @@ export class EtcdClient {
   readonly backend: string
   readonly #options: EtcdClientOptions
   readonly #clock: Clock
+  /** Which host is connected to next. */
   #next = 0
-  #channel: Promise<Channel> | undefined
-  #token: Promise<string> | undefined
+  #connecting: Promise<Channel> | undefined
+  /** The one to which `#connecting` has led. */
+  #channel: Channel | undefined
+  /** Callers share the request for it, and none of them alone cancels it (T102). */
+  readonly #authenticating: SingleFlight<string>
+  /** The result of `#authenticating`. */
+  #token: string | undefined
   #isClosed = false
   /** Requests and messages on streams that were sent, for tests and measurements. */
   sent = 0
@@ -42,22 +65,54 @@ export class EtcdClient {
     this.backend = backend
     this.#options = options
     this.#clock = clock
+    const limit = { ms: AUTHENTICATION_LIMIT_MS, clock }
+    this.#authenticating = new SingleFlight(backend, (signal) => this.#authenticate(callWith(signal)), limit)
   }
 
-  async ask<Q, R>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
+  /** `onAgain`: the request may be applied twice. It is called before each copy but the first. */
+  async ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    call: Call,
+    onAgain?: () => void,
+  ): Promise<R> {
+    const untilMs = this.#clock.monotonicMs() + ANSWER_LIMIT_MS
+    const asTold = (error: unknown) => this.#failure(error)
+    const isRepeatable = onAgain !== undefined || repeatable.has(method) || changesNothing(method, message)
+    try {
+      if (!isRepeatable) return await this.#ask(method, message, untilMs, call)
+      const send = (copy: Call, onSilence: () => void) => this.#ask(method, message, untilMs, copy, onSilence)
+      return await askAgain({ clock: this.#clock, send, onAgain, untilMs, asTold }, call)
+    } catch (error) {
+      throw asTold(error)
+    }
+  }
+
+  async #ask<Q, R extends Answer>(
+    method: Method<Q, R>,
+    message: Q,
+    untilMs: number,
+    call: Call,
+    onSilence?: () => void,
+  ): Promise<R> {
     let refusals = 0
     let hasNewToken = false
     for (;;) {
+      let channel: Channel | undefined
+      let metadata: Metadata | undefined
       try {
-        const channel = await this.#connected(call)
-        return await this.#askOn(channel, method, message, await this.#metadata(call), call)
+        channel = await this.#connected(call)
+        metadata = await this.#metadata(call)
+        return await this.#askOn(channel, method, message, metadata, call, onSilence)
       } catch (failure) {
         const error = changesNothing(method, message) ? asNotApplied(failure) : failure
-        if (isStaleToken(error) && this.#token !== undefined && !hasNewToken) {
+        if (this.#clock.monotonicMs() >= untilMs) throw error
+        if (isStaleToken(error) && metadata !== undefined && !hasNewToken) {
           hasNewToken = true
-          this.#token = undefined
-        } else if (isForAnotherMember(error) && ++refusals < this.#options.hosts.length) this.#move()
-        else throw this.#failure(error)
+          this.forgetToken(metadata)
+        } else if (isForAnotherMember(error) && channel !== undefined && ++refusals < this.hosts.length)
+          this.leave(channel)
+        else throw error
       }
     }
   }
@@ -72,14 +127,20 @@ export class EtcdClient {
   }
 
   /** Asks one member, on a connection of its own. */
-  async askMember<Q, R>(host: string, method: Method<Q, R>, message: Q, call: Call): Promise<R> {
-    const channel = await Channel.open(host, this.#options.tls, this.#clock, CONNECT_LIMIT_MS)
+  async askMember<Q, R extends Answer>(
+    host: string,
+    method: Method<Q, R>,
+    message: Q,
+    call: Call,
+  ): Promise<R> {
+    let channel: Channel | undefined
     try {
+      channel = await Channel.open(host, this.#options.tls, this.#clock, CONNECT_LIMIT_MS)
       return await this.#askOn(channel, method, message, await this.#metadata(call), call)
     } catch (error) {
       throw this.#failure(error)
     } finally {
-      channel.destroy()
+      channel?.destroy()
     }
   }
 
@@ -87,69 +148,94 @@ export class EtcdClient {
     return this.#options.hosts
   }
 
+  /** Requests and streams on the current connection, for tests. Those on connections that were left end with them. */
+  get inFlight(): number {
+    return this.#channel?.inFlight ?? 0
+  }
+
   close(): void {
     this.#isClosed = true
-    this.#channel?.then(
-      (channel) => channel.destroy(),
-      () => {},
-    )
+    this.#authenticating.drop(new ConnectionError('the client is closed', 'not-applied'))
+    this.#channel?.destroy()
   }
 
-  /** The connection does not serve: the next request takes another member. */
+  /** The connection does not serve. The first caller that says so moves the next request to another member (T101). */
   leave(channel: Channel): void {
-    this.#channel?.then(
-      (current) => {
-        if (current === channel) this.#move()
-      },
-      () => {},
-    )
+    channel.leave()
+    if (this.#channel !== channel) return
+    this.#channel = undefined
+    this.#connecting = undefined
+    this.#next++
   }
 
-  /** The next request asks for another one. */
-  forgetToken(): void {
+  /** The next request asks for another one than that with which a request was refused. */
+  forgetToken({ token }: Metadata): void {
+    if (token === undefined || this.#token !== token) return
     this.#token = undefined
+    this.#authenticating.drop(new Error('the token is not valid any more'))
   }
 
   #failure(error: unknown): HoldfastError {
     return asUnavailable(this.backend, error)
   }
 
-  #askOn<Q, R>(
+  async #askOn<Q, R extends Answer>(
     channel: Channel,
     method: Method<Q, R>,
     message: Q,
     metadata: Metadata,
     call: Call,
+    onSilence?: () => void,
   ): Promise<R> {
     if (call.cancelled) throw this.#cancelled(call, 'not-applied')
     this.sent++
     const answersBefore = channel.answers
     const sentMs = this.#clock.monotonicMs()
     const asked = channel.ask(method, message, metadata)
-    return new Promise<R>((resolve, reject) => {
+    const leaveIfStuck = () => {
+      const isLong = this.#clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
+      if (isLong && channel.answers === answersBefore) this.leave(channel)
+    }
+    const silence =
+      onSilence &&
+      this.#clock.setTimer(AGAIN_AFTER_MS, () => {
+        leaveIfStuck()
+        onSilence()
+      })
+    const answer = await new Promise<R>((resolve, reject) => {
       const untie = call.onCancel(() => {
-        const isStuck = this.#clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
-        if (isStuck && channel.answers === answersBefore) this.leave(channel)
+        leaveIfStuck()
         reject(this.#cancelled(call, 'unknown'))
         asked.cancel()
       })
-      asked.answer.then(resolve, reject).finally(untie)
+      asked.answer.then(resolve, reject).finally(() => {
+        untie()
+        silence?.cancel()
+      })
     })
+    if (isOther(method, message, answer)) {
+      this.leave(channel)
+      throw malformed(channel.host, 'it answers another request')
+    }
+    return answer
   }
 
   /** The current connection, or the first that can be made. Callers share the attempt. */
   async #connected(call: Call): Promise<Channel> {
-    if (this.#isClosed) throw new ConnectionError('the client is closed', 'not-applied')
-    this.#channel ??= this.#connect()
-    const connecting = this.#channel
-    const channel = await new Promise<Channel>((resolve, reject) => {
-      const untie = call.onCancel(() => reject(this.#cancelled(call, 'not-applied')))
-      connecting.then(resolve, reject).finally(untie)
-    })
-    if (channel.isOpen) return channel
-    // A stopped member would accept the next connection, too.
-    if (this.#channel === connecting) this.#move()
-    return this.#connected(call)
+    for (let tries = 1; ; tries++) {
+      if (this.#isClosed) throw new ConnectionError('the client is closed', 'not-applied')
+      this.#connecting ??= this.#connect()
+      const connecting = this.#connecting
+      const channel = await new Promise<Channel>((resolve, reject) => {
+        const untie = call.onCancel(() => reject(this.#cancelled(call, 'not-applied')))
+        connecting.then(resolve, reject).finally(untie)
+      })
+      if (channel.isOpen) return channel
+      // A stopped member would accept the next connection, too.
+      this.leave(channel)
+      if (tries > this.hosts.length)
+        throw new ConnectionError(`${channel.host} closes each connection at once`, 'not-applied')
+    }
   }
 
   #connect(): Promise<Channel> {
@@ -160,6 +246,7 @@ export class EtcdClient {
         try {
           const channel = await Channel.open(host, tls, this.#clock, CONNECT_LIMIT_MS)
           if (this.#isClosed) channel.destroy()
+          this.#channel = channel
           return channel
         } catch (error) {
           this.#next++
@@ -168,38 +255,30 @@ export class EtcdClient {
       }
     })()
     connecting.catch(() => {
-      if (this.#channel === connecting) this.#channel = undefined
+      if (this.#connecting === connecting) this.#connecting = undefined
     })
     return connecting
   }
 
-  #move(): void {
-    this.#channel?.then(
-      (channel) => channel.leave(),
-      () => {},
-    )
-    this.#channel = undefined
-    this.#next++
-  }
-
   /** Every request asks for a leader: a member that is cut off refuses at once, and ends its streams. */
   async #metadata(call: Call): Promise<Metadata> {
-    const { username, password = '' } = this.#options
-    if (username === undefined) return { hasleader: 'true' }
-    this.#token ??= this.#authenticate(username, password, call)
-    return { hasleader: 'true', token: await this.#token }
+    if (this.#options.username === undefined) return { hasleader: 'true' }
+    return { hasleader: 'true', token: await this.#authenticating.join(call) }
   }
 
-  #authenticate(name: string, password: string, call: Call): Promise<string> {
-    const asking = (async () => {
+  async #authenticate(call: Call): Promise<string> {
+    const { username: name = '', password = '' } = this.#options
+    try {
       const channel = await this.#connected(call)
       const { token } = await this.#askOn(channel, methods.authenticate, { name, password }, {}, call)
+      this.#token = token
       return token
-    })()
-    asking.catch(() => {
-      if (this.#token === asking) this.#token = undefined
-    })
-    return asking
+    } catch (error) {
+      const told = this.#failure(error)
+      // Without a token nothing was asked for.
+      if (!(told instanceof BackendUnavailableError)) throw told
+      throw new ConnectionError(`no token: ${messageOf(error)}`, 'not-applied', { cause: error })
+    }
   }
 
   #cancelled(call: Call, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {
@@ -233,6 +312,14 @@ const reads: ReadonlySet<unknown> = new Set([
   methods.leaseTimeToLive,
 ])
 
+/** Prolongs a lease once more, or ends one that has ended. */
+const repeatable: ReadonlySet<unknown> = new Set([methods.leaseKeepAlive, methods.leaseRevoke])
+
 function changesNothing(method: unknown, message: unknown): boolean {
   return method === methods.txn ? isRead(message as TxnRequest) : reads.has(method)
+}
+
+/** What a member answers must fit what it was asked: an answer without the reads of a transaction is not an empty one. */
+function isOther(method: unknown, message: unknown, answer: Answer): boolean {
+  return method === methods.txn && !isAnswerTo(message as TxnRequest, answer as TxnResponse)
 }

@@ -3,6 +3,7 @@ import {
   BackendUnavailableError,
   type CallOutcome,
   HoldfastError,
+  isHoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
 
@@ -24,6 +25,16 @@ export class ConnectionError extends Error {
     super(message, options)
     this.outcome = outcome
   }
+}
+
+/** An answer that does not follow the protocol. It says nothing about what became of the request. */
+export function malformed(host: string, cause: unknown): ConnectionError {
+  const what = `${host} sent an answer that is not valid: ${messageOf(cause)}`
+  return new ConnectionError(what, 'unknown', { cause })
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }
 
 const RESOURCE_EXHAUSTED = 8
@@ -51,6 +62,12 @@ export function isLeaseNotFound(error: unknown): boolean {
 
 export function isLeaseTaken(error: unknown): boolean {
   return saysInEtcd(error, /: lease already exists$/)
+}
+
+/** Its quota is reached: it refuses everything that puts a key or grants a lease, and nothing else. */
+export function isFull(error: unknown): boolean {
+  const isCertain = isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
+  return isCertain && saysInEtcd(error, /: database space exceeded$/)
 }
 
 /** Of an error that the client has made of etcd's. */

@@ -11,14 +11,17 @@ import { type Event, methods, type WatchResponse } from './messages.ts'
 import type { Range } from './transactions.ts'
 import type { Watches } from './watches.ts'
 
-/** A reader that is so far behind reads again later. */
-const MAX_PENDING = 1_000
+/** Characters of values. A reader that is so far behind reads the rest later, from where it is. */
+const MAX_PENDING = 4 * 2 ** 20
 
 /** `number`: how many events of the revision have been read. */
 interface Position {
   readonly revision: number
   readonly number: number
 }
+
+/** A response without events, and the keys and numbers of an event. */
+const EVENT_OVERHEAD = 200
 
 const ALL = Number.MAX_SAFE_INTEGER
 
@@ -45,6 +48,9 @@ export class History {
   readonly #range: Range
   readonly #origin: string
   #pending: WatchResponse[] = []
+  #pendingSize = 0
+  /** Events of a revision that came in pieces: its end has not come. */
+  #begun: Event[] = []
   #stop: (() => void) | undefined
   #pause: Timer | undefined
   #wake: () => void = () => {}
@@ -108,17 +114,30 @@ export class History {
   async #next(from: number): Promise<readonly Event[] | null> {
     for (;;) {
       if (this.#failure !== undefined) throw this.#failure.error
-      if (this.#pause === undefined) this.#stop ??= this.#open(from)
       const response = this.#pending.shift()
-      if (response === undefined)
+      if (response === undefined) {
+        if (this.#pause === undefined) this.#stop ??= this.#open(from)
         await new Promise<void>((resolve) => {
           this.#wake = resolve
         })
-      else if (response.canceled) {
+      } else if (response.canceled) {
         this.#close()
         return null
-      } else if (response.events.length > 0) return response.events
+      } else {
+        this.#pendingSize -= sizeOf(response)
+        const events = this.#whole(response)
+        if (events.length > 0) return events
+      }
     }
+  }
+
+  /** Large answers come in pieces, and a piece may end within a revision. */
+  #whole({ events, fragment }: WatchResponse): readonly Event[] {
+    const all = this.#begun.length === 0 ? events : [...this.#begun, ...events]
+    const last = all.at(-1)?.kv.mod_revision
+    const end = fragment ? all.findIndex(({ kv }) => kv.mod_revision === last) : all.length
+    this.#begun = all.slice(end)
+    return all.slice(0, end)
   }
 
   #close(): void {
@@ -126,19 +145,29 @@ export class History {
     this.#stop = undefined
     this.#pause?.cancel()
     this.#pause = undefined
+    this.#forget()
+  }
+
+  #forget(): void {
     this.#pending = []
+    this.#pendingSize = 0
+    this.#begun = []
   }
 
   #open(start_revision: number): () => void {
     const { watches, clock, random } = this.#options
-    // They come again.
-    this.#pending = []
+    // What began comes again.
+    this.#forget()
     return watches.add(
-      { ...this.#range, start_revision, prev_kv: true },
+      { ...this.#range, start_revision, prev_kv: true, fragment: true },
       {
         onResponse: (response) => {
           this.#pending.push(response)
-          if (this.#pending.length > MAX_PENDING) this.#close()
+          this.#pendingSize += sizeOf(response)
+          if (this.#pendingSize > MAX_PENDING) {
+            this.#stop?.()
+            this.#stop = undefined
+          }
           this.#wake()
         },
         onLost: () => {
@@ -152,4 +181,9 @@ export class History {
       },
     )
   }
+}
+
+function sizeOf({ events }: WatchResponse): number {
+  const size = ({ kv, prev_kv }: Event) => kv.value.length + (prev_kv?.value.length ?? 0) + EVENT_OVERHEAD
+  return events.reduce((sum, event) => sum + size(event), EVENT_OVERHEAD)
 }

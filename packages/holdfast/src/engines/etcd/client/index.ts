@@ -1,5 +1,6 @@
 export type { EtcdTls } from './channel.ts'
 export { EtcdClient, type EtcdClientOptions } from './client.ts'
+export { isFull } from './failures.ts'
 export { clusterFindings } from './findings.ts'
 export { type Change, History } from './history.ts'
 export { grantLease, leaseIdOf, prolongLease, revokeLease } from './leases.ts'

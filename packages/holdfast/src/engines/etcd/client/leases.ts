@@ -32,7 +32,10 @@ export function leaseIdOf(text: string): number {
   return hash.readUIntBE(0, 6) * 16 + ((hash[6] ?? 0) & 15) + 1
 }
 
-/** The seconds that were granted: at least as many, and whole ones. Null: there is such a lease already. */
+/**
+ * The seconds that were granted: at least as many, and whole ones. Null: there is such a lease already, perhaps because this was
+ * asked again.
+ */
 export async function grantLease(
   client: EtcdClient,
   ID: number,
@@ -40,7 +43,8 @@ export async function grantLease(
   call: Call,
 ): Promise<number | null> {
   try {
-    return (await client.ask(methods.leaseGrant, { ID, TTL: Math.ceil(ttlMs / 1_000) }, call)).TTL
+    const request = { ID, TTL: Math.ceil(ttlMs / 1_000) }
+    return (await client.ask(methods.leaseGrant, request, call, () => {})).TTL
   } catch (error) {
     if (isLeaseTaken(error)) return null
     throw error

@@ -100,6 +100,7 @@ const watchCreate = sent({
   filters: [5, 'int', 'repeated'],
   prev_kv: [6, 'bool'],
   watch_id: [7, 'int'],
+  fragment: [8, 'bool'],
 })
 export type WatchCreate = MessageOf<typeof watchCreate>
 const watchRequest = sent({ create: [1, watchCreate], cancel: [2, sent({ watch_id: [1, 'int'] })] })
@@ -114,6 +115,7 @@ const watchResponse = received({
   created: [3, 'bool'],
   canceled: [4, 'bool'],
   cancel_reason: [6, 'text'],
+  fragment: [7, 'bool'],
   events: [11, event as Schema<Event>, 'repeated'],
 })
 export type WatchResponse = MessageOf<typeof watchResponse>
@@ -122,13 +124,18 @@ const member = received({ name: [2, 'text'], is_learner: [5, 'bool'] })
 const lease = received({ header: [1, header], ID: [2, 'int'], TTL: [3, 'int'] })
 const leaseId = sent({ ID: [1, 'int'] })
 
-export interface Method<Request, Response> {
+/** Every answer of etcd says which cluster gives it. One that does not is no answer. */
+export interface Answer {
+  readonly header?: MessageOf<typeof header>
+}
+
+export interface Method<Request, Response extends Answer> {
   readonly path: string
   readonly request: Schema<Request>
   readonly response: Schema<Response>
 }
 
-function method<Q, R>(path: string, request: Schema<Q>, response: Schema<R>): Method<Q, R> {
+function method<Q, R extends Answer>(path: string, request: Schema<Q>, response: Schema<R>): Method<Q, R> {
   return { path: `/etcdserverpb.${path}`, request, response }
 }
 

@@ -28,7 +28,12 @@ interface KnownField {
 }
 
 const VARINT = 0
+const FIXED_64 = 1
 const DELIMITED = 2
+const FIXED_32 = 5
+
+/** What has arrived is not a message of this protocol. Nothing may be concluded from it. */
+export class MalformedError extends Error {}
 
 export class Schema<T> {
   #fields: readonly KnownField[] = []
@@ -66,14 +71,14 @@ export class Schema<T> {
   read(bytes: Buffer, start = 0, end = bytes.length): T {
     const message: Record<string, unknown> = { ...this.#empty }
     for (const { name, repeated } of this.#fields) if (repeated) message[name] = []
-    const reader = new Reader(bytes, start)
+    const reader = new Reader(bytes, start, end)
     while (reader.at < end) {
-      const tag = reader.int()
+      const tag = reader.tag()
       const field = this.#byNumber[tag >>> 3]
       if (field === undefined) reader.skip(tag & 7)
-      else if (!field.repeated) message[field.name] = readField(reader, field)
-      else if (tag === field.tag) (message[field.name] as unknown[]).push(readField(reader, field))
-      else reader.skip(tag & 7)
+      else if (tag !== field.tag) throw new MalformedError(`the field ${field.name} has another type`)
+      else if (field.repeated) (message[field.name] as unknown[]).push(readField(reader, field))
+      else message[field.name] = readField(reader, field)
     }
     return message as T
   }
@@ -179,11 +184,20 @@ function varintLength(number: number): number {
 
 class Reader {
   readonly #bytes: Buffer
+  readonly #end: number
   at: number
 
-  constructor(bytes: Buffer, at: number) {
+  constructor(bytes: Buffer, at: number, end: number) {
     this.#bytes = bytes
     this.at = at
+    this.#end = end
+  }
+
+  /** The number of a field, and its type in the last three bits. */
+  tag(): number {
+    const [low, high] = this.#halves()
+    if (high !== 0 || low < 8) throw new MalformedError('a field has no valid number')
+    return low
   }
 
   /** Signed, as a lease's TTL of -1 is. */
@@ -198,21 +212,31 @@ class Reader {
   }
 
   delimited<T>(read: (bytes: Buffer, start: number, end: number) => T): T {
-    const length = this.int()
-    this.at += length
-    return read(this.#bytes, this.at - length, this.at)
+    const start = this.#step(this.int())
+    return read(this.#bytes, start, this.at)
   }
 
   skip(wireType: number): void {
     if (wireType === VARINT) this.#halves()
-    else if (wireType === DELIMITED) this.delimited(() => {})
-    else this.at += wireType === 1 ? 8 : 4
+    else if (wireType === DELIMITED) this.#step(this.int())
+    else if (wireType === FIXED_64) this.#step(8)
+    else if (wireType === FIXED_32) this.#step(4)
+    else throw new MalformedError(`there is no type ${wireType} of fields`)
+  }
+
+  /** Returns where it began. */
+  #step(length: number): number {
+    const start = this.at
+    if (length < 0 || length > this.#end - start) throw new MalformedError('a field ends after its message')
+    this.at += length
+    return start
   }
 
   #halves(): readonly [low: number, high: number] {
     let [low, high] = [0, 0]
     for (let shift = 0; ; shift += 7) {
-      const byte = this.#bytes[this.at++] ?? 0
+      if (this.at >= this.#end || shift > 63) throw new MalformedError('a number does not end')
+      const byte = this.#bytes[this.at++] as number
       const bits = byte & 0x7f
       if (shift < 28) low |= bits << shift
       else if (shift === 28) {

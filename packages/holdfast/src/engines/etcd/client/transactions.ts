@@ -99,6 +99,26 @@ export function isRead({ success, failure }: TxnRequest): boolean {
   )
 }
 
+/** Whether it puts no key, in any branch. */
+export function putsNothing({ success, failure }: TxnRequest): boolean {
+  return [...success, ...failure].every(
+    ({ put, txn }) => put === undefined && (txn === undefined || putsNothing(txn)),
+  )
+}
+
+/** Whether it answers each operation of the branch that was taken. */
+export function isAnswerTo({ success, failure }: TxnRequest, { succeeded, responses }: TxnResponse): boolean {
+  const operations = succeeded ? success : failure
+  return (
+    responses.length === operations.length &&
+    operations.every(({ range, txn }, index) => {
+      const response = responses[index]
+      if (txn !== undefined) return response?.txn !== undefined && isAnswerTo(txn, response.txn)
+      return (range !== undefined) === (response?.range !== undefined)
+    })
+  )
+}
+
 /** All keys that a transaction has read, in the branches that were taken. */
 export function kvsOf({ responses }: TxnResponse): KeyValue[] {
   return responses.flatMap(({ range, txn }) => range?.kvs ?? (txn === undefined ? [] : kvsOf(txn)))

@@ -1,6 +1,8 @@
 /** All watches of a client share one stream. When the stream ends, all of them are told, and the next watch opens a new one. */
+
+import type { Clock, Timer } from '../../../base/clock.ts'
 import type { Call } from '../../../spi.ts'
-import type { Channel, Stream } from './channel.ts'
+import type { Channel, Metadata, Stream } from './channel.ts'
 import type { EtcdClient } from './client.ts'
 import { methods, type WatchCreate, type WatchRequest, type WatchResponse } from './messages.ts'
 
@@ -11,18 +13,25 @@ export interface Watcher {
   onLost(error: unknown): void
 }
 
+/** For the answer that a watch was created. A stream on which it does not come is deaf, whatever else the member answers. */
+const CREATED_LIMIT_MS = 5_000
+
 export class Watches {
   readonly #client: EtcdClient
   readonly #call: Call
+  readonly #clock: Clock
   readonly #watchers = new Map<number, Watcher>()
+  /** Of watches that were sent, and are not answered. */
+  readonly #limits = new Map<number, Timer>()
   #stream: Promise<Stream<WatchRequest>> | undefined
-  #channel: Channel | undefined
+  #opened: { readonly channel: Channel; readonly metadata: Metadata } | undefined
   #lastId = 0
 
   /** `call` is that of the backend's life. */
-  constructor(client: EtcdClient, call: Call) {
+  constructor(client: EtcdClient, call: Call, clock: Clock) {
     this.#client = client
     this.#call = call
+    this.#clock = clock
   }
 
   get count(): number {
@@ -35,6 +44,7 @@ export class Watches {
     this.#watchers.set(id, watcher)
     this.#send({ create: { ...watch, watch_id: id } }, id)
     return () => {
+      this.#answered(id)
       if (this.#watchers.delete(id)) this.#send({ cancel: { watch_id: id } })
     }
   }
@@ -65,7 +75,7 @@ export class Watches {
 
   /** Ends the stream without telling the watchers. */
   close(): void {
-    this.#watchers.clear()
+    this.#clear()
     this.#stream?.then(
       (stream) => stream.close(),
       () => {},
@@ -82,6 +92,7 @@ export class Watches {
         if (id !== undefined && !this.#watchers.has(id)) return
         this.#client.sent++
         stream.send(request)
+        if (id !== undefined) this.#limit(id)
       },
       () => {},
     )
@@ -89,8 +100,9 @@ export class Watches {
 
   #open(): Promise<Stream<WatchRequest>> {
     const opening = (async () => {
-      const { channel, metadata } = await this.#client.connect(this.#call)
-      this.#channel = channel
+      const opened = await this.#client.connect(this.#call)
+      const { channel, metadata } = opened
+      this.#opened = opened
       const end = (error: unknown) => {
         if (this.#stream === opening) this.#lose(error)
       }
@@ -106,26 +118,44 @@ export class Watches {
     const { watch_id: id, canceled } = response
     // Refused before it was given its id: the token of the stream is not valid any more.
     if (canceled && id <= 0) {
-      this.#stream?.then(
-        (stream) => stream.close(),
-        () => {},
-      )
-      this.#client.forgetToken()
-      this.#channel = undefined
+      if (this.#opened !== undefined) this.#client.forgetToken(this.#opened.metadata)
+      this.#opened = undefined
       this.#lose(new Error(response.cancel_reason))
       return
     }
+    this.#answered(id)
     const watcher = this.#watchers.get(id)
     if (canceled) this.#watchers.delete(id)
     watcher?.onResponse(response)
   }
 
-  #lose(error: unknown): void {
-    this.#stream = undefined
-    // A member that has lost its leader ends its streams, and would refuse the next one too.
-    if (this.#channel !== undefined) this.#client.leave(this.#channel)
+  #limit(id: number): void {
+    const lose = () => this.#lose(new Error(`a watch was not created within ${CREATED_LIMIT_MS} ms`))
+    this.#limits.set(id, this.#clock.setTimer(CREATED_LIMIT_MS, lose))
+  }
+
+  #answered(id: number): void {
+    this.#limits.get(id)?.cancel()
+    this.#limits.delete(id)
+  }
+
+  /** All that were there. */
+  #clear(): Watcher[] {
     const watchers = [...this.#watchers.values()]
     this.#watchers.clear()
-    for (const watcher of watchers) watcher.onLost(error)
+    for (const id of [...this.#limits.keys()]) this.#answered(id)
+    return watchers
+  }
+
+  #lose(error: unknown): void {
+    this.#stream?.then(
+      (stream) => stream.close(),
+      () => {},
+    )
+    this.#stream = undefined
+    // A member that has lost its leader ends its streams, and would refuse the next one too.
+    if (this.#opened !== undefined) this.#client.leave(this.#opened.channel)
+    this.#opened = undefined
+    for (const watcher of this.#clear()) watcher.onLost(error)
   }
 }

@@ -12,16 +12,29 @@ import { Found, foundByName } from './records.ts'
 
 export const BACKEND = 'etcd'
 
-/** A transaction for one name. `build` is told its position in the batch, which is part of the token. */
+/**
+ * A transaction for one name. `build` is told its position in the batch, which is part of the token. A batch is asked again (T98) if all
+ * of its statements may be. That does no harm, however late a copy lands:
+ *
+ *   join       finds the key that the first copy has made, with its grant. A copy that lands when the attempt is over makes a claim
+ *              that is unlisted in the next keep-alive. So the attempt is never settled, and its key is nobody else's (slots.ts).
+ *   confirm    compares the creation of its key, and that it waits. So a second copy does nothing, and reads the grant of the first.
+ *   leave, abandon   delete a key only if it is the attempt's.
+ *   release    compares the revision of its grant. If the second copy finds nothing to release, the outcome is unknown (T13).
+ *   data       is never asked again: a late copy would undo what the same holder has stored since.
+ */
 interface Statement {
   readonly name: string
   readonly build: (index: number) => etcd.TxnRequest
+  readonly isRepeatable: boolean
 }
 
 /** `branch`: the condition was met; that of the transaction in the else branch was; or neither. */
 export interface Committed {
   readonly branch: 'first' | 'second' | 'none'
   readonly found: Found
+  /** It was asked more than once. The answer is that of any copy, and others may still land. */
+  readonly isRepeated: boolean
   /** That of all writes of the batch. */
   readonly revision: number
   readonly index: number
@@ -45,7 +58,7 @@ export class Connection {
     this.random = random
     this.keys = new Keys(namespace)
     this.lifetime = new Lifetime(BACKEND, clock)
-    this.watches = new etcd.Watches(client, neverCancelled)
+    this.watches = new etcd.Watches(client, neverCancelled, clock)
     this.#lane = new Lane({
       backend: BACKEND,
       clock,
@@ -68,9 +81,9 @@ export class Connection {
   }
 
   /** One attempt. What leaves at the same moment is one transaction. */
-  commit(name: string, build: Statement['build'], call: Call): Promise<Committed> {
+  commit(name: string, build: Statement['build'], call: Call, isRepeatable = true): Promise<Committed> {
     this.lifetime.begin(call)
-    return this.#lane.ask({ name, build }, call)
+    return this.#lane.ask({ name, build, isRepeatable }, call)
   }
 
   /** A name as it is now. */
@@ -84,9 +97,10 @@ export class Connection {
     return this.found(await this.transact(etcd.always(operations), call))
   }
 
-  transact(request: etcd.TxnRequest, call: Call): Promise<etcd.TxnResponse> {
+  /** `onAgain`: it may be applied twice, and is called when it is asked again. */
+  transact(request: etcd.TxnRequest, call: Call, onAgain?: () => void): Promise<etcd.TxnResponse> {
     this.lifetime.begin(call)
-    return this.client.ask(etcd.methods.txn, request, call)
+    return this.client.ask(etcd.methods.txn, request, call, onAgain)
   }
 
   found(response: etcd.TxnResponse, revision = response.header?.revision ?? 0): Found {
@@ -102,14 +116,37 @@ export class Connection {
     this.client.close()
   }
 
-  async #send(statements: readonly Statement[], call: Call): Promise<Committed[]> {
+  /** A full etcd refuses a whole batch for one put. What puts nothing is then sent without the others. */
+  async #send(statements: readonly Statement[], call: Call): Promise<(Committed | Error)[]> {
     const requests = statements.map(({ build }, index) => build(index))
-    const answer = await this.client.ask(etcd.methods.txn, etcd.together(requests), call)
+    const isRepeatable = statements.every((statement) => statement.isRepeatable)
+    try {
+      return await this.#commitAll(requests, isRepeatable, call)
+    } catch (error) {
+      const harmless = requests.filter(etcd.putsNothing)
+      const isMixed = harmless.length > 0 && harmless.length < requests.length
+      if (!isMixed || !(error instanceof Error) || !etcd.isFull(error)) throw error
+      const committed = await this.#commitAll(harmless, isRepeatable, call)
+      return requests.map((request) => committed[harmless.indexOf(request)] ?? error)
+    }
+  }
+
+  async #commitAll(
+    requests: readonly etcd.TxnRequest[],
+    isRepeatable: boolean,
+    call: Call,
+  ): Promise<Committed[]> {
+    let isRepeated = false
+    const onAgain = () => {
+      isRepeated = true
+    }
+    const request = etcd.together(requests)
+    const answer = await this.client.ask(etcd.methods.txn, request, call, isRepeatable ? onAgain : undefined)
     const revision = answer.header?.revision ?? 0
     return etcd.answersOf(requests, answer).map((response, index) => {
       const isSecond = response.responses[0]?.txn?.succeeded === true
       const branch = response.succeeded ? 'first' : isSecond ? 'second' : 'none'
-      return { branch, found: this.found(response, revision), revision, index }
+      return { branch, isRepeated, found: this.found(response, revision), revision, index }
     })
   }
 

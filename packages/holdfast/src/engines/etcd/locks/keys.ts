@@ -13,6 +13,7 @@
  * a queue is that of create revisions.
  */
 import { escapeName } from '../../../base/names.ts'
+import { BatchTokens } from '../../../kit/batch-tokens.ts'
 import type { Mode } from '../../../spi.ts'
 import { leaseIdOf, prefixed, type Range } from '../client/index.ts'
 
@@ -98,15 +99,13 @@ export function leaseOf(namespace: string, sessionId: string): number {
   return leaseIdOf(`${namespace}\0${sessionId}`)
 }
 
-/**
- * All writes of one transaction share a revision, so a token has seven bits more: five for the position in a batch, and two for
- * the mode, from which a holder finds its key.
- */
+/** 32 requests may leave in one transaction. A token also says the mode, from which a holder finds its key. */
 export const MAX_BATCH = 32
 export const modes: readonly Mode[] = ['exclusive', 'shared', 'permits']
+const tokens = new BatchTokens(MAX_BATCH * 4)
 
 export function tokenOf(revision: number, index: number, mode: Mode): bigint {
-  return BigInt(revision) * 128n + BigInt(index * 4 + modes.indexOf(mode))
+  return tokens.token(revision, index * 4 + modes.indexOf(mode))
 }
 
 export interface GrantParts {
@@ -116,7 +115,7 @@ export interface GrantParts {
 
 /** Null if it cannot be a grant of this backend. */
 export function partsOfGrant(grantId: string): GrantParts | null {
-  const token = /^\d{1,19}$/.test(grantId) ? BigInt(grantId) : 0n
-  const mode = modes[Number(token & 3n)]
-  return mode === undefined || token < 128n ? null : { revision: Number(token >> 7n), mode }
+  const parsed = tokens.parse(grantId)
+  const mode = modes[(parsed?.position ?? 3) & 3]
+  return parsed === null || mode === undefined ? null : { revision: parsed.version, mode }
 }

@@ -83,6 +83,33 @@ describe.runIf(wanted('etcd'))('members of a cluster', () => {
     },
   )
 
+  test('T98 what a stopped leader was to propose is asked again, and answered by its successor', async () => {
+    const leader = await rig.cluster.leader()
+    const [follower] = others(leader) as [Server]
+    const session = await openSession(await rig.backend({ hosts: hostsFrom(follower) }))
+    const take = async (name: string) => {
+      const result = await session.tryAcquire(request(name), call())
+      if (result.kind !== 'granted') throw new Error(result.kind)
+      return result.grant
+    }
+    const held = await take('held')
+    const keepAlive = () => session.keepAlive({ held: [held], waiting: [] }, call())
+    await leader.pause()
+    // etcd itself gives all of them up after 7 s, and says that their outcome is unknown.
+    const [taken, kept, released] = await Promise.all([
+      take('x'),
+      // An answer from before the election does not count (T63), and is asked for once more.
+      keepAlive().catch(keepAlive),
+      session.release(held, { keepForMs: 0 }, call()),
+    ])
+    expect([kept, released]).toMatchObject([{ kind: 'alive' }, 'released'])
+    await leader.resume()
+    await waitFor('the old leader follows', async () => (await rig.keys(leader.url)).length > 0 || null)
+    // Whatever the old leader still had to propose has come to nothing, or is told.
+    const later = await session.keepAlive({ held: [taken], waiting: [] }, call())
+    expect(later).toMatchObject({ kind: 'alive', lost: [] })
+  })
+
   test('G10 a follower is cut off from its leader while a waiter is on it: the waiter goes to another member', async () => {
     const leader = await rig.cluster.leader()
     const [follower] = others(leader) as [Server]

@@ -3,7 +3,9 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
 import type { AcquireRequest, BackendSession, EnqueueResult } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
+import { always, methods, put } from '../client/index.ts'
 import type { EtcdBackend } from './backend.ts'
+import { Keys } from './keys.ts'
 
 describe('the protocol', () => {
   let engine: SimulatedEtcd
@@ -116,6 +118,59 @@ describe('the protocol', () => {
     expect(heavy.result?.kind).toBe('granted')
     expect((await holders('s')).map(({ weight }) => weight)).toEqual([1, 2])
     await session.release(second, { keepForMs: 0 }, call())
+  })
+
+  test('G1 permits: a capacity that becomes smaller between the snapshot and the confirmation is noticed', async () => {
+    // `resize` refuses to go below what is eligible. So the confirmation must not depend on it.
+    await take(permits('s', 2, 3))
+    const { ask } = engine
+    const from = engine.transactions.length
+    engine.ask = (async (method: never, message: never, asked: never) => {
+      // The first transaction joins, and the second one confirms.
+      if (engine.transactions.length === from + 1) {
+        engine.ask = ask
+        const lease = Number.parseInt(engine.keys()[0]?.split('/').at(-1) ?? '', 16)
+        const key = new Keys('default').of('s', 'capacity', lease)
+        await ask.call(engine, methods.txn, always([put(key, '2', lease)]), call())
+      }
+      return ask.call(engine, method, message, asked)
+    }) as never
+    const waiting = enqueue(permits('s', 1, 3))
+    await settle()
+    expect(await backend.inspect('s', call())).toMatchObject({ capacity: 2, waiters: [{ weight: 1 }] })
+    expect(waiting).toEqual({})
+    expect((await holders('s')).map(({ weight }) => weight)).toEqual([2])
+  })
+
+  test('G1 T84 late copies of a join and of its confirmation do not grant beside a holder', async () => {
+    const first = await take(request('x'))
+    const from = engine.transactions.length
+    const waiting = enqueue(request('x'))
+    await settle()
+    await session.release(first, { keepForMs: 0 }, call())
+    await settle()
+    if (waiting.result?.kind !== 'granted') throw new Error('it is not granted')
+    const sent = engine.transactions.slice(from)
+    await session.release(waiting.result.grant, { keepForMs: 0 }, call())
+    const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+    const taken = await other.tryAcquire(request('x'), call())
+    if (taken.kind !== 'granted') throw new Error(taken.kind)
+    // The copy of the join waits behind the new holder.
+    for (const transaction of sent) await engine.client.ask(methods.txn, transaction, call())
+    expect(await backend.inspect('x', call())).toMatchObject({ waiters: [{ holder: 'ada' }] })
+    expect((await holders('x')).map(({ token }) => token)).toEqual([taken.grant.token])
+  })
+
+  test('G7 T84 a late copy of data leaves the data of a later holder, also if that has the same key', async () => {
+    const first = await take(request('x'))
+    const from = engine.transactions.length
+    expect(await session.setData?.(first, 'old', call())).toBe('stored')
+    const sent = engine.transactions.slice(from)
+    await session.release(first, { keepForMs: 0 }, call())
+    const second = await take(request('x'))
+    expect(await session.setData?.(second, 'new', call())).toBe('stored')
+    for (const transaction of sent) await engine.client.ask(methods.txn, transaction, call())
+    expect((await backend.inspect('x', call()))?.data).toBe('new')
   })
 
   test('G7 requests that leave together are granted or refused each for itself, with tokens of their own', async () => {

@@ -94,7 +94,7 @@ describe.runIf(wanted('etcd'))('the queue', () => {
     const { header } = await client.ask(methods.txn, always([put('seen', 'x')]), call())
     await client.ask(methods.txn, always([remove('seen')]), call())
     const events = await new Promise<readonly unknown[]>((resolve, reject) => {
-      new Watches(client, call()).add(
+      new Watches(client, call(), systemClock).add(
         { key: 'seen', start_revision: (header?.revision ?? 0) + 1 },
         { onResponse: ({ events }) => events.length > 0 && resolve(events), onLost: reject },
       )

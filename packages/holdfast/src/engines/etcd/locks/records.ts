@@ -1,29 +1,9 @@
 /** What the values of keys say, and a name as it was found at one revision. */
 import { publicIdOf } from '../../../base/ids.ts'
-import {
-  type ClaimRecord,
-  nameState,
-  type SessionRecord,
-  type StoredClaim,
-} from '../../../kit/claim-records.ts'
-import type { QueueEntry } from '../../../kit/ordered-store.ts'
-import type { NameState } from '../../../spi.ts'
+import type { ClaimRecord, DataRecord, MarkRecord, SessionRecord } from '../../../kit/claim-records.ts'
+import { type StoredClaim, StoredName } from '../../../kit/stored-name.ts'
 import { type Compare, type KeyValue, valueAfter, valueBefore } from '../client/index.ts'
 import { type Keys, type ParsedKey, tokenOf } from './keys.ts'
-
-export interface MarkRecord {
-  readonly reason: 'abandoned' | 'force-released'
-  readonly detail?: string
-}
-
-/** Watchers are told which holder has stored the data. */
-export interface DataRecord {
-  readonly data: string
-  readonly id: string
-  readonly holder: string
-  readonly owner?: string
-  readonly token: string
-}
 
 // A line with the attempt, then a letter that says whether it waits, then the record. Values are compared by bytes.
 const GRANTED = 'g'
@@ -45,11 +25,9 @@ export function waits(key: string, attempt: string): Compare[] {
 }
 
 /** A claim that was found. `revision`: of its last write, which is its grant if it is granted. */
-export interface FoundClaim extends QueueEntry, StoredClaim {
+export interface FoundClaim extends StoredClaim {
   readonly lease: number
   readonly slot: string
-  readonly attempt: string
-  readonly capacity: number
   readonly revision: number
 }
 
@@ -87,49 +65,27 @@ export class Found {
   session: (SessionRecord & { readonly revision: number }) | undefined
   mark: MarkRecord | undefined
   data: (DataRecord & { readonly revision: number }) | undefined
-  /** In the order of the queue. */
-  readonly claims: FoundClaim[] = []
-  /** Keys that keep the name closed. */
-  readonly kept: string[] = []
-  readonly #capacities: KeyValue[] = []
+  readonly name: StoredName<FoundClaim>
 
   constructor(keys: Keys, kvs: readonly KeyValue[], revision: number) {
     this.revision = revision
+    const claims: FoundClaim[] = []
+    const closedBy: { readonly key: string; readonly order: bigint }[] = []
+    const capacities: { readonly order: bigint; readonly capacity: number }[] = []
     // A transaction may read a key twice.
-    for (const kv of new Map(kvs.map((kv) => [kv.key, kv])).values()) this.#add(kv, keys.parse(kv.key))
-    this.claims.sort((a, b) => Number(a.order - b.order))
-  }
-
-  #add(kv: KeyValue, parsed: ParsedKey | null): void {
-    const claim = foundClaim(kv, parsed)
-    if (claim !== null) this.claims.push(claim)
-    else if (parsed?.kind === 's') this.session = { ...JSON.parse(kv.value), revision: kv.create_revision }
-    else if (parsed?.kind === 'm') this.mark = JSON.parse(kv.value)
-    else if (parsed?.kind === 'data') this.data = { ...JSON.parse(kv.value), revision: kv.mod_revision }
-    else if (parsed?.kind === 'kept') this.kept.push(kv.key)
-    else if (parsed?.kind === 'capacity') this.#capacities.push(kv)
-  }
-
-  /** That of the oldest claim, unless it was changed since. A name without claims has none. */
-  get capacity(): number | null {
-    const [oldest] = this.claims
-    return oldest === undefined ? null : this.capacitySince(oldest.order, oldest.capacity)
-  }
-
-  /** What became of the capacity with which a claim was created. */
-  capacitySince(order: bigint, capacity: number): number {
-    const changes = this.#capacities.filter(({ mod_revision }) => BigInt(mod_revision) > order)
-    const latest = changes.toSorted((a, b) => a.mod_revision - b.mod_revision).at(-1)
-    return latest === undefined ? capacity : Number(latest.value)
-  }
-
-  claim(attempt: string): FoundClaim | undefined {
-    return this.claims.find((claim) => claim.attempt === attempt)
-  }
-
-  state(name: string, wallMs: number): NameState | null {
-    const { claims, capacity, data, kept } = this
-    return nameState({ name, claims, capacity, data: data?.data, isClosed: kept.length > 0 }, wallMs)
+    for (const kv of new Map(kvs.map((kv) => [kv.key, kv])).values()) {
+      const parsed = keys.parse(kv.key)
+      const claim = foundClaim(kv, parsed)
+      const order = BigInt(kv.mod_revision)
+      if (claim !== null) claims.push(claim)
+      else if (parsed?.kind === 's') this.session = { ...JSON.parse(kv.value), revision: kv.create_revision }
+      else if (parsed?.kind === 'm') this.mark = JSON.parse(kv.value)
+      else if (parsed?.kind === 'data') this.data = { ...JSON.parse(kv.value), revision: kv.mod_revision }
+      else if (parsed?.kind === 'kept') closedBy.push({ key: kv.key, order })
+      else if (parsed?.kind === 'capacity') capacities.push({ order, capacity: Number(kv.value) })
+    }
+    const facts = { claims, closedBy, capacities, version: BigInt(revision) }
+    this.name = new StoredName(this.data === undefined ? facts : { ...facts, data: this.data })
   }
 }
 

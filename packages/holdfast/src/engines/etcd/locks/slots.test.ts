@@ -1,9 +1,13 @@
 /** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import { openSimulated, SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import { Cancellation } from '../../../base/cancellation.ts'
+import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
-import { methods, type TxnRequest } from '../client/index.ts'
+import { createFakeClock } from '../../../testing/fake-clock.ts'
+import { isRead, methods, type TxnRequest } from '../client/index.ts'
+import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 import { unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
@@ -37,6 +41,18 @@ describe('keys that are used again', () => {
   }
   const arriveLate = async (transactions: readonly TxnRequest[]) => {
     for (const transaction of transactions) await engine.client.ask(methods.txn, transaction, call())
+  }
+  /** The transaction that `work` sends, and to which it gets no answer. It does not arrive. */
+  const lost = async (work: () => Promise<unknown>): Promise<TxnRequest> => {
+    const { ask } = engine
+    let sent: TxnRequest | undefined
+    engine.ask = (async (_method: never, message: TxnRequest) => {
+      sent = message
+      throw unavailable('no answer', 'unknown')
+    }) as never
+    await expect(work()).rejects.toMatchObject({ outcome: 'unknown' })
+    engine.ask = ask
+    return sent as TxnRequest
   }
   /** Has a key that is named after another attempt. */
   const takeUsed = async (asked = request('x')) => {
@@ -166,19 +182,12 @@ describe('keys that are used again', () => {
       })
       await release(grant as Grant<'fenced'>)
       // The first request of the next attempt is on its way for long.
-      const send = engine.ask
-      let delayed: TxnRequest | undefined
-      engine.ask = (async (_method: never, message: TxnRequest) => {
-        delayed = message
-        throw unavailable('no answer', 'unknown')
-      }) as never
-      await session.tryAcquire(unlucky, call()).catch(() => {})
-      engine.ask = send
+      const delayed = await lost(() => session.tryAcquire(unlucky, call()))
       await arriveLate(join)
       await expect(session.tryAcquire(unlucky, call())).rejects.toMatchObject({ outcome: 'unknown' })
       await session.abandon(unlucky, call())
       await session.abandon(late, call())
-      await arriveLate([delayed as TxnRequest])
+      await arriveLate([delayed])
       expect(await backend.inspect('x', call())).toBeNull()
     },
   )
@@ -198,12 +207,215 @@ describe('keys that are used again', () => {
     expect((await reading)?.kind).toBe('granted')
   })
 
-  test('T73 an abandoned attempt stays away, also if its key is free', async () => {
+  test('T73 an attempt that is abandoned without an answer stays away, also if its key is free', async () => {
+    await release(await take(request('x')))
     const late = request('x')
-    const join = await sentBy(() => takeUsed(late))
+    const join = await lost(() => take(late))
     await session.abandon(late, call())
-    await arriveLate(join.slice(-1))
+    await arriveLate([join])
     expect(await holders('x')).toEqual([])
+  })
+
+  test('G9 attempts whose joins were answered leave no mark when they are given up, and are refused all the same', async () => {
+    const held = await take(request('x'))
+    const waiting = [request('x'), shared('x'), request('x')]
+    for (const asked of waiting) session.enqueue?.(asked, call()).catch(() => {})
+    await settle()
+    const before = engine.keys()
+    for (const asked of waiting) await session.abandon(asked, call())
+    expect(before.filter((key) => key.includes('\0'))).toHaveLength(4)
+    expect(engine.keys().filter((key) => key.includes('/m/'))).toEqual([])
+    expect(engine.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+    for (const asked of waiting) await expect(session.tryAcquire(asked, call())).rejects.toThrow(/abandoned/)
+    await session.abandon(held, call())
+    await expect(take({ ...request('x'), attempt: held.attempt })).rejects.toThrow(/abandoned/)
+  })
+
+  describe('T98 what is asked twice', () => {
+    beforeEach(() => {
+      engine.asksTwice = 'both'
+    })
+    const keepAlive = (...held: Grant<'fenced'>[]) => session.keepAlive({ held, waiting: [] }, call())
+
+    test.each([() => request('x'), () => shared('x'), () => permits('x', 1, 3)])(
+      'G1 is granted once, with the token of the copy that was applied (%#)',
+      async (asked) => {
+        const wanted = asked()
+        const grant = await take(wanted)
+        expect(await holders('x')).toEqual([grant.token])
+        engine.asksTwice = 'no'
+        expect(await take(wanted)).toMatchObject({ token: grant.token })
+        expect(await keepAlive(grant)).toMatchObject({ lost: [], unlisted: [] })
+        expect(await release(grant)).toBe('released')
+      },
+    )
+
+    test('a waiter that is granted has the token of the copy that was applied', async () => {
+      const first = await take(request('x'))
+      const waiting = session.enqueue?.(request('x'), call())
+      await settle()
+      expect((await backend.inspect('x', call()))?.waiters).toHaveLength(1)
+      engine.asksTwice = 'no'
+      await release(first)
+      engine.asksTwice = 'both'
+      const result = await waiting
+      if (result?.kind !== 'granted') throw new Error('it is not granted')
+      expect(await holders('x')).toEqual([result.grant.token])
+      expect(await keepAlive(result.grant)).toMatchObject({ lost: [], unlisted: [] })
+    })
+
+    test.each([() => request('x'), () => permits('x', 1, 1)])(
+      'G6 a try that finds the name busy leaves no waiter (%#)',
+      async (asked) => {
+        await take(asked())
+        expect((await session.tryAcquire(asked(), call())).kind).toBe('busy')
+        expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+      },
+    )
+
+    test('a waiter that asks once more without waiting keeps its position', async () => {
+      await take(permits('x', 1, 1))
+      const asked = permits('x', 1, 1)
+      session.enqueue?.(asked, call()).catch(() => {})
+      await settle()
+      expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
+      expect((await backend.inspect('x', call()))?.waiters).toHaveLength(1)
+    })
+
+    test('T13 G11 a release is unknown if its first copy may have done it, and released if the answer says so', async () => {
+      for (const keepForMs of [0, 60_000]) {
+        const grant = await take(request(`x${keepForMs}`))
+        const releasing = session.release(grant, { keepForMs }, call())
+        await expect(releasing).rejects.toMatchObject({ outcome: 'unknown' })
+        await session.abandon(grant, call())
+        engine.asksTwice = 'second'
+        const next = await take(request(`y${keepForMs}`))
+        expect(await session.release(next, { keepForMs }, call())).toBe('released')
+        engine.asksTwice = 'both'
+      }
+    })
+
+    test('G6 a copy of a join that lands after the release is unlisted, and nobody else has its key', async () => {
+      engine.asksTwice = 'second'
+      const late = request('x')
+      let grant: Grant<'fenced'> | undefined
+      const join = await sentBy(async () => {
+        grant = await take(late)
+      })
+      await release(grant as Grant<'fenced'>)
+      await arriveLate(join)
+      expect((await session.tryAcquire(request('x'), call())).kind).toBe('busy')
+      expect(await keepAlive()).toMatchObject({ unlisted: [{ attempt: late.attempt }] })
+      await session.abandon(late, call())
+      await arriveLate(join)
+      expect(await holders('x')).toEqual([])
+    })
+
+    test('G6 T73 an attempt that was asked twice is abandoned with a mark, and a copy does not land after it', async () => {
+      engine.asksTwice = 'second'
+      await take(request('x'))
+      const asked = request('x')
+      const join = await sentBy(async () => {
+        session.enqueue?.(asked, call()).catch(() => {})
+        await settle()
+      })
+      await session.abandon(asked, call())
+      await arriveLate(join)
+      expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+    })
+
+    test('data is never asked again: a late copy would undo what was stored since', async () => {
+      const grant = await take(request('x'))
+      const sent = await sentBy(async () => {
+        expect(await session.setData?.(grant, 'a note', call())).toBe('stored')
+      })
+      expect(sent.filter((transaction) => !isRead(transaction))).toHaveLength(1)
+    })
+
+    test('a session is opened and closed as if it was asked once', async () => {
+      const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+      expect((await other.tryAcquire(request('x'), call())).kind).toBe('granted')
+      await other.close(call())
+      expect(await backend.inspect('x', call())).toBeNull()
+    })
+  })
+
+  describe('T99 on a full etcd', () => {
+    let held: Grant<'fenced'>
+    beforeEach(async () => {
+      held = await take(request('held'))
+    })
+    const keepAlive = () => session.keepAlive({ held: [held], waiting: [] }, call())
+
+    test('a waiter gives up by a deletion', async () => {
+      await take(request('x'))
+      const asked = request('x')
+      const timeOut = new Cancellation()
+      const waiting = session.enqueue?.(asked, timeOut)
+      await settle()
+      engine.isFull = true
+      timeOut.cancel(new Error('it has waited for long enough'))
+      await expect(waiting).rejects.toMatchObject({ outcome: 'unknown' })
+      await session.abandon(asked, call())
+      expect((await backend.inspect('x', call()))?.waiters).toEqual([])
+    })
+
+    test('the time-out of a waiter costs no lease of its locker', async () => {
+      const clock = createFakeClock()
+      const other = new SimulatedEtcd()
+      const locker = createLocker(await openEtcd({ hosts: other.hosts, clock }, { client: other.client }))
+      const lease = await locker.acquire('x')
+      const waiting = locker.acquire('x', { waitMs: 1_000 })
+      const ended = expect(waiting).rejects.toMatchObject({ code: 'ACQUIRE_TIMEOUT' })
+      await clock.advance(500)
+      other.isFull = true
+      for (let second = 0; second < 40; second++) {
+        await clock.advance(1_000)
+        await settle()
+      }
+      await ended
+      expect(lease.state).toBe('held')
+      expect(other.keys().filter((key) => key.includes('\0'))).toHaveLength(1)
+      expect(await lease.release()).toBe('released')
+    })
+
+    test('G6 an attempt without an answer is abandoned without a mark; what lands late is unlisted, and goes', async () => {
+      const late = request('x')
+      const join = await lost(() => take(late))
+      engine.isFull = true
+      await session.abandon(late, call())
+      engine.isFull = false
+      await arriveLate([join])
+      const kept = await keepAlive()
+      expect(kept).toMatchObject({ lost: [], unlisted: [{ attempt: late.attempt }] })
+      // Nobody else is given its key.
+      expect((await session.tryAcquire(request('x'), call())).kind).toBe('busy')
+      engine.isFull = true
+      await session.abandon(late, call())
+      expect(await holders('x')).toEqual([])
+      expect(await keepAlive()).toMatchObject({ lost: [], unlisted: [] })
+    })
+
+    test('a release that was to keep its name closed deletes all the same', async () => {
+      engine.isFull = true
+      expect(await session.release(held, { keepForMs: 60_000 }, call())).toBe('released')
+      expect(await holders('held')).toEqual([])
+      expect(await session.release(held, { keepForMs: 60_000 }, call())).toBe('not-held')
+    })
+
+    test('G7 deletions that leave together with a join are not refused with it', async () => {
+      const asked = request('given up')
+      await take(asked)
+      engine.isFull = true
+      const [joined, released, abandoned] = await Promise.allSettled([
+        take(request('new')),
+        release(held),
+        session.abandon(asked, call()),
+      ])
+      expect(joined).toMatchObject({ status: 'rejected', reason: { outcome: 'not-applied' } })
+      expect([released, abandoned]).toMatchObject([{ value: 'released' }, { status: 'fulfilled' }])
+      expect(engine.keys().filter((key) => key.includes('\0'))).toEqual([])
+    })
   })
 
   test('G7 a late copy of a refused request for permits leaves the next waiter its position', async () => {

@@ -3,8 +3,8 @@
  * a key of its own, a name would get slower with each. A session therefore reuses the keys of a name. A key is named after the attempt
  * that has had it first, so no two sessions share one, and the value says which attempt has it now.
  *
- *   join ──▶ in use ──an answer says that its key has gone──▶ free ──next join for the name──▶ in use
- *   join ──▶ in use ──lost, or no answer──▶ never used again
+ *   join ──▶ in use ──its key has gone, and no join of it may still land──▶ free ──next join for the name──▶ in use
+ *   join ──▶ in use ──lost, or a join of it may still land──▶ never used again
  *
  * Late copies of requests do no harm to the next attempt: every write but `join` compares the attempt or a revision, and `join`
  * needs an absent key. A late `join` may take a free key; the next attempt then finds it taken, and is abandoned.
@@ -31,18 +31,15 @@ export class Slots {
     this.#inUse.set(attempt, slot)
   }
 
-  /** Before a join. False if the attempt has one already, which it keeps. */
-  take(claim: Claim): boolean {
-    if (this.knows(claim)) return false
-    this.set(claim, this.#free.get(claim.name)?.pop() ?? claim.attempt)
-    return true
+  /** Before a join. An attempt that has a slot already keeps it. */
+  take(claim: Claim): void {
+    if (!this.knows(claim)) this.set(claim, this.#free.get(claim.name)?.pop() ?? claim.attempt)
   }
 
   forget({ attempt }: Claim): void {
     this.#inUse.delete(attempt)
   }
 
-  /** The attempt's key has gone for certain. */
   free(claim: Claim): void {
     if (!this.knows(claim)) return
     const { name } = claim

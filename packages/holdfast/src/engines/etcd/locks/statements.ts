@@ -3,21 +3,24 @@
  *
  *   join       creates the key, granted if nothing is in the way. Lost answer: the attempt asked again finds its key, and an abandon
  *              deletes it. A copy that lands after the abandon finds the mark (T73); after the end of the session, no session key.
+ *              A join that was sent once and answered cannot land again, so its abandon needs no mark.
  *   confirm    after waiting, on condition that the same key is there (T17) and waits, and nothing older is there (T92). The grant is
  *              this write, so its token is not older than the wait (C54). A pause before it: the session may have ended, and its keys
  *              with it. A pause after it: belief counts from the session's last prolongation.
  *   release    compares the revision of the grant, so a successor is never hit (G7).
- *   abandon    writes the mark and deletes the key at once.
+ *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in
+ *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99): what lands late is
+ *              found by the next keep-alive.
  *
  * A transaction that writes on the session's lease compares the session's key, which is on the same lease. So the lease lives, and a
  * batch cannot fail because of one request. Comparisons see what was before the whole batch, so a batch has one request for a name.
  */
 
-import { claimRecord, type SessionRecord } from '../../../kit/claim-records.ts'
+import { claimRecord, type DataRecord, type SessionRecord } from '../../../kit/claim-records.ts'
 import type { AcquireRequest, Claim, Mode } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import { type GrantParts, type Keys, modes } from './keys.ts'
-import { claimValue, type DataRecord, isOf, waits } from './records.ts'
+import { claimValue, type FoundClaim, isOf, waits } from './records.ts'
 import { Slots } from './slots.ts'
 
 /** A session as its transactions name it. `revision`: that of its key's creation. */
@@ -25,6 +28,8 @@ export interface SessionRef {
   readonly lease: number
   readonly revision: number
   readonly record: SessionRecord
+  /** By this process, so that it knows the keys of all its claims. */
+  readonly isOpenedHere: boolean
 }
 
 export class Statements {
@@ -96,21 +101,26 @@ export class Statements {
     return etcd.onCondition([etcd.written(own, revision)], [etcd.remove(own), ...close])
   }
 
-  setData(claim: Claim, { revision, mode }: GrantParts, record: DataRecord): etcd.TxnRequest {
-    const cell = etcd.put(this.#keys.data(claim.name), JSON.stringify(record))
-    return etcd.onCondition([etcd.written(this.key(claim, mode), revision)], [cell])
+  setData({ name, key, revision }: FoundClaim, record: DataRecord): etcd.TxnRequest {
+    const cell = etcd.put(this.#keys.data(name), JSON.stringify(record))
+    return etcd.onCondition([etcd.written(key, revision)], [cell])
   }
 
   /** Of a session that has gone nothing is left, so there is nothing to do. */
-  abandon(claim: Claim): etcd.TxnRequest {
-    const { attempt } = claim
+  mark({ attempt }: Claim): etcd.TxnRequest {
     const { lease } = this.#session
     const mark = etcd.put(this.#keys.mark(lease, attempt), '{"reason":"abandoned"}', lease)
+    return etcd.onCondition([this.alive()], [mark])
+  }
+
+  /** Whether it waits or is granted, and in whichever mode. */
+  remove(claim: Claim): etcd.TxnRequest {
+    const { attempt } = claim
     const removals = modes.map((mode) => {
       const own = this.key(claim, mode)
       return { txn: etcd.onCondition(isOf(own, attempt), [etcd.remove(own)]) }
     })
-    return etcd.onCondition([this.alive()], [mark, ...removals])
+    return etcd.always(removals)
   }
 
   /** What stands in front of it. Of locks the youngest is enough, unless the waiters are counted. */

@@ -3,13 +3,15 @@
  * deleted claim tell why it ended: a mark says by force, the session's key says expired. Otherwise its holder has released it.
  */
 
-import { toldOf } from '../../../kit/claim-records.ts'
+import type { DataRecord, MarkRecord } from '../../../kit/claim-records.ts'
+import { toldOf } from '../../../kit/stored-name.ts'
 import { picture, type ToldEvent, watching } from '../../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import type { Keys } from './keys.ts'
-import { type DataRecord, Found, foundClaim, type MarkRecord } from './records.ts'
+import { claimsAt } from './names.ts'
+import { foundClaim } from './records.ts'
 
 const DELETED = 1
 
@@ -40,11 +42,10 @@ async function* told(
   changes: AsyncIterable<etcd.Change>,
   call: Call,
 ): AsyncGenerator<WatchEvent> {
-  const { client, keys } = connection
+  const { keys } = connection
   async function* holdersAt(revision: number) {
-    const { kvs } = await client.ask(etcd.methods.range, { ...keys.names(prefix), revision }, call)
-    const { claims } = new Found(keys, kvs, revision)
-    yield* claims.filter(({ granted }) => granted).map((claim) => toldOf(claim, 'acquired'))
+    for await (const claim of claimsAt(connection, prefix, revision, call))
+      if (claim.granted) yield toldOf(claim, 'acquired')
   }
   let tell = teller(keys, [])
   let last: readonly etcd.Event[] = []

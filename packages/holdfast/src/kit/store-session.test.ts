@@ -1,0 +1,264 @@
+/** A session over a store with ordered keys: keep-alives, and how an attempt is given up. */
+import { beforeEach, describe, expect, test } from 'vitest'
+import { SimulatedStore } from '../../test/simulated-store.ts'
+import { callWith } from '../base/aborting.ts'
+import { type Instant, instantOf } from '../base/clock.ts'
+import { BackendUnavailableError } from '../base/errors.ts'
+import type { AcquireRequest, AcquireResult, Claim, GrantedClaim } from '../spi.ts'
+import { request } from '../testing/conformance/requests.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { seededRandom } from '../testing/seeded-random.ts'
+import type { ClaimStore } from './conditional-store.ts'
+import { Lifetime } from './lifetime.ts'
+import { StoreSession } from './store-session.ts'
+import type { StoredClaim } from './stored-name.ts'
+
+const ttlMs = 6_000
+const clock = createFakeClock()
+const call = () => callWith()
+
+/** Tells what the store is asked. The test may stand between the two. */
+class TestSession<Since extends Instant | null> extends StoreSession<StoredClaim, Since> {
+  readonly store: SimulatedStore
+  readonly claims: ClaimStore
+  readonly ended: string[] = []
+
+  constructor(since: Since) {
+    const store = new SimulatedStore('ranges', undefined, clock)
+    const claims = store.openSession('id')
+    const ended: string[] = []
+    claims.ended = ({ attempt }, isReusable) => ended.push(`${attempt}${isReusable ? ' reusable' : ''}`)
+    const lifetime = new Lifetime('simulated', clock)
+    const facts = { id: 'id', ttlMs, holder: 'ada', since }
+    super({ store: claims, lifetime, clock, random: seededRandom(1) }, facts)
+    this.store = store
+    this.claims = claims
+    this.ended = ended
+  }
+
+  get believedSince(): Instant {
+    return this.prolongedAt
+  }
+
+  async take(attempt: string): Promise<GrantedClaim> {
+    const result: AcquireResult<'fenced'> = await this.tryAcquire(asked(attempt), call())
+    if (result.kind !== 'granted') throw new Error(result.kind)
+    return result.grant
+  }
+}
+
+const asked = (attempt: string): AcquireRequest => ({ ...request('x'), attempt })
+const shared = (attempt: string): AcquireRequest => ({ ...asked(attempt), mode: 'shared', weight: 1 })
+const nothing = { held: [], waiting: [] }
+
+describe('a keep-alive', () => {
+  let session: TestSession<Instant>
+  let store: SimulatedStore
+  beforeEach(() => {
+    session = new TestSession(instantOf(clock))
+    store = session.store
+  })
+
+  test('T1 prolongs from the time that the engine was asked, not from the answer', async () => {
+    const held = await session.take('a')
+    await clock.advance(500)
+    const sent = instantOf(clock)
+    store.isHeld = true
+    const keeping = session.keepAlive({ held: [held], waiting: [] }, call())
+    await clock.advance(1_000)
+    store.isHeld = false
+    for (const message of store.inFlight.splice(0)) message.deliver()
+    expect(await keeping).toEqual({ kind: 'alive', since: sent, ttlMs, lost: [], granted: [], unlisted: [] })
+    expect(session.believedSince).toEqual(sent)
+  })
+
+  test('says why what is lost was lost: by force, because another has it, or because it was deleted', async () => {
+    const lossOf = async (lose: (claim: GrantedClaim) => unknown) => {
+      const held = await session.take('a')
+      await lose(held)
+      const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
+      store.remove(asked('other'))
+      store.remove(held)
+      return kept.kind === 'alive' && kept.lost[0]
+    }
+    const deleted = await lossOf((claim) => store.remove(claim))
+    const other = store.openSession('other')
+    const takenOver = await lossOf((claim) => {
+      store.remove(claim)
+      return other.join(asked('other'), true, call())
+    })
+    const forced = await lossOf(async (claim) => {
+      const [holder] = (await store.names.read('x', call())).holders
+      const mark = { reason: 'force-released', detail: 'stuck' } as const
+      expect(holder?.attempt).toBe(claim.attempt)
+      if (holder !== undefined) await store.names.endClaim(holder, mark, call())
+    })
+    expect([deleted, takenOver, forced]).toEqual([
+      { attempt: 'a', reason: 'deleted' },
+      { attempt: 'a', reason: 'taken-over' },
+      { attempt: 'a', reason: 'force-released', detail: 'stuck' },
+    ])
+  })
+
+  test('T84 what is held under another grant is lost, and is unlisted', async () => {
+    const held = await session.take('a')
+    const kept = await session.keepAlive({ held: [{ ...held, grantId: '77' }], waiting: [] }, call())
+    expect(kept).toMatchObject({ lost: [{ attempt: 'a' }], unlisted: [{ name: 'x', attempt: 'a' }] })
+  })
+
+  test('brings the grant of a waiter of another process, leaves one that waits, and misses one without a key', async () => {
+    const { claims } = session
+    for (const attempt of ['granted', 'waits']) await claims.join(asked(attempt), true, call())
+    const waiting = ['granted', 'waits', 'missing'].map(asked)
+    const kept = await session.keepAlive({ held: [], waiting }, call())
+    expect(kept).toMatchObject({
+      granted: [{ attempt: 'granted', since: session.believedSince, ttlMs }],
+      lost: [{ attempt: 'missing', reason: 'taken-over' }],
+      unlisted: [],
+    })
+  })
+
+  test('T19 looks again for its own waiters, once each, so that a lost wake-up costs one interval', async () => {
+    const first = await session.take('first')
+    const second = asked('second')
+    const waiting = session.enqueue(second, call())
+    await clock.settle()
+    // The wake-up is lost, and nothing tells of it.
+    store.isHeld = true
+    store.remove(first)
+    for (const event of store.inFlight.splice(0)) event.lose(true)
+    store.isHeld = false
+    store.requests = []
+    const kept = await session.keepAlive({ held: [], waiting: [second] }, call())
+    expect(store.requests).toEqual(['prolong', 'look', 'confirm', 'claims besides'])
+    expect((await waiting).kind).toBe('granted')
+    expect(kept).toMatchObject({ granted: [{ attempt: 'second' }], lost: [] })
+  })
+
+  test('does not call lost what is still on its way to the engine', async () => {
+    store.isHeld = true
+    const taking = session.tryAcquire(asked('a'), call())
+    await clock.settle()
+    const [join] = store.inFlight.splice(0)
+    store.isHeld = false
+    const kept = await session.keepAlive({ held: [], waiting: [asked('a')] }, call())
+    expect(kept).toMatchObject({ lost: [] })
+    join?.deliver()
+    expect((await taking).kind).toBe('granted')
+  })
+
+  test('that finds the session gone ends its waits, and prolongs nothing', async () => {
+    const since = session.believedSince
+    await session.take('first')
+    const waiting = session.enqueue(asked('second'), call())
+    await clock.settle()
+    store.endSession('id')
+    await clock.advance(1)
+    expect(await session.keepAlive(nothing, call())).toEqual({ kind: 'gone' })
+    expect(await waiting).toEqual({ kind: 'session-gone' })
+    expect(session.believedSince).toEqual(since)
+  })
+})
+
+describe('giving up', () => {
+  let session: TestSession<Instant>
+  beforeEach(() => {
+    session = new TestSession(instantOf(clock))
+  })
+  /** The next join is on its way, and its answer never comes. */
+  const lost = async (attempt: string) => {
+    const { claims } = session
+    const { join } = claims
+    let send = async () => {}
+    claims.join = async (...asked) => {
+      send = () => join(...asked).then(() => {})
+      throw new BackendUnavailableError('simulated', 'no answer', 'unknown')
+    }
+    await expect(session.tryAcquire(asked(attempt), call())).rejects.toMatchObject({ outcome: 'unknown' })
+    claims.join = join
+    return send
+  }
+
+  test('G9 T99 an attempt whose joins were answered is deleted without a mark, and is refused all the same', async () => {
+    await session.take('a')
+    session.store.requests = []
+    await session.abandon(asked('a'), call())
+    expect(session.store.requests).toEqual(['remove'])
+    expect(session.ended).toEqual(['a reusable'])
+    await expect(session.take('a')).rejects.toThrow(/abandoned/)
+  })
+
+  test('T73 an attempt without an answer is marked before it is deleted, so its late join comes to nothing', async () => {
+    const send = await lost('a')
+    session.store.requests = []
+    await session.abandon(asked('a'), call())
+    expect(session.store.requests).toEqual(['mark', 'remove'])
+    expect(session.ended).toEqual(['a'])
+    await send()
+    expect(session.store.show('x')).toBe('')
+  })
+
+  test('T99 where the mark is refused, a keep-alive tells of what lands late', async () => {
+    const send = await lost('a')
+    session.claims.mark = async () => {}
+    await session.abandon(asked('a'), call())
+    await send()
+    expect(await session.keepAlive(nothing, call())).toMatchObject({
+      unlisted: [{ name: 'x', attempt: 'a' }],
+    })
+    await session.abandon(asked('a'), call())
+    expect(session.store.show('x')).toBe('')
+  })
+
+  test('G7 a released key may be used again, unless a second join of its attempt was not answered', async () => {
+    await session.release(await session.take('a'), { keepForMs: 0 }, call())
+    const held = await session.take('b')
+    await lost('b')
+    expect(await session.release(held, { keepForMs: 0 }, call())).toBe('released')
+    expect(await session.release(held, { keepForMs: 0 }, call())).toBe('not-held')
+    expect(session.ended).toEqual(['a reusable', 'b', 'b'])
+  })
+
+  test('a busy attempt leaves a key that may be used again, and one that waits keeps its own', async () => {
+    await session.take('a')
+    expect((await session.tryAcquire(shared('b'), call())).kind).toBe('busy')
+    const waiting: Claim = asked('c')
+    session.enqueue(asked('c'), call()).catch(() => {})
+    await clock.settle()
+    expect((await session.tryAcquire(asked('c'), call())).kind).toBe('busy')
+    expect(session.ended).toEqual(['b reusable'])
+    await session.abandon(waiting, call())
+    expect(session.store.show('x')).toBe('a*')
+  })
+})
+
+describe('data', () => {
+  test('are written for the holder alone, with the grant that they belong to', async () => {
+    const session = new TestSession(instantOf(clock))
+    const held = await session.take('a')
+    expect(await session.setData({ ...held, grantId: '77' }, 'no', call())).toBe('not-held')
+    expect(await session.setData(held, 'left', call())).toBe('stored')
+    const { data } = await session.store.names.read('x', call())
+    expect(data).toMatchObject({ data: 'left', holder: 'id', token: held.grantId })
+    session.store.remove(held)
+    expect(await session.setData(held, 'late', call())).toBe('not-held')
+  })
+})
+
+describe('an attached session that does not know its time', () => {
+  test.each(['tryAcquire', 'enqueue'] as const)('T64 %s prolongs it first, once', async (acquire) => {
+    const session = new TestSession(null)
+    const sent = instantOf(clock)
+    const result = await session[acquire](asked('a'), call())
+    expect(result).toMatchObject({ kind: 'granted', grant: { since: sent } })
+    await session[acquire](asked('b'), callWith(AbortSignal.abort())).catch(() => {})
+    expect(session.store.requests.filter((each) => each === 'prolong')).toHaveLength(1)
+  })
+
+  test.each(['tryAcquire', 'enqueue'] as const)('%s asks for nothing if it has gone', async (acquire) => {
+    const session = new TestSession(null)
+    session.store.endSession('id')
+    expect(await session[acquire](asked('a'), call())).toEqual({ kind: 'session-gone' })
+    expect(session.store.requests).toEqual(['prolong'])
+  })
+})
