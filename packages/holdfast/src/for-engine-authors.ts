@@ -7,6 +7,7 @@ export { callWith, unlessAborted } from './base/aborting.ts'
 export { Cancellation, unlessCancelled } from './base/cancellation.ts'
 export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './base/clock.ts'
 export { defaultDriftMs } from './base/defaults.ts'
+export { warn } from './base/events.ts'
 export { publicIdOf, systemRandom } from './base/ids.ts'
 export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './base/names.ts'
 export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
@@ -44,6 +45,17 @@ export {
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
+export {
+  asCount,
+  asFlag,
+  asOneOf,
+  asText,
+  type Engines,
+  type FromUrl,
+  LockerUrl,
+  onOwnClient,
+  type ReadParameter,
+} from './kit/url.ts'
 export { type Waiter, WaitingRoom, type WaitingRoomOptions } from './kit/waiting-room.ts'
 export { Changes, currentHolders, picture, type ToldEvent, toldEvent, watching } from './kit/watching.ts'
 export { openBackend } from './open.ts'
