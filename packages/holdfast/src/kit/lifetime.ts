@@ -1,4 +1,5 @@
 /** From the opening of a backend to its end: what every call checks first, and what ends with the backend. */
+import { unlessStopped } from '../base/aborting.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import type { Clock } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
@@ -38,10 +39,7 @@ export class Lifetime {
 
   /** Settles as `work` does, or when the call is cancelled or the backend ends. `work` goes on then. */
   untilCut<T>(work: Promise<T>, call: Call): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const untie = this.onCut(call, reject)
-      work.then(resolve, reject).finally(untie)
-    })
+    return unlessStopped(work, (stop) => this.onCut(call, stop))
   }
 
   /**

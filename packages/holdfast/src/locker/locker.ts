@@ -2,7 +2,9 @@
  * The locker: what users call. It checks what they ask for, bounds how long they wait, and leaves the rest to the
  * sessions (`keeper`), the wait (`waiting`) and the lease.
  */
+
 import { hostname } from 'node:os'
+import { allPages } from '../base/all-pages.ts'
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
@@ -255,16 +257,11 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   }
 
   async *#pages(prefix: string, options: CallOptions | undefined): AsyncGenerator<readonly spi.NameState[]> {
-    for (let cursor: string | null | undefined; cursor !== null; ) {
-      const page: spi.PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
-      const { items, next }: Page<spi.NameState> = await this.#read('list', options, (call) =>
-        this.#backend.list(prefix, page, call),
-      )
-      cursor = next
-      yield items
+    yield* allPages(async (page) => {
       // An engine in this process answers without a turn of the event loop: many pages would keep it from turning.
-      if (cursor !== null) await new Promise<void>(afterThisTurn)
-    }
+      if (page.cursor !== undefined) await new Promise<void>(afterThisTurn)
+      return this.#read('list', options, (call) => this.#backend.list(prefix, page, call))
+    })
   }
 
   #callPage<T>(
