@@ -3,8 +3,10 @@
  * `Clock`, so that tests and the simulation can drive every deadline. This is the one file that may touch the
  * system's clocks and timers.
  */
+
 import { setImmediate as setImmediateOfSystem } from 'node:timers'
 import { callSafely } from './call-safely.ts'
+import { ignore } from './ignore.ts'
 import { inNeutralContext } from './neutral-context.ts'
 
 /** A point in time on both of a process's clocks; only `elapsedMs` can turn it into a duration. */
@@ -97,7 +99,7 @@ export async function pause(
   options: { readonly signal?: AbortSignal | undefined; readonly keepsProcessAlive?: boolean },
 ): Promise<void> {
   const { signal, keepsProcessAlive = false } = options
-  await sleep(clock, delayMs, { ...(signal && { signal }), keepsProcessAlive }).catch(() => {})
+  await sleep(clock, delayMs, { ...(signal && { signal }), keepsProcessAlive }).catch(ignore)
 }
 
 /** For interfaces that take or show a date. It reads no clock. */

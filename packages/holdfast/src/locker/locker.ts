@@ -5,7 +5,7 @@
 
 import { hostname } from 'node:os'
 import { allPages } from '../base/all-pages.ts'
-import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { Cancellation } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
 import {
@@ -18,6 +18,7 @@ import {
 import { emit, hasListeners } from '../base/events.ts'
 import { type Fence, isFence, withEpoch, withoutEpoch } from '../base/fence.ts'
 import type { Random } from '../base/ids.ts'
+import { ignore } from '../base/ignore.ts'
 import { readBody } from '../base/lease-body.ts'
 import { canonicalOrder, HeldLeases } from '../base/lease-set.ts'
 import { checkName, checkPrefix, checkText, compareNames } from '../base/names.ts'
@@ -47,6 +48,7 @@ import type {
   TryPermitOptions,
   WatchOptions,
 } from '../base/types.ts'
+import { settledWithin } from '../base/within.ts'
 import type * as spi from '../spi.ts'
 import type { Backend, BackendInfo, Call, Fencing, WatchEvent } from '../spi.ts'
 import {
@@ -395,10 +397,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   }
 
   async #within(ms: number, work: Promise<unknown>): Promise<void> {
-    const over = new Cancellation()
-    const timer = this.#context.clock.setTimer(ms, () => over.cancel(undefined), { keepsProcessAlive: true })
-    await unlessCancelled(work, over).catch(() => {})
-    timer.cancel()
+    await settledWithin(this.#context.clock, ms, work, { keepsProcessAlive: true }).catch(ignore)
   }
 
   [Symbol.asyncDispose](): Promise<void> {

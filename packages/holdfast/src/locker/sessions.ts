@@ -5,6 +5,7 @@
  */
 
 import { BackendUnavailableError, ClosedError, InvalidArgumentError } from '../base/errors.ts'
+import { ignore } from '../base/ignore.ts'
 import type { Backend, BackendInfo, BackendSession, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
@@ -79,7 +80,7 @@ export class Sessions<F extends Fencing> {
 
   async closeAll(): Promise<void> {
     this.#closed = true
-    await Promise.all([...this.#opening.values()].map((opening) => opening.catch(() => {})))
+    await Promise.all([...this.#opening.values()].map((opening) => opening.catch(ignore)))
     await Promise.all(this.all.map((session) => session.close()))
   }
 
@@ -115,7 +116,7 @@ export class Sessions<F extends Fencing> {
           'not-applied',
         )
       // The sessions that it could use are being opened.
-      await Promise.race(this.#requested).catch(() => {})
+      await Promise.race(this.#requested).catch(ignore)
     }
   }
 

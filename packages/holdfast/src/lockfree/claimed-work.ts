@@ -8,6 +8,7 @@
  *   the transaction of `store` is rolled back, or still open when the work returns: the result is read back from the store
  *     after its end. Without one the call ends with NOT_COMMITTED, and the claim is given back.
  */
+
 import type { Clock, Instant } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import {
@@ -20,6 +21,7 @@ import {
   quote,
 } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
+import { growingPauseMs } from '../base/pauses.ts'
 import type { IdempotentContext } from './idempotent.ts'
 import { claimFence, KeptClaim } from './kept-claim.ts'
 import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'
@@ -34,7 +36,7 @@ export interface Terms {
   readonly signal: AbortSignal | undefined
 }
 
-const FIRST_PAUSE_MS = 10
+const PAUSES = { firstMs: 10, longestMs: defaults.pollMs }
 
 export class ClaimedWork<Tx> {
   readonly #store: KeyStore<Tx>
@@ -197,7 +199,7 @@ export class ClaimedWork<Tx> {
     let isUnknown = mayBeStored
     let failure: unknown
     try {
-      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
+      for (let tries = 0; ; tries++) {
         try {
           return await patience.limit(step())
         } catch (error) {
@@ -205,7 +207,7 @@ export class ClaimedWork<Tx> {
           if (!isLate) failure = error
           isUnknown ||= isLate || outcomeOf(error) === 'unknown'
           const canRepeat = isHoldfastError(error) && error.retryable
-          if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+          if (canRepeat) await patience.pause(growingPauseMs(tries, PAUSES) * (0.5 + this.#random.fraction()))
           if (!canRepeat || patience.isOver)
             throw isUnknown ? unanswered(this.#resource, why, failure) : error
         }

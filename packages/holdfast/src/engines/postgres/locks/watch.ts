@@ -2,8 +2,11 @@
  * The watchers of this process read the log of events; `sql/events.ts` says how it is written. They read when a notification
  * comes, or at intervals while none can come.
  */
+
 import { type Clock, sleep } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import { type LogPage, type LogPicture, LogWatchers, PROLONGED_EVERY_MS } from '../../../kit/follow-log.ts'
 import { Looks } from '../../../kit/looks.ts'
 import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
@@ -98,9 +101,10 @@ export class Watchers extends LogWatchers<Position> {
   /** A position in a log that is complete from there on. */
   async head(call: Call): Promise<Position> {
     const { clock, pollMs } = this.#options
-    for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, pollMs)) {
+    for (let tries = 0; ; tries++) {
       const { log, seen, isComplete } = await this.register()
       if (isComplete) return { log, seen }
+      const pauseMs = growingPauseMs(tries, { firstMs: SHORTEST_PAUSE_MS, longestMs: pollMs })
       await sleep(clock, pauseMs, { signal: call.signal })
       if (this.failure !== undefined) throw this.failure.error
     }
@@ -159,7 +163,7 @@ export class Watchers extends LogWatchers<Position> {
   #unregister(): void {
     if (this.failure !== undefined) return
     const { namespace, channel, query } = this.#options
-    this.#leaving = query('leaveLog', [namespace, channel]).catch(() => {})
+    this.#leaving = query('leaveLog', [namespace, channel]).catch(ignore)
   }
 
   /** Prolongs the log, and sees to sessions that are over. */

@@ -2,9 +2,11 @@
  * A second way to the primary, over a connection of our own: on the user's connection everything waits behind a command that
  * blocks, such as BLPOP (T85).
  */
+
 import { callWith } from '../../../base/aborting.ts'
 import { afterThisTurn, type Clock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type { DedicatedConnection, RedisConnection } from './connection.ts'
 import { OwnConnections } from './own-connections.ts'
 import type { RedisReply } from './raw.ts'
@@ -22,8 +24,6 @@ export interface Promptness {
    */
   readonly confirms: (reply: RedisReply) => boolean
 }
-
-const ignore = () => {}
 
 export class PromptConnections {
   readonly #connection: RedisConnection

@@ -13,6 +13,7 @@
 import { allPages } from '../../../base/all-pages.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import {
   type LogPage,
   type LogPicture,
@@ -199,7 +200,7 @@ export class EventLog extends LogWatchers<Position> {
       const leftMs = await this.#lookAt(['all'], call)
       if (leftMs >= 0) this.#lookIn(leftMs)
     }
-    await this.#retriable(find, LONGEST_FINDING_MS).catch(() => {})
+    await this.#retriable(find, LONGEST_FINDING_MS).catch(ignore)
     this.#isFinding = false
   }
 

@@ -2,7 +2,9 @@
  * Watching reads the file's log of events. Changes of this process are told by its commits, changes of other processes are
  * found by the poll that also serves waiters.
  */
+
 import type { Timer } from '../../../base/clock.ts'
+import { ignore } from '../../../base/ignore.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { type LogPage, type LogPicture, LogWatchers, PROLONGED_EVERY_MS } from '../../../kit/follow-log.ts'
 import { currentHolders, type ToldEvent, toldEvent } from '../../../kit/watching.ts'
@@ -93,7 +95,7 @@ export class FileWatchers extends LogWatchers<Position> implements Onlooker {
   /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
   #prolongLater(): void {
     this.#prolonging = this.#connection.clock.setTimer(PROLONGED_EVERY_MS, () => {
-      this.#connection.openLog(neverCancelled).catch(() => {})
+      this.#connection.openLog(neverCancelled).catch(ignore)
       this.#prolongLater()
     })
   }
