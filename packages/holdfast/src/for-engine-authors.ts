@@ -3,14 +3,18 @@
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
 
-export { callWith, unlessAborted } from './base/aborting.ts'
+export { callWith, unlessAborted, unlessStopped } from './base/aborting.ts'
+export { allPages } from './base/all-pages.ts'
+export { Background } from './base/background.ts'
 export { Cancellation, unlessCancelled } from './base/cancellation.ts'
-export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './base/clock.ts'
+export { elapsedMs, instantOf, judgeLate, laterOf, sleep, systemClock } from './base/clock.ts'
 export { defaultDriftMs } from './base/defaults.ts'
 export { warn } from './base/events.ts'
 export { publicIdOf, systemRandom } from './base/ids.ts'
 export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './base/names.ts'
 export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
+export { growingPauseMs, type PauseRange } from './base/pauses.ts'
+export { settledWithin, type WithinOptions, withLimit } from './base/within.ts'
 export {
   cancelledCall,
   checkIdentity,
@@ -24,6 +28,16 @@ export {
   throwIfCancelled,
   tokenGrant,
 } from './kit/backend-kit.ts'
+export {
+  type FollowedLog,
+  followLog,
+  KEPT_EVENTS,
+  type LogPage,
+  type LogPicture,
+  LogWatchers,
+  PROLONGED_EVERY_MS,
+  WATCHED_FOR_MS,
+} from './kit/follow-log.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Lifetime } from './kit/lifetime.ts'

@@ -116,6 +116,27 @@ export function keepProcessAlive(clock: Clock): Timer {
 // so it must come all the same.
 const realSetImmediate = setImmediateOfSystem
 
+/**
+ * Judges after `delayMs` whether something is late. A process that was busy or paused finds the timer due before it has read
+ * the answers that arrived meanwhile: they are read first, and may cancel it. `firedMs`: when the timer fired, on the
+ * monotonic clock; what became due after that is judged another time.
+ */
+export function judgeLate(clock: Clock, delayMs: number, judge: (firedMs: number) => void): Timer {
+  let isCancelled = false
+  const timer = clock.setTimer(delayMs, () => {
+    const firedMs = clock.monotonicMs()
+    afterThisTurn(() => {
+      if (!isCancelled) judge(firedMs)
+    })
+  })
+  return {
+    cancel() {
+      isCancelled = true
+      timer.cancel()
+    },
+  }
+}
+
 /** Runs `work` when this turn of the event loop has written what it had to write. */
 export function afterThisTurn(work: () => void): void {
   realSetImmediate(work)

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
+import { Cancellation, unlessCancelled } from './cancellation.ts'
 import { settledWithin, withLimit } from './within.ts'
 
 test('work that is done in time answers, and leaves no timer', async () => {
@@ -26,6 +27,24 @@ test('the limit is cancelled when the time is over, and not before', async () =>
   await clock.advance(1)
   await done
   assert.deepEqual(told, ['no answer within 100 ms'])
+})
+
+test('the limit is tied to other reasons to stop, and untied when the work is done', async () => {
+  const clock = createFakeClock()
+  const closing = new Cancellation()
+  const tie = (limit: Cancellation) => {
+    const untie = closing.onCancel(() => limit.cancel(closing.reason))
+    return () => {
+      untied++
+      untie()
+    }
+  }
+  let untied = 0
+  const done = withLimit(clock, 100, (limit) => unlessCancelled(new Promise(() => {}), limit), { tie })
+  closing.cancel(new Error('closed'))
+  await assert.rejects(done, /closed/)
+  assert.equal(untied, 1)
+  assert.equal(clock.pendingTimers, 0)
 })
 
 test('a promise that does not settle in time is left to itself, with the reason that was given', async () => {

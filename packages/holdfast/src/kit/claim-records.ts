@@ -1,6 +1,6 @@
 /** Claims as records, for engines that store what they are given (etcd, ZooKeeper, Consul), and what is shown of them. */
 import { type AcquireRequest, type ClaimState, LOCK_CAPACITY, type Mode, type NameState } from '../spi.ts'
-import type { ToldEvent } from './watching.ts'
+import { type ToldEvent, toldEvent } from './watching.ts'
 
 export interface SessionRecord {
   /** The public half of its id. */
@@ -83,5 +83,5 @@ function claimState({ id, mode, record }: StoredClaim): ClaimState {
 
 export function toldOf({ name, id, token, record }: StoredClaim, kind: ToldEvent['kind']): ToldEvent {
   const { session, owner } = record
-  return { kind, name, id, holder: session.holder, token, ...(owner !== undefined && { owner }) }
+  return toldEvent({ kind, name, id, holder: session.holder, owner, token })
 }

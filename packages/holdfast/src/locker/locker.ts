@@ -5,6 +5,7 @@
 
 import { hostname } from 'node:os'
 import { allPages } from '../base/all-pages.ts'
+import { Background } from '../base/background.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
@@ -60,7 +61,6 @@ import {
   wantedPermits,
 } from './acquire-options.ts'
 import { Acquiring, stopWith } from './acquiring.ts'
-import { Background } from './background.ts'
 import { callEngine, changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { leaseHandle, permitHandle } from './handle.ts'

@@ -1,7 +1,7 @@
 /** Positions in the log of a namespace, and the holders that a watcher is told after a gap. */
 
 import { allPages } from '../../../base/all-pages.ts'
-import type { ToldEvent } from '../../../kit/watching.ts'
+import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
 import type { Call } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
 import { listPage } from './paging.ts'
@@ -32,7 +32,7 @@ export async function* currentHolders(
         // Of other clients' locks nothing is logged.
         if (isNewer || session === '' || seen.has(id)) continue
         seen.add(id)
-        yield { kind: 'acquired', name, id, holder, ...(owner !== undefined && { owner }), token }
+        yield toldEvent({ kind: 'acquired', name, id, holder, owner, token })
       }
 }
 
