@@ -12,7 +12,7 @@ afterEach(() => {
 function openTs({ scheme = 'acme', loads = './engines/acme/locks/from-url.ts' } = {}): string {
   return `
     import type { AcmeOptions } from './engines/acme/locks/index.ts'
-    const schemes: Record<string, () => Promise<FromUrl>> = {
+    const schemes: Engines = {
       other: () => import('./other.ts'),
       '${scheme}': () => import('${loads}'),
     }`

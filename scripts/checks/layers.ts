@@ -43,9 +43,12 @@ const peers: Record<string, string> = {
   postgres: 'postgres',
 }
 
-/** The files with a `loadPeer`, and the one that has its type. */
-const loaders = new Set(['open.ts', 'recipes/schedule/times.ts'])
-const peerTypes = new Set([...loaders, 'kit/url.ts'])
+/** The only file that may import what it does not name. */
+const loader = 'base/load-peer.ts'
+
+/** Engines, for the rule that `base/` and `kit/` name none. An English word is no name, and `postgres` is in `postgresql`. */
+const engineNames = /redis|redlock|sqlite|postgres|etcd|zookeeper|consul/i
+const withoutEngines = new Set(['base', 'kit'])
 
 // These are pure: whatever reaches the outside world is handed to them.
 const pure = new Set(['base', 'locker', 'kit'])
@@ -60,9 +63,10 @@ export function checkLayers(src: string): Complaint[] {
   for (const path of filesUnder(src, isSource)) {
     const file = pathFrom(src, path)
     const parsed = parse(path, readFileSync(path, 'utf8'))
-    if (peerTypes.has(file)) complaints.push(...checkPeers(path, parsed))
+    for (const { line, message } of [...misloadedPeers(file, parsed), ...namedEngines(file, parsed)])
+      complaints.push({ file: pathFrom(root, path), line, message })
     for (const { from, typeOnly, dynamic, line } of importsOf(parsed)) {
-      if (loaders.has(file) && dynamic && from === null) continue
+      if (file === loader && dynamic && from === null) continue
       const message = from === null ? 'a dynamic import must name its file' : judge(file, from, typeOnly)
       if (message) complaints.push({ file: pathFrom(root, path), line, message })
     }
@@ -73,21 +77,35 @@ export function checkLayers(src: string): Complaint[] {
   return complaints
 }
 
-/** Optional peers are loaded by `loadPeer`, whose type names them; the bundlers of users would resolve a literal name. */
-function checkPeers(path: string, parsed: ts.SourceFile): Complaint[] {
-  const imports = importsOf(parsed).filter(({ from, dynamic }) => dynamic && from === null)
-  const named = [...descendants(parsed)].find(
-    (node) => ts.isTypeAliasDeclaration(node) && node.name.text === 'Peer',
-  )
-  const names = [...(named ? descendants(named) : [])].filter(ts.isStringLiteral)
-  return [
-    ...imports
-      .slice(1)
-      .map(({ line }) => ({ line, message: 'only loadPeer may import what it does not name' })),
-    ...names
-      .filter(({ text }) => peers[text] === undefined)
-      .map((node) => ({ line: lineOf(node), message: `${node.text} is not in the table of peers` })),
-  ].map((complaint) => ({ file: pathFrom(root, path), ...complaint }))
+type Finding = Required<Pick<Complaint, 'line' | 'message'>>
+
+/** Calls of `loadPeer`: each names a package of the table, in the folder of its engine or recipe. */
+function misloadedPeers(file: string, parsed: ts.SourceFile): Finding[] {
+  const calls = [...descendants(parsed)].filter(
+    (node) => ts.isCallExpression(node) && node.expression.getText(parsed) === 'loadPeer',
+  ) as ts.CallExpression[]
+  return calls.flatMap((call) => {
+    const [name] = call.arguments
+    const line = lineOf(call)
+    if (name === undefined || !ts.isStringLiteral(name))
+      return { line, message: 'loadPeer must be given the name itself' }
+    const owner = peers[name.text]
+    if (owner === undefined) return { line, message: `${name.text} is not in the table of peers` }
+    const isOwn = file.startsWith(owner.includes('/') ? `${owner}/` : `engines/${owner}/`)
+    return isOwn ? [] : { line, message: `${name.text} is loaded by ${owner} only` }
+  })
+}
+
+/** Names and texts in `base/` and `kit/` that are about one engine. A comment may give one as an example. */
+function namedEngines(file: string, parsed: ts.SourceFile): Finding[] {
+  if (!withoutEngines.has(layerOf(file))) return []
+  return [...descendants(parsed)]
+    .filter((node) => ts.isIdentifier(node) || ts.isStringLiteral(node) || ts.isTemplateLiteralToken(node))
+    .filter((node) => engineNames.test(node.getText(parsed)))
+    .map((node) => ({
+      line: lineOf(node),
+      message: `${layerOf(file)} names an engine: ${node.getText(parsed)}`,
+    }))
 }
 
 export function isSource(path: string): boolean {
@@ -100,7 +118,7 @@ function judge(file: string, from: string, typeOnly: boolean): string | null {
     return pure.has(layer) && outsideWorld.has(from) ? `${layer} may not import ${from}` : null
   }
   if (!from.startsWith('.'))
-    return `the library has no dependencies, so it may not import ${from} (open.ts loads optional peers with loadPeer)`
+    return `the library has no dependencies, so it may not import ${from} (loadPeer loads optional peers)`
 
   const target = posix.join(dirname(file), from)
   if (target.startsWith('../')) return `${from} lies outside the library's sources`

@@ -3,13 +3,18 @@
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
 
-export { callWith, unlessAborted } from './base/aborting.ts'
+export { callWith, unlessAborted, unlessStopped } from './base/aborting.ts'
+export { allPages } from './base/all-pages.ts'
+export { Background } from './base/background.ts'
 export { Cancellation, unlessCancelled } from './base/cancellation.ts'
-export { elapsedMs, instantOf, laterOf, sleep, systemClock } from './base/clock.ts'
+export { elapsedMs, instantOf, judgeLate, laterOf, sleep, systemClock } from './base/clock.ts'
 export { defaultDriftMs } from './base/defaults.ts'
+export { warn } from './base/events.ts'
 export { publicIdOf, systemRandom } from './base/ids.ts'
 export { checkNamespace, checkText, compareNames, escapeName, unescapeName } from './base/names.ts'
 export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
+export { growingPauseMs, type PauseRange } from './base/pauses.ts'
+export { settledWithin, type WithinOptions, withLimit } from './base/within.ts'
 export {
   cancelledCall,
   checkIdentity,
@@ -23,15 +28,32 @@ export {
   throwIfCancelled,
   tokenGrant,
 } from './kit/backend-kit.ts'
+export { BatchTokens } from './kit/batch-tokens.ts'
 export {
   type ClaimRecord,
   claimRecord,
-  nameState,
+  type DataRecord,
+  type MarkRecord,
   type SessionRecord,
-  type StoredClaim,
-  type StoredName,
-  toldOf,
 } from './kit/claim-records.ts'
+export { type ClusterAddress, type ClusterUrlTerms, clusterFromUrl } from './kit/cluster-url.ts'
+export type {
+  ClaimStore,
+  GrantedByStore,
+  Joined,
+  NameStore,
+  Prolonged,
+} from './kit/conditional-store.ts'
+export {
+  type FollowedLog,
+  followLog,
+  KEPT_EVENTS,
+  type LogPage,
+  type LogPicture,
+  LogWatchers,
+  PROLONGED_EVERY_MS,
+  WATCHED_FOR_MS,
+} from './kit/follow-log.ts'
 export { ifInstalled, noneInstalled } from './kit/if-installed.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
@@ -47,7 +69,6 @@ export {
   weightInUse,
 } from './kit/ordered-store.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
-export { type Prolonged, QueueSession } from './kit/queue-session.ts'
 export {
   compareClaims,
   type FoundClaim,
@@ -55,11 +76,16 @@ export {
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
+export { type OpenedClaims, StoreBackend, type StoreBackendOptions } from './kit/store-backend.ts'
+export { type SendJoin, StoreQueue } from './kit/store-queue.ts'
+export { StoreSession, type StoreSessionOptions } from './kit/store-session.ts'
+export { type NameFacts, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
 export {
   asCount,
   asFlag,
   asOneOf,
   asText,
+  type Engines,
   type FromUrl,
   LockerUrl,
   onOwnClient,

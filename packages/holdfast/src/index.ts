@@ -71,6 +71,7 @@ export type {
   WatchOptions,
 } from './base/types.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guards/guard.ts'
+export type { Engines } from './kit/url.ts'
 export { createLocker, type LockerOptions } from './locker/locker.ts'
 export { type OpenLockerOptions, openLocker, type Requirement } from './open.ts'
 export type { Backend, WatchEvent, WatchEventKind } from './spi.ts'

@@ -49,6 +49,17 @@ export async function unknownRequirement(require: Requirement, several: Requirem
   expectTrue<Equal<typeof more, AnyLocker>>()
 }
 
+/** An engine of another package is offered with the module that has its `openFromUrl`. */
+export async function enginesOfOthers() {
+  const offered = await openLocker('acme:', {
+    engines: { acme: () => import('./engines/memory/from-url.ts') },
+    require: 'fenced',
+  })
+  expectTrue<Equal<typeof offered, Locker<'fenced'>>>()
+  // @ts-expect-error A module without `openFromUrl` opens nothing.
+  await openLocker('acme:', { engines: { acme: () => import('./engines/memory/index.ts') } })
+}
+
 export async function nonsense() {
   // @ts-expect-error There is no such requirement.
   await openLocker(url, { require: 'global' })

@@ -7,6 +7,8 @@ import { describe, onTestFinished, test } from 'vitest'
 import { callWith } from './base/aborting.ts'
 import { type ErrorCode, isHoldfastError } from './base/errors.ts'
 import type { AnyLocker } from './base/types.ts'
+import { memory } from './engines/memory/index.ts'
+import type { LockerUrl } from './kit/url.ts'
 import { openBackend, openLocker } from './open.ts'
 
 /** Opens it for the length of the test. */
@@ -145,6 +147,83 @@ describe('options', () => {
     const path = join(temporaryFolder(), 'locks.db')
     await refused(`sqlite:${path}`, /within one machine only/, { require: 'cluster' }, 'UNSUPPORTED')
   })
+})
+
+describe('engines of other packages', () => {
+  const acme = () =>
+    Promise.resolve({
+      openFromUrl: async (url: LockerUrl) => memory(url.options<object>({})),
+    })
+
+  test('a URL with the scheme opens it', async () => {
+    const locations: string[] = []
+    const loaded: string[] = []
+    const load = async () => {
+      loaded.push('acme')
+      return {
+        openFromUrl: async (url: LockerUrl) => {
+          locations.push(`${url.scheme} ${url.location} ${url.parameters.get('namespace')}`)
+          return memory(url.options<object>({}))
+        },
+      }
+    }
+    await open('memory:', { engines: { 'acme+tls': load } })
+    assert.deepEqual(loaded, [], 'it is not loaded for another scheme')
+    const locker = await open('ACME+TLS://host?namespace=shop', {
+      engines: { 'acme+tls': load },
+      holder: 'me',
+    })
+    assert.deepEqual(locations, ['acme+tls //host shop'])
+    await using lease = await locker.acquire('n')
+    assert.equal(lease.name, 'n')
+    await using backend = await openBackend('acme+tls:', { 'acme+tls': load })
+    assert.equal(backend.info.name, 'memory')
+  })
+
+  test('an engine is offered to one call and not to the program', async () => {
+    await open('acme:', { engines: { acme } })
+    await refused('acme:', /has the scheme "acme:", which no backend answers to/)
+  })
+
+  test('G12 what is required is checked for them too', () =>
+    refused('acme:', /within one process only/, { engines: { acme }, require: 'cluster' }, 'UNSUPPORTED'))
+
+  test('an unknown scheme names them with the others', () =>
+    refused('acne:', /"acne:", which no backend answers to; there are: memory:, .*, etcds:, acme:\.$/, {
+      engines: { acme },
+    }))
+
+  test.each<[string, object | null, RegExp]>([
+    [
+      'another engine in the place of a built-in one',
+      { redis: acme },
+      /"redis", which is one of Holdfast's own/,
+    ],
+    ['a scheme in capitals', { Acme: acme }, /has the scheme "Acme"; a scheme is a lower-case letter/],
+    ['a scheme with a colon', { 'acme:': acme }, /has the scheme "acme:"/],
+    ['an empty scheme', { '': acme }, /has the scheme ""/],
+    [
+      'a module in place of its loader',
+      { acme: { openFromUrl() {} } },
+      /engines\.acme must be a function, not/,
+    ],
+    ['a list', [acme], /engines must be an object/],
+    ['nothing', null, /engines must be an object/],
+    [
+      'a module that opens nothing',
+      { acme: async () => ({}) },
+      /must load for acme: a module that exports openFromUrl/,
+    ],
+    ['no module', { acme: async () => undefined }, /must load for acme: a module that exports openFromUrl/],
+  ])('%s is refused', (_, engines, rule) => refused('acme:', rule, { engines }))
+
+  test('a module that cannot be loaded fails with its own error', () =>
+    assert.rejects(
+      openLocker('acme:', { engines: { acme: () => Promise.reject(new Error('not installed')) } }),
+      {
+        message: 'not installed',
+      },
+    ))
 })
 
 test('openBackend carries a session from one client to another', async () => {

@@ -1,14 +1,19 @@
 /** Opens a locker from a URL, so that moving to another engine is a change of configuration. */
 import { InvalidArgumentError, quote, UnsupportedError } from './base/errors.ts'
-import { checkKnownOptions, checkOneOf } from './base/options.ts'
+import { checkFunction, checkKnownOptions, checkOneOf } from './base/options.ts'
 import type { AnyLocker, Locker } from './base/types.ts'
-import { type FromUrl, LockerUrl, type Peer } from './kit/url.ts'
+import { type Engines, LockerUrl } from './kit/url.ts'
 import { createLocker, type LockerOptions } from './locker/locker.ts'
 import type { Backend, Fencing } from './spi.ts'
 
 export interface OpenLockerOptions extends LockerOptions {
   /** Refuses to start on a backend that does not promise this (G12). */
   readonly require?: Requirement | readonly Requirement[]
+  /**
+   * Engines of other packages, by the scheme of their URLs: `{ acme: () => import('holdfast-acme') }`. The module exports
+   * `openFromUrl(url)`. It is loaded when a URL has its scheme. A scheme of Holdfast's own is refused.
+   */
+  readonly engines?: Engines
 }
 
 export type Requirement = 'fenced' | 'cluster'
@@ -21,8 +26,8 @@ type RequiresFencing = {
     | readonly ['cluster', 'fenced']
 }
 
-/** Schemes; a backend is loaded only when it is asked for. */
-const schemes: Record<string, () => Promise<FromUrl>> = {
+/** Engines of this package; each is loaded only when it is asked for. */
+const schemes: Engines = {
   memory: () => import('./engines/memory/from-url.ts'),
   sqlite: () => import('./engines/sqlite/locks/from-url.ts'),
   redis: () => import('./engines/redis/locks/from-url.ts'),
@@ -48,12 +53,12 @@ export function openLocker(
 ): Promise<Locker<'fenced'>>
 export function openLocker(url: string, options?: OpenLockerOptions): Promise<AnyLocker>
 export async function openLocker(url: string, options: OpenLockerOptions = {}): Promise<AnyLocker> {
-  checkKnownOptions('options', options, ['require', 'ttlMs', 'waitMs', 'holder', 'callTimeoutMs'])
-  const { require = [], ...lockerOptions } = options
+  checkKnownOptions('options', options, ['require', 'engines', 'ttlMs', 'waitMs', 'holder', 'callTimeoutMs'])
+  const { require = [], engines, ...lockerOptions } = options
   const requirements = [require]
     .flat()
     .map((each) => checkOneOf<Requirement>('require', each, ['fenced', 'cluster']))
-  const backend = await openBackend(url)
+  const backend = await openBackend(url, engines)
   try {
     for (const requirement of requirements) checkRequirement(backend, requirement)
     return createLocker(backend, lockerOptions) as AnyLocker
@@ -63,27 +68,56 @@ export async function openLocker(url: string, options: OpenLockerOptions = {}): 
   }
 }
 
+const SCHEME = /^[a-z][a-z0-9+]*$/
+
 /** The backend itself, for tools that carry a session from one process to another (`attachSession`). Dispose of it. */
-export async function openBackend(url: string): Promise<Backend<Fencing>> {
+export async function openBackend(url: string, engines: Engines = {}): Promise<Backend<Fencing>> {
   if (typeof url !== 'string')
     throw new InvalidArgumentError('url', `must be a string such as 'sqlite:locks.db', not ${typeof url}.`)
   const [, written, rest = ''] = /^([a-z][a-z0-9+]*):(.*)$/is.exec(url) ?? []
   const scheme = written?.toLowerCase()
-  const known = Object.keys(schemes).map((each) => `${each}:`)
+  const offered = allEngines(engines)
+  const known = [...offered.keys()].map((each) => `${each}:`)
   // Of an unknown URL only the scheme is shown: the rest may hold a password.
   if (scheme === undefined)
     throw new InvalidArgumentError(
       'url',
       `must start with a scheme (a file is written sqlite:locks.db); there are: ${known.join(', ')}.`,
     )
-  const load = Object.hasOwn(schemes, scheme) ? schemes[scheme] : undefined
+  const load = offered.get(scheme)
   if (load === undefined)
     throw new InvalidArgumentError(
       'url',
       `has the scheme ${quote(`${scheme}:`)}, which no backend answers to; there are: ${known.join(', ')}.`,
     )
-  const parsed = new LockerUrl(scheme, rest, loadPeer)
-  return (await load()).openFromUrl(parsed)
+  const parsed = new LockerUrl(scheme, rest)
+  const engine = await load()
+  if (typeof engine?.openFromUrl !== 'function')
+    throw new InvalidArgumentError(
+      'engines',
+      `must load for ${scheme}: a module that exports openFromUrl(url).`,
+    )
+  return engine.openFromUrl(parsed)
+}
+
+/** Holdfast's own, and those that were given. None may take another's place: a program would lock somewhere else unnoticed. */
+function allEngines(given: Engines): ReadonlyMap<string, Engines[string]> {
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new InvalidArgumentError('engines', 'must be an object: { acme: () => import(…) }.')
+  for (const [scheme, load] of Object.entries(given)) {
+    if (!SCHEME.test(scheme))
+      throw new InvalidArgumentError(
+        'engines',
+        `has the scheme ${quote(scheme)}; a scheme is a lower-case letter, then lower-case letters, digits and +.`,
+      )
+    if (Object.hasOwn(schemes, scheme))
+      throw new InvalidArgumentError(
+        'engines',
+        `has the scheme ${quote(scheme)}, which is one of Holdfast's own.`,
+      )
+    checkFunction(`engines.${scheme}`, load)
+  }
+  return new Map([...Object.entries(schemes), ...Object.entries(given)])
 }
 
 function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement): void {
@@ -99,12 +133,4 @@ function checkRequirement({ info }: Backend<Fencing>, requirement: Requirement):
       `${info.name} excludes within one ${info.scope} only, and require: 'cluster' was asked for. ` +
         'Choose an engine that all your machines can reach.',
     )
-}
-
-/**
- * The name is a variable, and the comments are for webpack and Vite, so that bundlers leave the import alone. They would
- * fail on the peers that the program does not use, because those are not installed.
- */
-function loadPeer(name: Peer): Promise<unknown> {
-  return import(/* webpackIgnore: true */ /* @vite-ignore */ name)
 }

@@ -1,7 +1,7 @@
 /** What the parts of a locker share, for tests of a part on its own. */
 
+import { Background } from '../src/base/background.ts'
 import { defaults } from '../src/base/defaults.ts'
-import { Background } from '../src/locker/background.ts'
 import type { LockerContext } from '../src/locker/context.ts'
 import type { Backend } from '../src/spi.ts'
 

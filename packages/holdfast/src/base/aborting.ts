@@ -17,6 +17,26 @@ export function onAborted(
   return () => signal.removeEventListener('abort', listener)
 }
 
+/** Settles as `work` does, or with an error as soon as `onStop` calls back with one. `work` is left to itself then. */
+export function unlessStopped<T>(
+  work: Promise<T>,
+  onStop: (stop: (error: unknown) => void) => () => void,
+): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    const untie = onStop(reject)
+    work.then(
+      (value) => {
+        untie()
+        resolve(value)
+      },
+      (error) => {
+        untie()
+        reject(error)
+      },
+    )
+  })
+}
+
 /** Settles as `work` does, or as soon as the signal aborts, with what `errorFor` returns. `work` is left to itself then. */
 export function unlessAborted<T>(
   work: Promise<T>,
@@ -24,10 +44,7 @@ export function unlessAborted<T>(
   errorFor: () => unknown,
 ): Promise<T> {
   if (signal === undefined) return work
-  return new Promise<T>((resolve, reject) => {
-    const stopListening = onAborted(signal, () => reject(errorFor()))
-    work.then(resolve, reject).finally(stopListening)
-  })
+  return unlessStopped(work, (stop) => onAborted(signal, () => stop(errorFor())))
 }
 
 /** For a call whose signal aborts. What was already sent may still land, so its outcome is unknown. */

@@ -1,3 +1,4 @@
+import { unlessStopped } from './aborting.ts'
 import { callSafely } from './call-safely.ts'
 import { TransientMap } from './transient-map.ts'
 
@@ -77,17 +78,5 @@ export class Cancellation {
 
 /** `promise`, unless the cancellation comes first: then its reason is thrown at once, and `promise` is on its own. */
 export function unlessCancelled<T>(promise: Promise<T>, cancellation: Cancellation): Promise<T> {
-  return new Promise<T>((resolve, reject) => {
-    const untie = cancellation.onCancel(() => reject(cancellation.reason))
-    promise.then(
-      (value) => {
-        untie()
-        resolve(value)
-      },
-      (error) => {
-        untie()
-        reject(error)
-      },
-    )
-  })
+  return unlessStopped(promise, (stop) => cancellation.onCancel(() => stop(cancellation.reason)))
 }

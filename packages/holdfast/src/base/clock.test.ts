@@ -3,7 +3,17 @@ import { getEventListeners } from 'node:events'
 import fc from 'fast-check'
 import { afterEach, describe, onTestFinished, test, vi } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { elapsedMs, fresherOf, instantOf, laterOf, sleep, systemClock } from './clock.ts'
+import {
+  afterThisTurn,
+  type Clock,
+  elapsedMs,
+  fresherOf,
+  instantOf,
+  judgeLate,
+  laterOf,
+  sleep,
+  systemClock,
+} from './clock.ts'
 
 describe('elapsed time', () => {
   test('G3 T3 it is the larger of what the two clocks say', () => {
@@ -224,6 +234,34 @@ function recordTimeouts(body: (handles: readonly NodeJS.Timeout[]) => void) {
   onTestFinished(() => handles.forEach(clearTimeout))
   return { handles, delays }
 }
+
+describe('lateness', () => {
+  test('an answer that is read in the turn in which the timer fires is not late', async () => {
+    let fire = () => {}
+    const setTimer: Clock['setTimer'] = (_, callback) => {
+      fire = callback
+      return { cancel() {} }
+    }
+    const late: number[] = []
+    const limit = judgeLate({ ...systemClock, setTimer }, 100, (firedMs) => late.push(firedMs))
+    fire()
+    limit.cancel()
+    await new Promise<void>(afterThisTurn)
+    assert.deepEqual(late, [])
+  })
+
+  test('without an answer it is judged once, with the time at which the timer fired', async () => {
+    const clock = createFakeClock()
+    const startMs = clock.monotonicMs()
+    const late: number[] = []
+    judgeLate(clock, 100, (firedMs) => late.push(firedMs - startMs))
+    await clock.advance(99)
+    assert.deepEqual(late, [])
+    await clock.advance(500)
+    assert.deepEqual(late, [100])
+    assert.equal(clock.pendingTimers, 0)
+  })
+})
 
 describe('sleep', () => {
   test('it resolves when its time has come and not before, and leaves nothing behind', async () => {

@@ -3,8 +3,10 @@
  * `Clock`, so that tests and the simulation can drive every deadline. This is the one file that may touch the
  * system's clocks and timers.
  */
+
 import { setImmediate as setImmediateOfSystem } from 'node:timers'
 import { callSafely } from './call-safely.ts'
+import { ignore } from './ignore.ts'
 import { inNeutralContext } from './neutral-context.ts'
 
 /** A point in time on both of a process's clocks; only `elapsedMs` can turn it into a duration. */
@@ -97,7 +99,7 @@ export async function pause(
   options: { readonly signal?: AbortSignal | undefined; readonly keepsProcessAlive?: boolean },
 ): Promise<void> {
   const { signal, keepsProcessAlive = false } = options
-  await sleep(clock, delayMs, { ...(signal && { signal }), keepsProcessAlive }).catch(() => {})
+  await sleep(clock, delayMs, { ...(signal && { signal }), keepsProcessAlive }).catch(ignore)
 }
 
 /** For interfaces that take or show a date. It reads no clock. */
@@ -113,6 +115,27 @@ export function keepProcessAlive(clock: Clock): Timer {
 // Test runners fake timers by replacing globals, and the functions of node:timers. A turn of the event loop is not time,
 // so it must come all the same.
 const realSetImmediate = setImmediateOfSystem
+
+/**
+ * Judges after `delayMs` whether something is late. A process that was busy or paused finds the timer due before it has read
+ * the answers that arrived meanwhile: they are read first, and may cancel it. `firedMs`: when the timer fired, on the
+ * monotonic clock; what became due after that is judged another time.
+ */
+export function judgeLate(clock: Clock, delayMs: number, judge: (firedMs: number) => void): Timer {
+  let isCancelled = false
+  const timer = clock.setTimer(delayMs, () => {
+    const firedMs = clock.monotonicMs()
+    afterThisTurn(() => {
+      if (!isCancelled) judge(firedMs)
+    })
+  })
+  return {
+    cancel() {
+      isCancelled = true
+      timer.cancel()
+    },
+  }
+}
 
 /** Runs `work` when this turn of the event loop has written what it had to write. */
 export function afterThisTurn(work: () => void): void {

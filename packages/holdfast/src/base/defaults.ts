@@ -32,12 +32,6 @@ export const defaults = {
   namespace: 'default',
   /** A guard forgets names that were not used for this long, and keeps one floor per issuer instead. */
   guardForgetAfterMs: 30 * 86_400_000,
-  /** How long a node of Redlock may take to answer. */
-  nodeTimeoutMs: 50,
-  /** How long the first connection to a node of Redlock may take, if a majority is not connected before. */
-  redlockConnectTimeoutMs: 2_000,
-  /** The longest TTL of Redlock, and for how long a restarted node does not count. */
-  redlockMaxTtlMs: 60_000,
   /** `optimisticUpdate`: how often it tries again, after a pause of up to so much. */
   optimisticRetries: 3,
   optimisticJitterMs: 100,
@@ -62,7 +56,7 @@ export const limits = {
   maxWaiters: 2 ** 31 - 1,
   maxCapacity: 1_000_000,
   maxPageItems: 10_000,
-  /** A cursor of PostgreSQL names the transactions that are open. */
+  /** A cursor may name every transaction that is open. */
   cursorBytes: 20_480,
   maxEpoch: 2_047,
   /** What is stored of a result, a failure or a job. */

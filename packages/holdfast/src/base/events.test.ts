@@ -5,7 +5,7 @@ import { createEventStage, documentedFields, kinds } from '../../test/event-stag
 import { tableRows } from '../../test/markdown-table.ts'
 import { memoryGuard } from '../guards/memory.ts'
 import { watchLockOrder } from '../recipes/lock-order.ts'
-import { emit, hasListeners, onEvent, type WarningCode, warn } from './events.ts'
+import { emit, hasListeners, onEvent, type WarningCodes, warn } from './events.ts'
 
 const setStage = createEventStage()
 
@@ -344,7 +344,7 @@ describe('channels', () => {
   })
 
   test('docs/reference/events.md lists every code of a warning, and nothing else', () => {
-    const codes: Record<WarningCode, true> = {
+    const codes: Record<keyof WarningCodes, true> = {
       HOLDFAST_REDIS_EVICTION: true,
       HOLDFAST_REDIS_PERSISTENCE: true,
       HOLDFAST_REDIS_UNCHECKED: true,

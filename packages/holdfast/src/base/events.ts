@@ -108,15 +108,17 @@ export interface HoldfastEvents {
   }
 }
 
-/** What a warning is about. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */
-export type WarningCode =
-  | 'HOLDFAST_REDIS_EVICTION'
-  | 'HOLDFAST_REDIS_PERSISTENCE'
-  | 'HOLDFAST_REDIS_UNCHECKED'
-  | 'HOLDFAST_REDIS_CLOCK'
-  | 'HOLDFAST_REDLOCK_NO_VOTE'
-  | 'HOLDFAST_PARTITIONS'
-  | 'HOLDFAST_SCHEDULE'
+/**
+ * Codes that editors offer. An engine adds its own in its `index.ts`:
+ * `declare module '../../../base/events.ts' { interface WarningCodes { HOLDFAST_ACME_CLOCK: true } }`.
+ */
+export interface WarningCodes {
+  HOLDFAST_PARTITIONS: true
+  HOLDFAST_SCHEDULE: true
+}
+
+/** A warning's subject. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */
+export type WarningCode = keyof WarningCodes | (string & {})
 
 export type EventKind = keyof HoldfastEvents
 

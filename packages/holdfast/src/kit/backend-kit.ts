@@ -1,6 +1,7 @@
 /** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
 
 import { cancelledCall } from '../base/aborting.ts'
+import { allPages } from '../base/all-pages.ts'
 import type { Instant } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
@@ -95,12 +96,8 @@ export function pageOf<T>(
 /** All pages of a list together, in byte order. A name that was on two of them is there once, as it was seen last. */
 export async function listAll(backend: Backend, prefix: string, call: Call): Promise<NameState[]> {
   const byName = new Map<string, NameState>()
-  for (let cursor: string | null | undefined; cursor !== null; ) {
-    const page: PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
-    const { items, next } = await backend.list(prefix, page, call)
-    for (const state of items) byName.set(state.name, state)
-    cursor = next
-  }
+  for await (const states of allPages((page) => backend.list(prefix, page, call)))
+    for (const state of states) byName.set(state.name, state)
   return [...byName.values()].sort((a, b) => compareNames(a.name, b.name))
 }
 

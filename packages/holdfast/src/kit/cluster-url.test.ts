@@ -5,11 +5,7 @@ import { asFlag, LockerUrl } from './url.ts'
 const readFile = async (path: string) => Buffer.from(`content of ${path}`)
 const terms = { scheme: 'acme', secureScheme: 'acmes', port: 7000, readFile }
 const parse = (scheme: string, rest: string, more = {}) =>
-  clusterFromUrl<{ fast?: boolean }>(
-    new LockerUrl(scheme, rest, async () => null),
-    { ...terms, ...more },
-    { fast: asFlag },
-  )
+  clusterFromUrl<{ fast?: boolean }>(new LockerUrl(scheme, rest), { ...terms, ...more }, { fast: asFlag })
 
 test('hosts, credentials, and parameters of the engine are read', async () => {
   expect(await parse('acme', '//ada:s%40crt@a,b:7001?fast=true&namespace=n')).toEqual({

@@ -1,8 +1,11 @@
 /** From the opening of a backend to its end: what every call checks first, and what ends with the backend. */
+
+import { unlessStopped } from '../base/aborting.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import type { Clock } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { ClosedError } from '../base/errors.ts'
+import { withLimit } from '../base/within.ts'
 import type { Call } from '../spi.ts'
 import { cancelledCall, throwIfCancelled } from './backend-kit.ts'
 
@@ -38,31 +41,16 @@ export class Lifetime {
 
   /** Settles as `work` does, or when the call is cancelled or the backend ends. `work` goes on then. */
   untilCut<T>(work: Promise<T>, call: Call): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const untie = this.onCut(call, reject)
-      work.then(resolve, reject).finally(untie)
-    })
+    return unlessStopped(work, (stop) => this.onCut(call, stop))
   }
 
   /**
    * Work that no caller waits for. It has a limit of its own, because on a connection that hangs it would hang too, and it
    * ends with the backend.
    */
-  async inBackground<T>(
-    work: (call: Call) => Promise<T>,
-    limitMs: number = defaults.callTimeoutMs,
-  ): Promise<T> {
-    const call = new Cancellation()
-    const timer = this.#clock.setTimer(limitMs, () =>
-      call.cancel(new Error(`no answer within ${limitMs} ms`)),
-    )
-    const untie = this.#end.onCancel(() => call.cancel(this.#end.reason))
-    try {
-      return await work(call)
-    } finally {
-      timer.cancel()
-      untie()
-    }
+  inBackground<T>(work: (call: Call) => Promise<T>, limitMs: number = defaults.callTimeoutMs): Promise<T> {
+    const tie = (call: Cancellation) => this.#end.onCancel(() => call.cancel(this.#end.reason))
+    return withLimit(this.#clock, limitMs, work, { tie })
   }
 
   /** Calls in `inBackground` and `onCut` end now. The error with which all calls are rejected from now on. */

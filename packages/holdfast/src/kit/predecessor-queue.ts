@@ -12,11 +12,13 @@
  * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`).
  * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65).
  */
+
 import { callWith, unlessAborted } from '../base/aborting.ts'
 import { type Clock, elapsedMs, type Instant, type Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
+import { ignore } from '../base/ignore.ts'
 import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant } from '../spi.ts'
 import { cancelledCall, throwIfCancelled, tokenGrant } from './backend-kit.ts'
 import type { Lifetime } from './lifetime.ts'
@@ -145,7 +147,7 @@ export class PredecessorQueue {
       }
     } catch (error) {
       // With a call of its own (T14). Core abandons the attempt as well, so nothing depends on it.
-      if (call.cancelled) store.leave(request, callWith()).catch(() => {})
+      if (call.cancelled) store.leave(request, callWith()).catch(ignore)
       throw error
     } finally {
       untie()

@@ -9,7 +9,7 @@ import type { ClaimState, HolderState, Mode, NameState } from '../spi.ts'
 import { LOCK_CAPACITY } from '../spi.ts'
 import type { ClaimRecord, DataRecord } from './claim-records.ts'
 import { isEligible, type QueueEntry, type QueueView } from './ordered-store.ts'
-import type { ToldEvent } from './watching.ts'
+import { type ToldEvent, toldEvent } from './watching.ts'
 
 /** A claim's key, as it was read. */
 export interface StoredClaim extends QueueEntry {
@@ -148,5 +148,5 @@ export function toldOf(
   kind: ToldEvent['kind'],
 ): ToldEvent {
   const { session, owner } = record
-  return { kind, name, id, holder: session.holder, token, ...(owner !== undefined && { owner }) }
+  return toldEvent({ kind, name, id, holder: session.holder, owner, token })
 }

@@ -4,9 +4,6 @@ import { checkIntegerText, checkOneOf } from '../base/options.ts'
 import type { Backend, Fencing } from '../spi.ts'
 import type { IdentityOptions } from './backend-kit.ts'
 
-/** Optional peers (ADR 0009). */
-export type Peer = 'ioredis' | 'redis' | 'pg' | 'postgres'
-
 /** Reads the value of a parameter, or refuses it. */
 export type ReadParameter<T> = (name: string, text: string) => T
 
@@ -25,25 +22,25 @@ const identityParameters: { readonly [name in keyof Required<IdentityOptions>]: 
   epoch: (name, text) => checkIntegerText(name, text, { min: 0 }),
 }
 
-/** What a backend's `from-url.ts` exports. */
+/** The module of an engine that is opened by URL. */
 export interface FromUrl {
   openFromUrl(url: LockerUrl): Promise<Backend<Fencing>>
 }
+
+/** Engines by the scheme of their URLs, in lower case. A module is loaded when a URL has its scheme. */
+export type Engines = Readonly<Record<string, () => Promise<FromUrl>>>
 
 export class LockerUrl {
   readonly scheme: string
   /** What stands between the scheme and the question mark, as it was written. It may hold a password. */
   readonly location: string
   readonly parameters: ReadonlyMap<string, string>
-  /** Loads a client library. */
-  readonly loadPeer: (name: Peer) => Promise<unknown>
 
-  constructor(scheme: string, rest: string, loadPeer: LockerUrl['loadPeer']) {
+  constructor(scheme: string, rest: string) {
     const [location = '', ...query] = rest.split('?')
     this.scheme = scheme
     this.location = location
     this.parameters = parseParameters(query.join('?'))
-    this.loadPeer = loadPeer
   }
 
   /**

@@ -1,4 +1,5 @@
 /** What every `watch` does in the same way: joining and leaving, waiting for changes, and the picture after a gap. */
+import { allPages } from '../base/all-pages.ts'
 import { afterThisTurn } from '../base/clock.ts'
 import type { Call, NameState, Page, PageRequest, WatchEvent, WatchEventKind } from '../spi.ts'
 
@@ -26,13 +27,9 @@ export function toldEvent(
 export async function* currentHolders(
   list: (page: PageRequest) => Page<NameState> | Promise<Page<NameState>>,
 ): AsyncGenerator<ToldEvent> {
-  for (let cursor: string | null | undefined; cursor !== null; ) {
-    const page = { limit: HOLDERS_PER_TURN, ...(cursor !== undefined && { cursor }) }
-    const { items, next } = await list(page)
-    for (const { name, holders } of items)
+  for await (const states of allPages(list, HOLDERS_PER_TURN))
+    for (const { name, holders } of states)
       for (const holder of holders) yield toldEvent({ kind: 'acquired', name, ...holder })
-    cursor = next
-  }
 }
 
 /** One watch, from `join` to `leave`, which is called once. It ends quietly when the call is cancelled. */

@@ -1,8 +1,8 @@
 /** What all parts of one locker share. */
 
+import type { Background } from '../base/background.ts'
 import type { Random } from '../base/ids.ts'
 import type { BackendInfo, Fencing } from '../spi.ts'
-import type { Background } from './background.ts'
 import type { Engine } from './call.ts'
 
 export interface LockerContext extends Engine {

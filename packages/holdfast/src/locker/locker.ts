@@ -2,8 +2,11 @@
  * The locker: what users call. It checks what they ask for, bounds how long they wait, and leaves the rest to the
  * sessions (`keeper`), the wait (`waiting`) and the lease.
  */
+
 import { hostname } from 'node:os'
-import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { allPages } from '../base/all-pages.ts'
+import { Background } from '../base/background.ts'
+import { Cancellation } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
 import {
@@ -16,6 +19,7 @@ import {
 import { emit, hasListeners } from '../base/events.ts'
 import { type Fence, isFence, withEpoch, withoutEpoch } from '../base/fence.ts'
 import type { Random } from '../base/ids.ts'
+import { ignore } from '../base/ignore.ts'
 import { readBody } from '../base/lease-body.ts'
 import { canonicalOrder, HeldLeases } from '../base/lease-set.ts'
 import { checkName, checkPrefix, checkText, compareNames } from '../base/names.ts'
@@ -45,6 +49,7 @@ import type {
   TryPermitOptions,
   WatchOptions,
 } from '../base/types.ts'
+import { settledWithin } from '../base/within.ts'
 import type * as spi from '../spi.ts'
 import type { Backend, BackendInfo, Call, Fencing, WatchEvent } from '../spi.ts'
 import {
@@ -56,7 +61,6 @@ import {
   wantedPermits,
 } from './acquire-options.ts'
 import { Acquiring, stopWith } from './acquiring.ts'
-import { Background } from './background.ts'
 import { callEngine, changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { leaseHandle, permitHandle } from './handle.ts'
@@ -255,16 +259,11 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   }
 
   async *#pages(prefix: string, options: CallOptions | undefined): AsyncGenerator<readonly spi.NameState[]> {
-    for (let cursor: string | null | undefined; cursor !== null; ) {
-      const page: spi.PageRequest = { limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) }
-      const { items, next }: Page<spi.NameState> = await this.#read('list', options, (call) =>
-        this.#backend.list(prefix, page, call),
-      )
-      cursor = next
-      yield items
+    yield* allPages(async (page) => {
       // An engine in this process answers without a turn of the event loop: many pages would keep it from turning.
-      if (cursor !== null) await new Promise<void>(afterThisTurn)
-    }
+      if (page.cursor !== undefined) await new Promise<void>(afterThisTurn)
+      return this.#read('list', options, (call) => this.#backend.list(prefix, page, call))
+    })
   }
 
   #callPage<T>(
@@ -398,10 +397,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   }
 
   async #within(ms: number, work: Promise<unknown>): Promise<void> {
-    const over = new Cancellation()
-    const timer = this.#context.clock.setTimer(ms, () => over.cancel(undefined), { keepsProcessAlive: true })
-    await unlessCancelled(work, over).catch(() => {})
-    timer.cancel()
+    await settledWithin(this.#context.clock, ms, work, { keepsProcessAlive: true }).catch(ignore)
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -11,6 +11,7 @@ import {
   isHoldfastError,
   withNote,
 } from '../base/errors.ts'
+import { ignore } from '../base/ignore.ts'
 import type { Backend, BackendInfo, BackendSession, Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
@@ -89,7 +90,7 @@ export class Sessions<F extends Fencing> {
 
   async closeAll(): Promise<void> {
     this.#closed = true
-    await Promise.all([...this.#opening.values()].map(({ session }) => session.catch(() => {})))
+    await Promise.all([...this.#opening.values()].map(({ session }) => session.catch(ignore)))
     await Promise.all(this.all.map((session) => session.close()))
   }
 
@@ -125,7 +126,7 @@ export class Sessions<F extends Fencing> {
           'not-applied',
         )
       // The sessions that it could use are being opened.
-      await Promise.race(this.#requested).catch(() => {})
+      await Promise.race(this.#requested).catch(ignore)
     }
   }
 

@@ -10,6 +10,7 @@
 
 import type { Cancellation } from '../base/cancellation.ts'
 import { pause } from '../base/clock.ts'
+import { growingPauseMs } from '../base/pauses.ts'
 import type { Call, Claim, GrantedClaim } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
@@ -83,7 +84,7 @@ export class Unresolved {
       } catch {
         const ttlMs = this.#terms.ttlMs()
         if (clock.monotonicMs() - startedMs >= ttlMs) this.#terms.onHopeless()
-        else await this.#pause(Math.min(FIRST_PAUSE_MS * 2 ** failures, ttlMs / 3))
+        else await this.#pause(growingPauseMs(failures, { firstMs: FIRST_PAUSE_MS, longestMs: ttlMs / 3 }))
       }
     }
   }

@@ -8,11 +8,13 @@
  * When the session or the position in the queue is lost, the wait starts again in a new session. An engine that fails is
  * tried again with backoff until `stop`, if this locker has ever had a session there; else the failure is reported at once.
  */
+
 import { type Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { sleep } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, isHoldfastError, outcomeOf, QueueFullError } from '../base/errors.ts'
 import { newAttempt } from '../base/ids.ts'
+import { ignore } from '../base/ignore.ts'
 import type { AcquireRequest, AcquireResult, BackendSession, EnqueueResult, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
 import { callAnswerable, callEngine } from './call.ts'
@@ -202,7 +204,7 @@ export class Waiting<F extends Fencing> {
     lease: LeaseRecord,
     stop: Cancellation,
   ): Promise<LeaseRecord | null> {
-    await session.renew(lease, { signal: stop.signal }).catch(() => {})
+    await session.renew(lease, { signal: stop.signal }).catch(ignore)
     return lease.isLive ? lease : null
   }
 

@@ -8,6 +8,7 @@
  *   the transaction of `store` is rolled back, or still open when the work returns: the result is read back from the store
  *     after its end. Without one the call ends with NOT_COMMITTED, and the claim is given back.
  */
+
 import type { Clock, Instant } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import {
@@ -21,6 +22,7 @@ import {
   textOf,
 } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
+import { growingPauseMs } from '../base/pauses.ts'
 import type { IdempotentContext } from './idempotent.ts'
 import { claimFence, KeptClaim } from './kept-claim.ts'
 import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'
@@ -35,7 +37,7 @@ export interface Terms {
   readonly signal: AbortSignal | undefined
 }
 
-const FIRST_PAUSE_MS = 10
+const PAUSES = { firstMs: 10, longestMs: defaults.pollMs }
 /** Far below what can be stored. */
 const MESSAGE_CHARACTERS = 10_000
 
@@ -219,7 +221,7 @@ export class ClaimedWork<Tx> {
     let isUnknown = mayBeStored
     let failure: unknown
     try {
-      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
+      for (let tries = 0; ; tries++) {
         try {
           return await patience.limit(step())
         } catch (error) {
@@ -227,7 +229,7 @@ export class ClaimedWork<Tx> {
           if (!isLate) failure = error
           isUnknown ||= isLate || outcomeOf(error) === 'unknown'
           const canRepeat = isHoldfastError(error) && error.retryable
-          if (canRepeat) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+          if (canRepeat) await patience.pause(growingPauseMs(tries, PAUSES) * (0.5 + this.#random.fraction()))
           if (!canRepeat || patience.isOver)
             throw isUnknown ? unanswered(this.#resource, why, failure) : error
         }

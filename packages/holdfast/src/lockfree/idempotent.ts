@@ -12,6 +12,7 @@
  *   a look hangs: the caller is told at `waitMs`, and what the look claims later is given back. Calls for one key look one
  *     after the other, so that looks that hang do not use up the connections of all the others (T21).
  */
+
 import { type Clock, elapsedMs, type Instant, instantOf, systemClock } from '../base/clock.ts'
 import { defaultDriftMs, defaults, limits } from '../base/defaults.ts'
 import {
@@ -24,8 +25,10 @@ import {
 } from '../base/errors.ts'
 import type { Fence } from '../base/fence.ts'
 import { newAttempt, type Random, systemRandom } from '../base/ids.ts'
+import { ignore } from '../base/ignore.ts'
 import { checkName, checkText } from '../base/names.ts'
 import { checkCallback, checkFunction, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { growingPauseMs } from '../base/pauses.ts'
 import { SerialQueue } from '../base/serial-queue.ts'
 import { ClaimedWork, type Terms } from './claimed-work.ts'
 import type { ClaimAnswer, KeyStore } from './key-store.ts'
@@ -125,7 +128,7 @@ export function createIdempotent<Tx>(store: KeyStore<Tx>, surroundings: Surround
   })
 }
 
-const FIRST_PAUSE_MS = 10
+const PAUSES = { firstMs: 10, longestMs: defaults.pollMs }
 const PRUNING_INTERVAL_MS = 600_000
 
 interface Checked extends Terms {
@@ -190,7 +193,7 @@ class IdempotentCalls<Tx> {
     const { scope, key, ttlMs } = checked
     let last: NoOutcome = { kind: 'blocked' }
     let lateClaims = 0
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, defaults.pollMs)) {
+    for (let tries = 0; ; tries++) {
       const { answer, since } = await this.#look(checked, attempt, patience)
       if ('body' in answer) return answer
       if (answer.kind === 'reused') throw new KeyReusedError(scope, key)
@@ -204,7 +207,8 @@ class IdempotentCalls<Tx> {
         throw giveUp(checked, patience, last)
       }
       last = answer
-      if (!patience.isOver) await patience.pause(pauseMs * (0.5 + this.#random.fraction()))
+      if (!patience.isOver)
+        await patience.pause(growingPauseMs(tries, PAUSES) * (0.5 + this.#random.fraction()))
       if (patience.isOver) throw giveUp(checked, patience, last)
     }
   }
@@ -228,7 +232,7 @@ class IdempotentCalls<Tx> {
         const giveBack = ({ kind }: ClaimAnswer) => {
           if (kind === 'claimed') this.#giveBack(checked, attempt)
         }
-        looking.then(giveBack).catch(() => {})
+        looking.then(giveBack).catch(ignore)
         if (signal?.aborted) throw signal.reason
         return { answer: { kind: 'cut-short' }, since }
       }
@@ -241,7 +245,7 @@ class IdempotentCalls<Tx> {
 
   /** In the background: a claim that could not be given back ends with its time. */
   #giveBack({ scope, key, keepMs }: Checked, attempt: string): void {
-    this.#store.abandon({ scope, key, attempt }, { begun: false, keepMs }).catch(() => {})
+    this.#store.abandon({ scope, key, attempt }, { begun: false, keepMs }).catch(ignore)
   }
 
   async #pruneIfDue(patience: Patience): Promise<void> {

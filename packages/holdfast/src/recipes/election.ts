@@ -13,11 +13,13 @@
  * - The work goes on after its lease was lost: `serve` waits for it before it campaigns again, and `checkHealth` throws.
  * - A value of an earlier leader is still in the data cell: it carries the id of the lease that proclaimed it.
  */
+
 import { onAborted } from '../base/aborting.ts'
 import { elapsedMs, type Instant, instantOf, pause } from '../base/clock.ts'
 import { InvalidArgumentError, isHoldfastError, LeaseLostError, refusedLeaseId } from '../base/errors.ts'
 import { checkName } from '../base/names.ts'
 import { checkCallback, checkFunction, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
+import { growingPauseMs } from '../base/pauses.ts'
 import type {
   AcquireOptions,
   CallOptions,
@@ -101,6 +103,7 @@ const SHORT_TERM_MS = 1_000
 const FIRST_PAUSE_MS = 25
 /** Short, because nothing tells a pause that the locker was closed. */
 const LONGEST_PAUSE_MS = 500
+const PAUSES = { firstMs: FIRST_PAUSE_MS, longestMs: LONGEST_PAUSE_MS }
 
 interface RunningTerm<F extends Fencing> {
   readonly lease: Lease<F>
@@ -155,14 +158,13 @@ class LockerElection<F extends Fencing> implements Election<F> {
   async #serve(work: Work<F>, options: ServeOptions): Promise<void> {
     const { clock } = this.#locker
     const { signal } = options
-    let pauseMs = FIRST_PAUSE_MS
+    let shortTerms = 0
     while (!signal?.aborted) {
       const lastedMs = await this.#lead(work, options)
-      if (lastedMs >= SHORT_TERM_MS) pauseMs = FIRST_PAUSE_MS
+      if (lastedMs >= SHORT_TERM_MS) shortTerms = 0
       else {
         // An abort ends the pause, and then the loop.
-        await pause(clock, pauseMs, { signal, keepsProcessAlive: true })
-        pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)
+        await pause(clock, growingPauseMs(shortTerms++, PAUSES), { signal, keepsProcessAlive: true })
       }
     }
   }

@@ -2,6 +2,7 @@
  * The last events, numbered from 1, in a ring. A watcher reads them at its own pace, and learns when it was too slow. Nothing
  * is kept per watcher.
  */
+import { KEPT_EVENTS } from '../../kit/follow-log.ts'
 import { Changes, type ToldEvent, toldEvent } from '../../kit/watching.ts'
 import type { WatchEventKind } from '../../spi.ts'
 import type { Claim } from './state.ts'
@@ -11,8 +12,6 @@ interface LoggedEvent {
   readonly namespace: string
   readonly event: ToldEvent
 }
-
-const KEPT_EVENTS = 10_000
 
 export class EventLog extends Changes {
   readonly #ring: LoggedEvent[] = []
@@ -37,8 +36,14 @@ export class EventLog extends Changes {
     return found?.number === number ? found : undefined
   }
 
-  /** Whether everything after this event is still here. */
-  reachesBackTo(number: number): boolean {
-    return number <= this.#last && this.#last - number <= KEPT_EVENTS
+  /** The events after this number, at most so many; null if some of them are not here any more, or the number is yet to come. */
+  after(number: number, atMost: number): readonly LoggedEvent[] | null {
+    if (number > this.#last || this.#last - number > KEPT_EVENTS) return null
+    const events: LoggedEvent[] = []
+    for (let next = number + 1; next <= this.#last && events.length < atMost; next++) {
+      const event = this.at(next)
+      if (event !== undefined) events.push(event)
+    }
+    return events
   }
 }

@@ -1,10 +1,10 @@
-/**
- * Watching reads the engine's log from a cursor on. A cursor that the log no longer reaches back to, or that is
- * another engine's, starts with a gap and the current holders: less than what happened, but a true picture.
- */
-import { currentHolders, picture, watching } from '../../kit/watching.ts'
+/** Watching reads the engine's log, which is in this process. */
+import { type FollowedLog, followLog } from '../../kit/follow-log.ts'
+import { currentHolders } from '../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
 import type { Connection } from './backend.ts'
+
+const EVENTS_AT_ONCE = 256
 
 /** Ends when the call is cancelled; throws when the connection is closed. */
 export function watch(
@@ -13,37 +13,35 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
-  const { log } = engine
-  const cursorAt = (position: number | 'gap') => `${engine.id}:${position}`
   // Taken now and not at the first read, so that nothing between the two is missed.
-  const start = cursor === undefined ? log.last : positionOf(cursor, engine.id)
-
-  async function* events(): AsyncGenerator<WatchEvent> {
-    let seen = start
-    while (!call.cancelled) {
+  const start = engine.log.last
+  const log: FollowedLog<number> = {
+    news: engine.log,
+    join: () => engine.addWatcher(),
+    head() {
       lifetime.begin(call)
-      if (seen === null || !log.reachesBackTo(seen)) {
-        seen = log.last
-        const holders = currentHolders((page) => engine.list(namespace, prefix, page))
-        yield* picture(holders, { restart: cursorAt('gap'), end: cursorAt(seen) })
-        continue
-      }
-      const next = log.at(seen + 1)
-      if (next === undefined) {
-        await log.next(log.changes, call)
-        continue
-      }
-      seen = next.number
-      if (next.namespace === namespace && next.event.name.startsWith(prefix))
-        yield { ...next.event, cursor: cursorAt(seen) }
-    }
+      return start
+    },
+    read(from) {
+      lifetime.begin(call)
+      const logged = engine.log.after(from, EVENTS_AT_ONCE)
+      if (logged === null) return null
+      const events = logged.map(({ number, namespace: ofEvent, event }) => ({
+        event: ofEvent === namespace ? event : null,
+        at: number,
+      }))
+      return { events, next: from + events.length, isLast: events.length < EVENTS_AT_ONCE }
+    },
+    picture: (prefix) => ({
+      at: engine.log.last,
+      restart: `${engine.id}:gap`,
+      holders: currentHolders((page) => engine.list(namespace, prefix, page)),
+    }),
+    cursorOf: (number) => `${engine.id}:${number}`,
+    positionAt(cursor) {
+      const [id, position = ''] = cursor.split(':')
+      return id === engine.id && /^\d{1,15}$/.test(position) ? Number(position) : null
+    },
   }
-
-  return watching(call, () => ({ leave: engine.addWatcher() }), events)
-}
-
-/** Null for anything that this engine did not hand out as a cursor to go on from. */
-function positionOf(cursor: string, engineId: string): number | null {
-  const [id, position = ''] = cursor.split(':')
-  return id === engineId && /^\d{1,15}$/.test(position) ? Number(position) : null
+  return followLog(log, prefix, cursor, call)
 }

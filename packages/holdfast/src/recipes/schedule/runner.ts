@@ -2,19 +2,20 @@
  * The tick runner: takes the lease of the schedule's name, reads the record, and starts at most one tick. Its protocol, and
  * what may go wrong between the steps, stand at the top of `recipes/schedule.ts`.
  */
+
 import { onAborted } from '../../base/aborting.ts'
 import { callSafely } from '../../base/call-safely.ts'
 import { dateOf, pause } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import type { Fence } from '../../base/fence.ts'
+import { growingPauseMs } from '../../base/pauses.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
 import { type Asked, decide, earlierRuns } from './decide.ts'
 import type { SetAsideTick, Terms, Tick, TickJob, TickOutcome } from './options.ts'
 import { formatRecord, parseRecord, type TickRecord } from './record.ts'
 
 /** Pauses after a failure of the engine; they double up to the longest (T87). */
-const FIRST_PAUSE_MS = 1_000
-const LONGEST_PAUSE_MS = 30_000
+const PAUSES = { firstMs: 1_000, longestMs: 30_000 }
 /** If a record is further ahead of this clock, one of the two clocks is wrong. */
 const CREDIBLE_SKEW_MS = 3_600_000
 
@@ -70,7 +71,7 @@ export class Runner<F extends Fencing> {
 
   async #attempt(ask: () => Asked, isWanted: () => boolean, hold: Terms['hold']): Promise<TickOutcome> {
     let outcome: TickOutcome = 'left'
-    let pauseMs = FIRST_PAUSE_MS
+    let failures = 0
     while (!this.stopped.aborted) {
       let begun: Tick | null = null
       const begins = (tick: Tick) => {
@@ -80,7 +81,7 @@ export class Runner<F extends Fencing> {
         const passed = await this.#pass(ask, hold, begins)
         outcome = passed.outcome
         if (!passed.more) return outcome
-        pauseMs = FIRST_PAUSE_MS
+        failures = 0
       } catch (error) {
         if (this.stopped.aborted) break
         // Another replica runs it, or has just run it, or stands by already.
@@ -89,9 +90,8 @@ export class Runner<F extends Fencing> {
         if (isHoldfastError(error, 'CLOSED')) this.#stop.abort(error)
         else if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') && !isHoldfastError(error, 'LEASE_LOST'))
           return 'error'
-        await this.#pause(pauseMs, this.stopped)
+        await this.#pause(growingPauseMs(failures++, PAUSES), this.stopped)
         if (!isWanted()) return outcome
-        pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
       }
     }
     return 'stopped'
@@ -180,14 +180,14 @@ export class Runner<F extends Fencing> {
 
   /** A tick that has ended must not start again because one write failed: as long as the lease is held, it is written again. */
   async #settle(lease: Lease<F>, record: TickRecord): Promise<void> {
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+    for (let failures = 0; ; failures++) {
       try {
         return await lease.setData(formatRecord(record))
       } catch (error) {
         if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || this.stopped.aborted) throw error
         this.report(error, null)
       }
-      await this.#pause(pauseMs, AbortSignal.any([this.stopped, lease.signal]))
+      await this.#pause(growingPauseMs(failures, PAUSES), AbortSignal.any([this.stopped, lease.signal]))
     }
   }
 

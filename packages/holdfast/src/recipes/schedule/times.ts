@@ -1,6 +1,7 @@
 /** When ticks are due: at multiples of `everyMs` since 1970, or when a cron expression says so. All replicas compute the same. */
 import { dateOf } from '../../base/clock.ts'
 import { InvalidArgumentError, isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
+import { loadPeer } from '../../base/load-peer.ts'
 import { checkText } from '../../base/names.ts'
 import { checkInteger } from '../../base/options.ts'
 import type { ScheduleOptions } from './options.ts'
@@ -88,13 +89,6 @@ function refusing<T>(shown: string, work: () => T): T {
       cause,
     })
   }
-}
-
-type Peer = 'croner'
-
-/** As in `open.ts` (ADR 0009): bundlers leave alone what they cannot name. */
-function loadPeer(name: Peer): Promise<unknown> {
-  return import(/* webpackIgnore: true */ /* @vite-ignore */ name)
 }
 
 /** The intervals of a cron expression differ, and those of its next ticks show the shortest. */

@@ -1,9 +1,11 @@
 /** What the cases have in common: fences, leases, and what it means that a guard accepts or refuses. */
+
 import assert from 'node:assert/strict'
 import { systemClock } from '../../base/clock.ts'
 import { type ErrorByCode, type ErrorCode, isHoldfastError, LeaseLostError } from '../../base/errors.ts'
 import { type Fence, makeFence } from '../../base/fence.ts'
 import type { FencedLease, LeaseState } from '../../base/types.ts'
+import { settledWithin } from '../../base/within.ts'
 import type { EnterOptions, Guard, GuardOptions, Proof } from '../../guards/guard.ts'
 import type { GuardWorld } from './world.ts'
 
@@ -98,15 +100,9 @@ export async function failureOf(promise: Promise<unknown>): Promise<unknown> {
 }
 
 /** A guard that makes a caller wait for ever must fail its case, and not hang the run. */
-export async function soon<T>(promise: Promise<T>): Promise<T> {
-  const late = Promise.withResolvers<never>()
-  const giveUp = () => late.reject(new Error('it should have been over by now'))
-  const timer = systemClock.setTimer(2_000, giveUp, { keepsProcessAlive: true })
-  try {
-    return await Promise.race([promise, late.promise])
-  } finally {
-    timer.cancel()
-  }
+export function soon<T>(promise: Promise<T>): Promise<T> {
+  const reason = () => new Error('it should have been over by now')
+  return settledWithin(systemClock, 2_000, promise, { reason, keepsProcessAlive: true })
 }
 
 /** A lease whose state the case decides. */

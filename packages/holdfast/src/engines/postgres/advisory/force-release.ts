@@ -6,8 +6,10 @@
  * The mark names one grant, by its connection and token. So neither a successor (T74) nor a later grant (T78) is touched. A
  * notification alone does nothing: the session looks for a mark, and it also looks at every keep-alive.
  */
+
 import { sleep } from '../../../base/clock.ts'
 import { BackendUnavailableError, quote } from '../../../base/errors.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import { cancelledCall, operatorCallExpired } from '../../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../../spi.ts'
 import { arrayLiteral, type Listener, type PostgresDatabase } from '../client/index.ts'
@@ -16,8 +18,7 @@ import { seenHolders } from './looking.ts'
 import { FORCE_RELEASE_CHANNEL } from './statements.ts'
 
 const PATIENCE_MS = 2_000
-const FIRST_PAUSE_MS = 2
-const LONGEST_PAUSE_MS = 50
+const PAUSES = { firstMs: 2, longestMs: 50 }
 const END_WITHIN_MS = 5_000
 
 /** Ends the holders of `name` with these public ids, and returns how many. */
@@ -37,7 +38,7 @@ export async function forceRelease(
   if (row?.[0] === 'late') throw operatorCallExpired(NAME)
   const marked = Number(row?.[1])
   const startedMs = clock.monotonicMs()
-  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
+  for (let looks = 0; ; looks++) {
     const left = (await seenHolders(connection, name, call)).filter(({ token }) =>
       seen.some((holder) => holder.token === token),
     )
@@ -49,9 +50,11 @@ export async function forceRelease(
       const what = `force release of ${quote(name)}: the holder does not react, and its connection could not be ended`
       throw new BackendUnavailableError(NAME, what, 'unknown')
     }
-    await sleep(clock, pauseMs, { signal: call.signal, keepsProcessAlive: true }).catch(() => {
-      throw cancelledCall(NAME, call.signal, 'unknown')
-    })
+    await sleep(clock, growingPauseMs(looks, PAUSES), { signal: call.signal, keepsProcessAlive: true }).catch(
+      () => {
+        throw cancelledCall(NAME, call.signal, 'unknown')
+      },
+    )
   }
 }
 

@@ -8,9 +8,11 @@
  * A statement that fails leaves it unknown what the session has, because advisory locks do not roll back. So every failure
  * ends the connection. A statement that was sent is never cancelled: it goes on, and those behind it keep their order.
  */
+
 import { onAborted } from '../../../base/aborting.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type { Call, SessionRequest } from '../../../spi.ts'
 import type { DedicatedConnection, Parameter, Row } from '../client/index.ts'
 import { type Connection, NAME } from './connection.ts'
@@ -103,7 +105,7 @@ export class LockConnection {
     if (!this.#hasEnded) {
       const { clock, sql } = this.#connection
       const timer = clock.setTimer(LEAVE_WITHIN_MS, () => this.drop(), { keepsProcessAlive: true })
-      await this.run(sql.leave, [this.key]).catch(() => {})
+      await this.run(sql.leave, [this.key]).catch(ignore)
       timer.cancel()
     }
     this.#hasEnded = true

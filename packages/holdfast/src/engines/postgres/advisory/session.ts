@@ -3,8 +3,10 @@
  *
  *   open ──its connection ends | close──▶ ended        [#finish]
  */
+
 import { instantOf } from '../../../base/clock.ts'
 import { quote } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { Lane } from '../../../kit/lane.ts'
 import { SessionBase, type SessionFacts } from '../../../kit/session.ts'
@@ -34,8 +36,6 @@ interface Request extends Pick<SessionClaim, 'mode' | 'key' | 'slot' | 'name' | 
   readonly note?: string | undefined
   readonly owner?: string | undefined
 }
-
-const ignore = () => {}
 
 export class AdvisorySession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
   readonly #connection: Connection

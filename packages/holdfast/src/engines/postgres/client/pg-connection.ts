@@ -1,10 +1,10 @@
 /** A connection of `pg`: one statement on it, what it has told by events, and pools beside the user's. */
+
 import { cancelledCall, unlessAborted } from '../../../base/aborting.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import { asUnavailable, isStandbyWarning, standbySkipped } from './failures.ts'
 import type { Parameter, PgConnection, PgPool, PgPoolClient, PgQuery, Row } from './types.ts'
-
-const ignore = () => {}
 
 export interface ConnectionState {
   /** Why it must not go back to the pool: it has ended, or a statement on it was not answered. */

@@ -1,14 +1,14 @@
 /** A connection of `pg` beside the user's pool, for one user alone. */
+
 import { cancelledCall, unlessAborted } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type { DedicatedConnection, Listener, QueryOptions } from './database.ts'
 import { asUnavailable } from './failures.ts'
 import { poolBeside, runStatement, stateOf } from './pg-connection.ts'
 import { PgSockets } from './pg-sockets.ts'
 import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
-
-const ignore = () => {}
 
 export interface DedicatedOptions {
   readonly backend: string

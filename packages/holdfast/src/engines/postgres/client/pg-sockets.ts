@@ -2,8 +2,10 @@
  * The sockets of connections that Holdfast itself opens with `pg`, through its option `stream`. `pg` waits for a server that
  * does not answer for as long as TCP does, also when it ends a connection. A socket can be closed at any time.
  */
+
 import { Socket } from 'node:net'
 import type { Clock } from '../../../base/clock.ts'
+import { withLimit } from '../../../base/within.ts'
 
 /** How long the server may take to answer the end of a connection. */
 const END_WITHIN_MS = 1_000
@@ -34,18 +36,13 @@ export class PgSockets {
   }
 
   /** `end` ends the connections in an orderly way. What is still open after a second is closed by force. */
-  endWithin(end: () => Promise<unknown>): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const done = () => {
-        timer.cancel()
-        this.destroy()
-        resolve()
-      }
-      const timer = this.#clock.setTimer(END_WITHIN_MS, done, { keepsProcessAlive: true })
-      end().then(done, (error: unknown) => {
-        timer.cancel()
-        reject(error)
-      })
-    })
+  async endWithin(end: () => Promise<unknown>): Promise<void> {
+    await withLimit(
+      this.#clock,
+      END_WITHIN_MS,
+      (limit) => Promise.race([end(), new Promise<void>((resolve) => limit.onCancel(resolve))]),
+      { keepsProcessAlive: true },
+    )
+    this.destroy()
   }
 }

@@ -7,10 +7,13 @@
  *     pool, because it may hang for as long as TCP lets it, and a pool of hanging connections serves no call.
  *     the server says ERROR: it has undone the statement.
  */
+
 import { unlessAborted } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { ClosedError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { withLimit } from '../../../base/within.ts'
 import type {
   DedicatedConnection,
   ListenEvents,
@@ -27,8 +30,6 @@ import { giveBack, runStatement, stateOf } from './pg-connection.ts'
 import { PgDedicated } from './pg-dedicated.ts'
 import { PgLender } from './pg-lender.ts'
 import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
-
-const ignore = () => {}
 
 const CANCEL_WITHIN_MS = 1_000
 
@@ -142,13 +143,7 @@ export class PgDatabase implements PostgresDatabase {
   }
 
   async #within(ms: number, work: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
-    const limit = new AbortController()
-    const timer = this.#clock.setTimer(ms, () => limit.abort(), { keepsProcessAlive: true })
-    try {
-      await work(limit.signal)
-    } finally {
-      timer.cancel()
-    }
+    await withLimit(this.#clock, ms, ({ signal }) => work(signal), { keepsProcessAlive: true })
   }
 
   dedicated({ signal }: QueryOptions = {}): Promise<DedicatedConnection> {

@@ -8,10 +8,12 @@
  * one piece, and may then send the first half of the next one right behind it. The pooler takes the connection to the server
  * away between the two, and the client waits for ever.
  */
+
 import { cancelledCall, onAborted, unlessAborted } from '../../../base/aborting.ts'
 import { afterThisTurn } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type {
   DedicatedConnection,
   ListenEvents,
@@ -32,8 +34,6 @@ import type { Parameter, PostgresJs, PostgresJsRunner, Row } from './types.ts'
 
 /** How many connections postgres.js has at most, unless told otherwise. */
 const USUAL_MAX = 10
-
-const ignore = () => {}
 
 export class PostgresJsDatabase implements PostgresDatabase {
   readonly client = 'postgres.js'

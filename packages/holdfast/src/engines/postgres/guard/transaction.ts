@@ -19,6 +19,8 @@ import { onAborted } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { settledWithin } from '../../../base/within.ts'
 import {
   conflictOf,
   type NativeTransaction,
@@ -61,16 +63,19 @@ export function transact<T>(
   let phase: 'opening' | 'effect' | 'ending' | 'committing' = 'opening'
   /** Rejects when the caller need not wait for the transaction any more. */
   const left = Promise.withResolvers<never>()
-  left.promise.catch(() => {})
+  left.promise.catch(ignore)
   /** For the statements before the effect. Those after it must not be cut off by it. */
   const opening = new AbortController()
   let isEndedWithLease = false
+  /** It has settled, or has not for as long as one waits for an answer. */
+  const over = () =>
+    settledWithin(clock, defaults.callTimeoutMs, done, { keepsProcessAlive: true }).then(ignore, ignore)
   const cancel = () => {
     if (phase === 'opening') {
       opening.abort(signal?.reason)
       left.reject(signal?.reason)
     } else if (phase === 'ending') {
-      void settledWithin(clock, done).then(() => left.reject(signal?.reason))
+      void over().then(() => left.reject(signal?.reason))
     } else if (phase === 'committing') {
       const cause = signal?.reason
       const what = 'cancelled before the commit was answered'
@@ -138,21 +143,9 @@ export function transact<T>(
   const told = tell()
   const end = async (): Promise<void> => {
     await Promise.allSettled([told])
-    if (phase !== 'committing') await settledWithin(clock, done)
+    if (phase !== 'committing') await over()
   }
   return { told, isOver: end() }
-}
-
-/** Resolves when `work` has settled, or has not for as long as one waits for an answer. */
-function settledWithin(clock: Clock, work: Promise<unknown>): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = clock.setTimer(defaults.callTimeoutMs, resolve, { keepsProcessAlive: true })
-    const settled = () => {
-      timer.cancel()
-      resolve()
-    }
-    work.then(settled, settled)
-  })
 }
 
 async function assertSameTransaction(

@@ -3,6 +3,7 @@
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { outcomeOf } from '../../../base/errors.ts'
+import { withLimit } from '../../../base/within.ts'
 import type {
   Abandoned,
   ClaimAnswer,
@@ -46,18 +47,16 @@ export class PostgresKeys implements KeyStore<SqlTransaction> {
     // The server waits less long for a lock. So no connection is free, or the server does not answer: the next look has
     // another connection, and this one is given up where the client can do that.
     await this.#part.origin()
-    const tooLong = new AbortController()
-    const timer = this.#clock.setTimer(defaults.callTimeoutMs, () => tooLong.abort())
-    let rows: readonly Row[]
-    try {
-      rows = await this.#part.query(this.#sql.claim, parameters, undefined, { signal: tooLong.signal })
-    } catch (error) {
-      if (serverStateOf(error) === LOCK_NOT_AVAILABLE) return { kind: 'blocked' }
-      if (tooLong.signal.aborted && outcomeOf(error) === 'not-applied') return { kind: 'blocked' }
-      throw error
-    } finally {
-      timer.cancel()
-    }
+    const rows = await withLimit(this.#clock, defaults.callTimeoutMs, async (limit) => {
+      try {
+        return await this.#part.query(this.#sql.claim, parameters, undefined, { signal: limit.signal })
+      } catch (error) {
+        if (serverStateOf(error) === LOCK_NOT_AVAILABLE) return null
+        if (limit.cancelled && outcomeOf(error) === 'not-applied') return null
+        throw error
+      }
+    })
+    if (rows === null) return { kind: 'blocked' }
     const [row = []] = rows
     const [kind, token, body, leftMs] = row
     switch (kind) {

@@ -4,6 +4,7 @@ import { type Clock, instantOf } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
 import { operatorCallExpired, prolongedSince } from '../../../kit/backend-kit.ts'
+import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
   BackendInfo,
@@ -26,7 +27,6 @@ import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
 import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
-import { watch } from './watch.ts'
 
 export class PostgresBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
@@ -125,7 +125,7 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
-    return watch(this.#connection.watchers, prefix, cursor, call)
+    return followLog(this.#connection.watchers, prefix, cursor, call)
   }
 
   [Symbol.asyncDispose](): Promise<void> {

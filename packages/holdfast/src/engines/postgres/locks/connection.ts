@@ -3,6 +3,7 @@
 import type { Clock } from '../../../base/clock.ts'
 import { outcomeOf } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type { Lane } from '../../../kit/lane.ts'
 import { Lifetime } from '../../../kit/lifetime.ts'
 import type { Call, Finding } from '../../../spi.ts'
@@ -190,7 +191,7 @@ export class Connection {
     }
     // What was not swept does not count, and is swept another time.
     this.#sweeping ??= run()
-      .catch(() => {})
+      .catch(ignore)
       .finally(() => {
         this.#sweeping = undefined
       })

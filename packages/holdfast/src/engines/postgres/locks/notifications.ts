@@ -14,6 +14,8 @@
  */
 
 import type { Clock, Timer } from '../../../base/clock.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import type { Listener, PostgresDatabase } from '../client/index.ts'
 
 export interface NotificationsOptions {
@@ -35,8 +37,7 @@ const ECHO_EVERY_MS = 10_000
 const ECHOES_NEEDED = 3
 const NEXT_ECHO_MS = 30
 const RETRY_DEAF_MS = 60_000
-const SHORTEST_PAUSE_MS = 100
-const LONGEST_PAUSE_MS = 5_000
+const PAUSES = { firstMs: 100, longestMs: 5_000 }
 const ECHO = 'echo '
 
 export class Notifications {
@@ -46,7 +47,7 @@ export class Notifications {
   #timer: Timer | undefined
   #echoes = 0
   #heard = 0
-  #pauseMs = SHORTEST_PAUSE_MS
+  #losses = 0
   #closed = false
   /** Of several listeners in succession, only the last may speak. */
   #generation = 0
@@ -103,7 +104,7 @@ export class Notifications {
       .then(
         (listener) => {
           if (generation === this.#generation && !this.#closed) this.#listener = listener
-          else listener.close().catch(() => {})
+          else listener.close().catch(ignore)
         },
         ifCurrent(() => this.#again()),
       )
@@ -115,7 +116,7 @@ export class Notifications {
       return
     }
     if (message !== `${ECHO}${this.#echoes}`) return
-    this.#pauseMs = SHORTEST_PAUSE_MS
+    this.#losses = 0
     this.#heard++
     if (this.#heard < ECHOES_NEEDED) {
       this.#arm(NEXT_ECHO_MS, () => this.#echo())
@@ -134,7 +135,7 @@ export class Notifications {
     this.#echoes++
     this.#arm(ECHO_WITHIN_MS, () => this.#silent())
     // If it cannot be sent, no echo comes, and that is all that counts.
-    this.#options.send(`${ECHO}${this.#echoes}`).catch(() => {})
+    this.#options.send(`${ECHO}${this.#echoes}`).catch(ignore)
   }
 
   #silent(): void {
@@ -148,15 +149,14 @@ export class Notifications {
   }
 
   #replace(): void {
-    this.#listener?.close().catch(() => {})
+    this.#listener?.close().catch(ignore)
     this.#restart()
   }
 
   #again(): void {
     this.#generation++
     if (this.#state === 'hears') this.#change('trying')
-    this.#arm(this.#pauseMs, () => this.#restart())
-    this.#pauseMs = Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 2)
+    this.#arm(growingPauseMs(this.#losses++, PAUSES), () => this.#restart())
   }
 
   #restart(): void {

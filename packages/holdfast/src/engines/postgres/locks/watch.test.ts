@@ -5,9 +5,9 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { acquiring, applySql, rowsOf } from '../../../../test/postgres/requests.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../../test/postgres/stage.ts'
 import { callWith } from '../../../base/aborting.ts'
+import { KEPT_EVENTS } from '../../../kit/follow-log.ts'
 import type { WatchEvent } from '../../../spi.ts'
 import type { PostgresBackend } from './backend.ts'
-import { KEPT_EVENTS } from './sql/events.ts'
 
 const release = { keepForMs: 0 }
 

@@ -1,20 +1,18 @@
 /**
- * Watching reads the log of events from a position on, at the watcher's own pace; `sql/events.ts` says how the log is written.
- * Watchers at the same position share a read. They read when a notification comes, or at intervals while none can come. A
- * position that the log no longer has, or that is of another log, starts with a gap and the current holders.
+ * The watchers of this process read the log of events; `sql/events.ts` says how it is written. They read when a notification
+ * comes, or at intervals while none can come.
  */
-import { unlessAborted } from '../../../base/aborting.ts'
-import { type Clock, sleep } from '../../../base/clock.ts'
-import { BackendUnavailableError } from '../../../base/errors.ts'
-import type { Random } from '../../../base/ids.ts'
-import { cancelledCall } from '../../../kit/backend-kit.ts'
-import { Looks } from '../../../kit/looks.ts'
-import { Changes, picture, type ToldEvent, toldEvent, watching } from '../../../kit/watching.ts'
-import type { Call, WatchEvent, WatchEventKind } from '../../../spi.ts'
-import { arrayLiteral, type Parameter, type Row } from '../client/index.ts'
-import { WATCHED_FOR_MS } from './sql/events.ts'
 
-const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
+import { type Clock, sleep } from '../../../base/clock.ts'
+import type { Random } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
+import { type LogPage, type LogPicture, LogWatchers, PROLONGED_EVERY_MS } from '../../../kit/follow-log.ts'
+import { Looks } from '../../../kit/looks.ts'
+import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
+import type { Call, WatchEventKind } from '../../../spi.ts'
+import { arrayLiteral, type Parameter, type Row } from '../client/index.ts'
+
 const EVENTS_AT_ONCE = 1_000
 const SHORTEST_PAUSE_MS = 10
 /** With more open transactions there is no cursor to go on from: a watcher that comes back gets a gap. */
@@ -44,26 +42,19 @@ export interface Position {
   readonly page?: { readonly until: string; readonly xid: string; readonly no: string }
 }
 
-interface LogPage {
-  readonly events: readonly { readonly told: ToldEvent; readonly after: Position }[]
-  readonly next: Position
-  readonly isLast: boolean
-}
-
-/** The watchers of this process: keeps the log open for them, reads it, and sees to sessions that are over. */
-export class Watchers extends Changes {
+/** Keeps the log open for its watchers, reads it, and sees to sessions that are over. */
+export class Watchers extends LogWatchers<Position> {
+  readonly retry: { readonly clock: Clock; readonly everyMs: number }
   readonly #options: WatchersOptions
   readonly #looks: Looks
-  readonly #joined = new Set<symbol>()
-  readonly #reads = new Map<string, Promise<LogPage | null>>()
   #leaving: Promise<unknown> = Promise.resolve()
   #changedMs = -Infinity
-  #closed: unknown
 
   constructor(options: WatchersOptions) {
     super()
     this.#options = options
     const { clock, random, pollMs, isTold } = options
+    this.retry = { clock, everyMs: pollMs }
     this.#looks = new Looks({
       clock,
       random,
@@ -79,26 +70,11 @@ export class Watchers extends Changes {
     })
   }
 
-  get size(): number {
-    return this.#joined.size
-  }
+  protected started(): void {}
 
-  /** Call the result to leave. */
-  join(): () => void {
-    const watcher = Symbol('watcher')
-    this.#joined.add(watcher)
-    return () => {
-      if (!this.#joined.delete(watcher) || this.size > 0) return
-      this.#looks.stop()
-      this.#unregister()
-    }
-  }
-
-  /** Wakes them, so that they find out. */
-  close(error: unknown): void {
-    this.#closed = error
-    this.#looks.close()
-    this.changed()
+  protected stopped(): void {
+    this.#looks.stop()
+    this.#unregister()
   }
 
   /** The log has something new. While events come all the time, each read waits for several. */
@@ -110,26 +86,6 @@ export class Watchers extends Changes {
   /** Notifications arrive from now on, or do not any more. */
   lookAtAll(): void {
     this.#looks.lookAtAll()
-  }
-
-  /** What one watcher asks, for as long as its call is not cancelled. */
-  ask<T>(call: Call, work: () => Promise<T>): Promise<T> {
-    if (this.#closed !== undefined) throw this.#closed
-    return unlessAborted(work(), call.signal, () => cancelledCall('postgres', call.signal, 'unknown'))
-  }
-
-  /** A watcher that has begun goes on when the server can be reached again. */
-  async askUntilAnswered<T>(call: Call, work: () => Promise<T>): Promise<T> {
-    for (;;) {
-      try {
-        return await this.ask(call, work)
-      } catch (error) {
-        if (this.#closed !== undefined) throw this.#closed
-        if (call.cancelled || !(error instanceof BackendUnavailableError)) throw error
-      }
-      const { clock, pollMs } = this.#options
-      await sleep(clock, pollMs, { signal: call.signal, keepsProcessAlive: true })
-    }
   }
 
   /** Opens the log, or prolongs it. */
@@ -145,31 +101,31 @@ export class Watchers extends Changes {
   /** A position in a log that is complete from there on. */
   async head(call: Call): Promise<Position> {
     const { clock, pollMs } = this.#options
-    for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, pollMs)) {
+    for (let tries = 0; ; tries++) {
       const { log, seen, isComplete } = await this.register()
       if (isComplete) return { log, seen }
+      const pauseMs = growingPauseMs(tries, { firstMs: SHORTEST_PAUSE_MS, longestMs: pollMs })
       await sleep(clock, pauseMs, { signal: call.signal })
-      if (this.#closed !== undefined) throw this.#closed
+      if (this.failure !== undefined) throw this.failure.error
     }
   }
 
-  /** A position, and the holders of that moment. */
-  async holders(prefix: string, call: Call): Promise<{ readonly at: Position; readonly told: ToldEvent[] }> {
+  async picture(prefix: string, call: Call): Promise<LogPicture<Position>> {
     const { log } = await this.head(call)
     const { namespace, query } = this.#options
     const [now, ...holders] = (await query('holdersNow', [namespace, prefix])) as readonly EventRow[]
-    return { at: { log, seen: String(now?.[3]) }, told: holders.map(toldOf) }
+    return { at: { log, seen: String(now?.[3]) }, restart: `${log}/gap`, holders: holders.map(toldOf) }
   }
 
-  /** Null: the log does not have what comes after it. */
-  read(at: Position): Promise<LogPage | null> {
-    const key = cursorOf(at)
-    const reading = this.#reads.get(key) ?? this.#readFrom(at).finally(() => this.#reads.delete(key))
-    this.#reads.set(key, reading)
-    return reading
+  cursorOf(at: Position): string {
+    return cursorOf(at)
   }
 
-  async #readFrom({ log, seen, page }: Position): Promise<LogPage | null> {
+  positionAt(cursor: string): Position | null {
+    return positionAt(cursor)
+  }
+
+  protected async readFrom({ log, seen, page }: Position): Promise<LogPage<Position> | null> {
     const { namespace, query } = this.#options
     const rows = await query('readEvents', [
       namespace,
@@ -189,9 +145,9 @@ export class Watchers extends Changes {
       const [kind, xid, no, , , , , , leftMs] = row
       if (leftMs !== null && (kind === 'acquired' || kind === 'waiting')) this.#tendIn(Number(leftMs))
       const isEnd = isLast && index === read.length - 1
-      return { told: toldOf(row), after: isEnd ? end : { log, seen, page: { until, xid, no } } }
+      return { event: toldOf(row), at: isEnd ? end : { log, seen, page: { until, xid, no } } }
     })
-    return { events, next: isLast ? end : (events.at(-1)?.after ?? end), isLast }
+    return { events, next: isLast ? end : (events.at(-1)?.at ?? end), isLast }
   }
 
   async #openLog() {
@@ -205,9 +161,9 @@ export class Watchers extends Changes {
 
   /** The log stays open for a while: a watcher that comes back in time has missed nothing. */
   #unregister(): void {
-    if (this.#closed !== undefined) return
+    if (this.failure !== undefined) return
     const { namespace, channel, query } = this.#options
-    this.#leaving = query('leaveLog', [namespace, channel]).catch(() => {})
+    this.#leaving = query('leaveLog', [namespace, channel]).catch(ignore)
   }
 
   /** Prolongs the log, and sees to sessions that are over. */
@@ -229,47 +185,6 @@ export class Watchers extends Changes {
 
   #tendIn(ms: number): void {
     this.#looks.due('tend', Math.min(PROLONGED_EVERY_MS, Math.max(SHORTEST_PAUSE_MS, ms + 1)))
-  }
-}
-
-/** Ends when the call is cancelled; throws when the backend is closed. */
-export function watch(
-  watchers: Watchers,
-  prefix: string,
-  cursor: string | undefined,
-  call: Call,
-): AsyncIterable<WatchEvent> {
-  const join = () => ({ leave: watchers.join() })
-  return watching(call, join, () => eventsFrom(watchers, prefix, cursor, call))
-}
-
-async function* eventsFrom(
-  watchers: Watchers,
-  prefix: string,
-  cursor: string | undefined,
-  call: Call,
-): AsyncGenerator<WatchEvent> {
-  let at: Position | null
-  if (cursor === undefined) at = await watchers.ask(call, () => watchers.head(call))
-  else {
-    // A watcher that comes back keeps the log open before it reads, so that it reads on.
-    await watchers.ask(call, () => watchers.register())
-    at = positionAt(cursor)
-  }
-  while (!call.cancelled) {
-    const seen = watchers.changes
-    const from: Position | null = at
-    const page: LogPage | null = from && (await watchers.askUntilAnswered(call, () => watchers.read(from)))
-    if (page === null) {
-      const holders = await watchers.askUntilAnswered(call, () => watchers.holders(prefix, call))
-      at = holders.at
-      yield* picture(holders.told, { restart: `${at.log}/gap`, end: cursorOf(at) })
-      continue
-    }
-    at = page.next
-    for (const { told, after } of page.events)
-      if (told.name.startsWith(prefix)) yield { ...told, cursor: cursorOf(after) }
-    if (page.isLast) await watchers.next(seen, call)
   }
 }
 

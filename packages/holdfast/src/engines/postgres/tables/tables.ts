@@ -9,7 +9,8 @@
  * lock, and then find everything there. A transaction that cannot see it runs the statements again, which do no harm. A crash
  * before the commit leaves nothing.
  */
-import { unlessAborted } from '../../../base/aborting.ts'
+
+import { type Cancellation, unlessCancelled } from '../../../base/cancellation.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import {
@@ -18,6 +19,7 @@ import {
   quote,
   UnsupportedError,
 } from '../../../base/errors.ts'
+import { withLimit } from '../../../base/within.ts'
 import { typedStep } from '../client/conflicts.ts'
 import type { PostgresDatabase, SqlRunner } from '../client/database.ts'
 import { remedyOf, sqlStateOf } from '../client/failures.ts'
@@ -126,21 +128,22 @@ export async function prepareTables(
   { create, clock }: { readonly create: boolean; readonly clock: Clock },
 ): Promise<string> {
   const limitMs = defaults.callTimeoutMs
-  const tooLong = new AbortController()
-  const timer = clock.setTimer(limitMs, () => tooLong.abort(), { keepsProcessAlive: true })
-  const { signal } = tooLong
-  const limited: SqlRunner = { query: (text, parameters) => database.query(text, parameters, { signal }) }
   // Of what the caller asked for, nothing has been begun.
-  const noAnswer = () =>
+  const reason = () =>
     new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
-  try {
-    const ensuring = typedStep(() => ensureTables(limited, part, schema, { create }))
-    return (await unlessAborted(ensuring, signal, noAnswer)).origin
-  } catch (error) {
-    throw signal.aborted ? noAnswer() : error
-  } finally {
-    timer.cancel()
+  const work = async (limit: Cancellation) => {
+    const { signal } = limit
+    const limited: SqlRunner = { query: (text, parameters) => database.query(text, parameters, { signal }) }
+    try {
+      return await unlessCancelled(
+        typedStep(() => ensureTables(limited, part, schema, { create })),
+        limit,
+      )
+    } catch (error) {
+      throw limit.cancelled ? limit.reason : error
+    }
   }
+  return (await withLimit(clock, limitMs, work, { reason, keepsProcessAlive: true })).origin
 }
 
 /** Null: the part is not there. */

@@ -5,7 +5,9 @@
  * It listens in a way that does not count as listening to `error`: a user without a listener of their own learns of errors as
  * before (T51). Only `handleErrors` changes that.
  */
+
 import { errorMonitor } from 'node:events'
+import { ignore } from '../../../base/ignore.ts'
 import type { RedisClient } from './client.ts'
 import { reasonOf } from './failures.ts'
 
@@ -83,7 +85,7 @@ export class ClientState {
   /** For a client of ioredis that connects when it is first used. */
   wake(): void {
     // Watchers are told by events what becomes of it.
-    if (this.#client.status === 'wait') this.#client.connect?.().catch(() => {})
+    if (this.#client.status === 'wait') this.#client.connect?.().catch(ignore)
   }
 
   /** From now on a server that cannot be reached does not end the process, also if the user has no listener (T51). */

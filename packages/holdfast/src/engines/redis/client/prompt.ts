@@ -2,9 +2,11 @@
  * A second way to the primary, over a connection of our own: on the user's connection everything waits behind a command that
  * blocks, such as BLPOP (T85).
  */
+
 import { callWith } from '../../../base/aborting.ts'
-import { afterThisTurn, type Clock } from '../../../base/clock.ts'
+import { type Clock, judgeLate } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type { DedicatedConnection, RedisConnection } from './connection.ts'
 import { OwnConnections } from './own-connections.ts'
 import type { RedisReply } from './raw.ts'
@@ -22,8 +24,6 @@ export interface Promptness {
    */
   readonly confirms: (reply: RedisReply) => boolean
 }
-
-const ignore = () => {}
 
 export class PromptConnections {
   readonly #connection: RedisConnection
@@ -48,15 +48,14 @@ export class PromptConnections {
     return new Promise((resolve, reject) => {
       let isSettled = false
       const askPromptly = async () => {
-        if (isSettled || !this.#connection.isConnected) return
+        if (!this.#connection.isConnected) return
         const reply = await this.#evaluate(script, keys, args, signal, openWithinMs)
         if (isSettled) return
         this.isHeldUp = true
         if (confirms(reply)) resolve(reply)
       }
-      // After a turn that took long, the client's answer may be in the socket already: it is read before this turn ends.
       // If asking promptly fails as well, the client's own answer is the one to wait for.
-      const timer = this.#clock.setTimer(afterMs, () => afterThisTurn(() => askPromptly().catch(ignore)))
+      const timer = judgeLate(this.#clock, afterMs, () => askPromptly().catch(ignore))
       const settled = () => {
         isSettled = true
         timer.cancel()

@@ -10,8 +10,11 @@
  * (it is dropped); it is lost silently (it is not noticed here: keep-alives must bring what matters); the server accepts
  * the connection and says nothing (it is given up after a while, and the next one is tried).
  */
+
 import type { Clock, Timer } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import { SingleFlight } from '../../../base/single-flight.ts'
 import type { RawSubscriber } from './raw.ts'
 
@@ -25,8 +28,7 @@ interface Listening {
   readonly onResumed: () => void
 }
 
-const FIRST_PAUSE_MS = 20
-const LONGEST_PAUSE_MS = 2_000
+const PAUSES = { firstMs: 20, longestMs: 2_000 }
 /** For a connection and its handshake. */
 const LONGEST_OPENING_MS = 10_000
 
@@ -71,7 +73,7 @@ export class Subscriber {
       unsubscribe: async () => {
         this.#listening.delete(channel)
         // The channel is ours alone: if leaving fails, the connection is gone, and the subscription with it.
-        await this.#connection?.unsubscribe(channel).catch(() => {})
+        await this.#connection?.unsubscribe(channel).catch(ignore)
       },
     }
   }
@@ -107,18 +109,18 @@ export class Subscriber {
   #drop(): void {
     const connection = this.#connection
     this.#connection = undefined
-    this.#flight.drop(new Error('the subscriber is closed'))?.catch(() => {})
+    this.#flight.drop(new Error('the subscriber is closed'))?.catch(ignore)
     connection?.close()
   }
 
   #comeBack(tries: number): void {
     if (this.#ending.signal.aborted || this.#listening.size === 0) return
-    const ms = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** tries) * (0.5 + this.#random.fraction())
+    const ms = growingPauseMs(tries, PAUSES) * (0.5 + this.#random.fraction())
     this.#pause?.cancel()
     this.#pause = this.#clock.setTimer(ms, () => {
       this.#resume().catch(() => {
         this.#drop()
-        this.#comeBack(Math.min(tries + 1, 10))
+        this.#comeBack(tries + 1)
       })
     })
   }

@@ -1,7 +1,9 @@
 /** The guard's memory, and the one script that changes it together with an effect. */
 
+import type { Cancellation } from '../../../base/cancellation.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { ConflictError, quote } from '../../../base/errors.ts'
+import { withLimit } from '../../../base/within.ts'
 import type { RedisConnection, RedisReply, RedisScript } from '../client/index.ts'
 import type { CallLimit, EffectConnections } from './effect-connections.ts'
 import { type Fact, Facts, type Field } from './facts.ts'
@@ -127,20 +129,10 @@ export class GuardStore {
     return this.#within(({ signal }) => this.#connection.run(script, keys, args, signal))
   }
 
-  async #within<T>(call: (limit: CallLimit) => Promise<T>): Promise<T> {
-    const clock = this.#clock
-    const limit = new AbortController()
-    const timer = clock.setTimer(
-      this.#timeoutMs,
-      () => limit.abort(new Error(`no answer within ${this.#timeoutMs} ms`)),
-      { keepsProcessAlive: true },
-    )
-    const deadlineMs = clock.monotonicMs() + this.#timeoutMs
-    try {
-      return await call({ deadlineMs, signal: limit.signal })
-    } finally {
-      timer.cancel()
-    }
+  #within<T>(call: (limit: CallLimit) => Promise<T>): Promise<T> {
+    const deadlineMs = this.#clock.monotonicMs() + this.#timeoutMs
+    const work = ({ signal }: Cancellation) => call({ deadlineMs, signal })
+    return withLimit(this.#clock, this.#timeoutMs, work, { keepsProcessAlive: true })
   }
 }
 

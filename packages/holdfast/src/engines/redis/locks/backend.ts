@@ -3,6 +3,7 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
 import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
   BackendInfo,
@@ -29,7 +30,6 @@ import { listPage, sessionPage } from './paging.ts'
 import { forceReleaseScript, forgetScript, resizeScript } from './scripts/operators.ts'
 import { openSessionScript } from './scripts/sessions.ts'
 import { RedisSession } from './session.ts'
-import { watch } from './watch.ts'
 
 /** A force-released holder must learn it at its next keep-alive, whatever its TTL is. */
 const FORCE_MARK_MS = 86_400_000
@@ -42,7 +42,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
   readonly watch?: Backend['watch'] & {}
   readonly #connection: Connection
   readonly #closeClient: (() => Promise<void>) | undefined
-  #closeLog: (() => void) | undefined
+  #closeLog: ((error: unknown) => void) | undefined
 
   /** `closeClient`: for a client that was made for this backend alone, and ends with it. */
   constructor(connection: Connection, info: BackendInfo<F>, closeClient?: () => Promise<void>) {
@@ -53,8 +53,8 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     this.#closeClient = closeClient
     if (connection.client.isCluster) return
     const log = new EventLog(connection)
-    this.#closeLog = () => log.close()
-    this.watch = (prefix, { cursor }, call) => watch(connection, log, prefix, cursor, call)
+    this.#closeLog = (error) => log.close(error)
+    this.watch = (prefix, { cursor }, call) => followLog(log, prefix, cursor, call)
   }
 
   whyUnanswered(): string | undefined {
@@ -133,8 +133,8 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#connection.lifetime.isOver) return
-    this.#connection.close()
-    this.#closeLog?.()
+    const closed = this.#connection.close()
+    this.#closeLog?.(closed)
     await this.#closeClient?.()
   }
 }

@@ -117,10 +117,12 @@ export class Connection {
     return answer
   }
 
-  close(): void {
+  /** The error of all calls from now on. */
+  close(): unknown {
     const error = this.lifetime.end()
     this.room.close(error)
     this.sender.close()
     this.client.close()
+    return error
   }
 }

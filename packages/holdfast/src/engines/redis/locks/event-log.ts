@@ -10,33 +10,25 @@
  * finds a gap).
  */
 
-import { defaults } from '../../../base/defaults.ts'
+import { allPages } from '../../../base/all-pages.ts'
+import type { Clock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
+import {
+  type LogPage,
+  type LogPicture,
+  LogWatchers,
+  PROLONGED_EVERY_MS,
+  WATCHED_FOR_MS,
+} from '../../../kit/follow-log.ts'
 import { Looks } from '../../../kit/looks.ts'
-import { Changes, type ToldEvent } from '../../../kit/watching.ts'
-import type { Call, Page, PageRequest } from '../../../spi.ts'
+import type { Call } from '../../../spi.ts'
 import type { RedisReply, RedisScript, Subscription } from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import { readEvent } from './looking.ts'
-import { scanNames } from './paging.ts'
-import { WATCHED_FOR_MS } from './scripts/log.ts'
+import { checkNames, scanNames } from './paging.ts'
 import { lookAtDueScript, openLogScript, readLogScript } from './scripts/watching.ts'
-
-export interface Position {
-  readonly logId: string
-  readonly at: string
-}
-
-/** The end of the log, and the server's time there. */
-export interface Head extends Position {
-  readonly nowMs: number
-}
-
-export interface Entry {
-  readonly at: string
-  /** Null: nothing to tell. */
-  readonly event: ToldEvent | null
-}
+import { currentHolders, cursorOf, type Head, type Position, positionAt } from './watch.ts'
 
 const EVENTS_AT_ONCE = 256
 /** Names that are looked at in one call: a few milliseconds of the server’s time at most. */
@@ -44,56 +36,54 @@ const NAMES_AT_ONCE = 100
 /** Names that become due within it are looked at together. What is due already does not wait for it. */
 const SHORTEST_PAUSE_MS = 200
 const RETRY_MS = 400
+const WATCH_AGAIN_MS = 500
 /** Finding all holders is the only work that grows with the number of names. */
 const LONGEST_FINDING_MS = 600_000
 
 /** What is done for all watchers, each at its own time, and again after a while if it failed. */
 type Task = 'subscribe' | 'prolong' | 'look at due names'
 
-export class EventLog extends Changes {
+export class EventLog extends LogWatchers<Position> {
+  readonly retry: { readonly clock: Clock; readonly everyMs: number }
   readonly #connection: Connection
   readonly #tasks: Looks
-  readonly #watchers = new Set<symbol>()
   #subscription: Subscription | undefined
   /** The log whose due names are looked at. */
   #logId = ''
   #lookedAtMs = Number.NEGATIVE_INFINITY
   #isFinding = false
-  #failure: unknown
 
   constructor(connection: Connection) {
     super()
     this.#connection = connection
     const { clock, random } = connection
-    const isNeeded = () => this.#watchers.size > 0
+    this.retry = { clock, everyMs: WATCH_AGAIN_MS }
+    const isNeeded = () => this.size > 0
     this.#tasks = new Looks({ clock, random, pollMs: RETRY_MS, isNeeded, look: (due) => this.#work(due) })
   }
 
-  /** Call the result to leave. */
-  join(): () => void {
-    const watcher = Symbol('watcher')
-    this.#watchers.add(watcher)
-    if (this.#watchers.size === 1) {
-      this.#do('subscribe', 0)
-      this.#do('prolong', WATCHED_FOR_MS / 3)
-    }
-    return () => {
-      if (this.#watchers.delete(watcher) && this.#watchers.size === 0) this.#stop()
-    }
+  override join(): () => void {
+    checkNames(this.#connection)
+    return super.join()
   }
 
-  /** Wakes the watchers, so that they find out. */
-  close(): void {
-    this.#watchers.clear()
-    this.#stop()
-    this.changed()
+  protected started(): void {
+    this.#do('subscribe', 0)
+    this.#do('prolong', PROLONGED_EVERY_MS)
+  }
+
+  protected stopped(): void {
+    this.#tasks.stop()
+    this.#subscription?.unsubscribe()
+    this.#subscription = undefined
+    this.#logId = ''
   }
 
   /** Opens the log, or prolongs it. */
   async head(call: Call): Promise<Head> {
     const reply = await this.#run(openLogScript, [this.#connection.random.id(), String(WATCHED_FOR_MS)], call)
     const [logId = '', at = '', nowMs, hasAllHolders] = (reply as readonly RedisReply[]).map(String)
-    if (this.#watchers.size > 0) {
+    if (this.size > 0) {
       if (this.#logId !== logId) this.#lookIn(0)
       this.#logId = logId
       if (hasAllHolders !== '1') void this.#findHolders()
@@ -101,31 +91,44 @@ export class EventLog extends Changes {
     return { logId, at, nowMs: Number(nowMs) }
   }
 
-  /** What comes after; null if the log does not reach back to it. */
-  async after({ logId, at }: Position, call: Call): Promise<readonly Entry[] | null> {
-    if (this.#failure !== undefined) throw this.#failure
-    const reply = await this.#run(readLogScript, [logId, at, String(EVENTS_AT_ONCE + 1)], call)
+  protected async readFrom(from: Position): Promise<LogPage<Position> | null> {
+    const { logId, at } = from
+    const reply = await this.#connection.lifetime.inBackground((call) =>
+      this.#run(readLogScript, [logId, at, String(EVENTS_AT_ONCE + 1)], call),
+    )
     if (!Array.isArray(reply)) return null
-    return (reply as readonly (readonly [string, readonly string[]])[])
+    const events = (reply as readonly (readonly [string, readonly string[]])[])
       .slice(1)
       .map(([at, [, text = '']]) => {
         const { event = null, ttlMs = 0 } = readEvent(text, this.#nameOf) ?? {}
         if (event?.kind === 'acquired') this.#lookIn(ttlMs)
-        return { at, event }
+        return { event, at: { logId, at } }
       })
+    return { events, next: events.at(-1)?.at ?? from, isLast: events.length < EVENTS_AT_ONCE }
+  }
+
+  async picture(prefix: string, call: Call): Promise<LogPicture<Position>> {
+    const head = await this.head(call)
+    const alsoLogged = new Set<string>()
+    return {
+      at: head,
+      restart: `${head.logId}:gap`,
+      holders: currentHolders(this.#connection, prefix, head, alsoLogged, call),
+      alsoLogged,
+    }
+  }
+
+  cursorOf(position: Position): string {
+    return cursorOf(position)
+  }
+
+  positionAt(cursor: string): Position | null {
+    return positionAt(cursor)
   }
 
   readonly #nameOf = (key: string): string | null => {
     const { client, keys } = this.#connection
     return key.startsWith(client.keyPrefix) ? keys.nameOf(key.slice(client.keyPrefix.length)) : null
-  }
-
-  #stop(): void {
-    this.#tasks.stop()
-    this.#subscription?.unsubscribe()
-    this.#subscription = undefined
-    this.#logId = ''
-    this.#failure = undefined
   }
 
   #do(task: Task, inMs: number): void {
@@ -143,7 +146,7 @@ export class EventLog extends Changes {
       if (due.has('subscribe')) await this.#subscribe(call)
       if (due.has('prolong')) {
         await this.head(call)
-        this.#do('prolong', WATCHED_FOR_MS / 3)
+        this.#do('prolong', PROLONGED_EVERY_MS)
         this.changed()
       }
       if (due.has('look at due names')) await this.#lookAtDue(call)
@@ -155,10 +158,9 @@ export class EventLog extends Changes {
     try {
       await this.#connection.lifetime.inBackground(work, limitMs)
     } catch (error) {
-      if (this.#watchers.size === 0) return
+      if (this.size === 0) return
       if (isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
-      this.#failure = error
-      this.changed()
+      this.fail(error)
     }
   }
 
@@ -170,7 +172,7 @@ export class EventLog extends Changes {
     // Rights to channels are given by how they begin, so the client's prefix is not part of the channel.
     const channel = watch.slice(watch.indexOf('holdfast:'))
     const subscription = await client.subscribe(channel, wake, wake, signal)
-    if (this.#watchers.size === 0) subscription.unsubscribe()
+    if (this.size === 0) subscription.unsubscribe()
     else this.#subscription = subscription
     wake()
   }
@@ -199,7 +201,7 @@ export class EventLog extends Changes {
       const leftMs = await this.#lookAt(['all'], call)
       if (leftMs >= 0) this.#lookIn(leftMs)
     }
-    await this.#retriable(find, LONGEST_FINDING_MS).catch(() => {})
+    await this.#retriable(find, LONGEST_FINDING_MS).catch(ignore)
     this.#isFinding = false
   }
 
@@ -212,15 +214,5 @@ export class EventLog extends Changes {
   #run(script: RedisScript, args: readonly string[], call: Call): Promise<RedisReply> {
     const { client, keys } = this.#connection
     return client.run(script, [keys.watch], args, call.signal)
-  }
-}
-
-export async function* allPages<T>(
-  read: (page: PageRequest) => Promise<Page<T>>,
-): AsyncGenerator<readonly T[]> {
-  for (let cursor: string | null | undefined; cursor !== null; ) {
-    const page = await read({ limit: defaults.pageItems, ...(cursor !== undefined && { cursor }) })
-    yield page.items
-    cursor = page.next
   }
 }

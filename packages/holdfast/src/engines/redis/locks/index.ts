@@ -14,6 +14,15 @@ import { openRedis, type RedisOptions } from './assemble.ts'
 export type { IoRedisClient, NodeRedisClient, RedisClient } from '../client/index.ts'
 export type { RedisOptions } from './assemble.ts'
 
+declare module '../../../base/events.ts' {
+  interface WarningCodes {
+    HOLDFAST_REDIS_EVICTION: true
+    HOLDFAST_REDIS_PERSISTENCE: true
+    HOLDFAST_REDIS_UNCHECKED: true
+    HOLDFAST_REDIS_CLOCK: true
+  }
+}
+
 /** The server is looked at when the first session is opened; nothing is sent before. */
 export function redis(options: RedisOptions & { readonly fencing: 'clock-backed' }): Backend<'fenced'>
 export function redis(options: RedisOptions & { readonly fencing?: undefined }): Backend<'unfenced'>

@@ -1,7 +1,7 @@
 /** What operators see of names and sessions, read from the answers of the scripts. */
 
 import { publicIdOf } from '../../../base/ids.ts'
-import type { ToldEvent } from '../../../kit/watching.ts'
+import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
 import {
   type Call,
   type ClaimState,
@@ -116,8 +116,8 @@ export function readEvent(
   const name = nameOf(key)
   if (name === null) return null
   const { holder, owner, ttlMs } = readClaim(id, body)
-  const who = { name, id, holder, ...(owner !== undefined && { owner }) }
-  return { event: { kind: kind as WatchEventKind, ...who, token: readToken(token) }, ttlMs }
+  const event = { kind: kind as WatchEventKind, name, id, holder, owner, token: readToken(token) }
+  return { event: toldEvent(event), ttlMs }
 }
 
 function list(reply: RedisReply | undefined): readonly RedisReply[] {

@@ -62,6 +62,9 @@ const knownOptions = [
   'random',
 ]
 
+const NODE_TIMEOUT_MS = 50
+const CONNECT_TIMEOUT_MS = 2_000
+const MAX_TTL_MS = 60_000
 const LONGEST_NODE_TIMEOUT_MS = 10_000
 const LONGEST_CONNECT_TIMEOUT_MS = 60_000
 const LONGEST_TTL_MS = 86_400_000
@@ -80,24 +83,20 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
     )
   checkKnownOptions('redlock options', options, knownOptions)
   const { clock = systemClock, random = systemRandom } = options
-  const nodeTimeoutMs = checkInteger('nodeTimeoutMs', options.nodeTimeoutMs ?? defaults.nodeTimeoutMs, {
+  const nodeTimeoutMs = checkInteger('nodeTimeoutMs', options.nodeTimeoutMs ?? NODE_TIMEOUT_MS, {
     min: 1,
     max: LONGEST_NODE_TIMEOUT_MS,
   })
   const connectTimeoutMs = checkInteger(
     'connectTimeoutMs',
-    options.connectTimeoutMs ?? Math.max(defaults.redlockConnectTimeoutMs, nodeTimeoutMs),
+    options.connectTimeoutMs ?? Math.max(CONNECT_TIMEOUT_MS, nodeTimeoutMs),
     { min: nodeTimeoutMs, max: LONGEST_CONNECT_TIMEOUT_MS },
   )
   const shortestTtlMs = Math.max(SHORTEST_TTL_MS, 2 * nodeTimeoutMs)
-  const maxTtlMs = checkInteger(
-    'maxTtlMs',
-    options.maxTtlMs ?? Math.max(defaults.redlockMaxTtlMs, shortestTtlMs),
-    {
-      min: shortestTtlMs,
-      max: LONGEST_TTL_MS,
-    },
-  )
+  const maxTtlMs = checkInteger('maxTtlMs', options.maxTtlMs ?? Math.max(MAX_TTL_MS, shortestTtlMs), {
+    min: shortestTtlMs,
+    max: LONGEST_TTL_MS,
+  })
   const clients = checkClients(options)
   const quorum = checkQuorum(options.quorum, clients.length)
   const persistence = checkOneOf('persistence', options.persistence ?? 'none', ['none', 'every-write'])

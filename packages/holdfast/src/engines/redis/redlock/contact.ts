@@ -14,6 +14,7 @@
  */
 
 import type { Clock, Timer } from '../../../base/clock.ts'
+import { ignore } from '../../../base/ignore.ts'
 import type { ClientState } from '../client/index.ts'
 
 export interface ContactOptions {
@@ -106,7 +107,7 @@ export class Contact {
     // What cannot be sent first does not keep the node from being asked.
     this.#entering ??= this.#handlers
       .onConnected()
-      .catch(() => {})
+      .catch(ignore)
       .then(() => {
         this.#entering = undefined
         this.#state = 'open'

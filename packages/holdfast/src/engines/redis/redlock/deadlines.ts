@@ -1,10 +1,9 @@
 /**
  * One timer for many requests that all have the same time to be answered: nearly all are answered in time.
  *
- * A process that was busy or paused finds the timer due before it has read the answers that arrived meanwhile. So a request
- * that seems to be late is judged after they have been read: otherwise all nodes would be silent because this process was.
+ * If this process was late itself, they are judged after what has arrived was read: otherwise all nodes would seem silent.
  */
-import { afterThisTurn, type Clock } from '../../../base/clock.ts'
+import { type Clock, judgeLate } from '../../../base/clock.ts'
 
 /** A request in flight. */
 export interface Pending {
@@ -42,18 +41,14 @@ export class Deadlines {
 
   #arm(delayMs: number): void {
     this.#isArmed = true
-    this.#clock.setTimer(delayMs, () => this.#look())
+    judgeLate(this.#clock, delayMs, (firedMs) => this.#look(firedMs))
   }
 
-  #look(): void {
-    const nowMs = this.#clock.monotonicMs()
+  #look(nowMs: number): void {
     const next = this.#pending.find(({ dueMs }) => dueMs > nowMs)
     this.#isArmed = false
     if (next !== undefined) this.#arm(next.dueMs - nowMs)
     const late = this.#pending.filter(({ dueMs }) => dueMs <= nowMs)
-    if (late.length === 0) return
-    afterThisTurn(() => {
-      for (const request of late) if (this.remove(request)) request.expire()
-    })
+    for (const request of late) if (this.remove(request)) request.expire()
   }
 }

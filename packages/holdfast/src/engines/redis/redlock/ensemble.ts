@@ -1,5 +1,6 @@
 /** The nodes together: how many of them it takes, and what is said when they do not answer. */
 
+import { Background } from '../../../base/background.ts'
 import { type Clock, type Instant, instantOf } from '../../../base/clock.ts'
 import {
   BackendUnavailableError,
@@ -36,7 +37,7 @@ export class Ensemble {
   readonly blocking: number
   readonly keys: LockKeys
   readonly #warned = new Set<string>()
-  readonly #background = new Set<Promise<void>>()
+  readonly #background = new Background()
   readonly #lifetime: Lifetime
 
   constructor(options: EnsembleOptions) {
@@ -114,21 +115,15 @@ export class Ensemble {
       : new BackendUnavailableError('redlock', message, outcome)
   }
 
-  /** Work without a caller; it never rejects. What it leaves undone ends by its TTL. */
   inBackground(work: () => Promise<unknown>): void {
-    const running = work().then(
-      () => {},
-      () => {},
-    )
-    this.#background.add(running)
-    running.then(() => this.#background.delete(running))
+    this.#background.run(work)
   }
 
   /** Nothing is asked from here on; what is being cleaned up is awaited. */
   async close(): Promise<void> {
     if (this.#lifetime.isOver) return
     this.#lifetime.end()
-    while (this.#background.size > 0) await Promise.all(this.#background)
+    await this.#background.idle()
     for (const node of this.nodes) node.close()
   }
 

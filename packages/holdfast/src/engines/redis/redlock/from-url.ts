@@ -1,6 +1,7 @@
 /** What `redlock://…` says: which nodes, and which options. */
 
 import { InvalidArgumentError } from '../../../base/errors.ts'
+import { loadPeer } from '../../../base/load-peer.ts'
 import { asCount, asFlag, asOneOf, type LockerUrl, onOwnClient } from '../../../kit/url.ts'
 import type { Backend } from '../../../spi.ts'
 import { partsOfLocation, redisClientFromUrl } from '../client/index.ts'
@@ -27,7 +28,7 @@ export async function openFromUrl(url: LockerUrl): Promise<Backend<'unfenced'>> 
     allowFewNodes: asFlag,
     tls: asFlag,
   })
-  const libraries = { ioredis: () => url.loadPeer('ioredis'), redis: () => url.loadPeer('redis') }
+  const libraries = { ioredis: () => loadPeer('ioredis'), redis: () => loadPeer('redis') }
   const opened = await Promise.all(
     nodesFromUrl(url.location, tls).map(({ scheme, location }) =>
       redisClientFromUrl(scheme, location, libraries, { mayBeDown: true }),

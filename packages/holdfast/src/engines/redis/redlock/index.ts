@@ -13,6 +13,12 @@ import { openRedlock, type RedlockOptions } from './assemble.ts'
 export type { IoRedisClient, NodeRedisClient, RedisClient } from '../client/index.ts'
 export type { RedlockOptions } from './assemble.ts'
 
+declare module '../../../base/events.ts' {
+  interface WarningCodes {
+    HOLDFAST_REDLOCK_NO_VOTE: true
+  }
+}
+
 /** Sends nothing yet: the servers are asked when the first session is opened. */
 export function redlock(options: RedlockOptions): Backend<'unfenced'> {
   return openRedlock(options)

@@ -12,6 +12,7 @@
 
 import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, UnsupportedError } from '../../../base/errors.ts'
+import { ignore } from '../../../base/ignore.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../../kit/lane.ts'
 import {
@@ -258,7 +259,7 @@ export class RedlockNode {
       ({ operation }) =>
         operation === 'abandon' || operation === 'close' || (operation === 'release' && isKnown),
     )
-    if (givingUp.length > 0) this.#bounded(this.#send(givingUp, '')).catch(() => {})
+    if (givingUp.length > 0) this.#bounded(this.#send(givingUp, '')).catch(ignore)
     return requests.map(() => error)
   }
 
@@ -322,7 +323,7 @@ export class RedlockNode {
   async #loadScripts(): Promise<void> {
     const [primary] = await this.connection.nodes()
     if (primary === undefined) return
-    for (const { source } of allScripts) primary.send(['SCRIPT', 'LOAD', source]).catch(() => {})
+    for (const { source } of allScripts) primary.send(['SCRIPT', 'LOAD', source]).catch(ignore)
     if (this.#isChecked) return
     this.#isChecked = true
     evictionConcern(primary).then(

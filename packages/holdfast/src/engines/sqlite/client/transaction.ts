@@ -6,6 +6,7 @@
  *
  * The file is locked for writing from the first moment on, so no other fence can come between check and commit.
  */
+
 import { type Clock, sleep } from '../../../base/clock.ts'
 import {
   BackendUnavailableError,
@@ -16,6 +17,7 @@ import {
   quote,
   UnsupportedError,
 } from '../../../base/errors.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import {
   fileOf,
   isBusy,
@@ -92,7 +94,7 @@ export async function whileBusy<T>(
 ): Promise<T> {
   const { database, clock, signal, who } = terms
   const startMs = clock.monotonicMs()
-  for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+  for (let tries = 0; ; tries++) {
     try {
       return step()
     } catch (error) {
@@ -103,6 +105,7 @@ export async function whileBusy<T>(
       if (clock.monotonicMs() - startMs >= LONGEST_BUSY_MS)
         throw unavailable(database, error, 'not-applied', who)
     }
+    const pauseMs = growingPauseMs(tries, { firstMs: 1, longestMs: LONGEST_PAUSE_MS })
     await sleep(clock, pauseMs, { ...(signal !== undefined && { signal }), keepsProcessAlive: true })
   }
 }

@@ -4,6 +4,7 @@ import { type Clock, instantOf } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
 import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
   BackendInfo,
@@ -26,7 +27,6 @@ import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
 import { SqliteSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
-import { watch } from './watch.ts'
 
 export class SqliteBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>
@@ -120,7 +120,7 @@ export class SqliteBackend implements Backend<'fenced'> {
   }
 
   watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
-    return watch(this.#connection, prefix, options.cursor, call)
+    return followLog(this.#connection.watchers, prefix, options.cursor, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -3,12 +3,12 @@
 import { type Clock, sleep } from '../../../base/clock.ts'
 import { publicIdOf, type Random } from '../../../base/ids.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
+import { WATCHED_FOR_MS } from '../../../kit/follow-log.ts'
 import { Lifetime } from '../../../kit/lifetime.ts'
 import type { Call, Finding } from '../../../spi.ts'
 import { isBusy } from '../client/index.ts'
 import { Database } from './database.ts'
 import { diagnose } from './diagnosis.ts'
-import { WATCHED_FOR_MS } from './event-log.ts'
 import { unavailable } from './failures.ts'
 import type { FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
@@ -20,7 +20,7 @@ import { noStatistics, type Statistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
-import { Watchers } from './watch.ts'
+import { FileWatchers } from './watch.ts'
 import { type Work, Writer } from './writer.ts'
 
 export interface ConnectionOptions {
@@ -53,7 +53,7 @@ export class Connection {
   readonly lifetime: Lifetime
   readonly writer: Writer
   readonly room: WaitingRoom
-  readonly watchers: Watchers
+  readonly watchers: FileWatchers
   readonly wakeUps: WakeUps
   readonly #context: Context
 
@@ -70,7 +70,7 @@ export class Connection {
     this.writer = new Writer(context, this.#committed)
     const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => catchUp(tx)))
     this.room = new WaitingRoom(context, poll)
-    this.watchers = new Watchers(clock, poll, () => this.openLog(neverCancelled))
+    this.watchers = new FileWatchers(this, poll)
     this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
   }
 
@@ -139,8 +139,9 @@ export class Connection {
 
   close(): void {
     if (this.lifetime.isOver) return
-    this.room.close(this.lifetime.end())
-    this.watchers.close()
+    const closed = this.lifetime.end()
+    this.room.close(closed)
+    this.watchers.close(closed)
     this.writer.close()
     this.wakeUps.close()
     this.#context.database.close()

@@ -10,11 +10,7 @@
  * something only together with its id.
  */
 import { ID_LENGTH } from '../../../base/ids.ts'
-
-export const KEPT_EVENTS = 10_000
-
-/** How long the file stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
-export const WATCHED_FOR_MS = 60_000
+import { KEPT_EVENTS } from '../../../kit/follow-log.ts'
 
 function trigger(name: string, change: string, row: 'new' | 'old', kind: string, condition = ''): string {
   const token = change.endsWith('holders') ? `${row}.token` : 'NULL'

@@ -3,11 +3,11 @@ import { describe, onTestFinished, test } from 'vitest'
 import { SqliteRig, watch } from '../../../../test/sqlite/rig.ts'
 import { callWith } from '../../../base/aborting.ts'
 import { publicIdOf } from '../../../base/ids.ts'
+import { KEPT_EVENTS, WATCHED_FOR_MS } from '../../../kit/follow-log.ts'
 import type { WatchEvent } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import type { SqliteBackend } from './backend.ts'
-import { KEPT_EVENTS, WATCHED_FOR_MS } from './event-log.ts'
 
 const release = { keepForMs: 0 }
 

@@ -1,122 +1,20 @@
 /**
- * Watching reads the file's log of events from a position on, at the watcher's own pace. Changes of this process are
- * told by its commits, changes of other processes are found by the poll that also serves waiters. A position that the log
- * no longer has, or that is of another log, starts with a gap and the current holders.
+ * Watching reads the file's log of events. Changes of this process are told by its commits, changes of other processes are
+ * found by the poll that also serves waiters.
  */
-import type { Clock, Timer } from '../../../base/clock.ts'
-import {
-  Changes,
-  currentHolders,
-  picture,
-  type ToldEvent,
-  toldEvent,
-  watching,
-} from '../../../kit/watching.ts'
-import type { Call, PageRequest, WatchEvent } from '../../../spi.ts'
+
+import type { Timer } from '../../../base/clock.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
+import { type LogPage, type LogPicture, LogWatchers, PROLONGED_EVERY_MS } from '../../../kit/follow-log.ts'
+import { currentHolders, type ToldEvent, toldEvent } from '../../../kit/watching.ts'
+import type { Call, PageRequest } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
-import { WATCHED_FOR_MS } from './event-log.ts'
 import { list } from './looking.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
 import type { EventRow, Statements } from './statements.ts'
 
-const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 const EVENTS_AT_ONCE = 256
-
-/** The watchers of this process: keeps the log open for them, and tells them when to read it. */
-export class Watchers extends Changes implements Onlooker {
-  readonly #clock: Clock
-  readonly #poll: FilePoll
-  readonly #openLog: () => Promise<void>
-  #joined = 0
-  #isClosed = false
-  #prolonging: Timer | undefined
-
-  /** `openLog` opens the log in a transaction, or prolongs it. */
-  constructor(clock: Clock, poll: FilePoll, openLog: () => Promise<void>) {
-    super()
-    this.#clock = clock
-    this.#poll = poll
-    this.#openLog = openLog
-    poll.add(this)
-  }
-
-  get isIdle(): boolean {
-    return this.#joined === 0 || this.#isClosed
-  }
-
-  join(): { readonly leave: () => void } {
-    this.#joined++
-    this.#poll.arm()
-    if (this.#joined === 1) this.#prolongLater()
-    return {
-      leave: () => {
-        this.#joined--
-        if (this.isIdle) this.#rest()
-      },
-    }
-  }
-
-  /** Wakes them, so that they find out. */
-  close(): void {
-    this.#isClosed = true
-    this.#rest()
-    this.changed()
-  }
-
-  #rest(): void {
-    this.#prolonging?.cancel()
-    this.#poll.arm()
-  }
-
-  look(): void {
-    this.changed()
-  }
-
-  /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
-  #prolongLater(): void {
-    this.#prolonging = this.#clock.setTimer(PROLONGED_EVERY_MS, () => {
-      this.#openLog().catch(() => {})
-      this.#prolongLater()
-    })
-  }
-}
-
-/** Ends when the call is cancelled; throws when the connection is closed. */
-export function watch(
-  connection: Connection,
-  prefix: string,
-  cursor: string | undefined,
-  call: Call,
-): AsyncIterable<WatchEvent> {
-  const { watchers, namespace } = connection
-
-  async function* events(): AsyncGenerator<WatchEvent> {
-    let at = cursor === undefined ? await headOf(connection, call) : positionAt(cursor)
-    // A watcher that comes back keeps the log open before it reads, so that it reads on.
-    if (cursor !== undefined) await connection.openLog(call)
-    while (!call.cancelled) {
-      const seen = watchers.changes
-      const events = at === null ? null : await connection.read(call, readFrom(at))
-      if (events === null) {
-        const head = await headOf(connection, call)
-        const holders = holdersBefore(head.nextToken, connection, prefix, call)
-        yield* picture(holders, { restart: `${head.logId}:gap`, end: cursorOf(head) })
-        at = head
-        continue
-      }
-      for (const event of events) {
-        at = { logId: String(event.log_id), last: Number(event.no) }
-        const token = event.token === null ? null : BigInt(event.token)
-        if (event.namespace === namespace && event.name.startsWith(prefix))
-          yield { ...toldEvent({ ...event, token }), cursor: cursorOf(at) }
-        if (call.cancelled) return
-      }
-      if (events.length < EVENTS_AT_ONCE) await watchers.next(seen, call)
-    }
-  }
-
-  return watching(call, () => watchers.join(), events)
-}
 
 interface Position {
   readonly logId: string
@@ -124,16 +22,82 @@ interface Position {
   readonly last: number
 }
 
-/** The end of the log, which is open from here on. */
-async function headOf(
-  connection: Connection,
-  call: Call,
-): Promise<Position & { readonly nextToken: number }> {
-  for (;;) {
-    await connection.openLog(call)
-    const head = await connection.read(call, (sql) => sql.logHead.first())
-    // It is closed again only if this process was stopped for a minute right here.
-    if (head?.log_id != null) return { logId: head.log_id, last: head.last, nextToken: head.next_token }
+export class FileWatchers extends LogWatchers<Position> implements Onlooker {
+  readonly #connection: Connection
+  readonly #poll: FilePoll
+  #prolonging: Timer | undefined
+
+  constructor(connection: Connection, poll: FilePoll) {
+    super()
+    this.#connection = connection
+    this.#poll = poll
+    poll.add(this)
+  }
+
+  get isIdle(): boolean {
+    return this.size === 0
+  }
+
+  look(): void {
+    this.changed()
+  }
+
+  protected started(): void {
+    this.#poll.arm()
+    this.#prolongLater()
+  }
+
+  protected stopped(): void {
+    this.#prolonging?.cancel()
+    this.#poll.arm()
+  }
+
+  async head(call: Call): Promise<Position> {
+    return this.#openedHead(call)
+  }
+
+  protected async readFrom(at: Position): Promise<LogPage<Position> | null> {
+    const connection = this.#connection
+    const rows = await connection.read(neverCancelled, readFrom(at))
+    if (rows === null) return null
+    const events = rows.map((row) => {
+      const token = row.token === null ? null : BigInt(row.token)
+      const event = row.namespace === connection.namespace ? toldEvent({ ...row, token }) : null
+      return { event, at: { logId: String(row.log_id), last: Number(row.no) } }
+    })
+    return { events, next: events.at(-1)?.at ?? at, isLast: events.length < EVENTS_AT_ONCE }
+  }
+
+  async picture(prefix: string, call: Call): Promise<LogPicture<Position>> {
+    const { nextToken, ...at } = await this.#openedHead(call)
+    const holders = holdersBefore(nextToken, this.#connection, prefix, call)
+    return { at, restart: `${at.logId}:gap`, holders }
+  }
+
+  cursorOf({ logId, last }: Position): string {
+    return `${logId}:${last}`
+  }
+
+  positionAt(cursor: string): Position | null {
+    const [, logId, last] = /^([\w-]{22}):(\d{1,15})$/.exec(cursor) ?? []
+    return logId === undefined || last === undefined ? null : { logId, last: Number(last) }
+  }
+
+  async #openedHead(call: Call): Promise<Position & { readonly nextToken: number }> {
+    for (;;) {
+      await this.#connection.openLog(call)
+      const head = await this.#connection.read(call, (sql) => sql.logHead.first())
+      // It is closed again only if this process was stopped for a minute right here.
+      if (head?.log_id != null) return { logId: head.log_id, last: head.last, nextToken: head.next_token }
+    }
+  }
+
+  /** Without it the log would be closed in the end, and the watchers would get a gap. So a failure may wait for the next. */
+  #prolongLater(): void {
+    this.#prolonging = this.#connection.clock.setTimer(PROLONGED_EVERY_MS, () => {
+      this.#connection.openLog(neverCancelled).catch(ignore)
+      this.#prolongLater()
+    })
   }
 }
 
@@ -165,14 +129,4 @@ async function* holdersBefore(
     connection.read(call, (sql, nowMs) => list(sql, { namespace, prefix }, page, nowMs))
   for await (const holder of currentHolders(readPage))
     if (holder.token !== null && holder.token < nextToken) yield holder
-}
-
-function cursorOf({ logId, last }: Position): string {
-  return `${logId}:${last}`
-}
-
-/** Null for anything that was not handed out as a cursor to go on from. */
-function positionAt(cursor: string): Position | null {
-  const [, logId, last] = /^([\w-]{22}):(\d{1,15})$/.exec(cursor) ?? []
-  return logId === undefined || last === undefined ? null : { logId, last: Number(last) }
 }

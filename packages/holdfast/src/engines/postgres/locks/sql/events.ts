@@ -23,16 +23,12 @@
  */
 
 import { ID_LENGTH } from '../../../../base/ids.ts'
+import { KEPT_EVENTS, WATCHED_FOR_MS } from '../../../../kit/follow-log.ts'
 import { quoteText } from '../../client/index.ts'
 import { BY_INDEX } from '../../tables/tables.ts'
 
-export const KEPT_EVENTS = 10_000
-
 /** Numbers are shared by all namespaces. It is a prime, so that namespaces which write alternately all come to cut their logs. */
 const EVENTS_PER_CUT = 997
-
-/** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
-export const WATCHED_FOR_MS = 60_000
 
 /** For statements that run anyway. */
 export const isWatched = (s: string, namespace = 'p_namespace') =>

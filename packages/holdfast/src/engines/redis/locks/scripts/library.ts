@@ -1,6 +1,7 @@
+import { WATCHED_FOR_MS } from '../../../../kit/follow-log.ts'
 import { LOCK_CAPACITY } from '../../../../spi.ts'
 import { holders } from './holders.ts'
-import { log, WATCHED_FOR_MS } from './log.ts'
+import { log } from './log.ts'
 import { queue } from './queue.ts'
 import { steps } from './steps.ts'
 

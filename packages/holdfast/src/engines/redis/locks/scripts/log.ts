@@ -1,5 +1,4 @@
-/** How long a namespace stays watched after a watcher has come or prolonged: one that comes back within it has missed nothing. */
-export const WATCHED_FOR_MS = 60_000
+import { KEPT_EVENTS } from '../../../../kit/follow-log.ts'
 
 /** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `watching.ts`. */
 export const log = `
@@ -14,7 +13,7 @@ export const log = `
   function lib.log(lock, kind, who, token, body)
     if not is_watched() then return end
     local event = cjson.encode({ kind, sub(who, 1, 22), token or '', lock, body or '' })
-    local added = redis.pcall('XADD', watch .. ':log', 'NOMKSTREAM', 'MAXLEN', '~', 10000, '*', 'e', event)
+    local added = redis.pcall('XADD', watch .. ':log', 'NOMKSTREAM', 'MAXLEN', '~', ${KEPT_EVENTS}, '*', 'e', event)
     -- An event that cannot be written ends the log: watchers find a gap.
     if type(added) ~= 'string' then
       redis.pcall('DEL', watch)

@@ -3,7 +3,7 @@
  * a call costs one look at a key that is not there.
  *
  *   watch         the id of the log, while it is watched; watchers prolong it. If it is missing, nothing is written
- *   watch:log     stream: one field e, an event as JSON: kind, public id, token, lock key, body. The newest 10,000 or so
+ *   watch:log     stream: one field e, an event as JSON: kind, public id, token, lock key, body. The newest `KEPT_EVENTS` or so
  *   watch:held    hash: of each exclusive holder, by lock key: <public id>|<token>|<granted at>|<body>
  *   watch:due     sorted set: lock keys that are held, by the time from which on one of their holders may be over
  *

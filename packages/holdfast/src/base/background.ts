@@ -2,7 +2,7 @@
 export class Background {
   readonly #running = new Set<Promise<void>>()
 
-  /** Starts it and keeps it; it reports its own failures and never rejects. */
+  /** Starts it and keeps it; it reports its own failures. What a failure leaves undone ends by its TTL. */
   run(work: () => Promise<unknown>): void {
     const running: Promise<void> = work().then(
       () => void this.#running.delete(running),
