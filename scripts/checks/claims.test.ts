@@ -76,10 +76,25 @@ test('a trap without its own passed test is refused', () => {
   expect(complaintsOf({ T7: { sqlite: cell } }, named('memory T7 a lost reply'))).toEqual([
     'T7 sqlite: no test passed that contains T7 and "a lost reply" and names sqlite in its name or path',
   ])
-  const advisory = named('postgres-advisory T7 a lost reply', 'src/backends/postgres-advisory/a.test.ts')
+  const advisory = named('postgres-advisory T7 a lost reply', 'test/postgres-advisory/a.test.ts')
   expect(complaintsOf({ T7: { postgres: cell } }, advisory)).toHaveLength(1)
   expect(complaintsOf({ T7: { 'postgres-advisory': cell } }, advisory)).toEqual([])
 })
+
+test.each([
+  ['postgres', 'postgres-advisory', 'postgres/advisory'],
+  ['redis', 'redlock', 'redis/redlock'],
+] as const)(
+  'a test in the folder of an engine, %s, shows nothing about it if it is in that of %s',
+  (engine, own, folder) => {
+    const cell = { test: 'a lost reply' }
+    const passed = named('T7 a lost reply', `packages/holdfast/src/engines/${folder}/a.test.ts`)
+    expect(complaintsOf({ T7: { [own]: cell } }, passed)).toEqual([])
+    expect(complaintsOf({ T7: { [engine]: cell } }, passed)).toHaveLength(1)
+    const client = named('T7 a lost reply', `packages/holdfast/src/engines/${engine}/client/a.test.ts`)
+    expect(complaintsOf({ T7: { [engine]: cell } }, client)).toEqual([])
+  },
+)
 
 test('a test for every backend must have passed for each that has no answer of its own', () => {
   const suite = { backends: { test: 'a lost reply' } }

@@ -20,6 +20,7 @@ import {
   trapNumbers,
 } from '../docs/trap-types.ts'
 import { renderTraps } from '../docs/traps.ts'
+import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { pathFrom, root, testReport } from '../lib/repository.ts'
 
@@ -34,6 +35,8 @@ const wholeRuns: Readonly<Record<BackendName, readonly string[]>> = {
   'postgres-advisory': ['postgres-advisory with pg', 'postgres-advisory that is restarted'],
   etcd: ['etcd', 'etcd, alone', 'etcd, restarted'],
 }
+
+const backendFolders = backendsOf(root)
 
 export interface PassedTest {
   /** The titles of the describe blocks, then the test's own. */
@@ -146,7 +149,12 @@ function checkAnswers(trap: Trap, passed: readonly PassedTest[]): string[] {
  */
 function shows({ name, file }: PassedTest, id: string, text: string, backend?: BackendName): boolean {
   if (!hasWord(name, id) || !name.includes(text)) return false
-  return backend === undefined || namesBackend(name, backend) || namesBackend(file, backend)
+  return backend === undefined || namesBackend(name, backend) || namesBackend(inWords(file), backend)
+}
+
+/** A backend's folder stands for its name: tests in `engines/postgres/advisory` are those of postgres-advisory. */
+function inWords(file: string): string {
+  return backendFolders.find(({ folder }) => file.includes(`/src/${folder}/`))?.name ?? file
 }
 
 /** A test of postgres-advisory shows nothing about postgres. */
