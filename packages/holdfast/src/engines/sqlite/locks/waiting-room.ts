@@ -43,13 +43,6 @@ export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
     this.#hasNewcomers = false
   }
 
-  /** False if no waiter of this process was meant. */
-  handOver(session: number, attempt: string, granted: Granted): boolean {
-    const meant = this.find(attempt, session).filter(({ request }) => request.attempt === attempt)
-    for (const waiter of meant) this.grant(waiter, granted)
-    return meant.length > 0
-  }
-
   /** Another process says that these have been granted; the file knows. If it cannot be read, the next poll finds out. */
   wake(ids: readonly string[]): void {
     try {
