@@ -3,8 +3,11 @@
 import { type Clock, instantOf } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
 import { prolongedSince } from '../../kit/backend-kit.ts'
+import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import { forceRelease, forget, resize } from '../../kit/rules.ts'
+import type { SessionFacts } from '../../kit/session.ts'
+import { type Done, StepSession, type StepWork } from '../../kit/step-session.ts'
 import { WaitingRoom } from '../../kit/waiting-room.ts'
 import type {
   Backend,
@@ -23,8 +26,7 @@ import type {
   WatchEvent,
 } from '../../spi.ts'
 import type { MemoryEngine } from './engine.ts'
-import { MemorySession } from './session.ts'
-import type { Room } from './state.ts'
+import type { Room, Session } from './state.ts'
 import { watch } from './watch.ts'
 
 export interface MemoryBackendOptions {
@@ -143,5 +145,42 @@ export class MemoryBackend implements Backend<'fenced'> {
   #begin(call: Call): Connection {
     this.#connection.lifetime.begin(call)
     return this.#connection
+  }
+}
+
+/** Its steps are applied within the call itself. */
+class MemorySession extends StepSession<Session> {
+  protected readonly clock
+  protected readonly lifetime
+  protected readonly room
+  readonly #engine
+
+  constructor({ engine, clock, lifetime, room }: Connection, owner: Session, facts: SessionFacts) {
+    super(owner, facts)
+    this.#engine = engine
+    this.clock = clock
+    this.lifetime = lifetime
+    this.room = room
+    owner.rooms.add(room)
+  }
+
+  protected async step<T>(call: Call, work: StepWork<Session, T>): Promise<T> {
+    this.lifetime.begin(call)
+    return this.#engine.step(work)
+  }
+
+  protected prolong<T>(call: Call, work: StepWork<Session, T>): Promise<T> {
+    return this.step(call, work)
+  }
+
+  protected send<T>(_call: Call, work: StepWork<Session, T>, asker: Asker<Done<T>>): void {
+    let value: T
+    try {
+      value = this.#engine.step(work)
+    } catch (error) {
+      asker.failed(error)
+      return
+    }
+    asker.answered({ value })
   }
 }
