@@ -220,10 +220,9 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'redsync, redis-semaphore #175',
     edits: [
       {
-        file: `${library}/engines/memory/engine.ts`,
-        find: '      const session = this.#session(namespace, id)\n      if (session === undefined) return null\n      this.#prolong(session, nowMs)\n',
-        replaceBy:
-          '      const session = this.#session(namespace, id)\n      if (session === undefined) return { lost: [], granted: [], unlisted: [] }\n      this.#prolong(session, nowMs)\n',
+        file: `${library}/kit/rules.ts`,
+        find: 'if (!step.prolong(owner)) return null',
+        replaceBy: 'if (!step.prolong(owner)) return { lost: [], granted: [], unlisted: [] }',
       },
     ],
     foundBy: { suite: 'T31' },
@@ -234,7 +233,7 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'found by testing this design on real engines',
     edits: [
       {
-        file: `${library}/engines/memory/engine.ts`,
+        file: `${library}/engines/memory/name-table.ts`,
         find: '.filter(({ publicId }) => ids.includes(publicId))',
         replaceBy: '',
       },
@@ -252,9 +251,9 @@ export const engineBugs: readonly SourceBug[] = [
         replaceBy: 'if ((others.get(claim.attempt)?.grantId ?? null) !== null) others.delete',
       },
       {
-        file: `${library}/engines/memory/engine.ts`,
-        find: 'return claim?.grantId === claimed.grantId ? claim : null',
-        replaceBy: 'return claim !== undefined && claim.grantId !== null ? claim : null',
+        file: `${library}/engines/memory/name-table.ts`,
+        find: 'return claim?.grantId === claimed.grantId ? claim : undefined',
+        replaceBy: 'return claim !== undefined && claim.grantId !== null ? claim : undefined',
       },
     ],
     foundBy: { suite: 'T84' },
@@ -265,9 +264,9 @@ export const engineBugs: readonly SourceBug[] = [
     where: 'verrou memory store (take-over keeps the old owner)',
     edits: [
       {
-        file: `${library}/engines/memory/engine.ts`,
-        find: "      else for (const record of this.#end(due, 'expired')) touched.add(record)\n",
-        replaceBy: '',
+        file: `${library}/kit/rules.ts`,
+        find: "flatMap((owner) => step.deleteSession(owner, 'expired'))",
+        replaceBy: 'flatMap(() => [] as NameKey[])',
       },
     ],
     note: 'planted as an expiry that removes nothing',

@@ -7,9 +7,9 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the weights of the holders are not counted when a request is admitted',
     edits: [
       {
-        file: `${library}/engines/memory/name-table.ts`,
-        find: '&& found.heldWeight + weight <= capacity)',
-        replaceBy: ')',
+        file: `${library}/kit/rules.ts`,
+        find: ' && held + weight <= capacity',
+        replaceBy: '',
       },
     ],
     foundBy: { suite: 'G1' },
@@ -21,7 +21,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
       {
         file: `${library}/engines/memory/name-table.ts`,
         find: 'claim.token = ++this.#lastToken',
-        replaceBy: 'claim.token = BigInt(this.#names.size)',
+        replaceBy: 'claim.token = BigInt(this.size.names)',
       },
     ],
     foundBy: { suite: 'G2' },
@@ -68,10 +68,10 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'a release looks for the name instead of for its own claim',
     edits: [
       {
-        file: `${library}/engines/memory/engine.ts`,
-        find: '    return claim?.grantId === claimed.grantId ? claim : null\n',
+        file: `${library}/engines/memory/name-table.ts`,
+        find: '    return claim?.grantId === claimed.grantId ? claim : undefined\n',
         replaceBy:
-          '    const [first] = this.#names.find(namespace, claimed.name)?.holders.values() ?? []\n    if (first !== undefined) return first\n    return claim?.grantId === claimed.grantId ? claim : null\n',
+          '    const [first] = this.find({ ...session, name: claimed.name })?.holders.values() ?? []\n    if (first !== undefined) return first\n    return claim?.grantId === claimed.grantId ? claim : undefined\n',
       },
     ],
     foundBy: { suite: 'G7' },
@@ -110,9 +110,10 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'a release wakes all waiters',
     edits: [
       {
-        file: `${library}/engines/memory/name-table.ts`,
-        find: '        if (record.heldWeight + first.weight > record.capacity) break\n',
-        replaceBy: '',
+        file: `${library}/kit/rules.ts`,
+        find: '  while (first !== undefined && first.weight <= room) {\n    step.promote(name, first, data)\n    room -= first.weight\n    first = room > 0 ? step.firstWaiter(name) : undefined\n',
+        replaceBy:
+          '  while (first !== undefined) {\n    step.promote(name, first, data)\n    first = step.firstWaiter(name)\n',
       },
     ],
     foundBy: { units: { file: 'locker/locker.test.ts', name: 'G9' } },
@@ -123,7 +124,7 @@ export const guaranteeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/engines/memory/engine.ts`,
-        find: 'const needed = this.#names.waiting > 0 || this.#watchers > 0',
+        find: 'const needed = table.waiting > 0 || this.#watchers > 0',
         replaceBy: 'const needed = this.#watchers > 0',
       },
     ],
@@ -146,9 +147,9 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'the engine gives a claim away before its time is up',
     edits: [
       {
-        file: `${library}/engines/memory/engine.ts`,
-        find: 'session.expiresAtMs = Math.max(session.expiresAtMs, nowMs + session.ttlMs)',
-        replaceBy: 'session.expiresAtMs = Math.max(session.expiresAtMs, nowMs + session.ttlMs * 0.9)',
+        file: `${library}/engines/memory/name-table.ts`,
+        find: 'session.expiresAtMs = Math.max(session.expiresAtMs, this.nowMs + session.ttlMs)',
+        replaceBy: 'session.expiresAtMs = Math.max(session.expiresAtMs, this.nowMs + session.ttlMs * 0.9)',
       },
     ],
     foundBy: { suite: 'G13' },

@@ -50,9 +50,9 @@ export const waitingBugs: readonly SourceBug[] = [
     where: 'Redisson #1104, #2278, #2883, #5019',
     edits: [
       {
-        file: `${library}/engines/memory/engine.ts`,
-        find: "      this.#names.remove(claim, 'released', { kind: 'abandoned' })\n      this.#names.settle(claim.record, nowMs)\n    })\n  }\n\n  release(",
-        replaceBy: '    })\n  }\n\n  release(',
+        file: `${library}/kit/rules.ts`,
+        find: '  if (step.deleteClaim(owner, claim)) promote(step, nameOf(owner, claim))\n',
+        replaceBy: '',
       },
     ],
     foundBy: { suite: 'T20' },

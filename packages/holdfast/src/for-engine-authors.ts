@@ -70,12 +70,39 @@ export {
 } from './kit/ordered-store.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
 export {
+  type Admission,
+  abandon,
+  closeSession,
+  type Ending,
+  enqueue,
+  expire,
+  type FirstWaiter,
+  forceRelease,
+  forget,
+  type Granted,
+  type Kept,
+  keepAlive,
+  type NameKey,
+  type NameSituation,
+  type OperatorTerms,
+  type Owner,
+  promote,
+  type Queueing,
+  release,
+  resize,
+  type Situation,
+  type Step,
+  setData,
+  tryAcquire,
+} from './kit/rules.ts'
+export {
   compareClaims,
   type FoundClaim,
   type GrantFacts,
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
+export { type Done, StepSession, type StepWaiter, type StepWork } from './kit/step-session.ts'
 export { type OpenedClaims, StoreBackend, type StoreBackendOptions } from './kit/store-backend.ts'
 export { type SendJoin, StoreQueue } from './kit/store-queue.ts'
 export { StoreSession, type StoreSessionOptions } from './kit/store-session.ts'

@@ -43,10 +43,10 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
   /** Their requests are in flight. Few are looked for here, so they are not kept by id. */
   readonly #asked = new TransientMap<W, true>()
   /** Each with the way to stop listening to its cancellation. */
-  readonly #entered = new Map<W, () => void>()
-  /** By the public id of the attempt; nearly always one each. */
-  readonly #byId = new Map<string, Set<W>>()
-  readonly #byName = new Map<string, Set<W>>()
+  readonly #entered = new TransientMap<W, () => void>()
+  /** By the public id of the attempt; nearly always one each. Waiters of a busy name come and go for as long as it is busy. */
+  readonly #byId = new TransientMap<string, TransientMap<W, true>>()
+  readonly #byName = new TransientMap<string, TransientMap<W, true>>()
 
   constructor(options: WaitingRoomOptions) {
     this.#options = options
@@ -101,13 +101,13 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
 
   /** All that wait for a name, in the order in which they came. */
   of(name: string): readonly W[] {
-    return [...(this.#byName.get(name) ?? [])]
+    return [...(this.#byName.get(name)?.keys() ?? [])]
   }
 
   /** Waiters with this attempt, or with this public id; also those that are only asked for. */
   find(id: string, session?: unknown): readonly W[] {
     const publicId = publicIdOf(id)
-    const found = [...(this.#byId.get(publicId) ?? [])]
+    const found = [...(this.#byId.get(publicId)?.keys() ?? [])]
     if (this.#asked.size > 0)
       for (const waiter of this.#asked.keys())
         if (publicIdOf(waiter.request.attempt) === publicId) found.push(waiter)
@@ -122,6 +122,17 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
     } catch (error) {
       waiter.reject(error)
     }
+  }
+
+  /** The engine has granted it. False if no waiter of this process was meant. */
+  handOver(session: unknown, attempt: string, news: News): boolean {
+    let isMeant = false
+    for (const waiter of this.find(attempt, session)) {
+      if (waiter.request.attempt !== attempt) continue
+      isMeant = true
+      this.grant(waiter, news)
+    }
+    return isMeant
   }
 
   settle(waiter: W, result: EnqueueResult): void {
@@ -161,13 +172,13 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
   }
 }
 
-function addTo<W>(sets: Map<string, Set<W>>, key: string, waiter: W): void {
-  const set = sets.get(key)
-  if (set === undefined) sets.set(key, new Set([waiter]))
-  else set.add(waiter)
+function addTo<W>(sets: TransientMap<string, TransientMap<W, true>>, key: string, waiter: W): void {
+  const set = sets.get(key) ?? new TransientMap<W, true>()
+  set.set(waiter, true)
+  sets.set(key, set)
 }
 
-function removeFrom<W>(sets: Map<string, Set<W>>, key: string, waiter: W): void {
+function removeFrom<W>(sets: TransientMap<string, TransientMap<W, true>>, key: string, waiter: W): void {
   const set = sets.get(key)
   set?.delete(waiter)
   if (set?.size === 0) sets.delete(key)

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { createRig, peek, plainCall } from '../../test/rig.ts'
+import { tryAcquire } from '../kit/rules.ts'
 import type { Backend } from '../spi.ts'
 import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
 
@@ -178,12 +179,10 @@ describe('an attempt that was granted twice', () => {
       engine.deleteName('default', 'a')
       const [place] = claims.waiting
       if (place === undefined) throw new Error('the waiter was not listed')
-      engine.tryAcquire('default', session.id, {
-        ...place,
-        mode: 'exclusive',
-        weight: 1,
-        capacity: 1,
-        lockDelayMs: 0,
+      engine.step((table) => {
+        const owner = table.session('default', session.id)
+        if (owner === undefined) throw new Error('the session is gone')
+        tryAcquire(table, owner, { ...place, mode: 'exclusive', weight: 1, capacity: 1, lockDelayMs: 0 })
       })
       return keepAlive(claims, call)
     }

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { createRig, eventsDuring, peek } from '../../test/rig.ts'
 import { instantOf } from '../base/clock.ts'
 import { BackendUnavailableError, type LeaseLostError } from '../base/errors.ts'
+import { closeSession } from '../kit/rules.ts'
 import type { Backend, BackendSession } from '../spi.ts'
 import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
 import type { LockerOptions } from './locker.ts'
@@ -211,7 +212,11 @@ describe('keep-alives', () => {
       },
     })
     const lease = await locker({ wrap: spying }).acquire('a', { ttlMs })
-    for (const id of opened) engine.closeSession('default', id)
+    for (const id of opened)
+      engine.step((table) => {
+        const owner = table.session('default', id)
+        if (owner !== undefined) closeSession(table, owner)
+      })
     expect(lease.state).toBe('held')
     const events = await eventsDuring('lost', () => clock.advance(oneIntervalMs))
     expect(events).toMatchObject([{ id: lease.id, reason: 'session-gone' }])

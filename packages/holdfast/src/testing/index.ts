@@ -1,5 +1,5 @@
 /**
- * For tests: of code that uses a locker (`testLocker`), of your own backend or guard (`describeBackend`,
+ * For tests: of code that uses a locker (`testLocker`), of your own backend, store or guard (`describeBackend`, `describeStore`,
  * `describeGuard`), and of anything over an engine that misbehaves (`faultyBackend`).
  */
 
@@ -26,6 +26,14 @@ export {
   type GuardWorld,
   guardCases,
 } from './describe-guard.ts'
+export {
+  describeStore,
+  type StoreCase,
+  type StoreSessionWorld,
+  type StoreSuite,
+  type StoreWorld,
+  storeCases,
+} from './describe-store.ts'
 export { createFakeClock, type FakeClock } from './fake-clock.ts'
 export {
   type CallKind,

@@ -38,6 +38,7 @@ import { checkKnownOptions } from '../base/options.ts'
 import type { FencedLease, LeaseBase, Locker } from '../base/types.ts'
 import { MemoryEngine as Engine } from '../engines/memory/engine.ts'
 import { type MemoryEngine, memory } from '../engines/memory/index.ts'
+import { forceRelease } from '../kit/rules.ts'
 import { createLocker, type LockerOptions } from '../locker/locker.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { faultyBackend } from './faulty-backend.ts'
@@ -103,7 +104,8 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
       if (how === 'deleted') engine.deleteName(namespace, name)
       else {
         const ids = engine.inspect(namespace, name)?.holders.map(({ id }) => id) ?? []
-        engine.forceRelease(namespace, name, ids, 'testLocker', Number.POSITIVE_INFINITY)
+        const terms = { notAfterMs: Number.POSITIVE_INFINITY }
+        engine.step((table) => forceRelease(table, { namespace, name }, ids, 'testLocker', terms))
       }
       await Promise.all(live.map(notice))
     },

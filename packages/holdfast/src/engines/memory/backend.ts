@@ -3,7 +3,12 @@
 import { type Clock, instantOf } from '../../base/clock.ts'
 import type { Random } from '../../base/ids.ts'
 import { prolongedSince } from '../../kit/backend-kit.ts'
+import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
+import { forceRelease, forget, resize } from '../../kit/rules.ts'
+import type { SessionFacts } from '../../kit/session.ts'
+import { type Done, StepSession, type StepWork } from '../../kit/step-session.ts'
+import { WaitingRoom } from '../../kit/waiting-room.ts'
 import type {
   Backend,
   BackendInfo,
@@ -21,7 +26,7 @@ import type {
   WatchEvent,
 } from '../../spi.ts'
 import type { MemoryEngine } from './engine.ts'
-import { MemorySession } from './session.ts'
+import type { Room, Session } from './state.ts'
 import { watch } from './watch.ts'
 
 export interface MemoryBackendOptions {
@@ -39,6 +44,7 @@ export interface Connection {
   readonly namespace: string
   readonly clock: Clock
   readonly lifetime: Lifetime
+  readonly room: Room
 }
 
 export class MemoryBackend implements Backend<'fenced'> {
@@ -53,26 +59,28 @@ export class MemoryBackend implements Backend<'fenced'> {
     this.clock = options.clock
     this.random = options.random
     const { engine, info, clock } = options
-    this.#connection = { engine, namespace: info.namespace, clock, lifetime: new Lifetime('memory', clock) }
+    const { namespace } = info
+    const lifetime = new Lifetime('memory', clock)
+    this.#connection = { engine, namespace, clock, lifetime, room: new WaitingRoom({ backend: 'memory' }) }
     this.#ownsEngine = options.ownsEngine
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { engine, namespace } = this.#begin(call)
     const since = instantOf(this.clock)
-    const { ttlMs, holder } = engine.openSession(namespace, request)
-    return new MemorySession(this.#connection, { id: request.id, ttlMs, holder, since })
+    const session = engine.step((table) => table.open(namespace, request))
+    return new MemorySession(this.#connection, session, { ...session, since })
   }
 
   async attachSession(handle: SessionHandle, call: Call): Promise<BackendSession<'fenced'> | null> {
     const { engine, namespace } = this.#begin(call)
     const now = instantOf(this.clock)
-    const id = String(handle.id)
-    const session = engine.findSession(namespace, id)
-    if (session === null) return null
-    const { ttlMs, holder } = session
-    const since = prolongedSince(now, session)
-    return new MemorySession(this.#connection, { id, ttlMs, holder, since })
+    return engine.step((table) => {
+      const found = table.session(namespace, String(handle.id))
+      if (found === undefined) return null
+      const since = prolongedSince(now, { ttlMs: found.ttlMs, leftMs: found.expiresAtMs - table.nowMs })
+      return new MemorySession(this.#connection, found, { ...found, since })
+    })
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
@@ -95,7 +103,7 @@ export class MemoryBackend implements Backend<'fenced'> {
     call: Call,
   ): Promise<boolean> {
     const { engine, namespace } = this.#begin(call)
-    return engine.check(namespace, holder)
+    return engine.check({ namespace, name: holder.name }, holder.id, holder.token)
   }
 
   async forceRelease(
@@ -105,7 +113,7 @@ export class MemoryBackend implements Backend<'fenced'> {
     call: OperatorCall,
   ): Promise<number> {
     const { engine, namespace } = this.#begin(call)
-    return engine.forceRelease(namespace, name, ids, reason, call.notAfterMs)
+    return engine.step((table) => forceRelease(table, { namespace, name }, ids, reason, call))
   }
 
   async resize(
@@ -114,12 +122,12 @@ export class MemoryBackend implements Backend<'fenced'> {
     call: OperatorCall,
   ): Promise<'resized' | 'in-use' | 'changed'> {
     const { engine, namespace } = this.#begin(call)
-    return engine.resize(namespace, name, capacity, call.notAfterMs)
+    return engine.step((table) => resize(table, { namespace, name }, capacity, call))
   }
 
   async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
     const { engine, namespace } = this.#begin(call)
-    return engine.forget(namespace, name, data, call.notAfterMs)
+    return engine.step((table) => forget(table, { namespace, name }, data, call))
   }
 
   watch(prefix: string, options: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
@@ -127,8 +135,8 @@ export class MemoryBackend implements Backend<'fenced'> {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const { lifetime, engine } = this.#connection
-    lifetime.end()
+    const { lifetime, engine, room } = this.#connection
+    room.close(lifetime.end())
     // Watches find out.
     engine.log.changed()
     if (this.#ownsEngine) engine[Symbol.dispose]()
@@ -137,5 +145,42 @@ export class MemoryBackend implements Backend<'fenced'> {
   #begin(call: Call): Connection {
     this.#connection.lifetime.begin(call)
     return this.#connection
+  }
+}
+
+/** Its steps are applied within the call itself. */
+class MemorySession extends StepSession<Session> {
+  protected readonly clock
+  protected readonly lifetime
+  protected readonly room
+  readonly #engine
+
+  constructor({ engine, clock, lifetime, room }: Connection, owner: Session, facts: SessionFacts) {
+    super(owner, facts)
+    this.#engine = engine
+    this.clock = clock
+    this.lifetime = lifetime
+    this.room = room
+    owner.rooms.add(room)
+  }
+
+  protected async step<T>(call: Call, work: StepWork<Session, T>): Promise<T> {
+    this.lifetime.begin(call)
+    return this.#engine.step(work)
+  }
+
+  protected prolong<T>(call: Call, work: StepWork<Session, T>): Promise<T> {
+    return this.step(call, work)
+  }
+
+  protected send<T>(_call: Call, work: StepWork<Session, T>, asker: Asker<Done<T>>): void {
+    let value: T
+    try {
+      value = this.#engine.step(work)
+    } catch (error) {
+      asker.failed(error)
+      return
+    }
+    asker.answered({ value })
   }
 }

@@ -1,25 +1,28 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
 import { publicIdOf } from '../../base/ids.ts'
 import { claimState } from '../../kit/backend-kit.ts'
+import type { Granted, NameKey, NameSituation, Owner } from '../../kit/rules.ts'
+import type { StepWaiter } from '../../kit/step-session.ts'
+import type { WaitingRoom } from '../../kit/waiting-room.ts'
 import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
 import { Queue, type Queued } from './queue.ts'
 
-export type Mark =
-  | { readonly kind: 'abandoned' }
-  | { readonly kind: 'force-released'; readonly detail: string }
+/** The waiters of one client. */
+export type Room = WaitingRoom<StepWaiter<string>, Granted>
 
-export interface Session {
-  readonly kind: 'session'
-  readonly namespace: string
+export interface Session extends Owner {
   readonly id: string
   readonly ttlMs: number
   /** The public label of its client. */
   readonly holder: string
   /** Dead from this moment on, also before it is removed. */
   expiresAtMs: number
+  isOver: boolean
   readonly claims: Map<string, Claim>
-  /** Attempts that can never land again, and why. */
-  readonly marks: Map<string, Mark>
+  /** Attempts that can never land again; with an operator's reason, if they were released by force. */
+  readonly marks: Map<string, string | null>
+  /** The rooms of the clients that opened it or are attached to it. */
+  readonly rooms: Set<Room>
 }
 
 /** Namespaces are separate worlds in one engine. No name and no id has a control character, so the key is unambiguous. */
@@ -27,10 +30,6 @@ export function keyOf(namespace: string, id: string): string {
   return `${namespace}\n${id}`
 }
 
-/**
- * waiting ──granted──▶ held         [NameTable.settle]   the token is drawn here
- * waiting | held ──▶ (gone)         [NameTable.remove]
- */
 export interface Claim extends Queued<Claim> {
   readonly session: Session
   readonly record: NameRecord
@@ -48,48 +47,42 @@ export interface Claim extends Queued<Claim> {
   grantId: string | null
   /** Since when it has waited, or held. */
   sinceMs: number
-  previousData: string | undefined
-  /** Calls that wait for this claim's grant. */
-  readonly listeners: Set<WaitListener>
+  /** The data that the name carried at the grant. */
+  data: string | null
 }
 
-/** How a wait ended. Listeners must not call the engine: it is in the middle of a step. */
-export type WaitOutcome =
-  | { readonly kind: 'granted'; readonly claim: Claim }
-  | { readonly kind: 'session-gone' }
-  | { readonly kind: 'abandoned' }
-
-export type WaitListener = (outcome: WaitOutcome) => void
-
-export interface NameRecord {
-  readonly kind: 'name'
+/** It exists while it is held or waited for, is closed, or carries data. */
+export class NameRecord implements NameKey {
   readonly namespace: string
   readonly name: string
   capacity: number
-  readonly holders: Map<string, Claim>
-  heldWeight: number
-  readonly queue: Queue<Claim>
-  data: string | undefined
+  readonly holders = new Map<string, Claim>()
+  held = 0
+  readonly queue = new Queue<Claim>()
+  data: string | null = null
   /** Closed until then, by a lock-delay or a hold-at-least. */
-  closedUntilMs: number
-}
+  closedUntilMs: number | null = null
 
-export function newName(namespace: string, name: string, capacity: number): NameRecord {
-  return {
-    kind: 'name',
-    namespace,
-    name,
-    capacity,
-    holders: new Map(),
-    heldWeight: 0,
-    queue: new Queue(),
-    data: undefined,
-    closedUntilMs: Number.NEGATIVE_INFINITY,
+  constructor({ namespace, name }: NameKey, capacity: number) {
+    this.namespace = namespace
+    this.name = name
+    this.capacity = capacity
+  }
+
+  get isInUse(): boolean {
+    return this.holders.size > 0 || this.queue.length > 0
   }
 }
 
-export function isInUse(record: NameRecord): boolean {
-  return record.holders.size > 0 || record.queue.length > 0
+export function situationOf(record: NameRecord | undefined): NameSituation {
+  if (record === undefined)
+    return { held: 0, capacity: null, isWaitedFor: false, closedUntilMs: null, data: null }
+  const { held, capacity, queue, closedUntilMs, data, isInUse } = record
+  return { held, capacity: isInUse ? capacity : null, isWaitedFor: queue.length > 0, closedUntilMs, data }
+}
+
+export function grantOf({ token, grantId, data }: Claim): Granted | undefined {
+  return token === null || grantId === null ? undefined : { token, grantId, data }
 }
 
 export function describeName(record: NameRecord, nowMs: number, holdersOnly = false): NameState {
@@ -98,8 +91,8 @@ export function describeName(record: NameRecord, nowMs: number, holdersOnly = fa
     capacity: record.capacity,
     holders: [...record.holders.values()].map((claim) => describeHolder(claim, nowMs)),
     waiters: holdersOnly ? [] : [...record.queue].map((claim) => describeWaiter(claim, nowMs)),
-    ...(record.data === undefined ? {} : { data: record.data }),
-    closedForMs: Math.max(0, record.closedUntilMs - nowMs),
+    ...(record.data !== null && { data: record.data }),
+    closedForMs: record.closedUntilMs === null ? 0 : Math.max(0, record.closedUntilMs - nowMs),
     atMs: nowMs,
   }
 }

@@ -1,5 +1,6 @@
 /** The end of a run: nothing goes wrong any more, everybody is served, everything is given back, nothing is left. */
 import assert from 'node:assert/strict'
+import { forget } from '../../../src/kit/rules.ts'
 import { LATEST_MS, ttls } from './commands.ts'
 import { CALL_TIMEOUT_MS } from './machine.ts'
 import { type LockerWorld, NAMESPACE } from './world.ts'
@@ -24,7 +25,10 @@ export async function quiesce(world: LockerWorld): Promise<void> {
   await world.clock.advance(LATEST_MS + LONGEST_TTL_MS + CALL_TIMEOUT_MS)
   world.check()
   for (const { name, data } of world.engine.list(NAMESPACE, '').items)
-    if (data !== undefined) world.engine.forget(NAMESPACE, name, data, Number.POSITIVE_INFINITY)
+    if (data !== undefined)
+      world.engine.step((table) =>
+        forget(table, { namespace: NAMESPACE, name }, data, { notAfterMs: Number.POSITIVE_INFINITY }),
+      )
   assert.deepEqual(world.engine.list(NAMESPACE, '').items, [], 'G6 something is left behind')
 
   await drive(world, Promise.all(world.machines.map((machine) => machine.locker.close())), 'closing')

@@ -5,6 +5,7 @@ import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
 import { prolongedSince } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
+import { forceRelease, forget, resize } from '../../../kit/rules.ts'
 import type {
   Backend,
   BackendInfo,
@@ -24,7 +25,6 @@ import type {
 } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
 import { inspect, list, sessions } from './looking.ts'
-import { forceRelease, forget, resize } from './operators.ts'
 import { SqliteSession } from './session.ts'
 import type { Statistics } from './statistics.ts'
 

@@ -5,6 +5,7 @@ import { publicIdOf, type Random } from '../../../base/ids.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { WATCHED_FOR_MS } from '../../../kit/follow-log.ts'
 import { Lifetime } from '../../../kit/lifetime.ts'
+import { expire } from '../../../kit/rules.ts'
 import type { Call, Finding } from '../../../spi.ts'
 import { isBusy } from '../client/index.ts'
 import { Database } from './database.ts'
@@ -14,7 +15,6 @@ import type { FileSystemTypeOf } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
 import type { OpenFile, Synchronous } from './open.ts'
 import { FilePoll } from './poll.ts'
-import { catchUp } from './queue.ts'
 import { prepareStatements, type Statements } from './statements.ts'
 import { noStatistics, type Statistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
@@ -68,7 +68,7 @@ export class Connection {
     const context = { ...options, database, sql: prepareStatements(database), statistics }
     this.#context = context
     this.writer = new Writer(context, this.#committed)
-    const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => catchUp(tx)))
+    const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => expire(tx)))
     this.room = new WaitingRoom(context, poll)
     this.watchers = new FileWatchers(this, poll)
     this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
@@ -91,7 +91,7 @@ export class Connection {
       const state = tx.sql.fileState.first()
       const problem = this.#problemOf(state)
       if (problem !== null) throw unavailable(problem, 'not-applied')
-      catchUp(tx, state?.due)
+      expire(tx, state?.due)
       return work(tx)
     })
   }

@@ -4,7 +4,7 @@
  *
  *   closed ──a watcher comes──▶ open                   with a new id             [openLog]
  *   open ──a watcher comes, or prolongs──▶ open                                  [openLog]
- *   open ──`watched_until` has come──▶ closed          the log is emptied        [catchUp]
+ *   open ──`watched_until` has come──▶ closed          the log is emptied        [openNames]
  *
  * While it is open it has every event since it was opened, up to the last `KEPT_EVENTS`. A position in it means
  * something only together with its id.

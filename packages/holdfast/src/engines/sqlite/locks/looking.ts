@@ -4,8 +4,9 @@
  */
 import { compareNames } from '../../../base/names.ts'
 import { claimState } from '../../../kit/backend-kit.ts'
+import type { NameKey } from '../../../kit/rules.ts'
 import type { HolderState, NameState, Page, PageRequest, SessionState, WaiterState } from '../../../spi.ts'
-import type { NameKey, Statements } from './statements.ts'
+import type { Statements } from './statements.ts'
 
 /** Longer than what any name can have after its prefix, and after all of it in byte order. */
 const AFTER_ALL = '\u{10FFFF}'.repeat(64)

@@ -5,7 +5,7 @@
  */
 import { Looks } from '../../../kit/looks.ts'
 import type { Context } from './connection.ts'
-import { nextDueMs } from './queue.ts'
+import { nextDueMs } from './statements.ts'
 
 type PollContext = Pick<Context, 'sql' | 'clock' | 'random' | 'statistics' | 'pollMs'>
 

@@ -1,31 +1,21 @@
 /** Every statement, prepared once. Parameters are numbered, so that one value can stand in several places. */
 import { ID_LENGTH } from '../../../base/ids.ts'
+import type { NameKey, Situation } from '../../../kit/rules.ts'
 import type { Mode, WatchEventKind } from '../../../spi.ts'
 import type { Database } from './database.ts'
 
-/** All that decides about one attempt on one name. */
-export interface Situation {
-  /** Whether there is such a session. */
-  readonly alive: 0 | 1
-  /** When time alone will next change something in the file. */
-  readonly due: number
-  /** An operator or an abandon has ended this attempt for good. */
-  readonly ended: 0 | 1
-  readonly holds: 0 | 1
-  readonly queued: 0 | 1
-  readonly held: number
-  readonly capacity: number | null
-  readonly waited_for: 0 | 1
-  readonly closed_until: number | null
-  readonly data: string | null
-  readonly next_token: number
-  readonly reserved_token: number
+/** With the counter of tokens, for an attempt that is granted. */
+export interface SituationRow extends Situation {
+  readonly next: number
+  readonly reserved: number
 }
 
-/** What identifies a name in the file. */
-export interface NameKey {
-  readonly namespace: string
-  readonly name: string
+export interface WaiterRow {
+  readonly place: number
+  readonly attempt: string
+  readonly session: number
+  readonly weight: number
+  readonly address: string | null
 }
 
 /** A claim as operators see it; of ids only the public half. */
@@ -75,6 +65,11 @@ const PUBLIC_ID = `substr(attempt, 1, ${ID_LENGTH})`
 const CLAIM_COLUMNS = `name, ${PUBLIC_ID} AS id, holder, owner, mode, weight, capacity, note,
         substr(sessions.id, 1, ${ID_LENGTH}) AS session, ttl_ms AS ttlMs, expires_at, lock_delay_ms`
 
+/** When time alone will next change something in the file. */
+export function nextDueMs(sql: Statements): number {
+  return sql.fileState.first()?.due ?? Infinity
+}
+
 export type Statements = ReturnType<typeof prepareStatements>
 
 export function prepareStatements(database: Database) {
@@ -105,21 +100,20 @@ export function prepareStatements(database: Database) {
     findSession: query<{ no: number; ttl_ms: number; holder: string; expires_at: number }>(
       'SELECT no, ttl_ms, holder, expires_at FROM sessions WHERE id = ?1 AND namespace = ?2 AND expires_at > ?3',
     ),
-    isAlive: query('SELECT 1 FROM sessions WHERE no = ?1'),
     prolong: query('UPDATE sessions SET expires_at = ?2 + ttl_ms WHERE no = ?1'),
     claimsOf: query<{ name: string; attempt: string; token: number | null }>(`
       SELECT name, attempt, token FROM holders WHERE session = ?1
       UNION ALL
       SELECT name, attempt, NULL FROM waiters WHERE session = ?1`),
-    expired: query<{ no: number; expires_at: number }>(
-      'SELECT no, expires_at FROM sessions WHERE expires_at <= ?1',
+    expired: query<{ namespace: string; id: number }>(
+      'SELECT namespace, no AS id FROM sessions WHERE expires_at <= ?1',
     ),
     /** For the log of events. */
     markExpired: query('UPDATE sessions SET expires_at = -1 WHERE no = ?1'),
     closeByLockDelay: query(`
       INSERT INTO names (namespace, name, capacity, closed_until)
-      SELECT namespace, name, capacity, ?2 + max(lock_delay_ms) FROM holders
-      WHERE session = ?1 AND lock_delay_ms > 0 AND ?2 + lock_delay_ms > ?3
+      SELECT namespace, name, capacity, (SELECT expires_at FROM sessions WHERE no = ?1) + max(lock_delay_ms) FROM holders
+      WHERE session = ?1 AND lock_delay_ms > 0 AND (SELECT expires_at FROM sessions WHERE no = ?1) + lock_delay_ms > ?2
       GROUP BY namespace, name
       ON CONFLICT DO UPDATE SET closed_until = max(coalesce(closed_until, 0), excluded.closed_until)`),
     /** The names on which other waiters may be granted when this session is gone. */
@@ -135,22 +129,22 @@ export function prepareStatements(database: Database) {
     deleteSession: query('DELETE FROM sessions WHERE no = ?1'),
 
     // --- one attempt ----------------------------------------------------------------------------------------
-    situation: query<Situation>(`
+    situation: query<SituationRow>(`
       SELECT
-        ${DUE} AS due,
-        EXISTS (SELECT 1 FROM sessions WHERE no = ?3) AS alive,
-        EXISTS (SELECT 1 FROM marks WHERE session = ?3 AND attempt = ?4) AS ended,
+        ${DUE} AS "dueMs",
+        EXISTS (SELECT 1 FROM sessions WHERE no = ?3) AS "isAlive",
+        EXISTS (SELECT 1 FROM marks WHERE session = ?3 AND attempt = ?4) AS "isMarked",
         EXISTS (SELECT 1 FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?4 AND session = ?3) AS holds,
-        EXISTS (SELECT 1 FROM waiters WHERE session = ?3 AND attempt = ?4 AND namespace = ?1 AND name = ?2) AS queued,
+        EXISTS (SELECT 1 FROM waiters WHERE session = ?3 AND attempt = ?4 AND namespace = ?1 AND name = ?2) AS waits,
         coalesce((SELECT sum(weight) FROM holders WHERE namespace = ?1 AND name = ?2), 0) AS held,
         coalesce(
           (SELECT capacity FROM holders WHERE namespace = ?1 AND name = ?2 LIMIT 1),
           (SELECT capacity FROM waiters WHERE namespace = ?1 AND name = ?2 LIMIT 1)) AS capacity,
-        EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for,
-        names.closed_until,
+        EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS "isWaitedFor",
+        names.closed_until AS "closedUntilMs",
         names.data,
-        next_token,
-        reserved_token
+        next_token AS next,
+        reserved_token AS reserved
       FROM meta LEFT JOIN names ON names.namespace = ?1 AND names.name = ?2`),
     insertHolder: query(
       'INSERT INTO holders VALUES (?1, ?2, ?3, ?4, ?11, ?5, ?6, ?7, ?8, ?9, ?10, ?12, ?13)',
@@ -164,19 +158,19 @@ export function prepareStatements(database: Database) {
     grantOf: query<{ token: number; data: string | null }>(`
       SELECT token, previous_data AS data FROM holders
       WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4`),
-    release: query<{ capacity: number; waited_for: 0 | 1 }>(`
+    release: query<{ capacity: number; isWaitedFor: 0 | 1 }>(`
       DELETE FROM holders
       WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4 AND token = ?6
         AND (SELECT expires_at FROM sessions WHERE no = ?4) > ?5
-      RETURNING capacity, EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS waited_for`),
+      RETURNING capacity, EXISTS (SELECT 1 FROM waiters WHERE namespace = ?1 AND name = ?2) AS "isWaitedFor"`),
     close: query(`
       INSERT INTO names (namespace, name, capacity, closed_until) VALUES (?1, ?2, ?3, ?4)
       ON CONFLICT DO UPDATE SET closed_until = max(coalesce(closed_until, 0), excluded.closed_until)`),
     markAbandoned: query(`
       INSERT INTO marks VALUES (?1, ?2, 'abandoned', NULL)
       ON CONFLICT DO UPDATE SET kind = excluded.kind, detail = excluded.detail`),
-    markOf: query<{ kind: string; detail: string }>(
-      'SELECT kind, detail FROM marks WHERE session = ?1 AND attempt = ?2',
+    forcedBecause: query<{ detail: string }>(
+      "SELECT detail FROM marks WHERE session = ?1 AND attempt = ?2 AND kind = 'force-released'",
     ),
     deleteHolder: query(
       'DELETE FROM holders WHERE namespace = ?1 AND name = ?2 AND attempt = ?3 AND session = ?4',
@@ -196,26 +190,15 @@ export function prepareStatements(database: Database) {
       WHERE holders.namespace = ?1 AND name = ?2 AND attempt = ?3 AND (SELECT log_id FROM meta) IS NOT NULL`),
 
     // --- queues ---------------------------------------------------------------------------------------------
-    firstWaiter: query<{
-      position: number
-      attempt: string
-      session: number
-      weight: number
-      capacity: number
-      address: string | null
-    }>(`
-      SELECT place AS position, attempt, session, weight, capacity, address FROM waiters
+    firstWaiter: query<WaiterRow>(`
+      SELECT place, attempt, session, weight, address FROM waiters
       WHERE namespace = ?1 AND name = ?2 ORDER BY place LIMIT 1`),
     promote: query(`
       INSERT INTO holders
       SELECT namespace, name, attempt, session, ?4, mode, weight, capacity, lock_delay_ms, ?5, note, ?6, owner
       FROM waiters WHERE namespace = ?1 AND name = ?2 AND place = ?3`),
-    nameRow: query<NameRow>('SELECT * FROM names WHERE namespace = ?1 AND name = ?2'),
-    heldWeight: query<{ held: number; capacity: number | null }>(
-      'SELECT coalesce(sum(weight), 0) AS held, min(capacity) AS capacity FROM holders WHERE namespace = ?1 AND name = ?2',
-    ),
-    heaviestWaiter: query<{ weight: number | null; capacity: number | null }>(
-      'SELECT max(weight) AS weight, min(capacity) AS capacity FROM waiters WHERE namespace = ?1 AND name = ?2',
+    heaviestWaiter: query<{ weight: number | null }>(
+      'SELECT max(weight) AS weight FROM waiters WHERE namespace = ?1 AND name = ?2',
     ),
     deleteOpened: query<NameKey>(
       'DELETE FROM names WHERE closed_until <= ?1 AND data IS NULL RETURNING namespace, name',

@@ -2,17 +2,13 @@
  * The waiters of this process. A grant by this process is told at once. Others are found in the file: when another process
  * wakes a waiter, and at polls.
  */
-import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/waiting-room.ts'
+import type { Granted } from '../../../kit/rules.ts'
+import type { StepWaiter } from '../../../kit/step-session.ts'
+import { WaitingRoom as Room } from '../../../kit/waiting-room.ts'
 import type { Context } from './connection.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
 
-/** What the file records of a grant. */
-export interface Granted {
-  readonly token: bigint
-  readonly data: string | null
-}
-
-export type Waiter = AnyWaiter<'fenced', Granted> & { readonly session: number }
+type Waiter = StepWaiter<number>
 
 type RoomContext = Pick<Context, 'sql' | 'clock' | 'namespace'>
 
@@ -41,13 +37,6 @@ export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
   armForNewcomers(): void {
     if (this.#hasNewcomers) this.#poll.arm()
     this.#hasNewcomers = false
-  }
-
-  /** False if no waiter of this process was meant. */
-  handOver(session: number, attempt: string, granted: Granted): boolean {
-    const meant = this.find(attempt, session).filter(({ request }) => request.attempt === attempt)
-    for (const waiter of meant) this.grant(waiter, granted)
-    return meant.length > 0
   }
 
   /** Another process says that these have been granted; the file knows. If it cannot be read, the next poll finds out. */

@@ -12,12 +12,13 @@
 import { afterThisTurn } from '../../../base/clock.ts'
 import { ClosedError, isHoldfastError } from '../../../base/errors.ts'
 import { type Asker, Lane, type Sent } from '../../../kit/lane.ts'
+import type { Done } from '../../../kit/step-session.ts'
 import type { Call } from '../../../spi.ts'
 import { isBusy } from '../client/index.ts'
 import type { Context } from './connection.ts'
 import { unavailable } from './failures.ts'
 import { reserveTokens, TokensUsedUp } from './tokens.ts'
-import type { Transaction } from './transaction.ts'
+import { Transaction } from './transaction.ts'
 
 /** A step of a transaction. It may refuse with a HoldfastError, for itself alone, as long as it has written nothing. */
 export type Work<T> = (tx: Transaction) => T
@@ -32,11 +33,6 @@ const SHORTEST_PAUSE_MS = 1
 const LONGEST_PAUSE_MS = 10
 /** Long enough that giving way costs nothing, short compared with any TTL. */
 const LONGEST_TURN_MS = 20
-
-/** What a step returned; in an object, because it may have returned nothing. */
-export interface Done<T = unknown> {
-  readonly value: T
-}
 
 type WorkLane = Lane<Work<unknown>, Done>
 
@@ -118,7 +114,7 @@ export class Writer {
       this.#tokensUsedUp = false
       if (!database.begin()) return null
       const nowMs = clock.monotonicMs()
-      tx = { sql, nowMs, tokens: undefined, handovers: [], endedSessions: [], afterCommit: [] }
+      tx = new Transaction(sql, nowMs)
       for (const step of steps) answers.push(perform(step, tx))
       if (tx.tokens !== undefined) sql.writeNextToken.run(tx.tokens.next)
       committing = true

@@ -1,0 +1,140 @@
+/**
+ * A session of an engine with the rules of `rules.ts`: sends each call as a step, and adds to its answer since when this
+ * client may believe it.
+ */
+import assert from 'node:assert/strict'
+import { type Clock, instantOf } from '../base/clock.ts'
+import type {
+  AcquireRequest,
+  AcquireResult,
+  BackendSession,
+  Call,
+  Claim,
+  EnqueueResult,
+  GrantedClaim,
+  KeepAliveResult,
+  ListedClaims,
+} from '../spi.ts'
+import type { Asker } from './lane.ts'
+import type { Lifetime } from './lifetime.ts'
+import * as rules from './rules.ts'
+import { SessionBase, type SessionFacts } from './session.ts'
+import type { Waiter, WaitingRoom } from './waiting-room.ts'
+
+export type StepWaiter<Id = unknown> = Waiter<'fenced', rules.Granted> & { readonly session: Id }
+
+/** A part of a step, in which nothing is awaited. If it throws a HoldfastError, it is refused for itself alone. */
+export type StepWork<O extends rules.Owner, T> = (step: rules.Step<O>) => T
+
+/** What a step returned; in an object, because it may have returned nothing. */
+export interface Done<T = unknown> {
+  readonly value: T
+}
+
+export abstract class StepSession<O extends rules.Owner>
+  extends SessionBase<'fenced'>
+  implements BackendSession<'fenced'>
+{
+  /** The session, as the steps of this engine know it. */
+  protected readonly owner: O
+  protected abstract readonly clock: Clock
+  protected abstract readonly lifetime: Lifetime
+  protected abstract readonly room: WaitingRoom<StepWaiter<O['id']>, rules.Granted>
+
+  constructor(owner: O, facts: SessionFacts) {
+    super(facts)
+    this.owner = owner
+  }
+
+  protected abstract step<T>(call: Call, work: StepWork<O, T>): Promise<T>
+  /** A step that does first what is due. It may overtake others: a backlog of requests must not cost the leases that are there. */
+  protected abstract prolong<T>(call: Call, work: StepWork<O, T>): Promise<T>
+  /** As `step`, without a promise in between; `enqueue` has looked at the lifetime. */
+  protected abstract send<T>(call: Call, work: StepWork<O, T>, asker: Asker<Done<T>>): void
+
+  async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
+    const since = instantOf(this.clock)
+    const kept = await this.prolong(call, (step) => {
+      const kept = rules.keepAlive(step, this.owner, this.withoutInFlight(listed))
+      if (kept !== null)
+        step.afterCommit.push(() => {
+          for (const { attempt, ...granted } of kept.granted)
+            this.room.handOver(this.owner.id, attempt, granted)
+          this.prolonged(since)
+        })
+      return kept
+    })
+    if (kept === null) return { kind: 'gone' }
+    const granted = kept.granted.map((claim) => this.grantOf(claim, claim))
+    const { lost, unlisted } = kept
+    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted }
+  }
+
+  async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
+    checkWeight(request)
+    const admission = await this.asking(request, () =>
+      this.step(call, (step) => rules.tryAcquire(step, this.owner, request)),
+    )
+    return admission.kind === 'granted' ? this.#granted(request, admission) : admission
+  }
+
+  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+    const { room, owner } = this
+    return new Promise((resolve, reject) => {
+      checkWeight(request)
+      this.lifetime.begin(call)
+      const granted = (news: rules.Granted) => this.#granted(request, news)
+      const waiter = { request, call, session: owner.id, granted, resolve, reject }
+      room.ask(waiter)
+      this.inFlight.add(request.attempt)
+      const work = (step: rules.Step<O>) => {
+        const queueing = rules.enqueue(step, owner, request)
+        if (queueing.kind === 'waiting') step.afterCommit.push(() => room.enter(waiter))
+        return queueing
+      }
+      this.send(call, work, {
+        answered: ({ value }) => {
+          this.inFlight.delete(request.attempt)
+          if (value.kind === 'waiting') call.onQueued?.()
+          else if (value.kind === 'granted') room.grant(waiter, value)
+          else room.settle(waiter, { kind: value.kind })
+        },
+        failed: (error) => {
+          this.inFlight.delete(request.attempt)
+          room.fail(waiter, error)
+        },
+      })
+    })
+  }
+
+  abandon(claim: Claim, call: Call): Promise<void> {
+    return this.step(call, (step) => {
+      rules.abandon(step, this.owner, claim)
+      step.afterCommit.push(() => this.room.abandoned(this.owner.id, claim.attempt))
+    })
+  }
+
+  setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
+    return this.step(call, (step) => rules.setData(step, this.owner, claim, data))
+  }
+
+  release(
+    claim: GrantedClaim,
+    { keepForMs }: { readonly keepForMs: number },
+    call: Call,
+  ): Promise<'released' | 'not-held'> {
+    return this.step(call, (step) => rules.release(step, this.owner, claim, keepForMs))
+  }
+
+  close(call: Call): Promise<void> {
+    return this.step(call, (step) => rules.closeSession(step, this.owner))
+  }
+
+  #granted(claim: Claim, granted: rules.Granted) {
+    return { kind: 'granted' as const, grant: this.grantOf(claim, granted) }
+  }
+}
+
+function checkWeight({ weight, capacity }: AcquireRequest): void {
+  assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
+}
