@@ -4,6 +4,7 @@ import type { TrapSection } from '../scripts/docs/trap-types.ts'
 import { answers } from './traps/answers.ts'
 import { attacks } from './traps/attacks.ts'
 import { engines } from './traps/engines.ts'
+import { faults } from './traps/faults.ts'
 import { fencing } from './traps/fencing.ts'
 import { identity } from './traps/identity.ts'
 import { renewing } from './traps/renewing.ts'
@@ -21,4 +22,5 @@ export const sections: readonly TrapSection[] = [
   surface,
   engines,
   attacks,
+  faults,
 ]

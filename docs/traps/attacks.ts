@@ -245,5 +245,30 @@ export const attacks: TrapSection = {
       },
       later: { later: ['zookeeper', 'consul'] },
     },
+    {
+      id: 'T93',
+      title:
+        'ETags that are a hash of the content repeat when the content repeats: a conditional write on them lets an older holder through',
+      seenIn: 'S3-like stores',
+      core: { reason: 'no guard of this release writes to an object store' },
+      backends: 'as core',
+      later: { later: ['guard for object stores'] },
+    },
+    {
+      id: 'T94',
+      title:
+        'A file and its mark in one transaction of SQLite: a kill between rename and COMMIT leaves new content with the old mark',
+      core: { reason: 'no guard of this release writes files' },
+      backends: 'as core',
+      later: { later: ['guard for files'] },
+    },
+    {
+      id: 'T95',
+      title:
+        'A fencing proxy that only records the token before it forwards: a slow older request takes effect after a newer one',
+      core: { reason: 'no guard of this release forwards requests' },
+      backends: 'as core',
+      later: { later: ['guarding proxy'] },
+    },
   ],
 }

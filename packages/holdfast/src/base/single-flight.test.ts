@@ -38,7 +38,7 @@ describe('SingleFlight', () => {
     expect(await second).toBe('open')
   })
 
-  test('a cancelled caller leaves the others, and the last one ends the run', async () => {
+  test('T102 a cancelled caller leaves the others, and the last one ends the run', async () => {
     const { runs, start } = work()
     const flight = new SingleFlight('acme', start)
     const [one, other] = [new AbortController(), new AbortController()]

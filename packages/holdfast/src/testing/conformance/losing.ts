@@ -134,7 +134,7 @@ export const losingCases = topic('force release and loss', [
   },
   {
     rule: 'C148',
-    title: 'a holder that was released by force may acquire again, with a new attempt',
+    title: 'T110 a holder that was released by force may acquire again, with a new attempt',
     async play(stage) {
       const [ada, bob] = await stage.two()
       await ada.take('x')

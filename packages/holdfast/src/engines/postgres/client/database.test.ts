@@ -280,7 +280,7 @@ describe.runIf(wanted('postgres'))('with a server to break', () => {
     await operator.end()
   })
 
-  test('a black hole: the call settles with its signal, and the pool does not fill up with what hangs', async () => {
+  test('T96 a black hole: the call settles with its signal, and the pool does not fill up with what hangs', async () => {
     await using proxy = await startProxy(server)
     const pool = new pg.Pool({
       host: proxy.host,

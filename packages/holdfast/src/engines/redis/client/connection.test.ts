@@ -89,7 +89,7 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
       })
     })
 
-    test('a server that accepts the connection for messages and says nothing is not waited for without an end', async () => {
+    test('T96 a server that accepts the connection for messages and says nothing is not waited for without an end', async () => {
       let connections = 0
       await using proxy = await startProxy(server, { label: () => String(++connections) })
       const opened = await library.open(`redis://${proxy.host}:${proxy.port}`)

@@ -249,7 +249,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
     }
   })
 
-  test('what the first caller starts and gives up goes on for the second', async () => {
+  test('T102 what the first caller starts and gives up goes on for the second', async () => {
     await using proxy = await startProxy(server)
     await using rig = new Rig()
     const backend = await rig.backend(`redis://${proxy.host}:${proxy.port}`)

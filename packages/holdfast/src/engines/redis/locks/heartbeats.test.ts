@@ -130,7 +130,7 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     await assert.rejects(alone, isUnknown, 'no other claim is lost')
   })
 
-  test('G6 what is given up while the memory of the server is full is given up: held, kept closed, or waited for', async () => {
+  test('G6 T99 what is given up while the memory of the server is full is given up: held, kept closed, or waited for', async () => {
     await using rig = new Rig()
     const { session } = await sessionOn(rig)
     const [held, kept, unknown] = [request('x'), request('y'), request('z')]

@@ -135,7 +135,7 @@ describe.runIf(wanted('redis'))('redlock: out of step', () => {
     },
   )
 
-  test('G6 what is given up while the memory of the nodes is full is given up, also beside an acquire that they refuse', async () => {
+  test('G6 T99 what is given up while the memory of the nodes is full is given up, also beside an acquire that they refuse', async () => {
     const stage = new RedlockStage(nodes)
     const session = await stage.session()
     const [kept, released, closed, abandoned] = [

@@ -103,7 +103,7 @@ describe('wake-ups', () => {
     }
   })
 
-  test('garbage and forgeries on the socket grant nothing and break nothing', async () => {
+  test('T103 garbage and forgeries on the socket grant nothing and break nothing', async () => {
     await using rig = new SqliteRig()
     const { waiter, asked, wait, release } = await waiting(rig)
     const forgeries = [

@@ -274,7 +274,7 @@ describe('a watch', () => {
     assert.deepEqual(third.story(), ['gap', 'acquired x', 'acquired y', 'acquired z'])
   })
 
-  test('shows current holders in full after a gap, each once, and goes on only from the end of the picture', async () => {
+  test('T109 shows current holders in full after a gap, each once, and goes on only from the end of the picture', async () => {
     await using rig = new SqliteRig()
     const client = rig.open()
     const session = await rig.session(client, 600_000)
