@@ -8,7 +8,7 @@
  *   copy sent ──refused for another reason──▶ failed: unknown if another copy may have been applied, else not applied
  *
  * Any copy may land later than the answer, or not at all. What may be asked again, and why that does no harm, is said where it is
- * asked: `Statement` in locks/connection.ts, and `repeatable` in client.ts.
+ * asked: `Statement` in ../locks/connection.ts, and `repeatable` in client.ts.
  */
 import { Cancellation } from '../../../base/cancellation.ts'
 import type { Clock, Timer } from '../../../base/clock.ts'

@@ -1,4 +1,4 @@
-/** The tables and functions in the user's database. The registry in `clients/postgres/tables.ts` creates them. */
+/** The tables and functions in the user's database. The registry in `engines/postgres/tables/tables.ts` creates them. */
 import { UnsupportedError } from '../../../base/errors.ts'
 import { checkServer, type PostgresDatabase } from '../client/index.ts'
 import { ensureTables, READ_AND_WRITE, type TablePart, tablesSql } from '../tables/tables.ts'

@@ -25,7 +25,7 @@ export function statementsFor(schema: string) {
       FROM ${s}.keep_alive($1::text, $2::text::bigint, ${texts(3)}, ${texts(4)}, ${texts(5)}, ${texts(6)})`,
     /** namespace, channel, session */
     endSession: `SELECT ${s}.end_session($1::text, $2::text, $3::text::bigint)`,
-    /** anything: see `clients/postgres/postgres-js.ts` for why it has a parameter */
+    /** anything: see `engines/postgres/client/postgres-js.ts` for why it has a parameter */
     sweep: `SELECT ${s}.sweep() WHERE $1::text IS NOT NULL`,
     /** namespace, channel, names that are due, and the sessions, names and attempts of the waiters that ask */
     look: `SELECT ${s}.look($1::text, $2::text, ${texts(3)}, $4::text::bigint[], ${texts(5)}, ${texts(6)})`,

@@ -1,6 +1,6 @@
 /**
  * What a guard has read of its memory (the facts), and what a decision makes of it. The rule is decided outside of the
- * script, by `rule.ts`. The script that applies the decision compares the facts first. If one differs, it changes nothing
+ * script, by `guards/rule.ts`. The script that applies the decision compares the facts first. If one differs, it changes nothing
  * and answers with what is there now, and the guard decides again.
  */
 import type { Decision, GuardKnowledge } from '../../../guards/checkpoint.ts'

@@ -46,7 +46,7 @@ describe.runIf(wanted('redis'))('redisGuard on real servers', () => {
   })
   afterAll(() => Promise.all([server?.stop(), cluster?.stop()]))
 
-  // The other libraries: redis-older.test.ts.
+  // The other libraries: redis-guard-older.test.ts.
   for (const library of libraries.filter(({ name }) => name.endsWith('6'))) {
     describeGuard({
       name: `redisGuard with ${library.name}`,

@@ -1,4 +1,4 @@
-/** `redis://host:port`, and the form for a Cluster that `clients/redis` reads. */
+/** `redis://host:port`, and the form for a Cluster that `engines/redis/client/from-url.ts` reads. */
 
 import { loadPeer } from '../../../base/load-peer.ts'
 import { asOneOf, type LockerUrl, onOwnClient } from '../../../kit/url.ts'
