@@ -17,9 +17,10 @@ import { createFakeClock } from '../src/testing/fake-clock.ts'
 
 /**
  * `ranges`: a write can ask whether anything older is left, and views of locks have the youngest blocker only (etcd).
- * `lists`: a write can only ask about the own key, and every view has all that is older (ZooKeeper, Consul).
+ * `lists`: a write can only ask about the own key, and every view has all that is older.
+ * `derives`: as `lists`, and a join that finds nothing older in its way is granted without a second write (ZooKeeper, Consul).
  */
-export type StoreKind = 'ranges' | 'lists'
+export type StoreKind = 'ranges' | 'lists' | 'derives'
 
 /** Planted breaks, which the tests must notice. */
 export type StoreBreak =
@@ -43,6 +44,8 @@ export interface Entry extends Omit<StoredClaim, 'granted' | 'token' | 'capacity
   /** As it was asked for. */
   readonly asked: number
   token: bigint | null
+  /** Granted by its creation. */
+  isDerived: boolean
 }
 
 interface NameRecord {
@@ -103,19 +106,19 @@ export class SimulatedStore {
     return {
       comparesOrder: this.kind === 'ranges',
       join: (request, mayWait, call) => send('join', call, () => this.#join(id, request, mayWait)),
-      look: (name, call) => send('look', call, () => this.#stored(name)),
+      look: ({ name }, call) => send('look', call, () => this.#stored(name)),
       isAlive: (call) => send('is alive', call, () => this.#sessions.has(id)),
       confirm: (request, own, seen, call) => send('confirm', call, () => this.#confirm(request, own, seen)),
       leave: (claim, call) => send('leave', call, () => this.#leave(claim)),
-      release: (claim, keepForMs, call) => send('release', call, () => this.#release(claim, keepForMs)),
-      remove: (claim, call) => send('remove', call, () => void this.#removeClaim(claim)),
+      release: (claim, keepForMs, call) => send('release', call, () => this.#release(id, claim, keepForMs)),
+      remove: (claim, _isSettled, call) => send('remove', call, () => this.#removeClaim(id, claim)),
       mark: ({ attempt }, call) => send('mark', call, () => this.#mark(attempt, { reason: 'abandoned' })),
       markOf: ({ attempt }, call) => send('mark of', call, () => this.#marks.get(attempt)),
-      putData: (own, record, call) => send('put data', call, () => this.#putData(own, record)),
+      putData: (own, record, call) => send('put data', call, () => this.#putData(id, own, record)),
       prolong: (held, call) => {
         const since = instantOf(this.clock)
         return send('prolong', call, () => {
-          const isLost = (claim: GrantedClaim) => String(this.#find(claim)?.token) !== claim.grantId
+          const isLost = (claim: GrantedClaim) => String(tokenOf(this.#find(claim))) !== claim.grantId
           return this.#sessions.has(id) ? { since, lost: held.filter(isLost) } : null
         })
       },
@@ -165,7 +168,9 @@ export class SimulatedStore {
       endClaim: (claim, mark, call) =>
         send('end claim', call, () => {
           const entry = this.#find(claim)
-          const isSame = entry?.token === claim.token || this.#break === 'ends what was granted since'
+          const isSame =
+            entry !== undefined &&
+            (this.#shown(entry).token === claim.token || this.#break === 'ends what was granted since')
           if (entry === undefined || !isSame) return false
           this.#delete(entry)
           this.#mark(claim.attempt, mark)
@@ -198,7 +203,7 @@ export class SimulatedStore {
 
   /** Holders and waiters by attempt, oldest first: `a*` holds, `b` waits. */
   show(name: string): string {
-    const claims = this.entries(name).map(({ attempt, token }) => `${attempt}${token === null ? '' : '*'}`)
+    const claims = this.entries(name).map((entry) => `${entry.attempt}${tokenOf(entry) === null ? '' : '*'}`)
     const closed = this.#names.get(name)?.closedBy.map(({ key }) => `${key.slice(name.length + 1)}*`) ?? []
     return [...closed, ...claims].join(' ')
   }
@@ -311,8 +316,12 @@ export class SimulatedStore {
     const isThere = this.#find(request) !== undefined && this.#break !== 'joins twice'
     const record = this.#record(name, capacity)
     const isOther = record.entries.some((entry) => (entry.mode === 'permits') !== (mode === 'permits'))
-    const refused = { kind: 'refused', isAlive, isAbandoned, name: this.#stored(name) } as const
-    if (!isAlive || isAbandoned || isThere || isOther) return refused
+    const refused = { kind: 'refused', name: this.#stored(name) } as const
+    if (!isAlive) return { kind: 'session-gone' }
+    if (isAbandoned) return { kind: 'abandoned' }
+    const found = this.#find(request)
+    if (isThere && found?.isDerived) return { kind: 'granted', token: found.order }
+    if (isThere || isOther) return refused
     if (record.entries.length === 0) record.capacity = capacity
     const order = this.#version + 1n
     const session_ = { id: session, holder: session, ttlMs: TTL_MS }
@@ -327,6 +336,7 @@ export class SimulatedStore {
       order,
       asked: capacity,
       token: null,
+      isDerived: false,
       record: claimRecord(request, session_, this.clock.wallMs()),
     }
     record.entries.push(entry)
@@ -338,7 +348,11 @@ export class SimulatedStore {
     }
     this.#version++
     if (grantsAtOnce) return this.#grant(entry, order)
-    return { kind: 'created', own: shown(entry), name: this.#seenBy(entry, request) }
+    if (this.kind === 'derives' && this.#fits(entry)) {
+      entry.isDerived = true
+      return this.#granted(entry, order)
+    }
+    return { kind: 'created', own: this.#shown(entry), name: this.#seenBy(entry, request) }
   }
 
   #confirm(
@@ -348,8 +362,8 @@ export class SimulatedStore {
   ): GrantedByStore | StoredName<StoredClaim> {
     const entry = this.#find(request)
     if (entry === undefined) return this.#stored(request.name)
-    if (entry.token !== null) return this.#stored(request.name)
-    if (seen === null && (this.kind === 'lists' || request.mode === 'permits'))
+    if (tokenOf(entry) !== null) return this.#stored(request.name)
+    if (seen === null && (this.kind !== 'ranges' || request.mode === 'permits'))
       this.violations.push(`this store cannot confirm ${entry.attempt} without a view`)
     const isSameKey = entry.order === own.order || this.#break === 'confirms any key of the attempt'
     const changedAt = this.#record(entry.name, 0).capacityVersion
@@ -361,14 +375,19 @@ export class SimulatedStore {
   }
 
   #grant(entry: Entry, version: bigint): GrantedByStore {
-    const record = this.#record(entry.name, 0)
     const token = this.#break === 'token drawn at join' ? entry.order : version
+    entry.token = token
+    return this.#granted(entry, token)
+  }
+
+  #granted(entry: Entry, token: bigint): GrantedByStore {
+    const record = this.#record(entry.name, 0)
     if (token <= this.#lastToken)
       this.violations.push(`G2 ${entry.attempt} got token ${token} after ${this.#lastToken}`)
     if (!this.#fits(entry)) this.violations.push(`G8 ${entry.attempt} overtook: ${this.show(entry.name)}`)
-    entry.token = this.#lastToken = token
+    this.#lastToken = token
     this.#tokens.set(entry.attempt, [...this.tokensOf(entry.attempt), token])
-    const held = record.entries.filter((other) => other.token !== null)
+    const held = record.entries.filter((other) => tokenOf(other) !== null)
     const weight = held.reduce((sum, other) => sum + other.weight, 0)
     if (weight > record.capacity)
       this.violations.push(`G1 ${weight} of ${record.capacity} held: ${this.show(entry.name)}`)
@@ -378,13 +397,14 @@ export class SimulatedStore {
 
   #leave(claim: Claim): void {
     const entry = this.#find(claim)
-    if (entry?.token === null || this.#break === 'leaves what is granted') this.remove(claim)
+    const waits = entry !== undefined && tokenOf(entry) === null
+    if (waits || this.#break === 'leaves what is granted') this.remove(claim)
   }
 
-  #release(claim: GrantedClaim, keepForMs: number): boolean {
+  #release(session: string, claim: GrantedClaim, keepForMs: number): boolean {
     const entry = this.#find(claim)
     const isAny = this.#break === 'releases whatever the attempt has'
-    if (entry === undefined || (String(entry.token) !== claim.grantId && !isAny)) return false
+    if (entry?.session !== session || (String(tokenOf(entry)) !== claim.grantId && !isAny)) return false
     if (keepForMs > 0) {
       const closed = this.close(claim.name)
       this.clock.setTimer(keepForMs, () => this.remove(closed))
@@ -393,14 +413,16 @@ export class SimulatedStore {
     return true
   }
 
-  #removeClaim(claim: Claim): void {
+  #removeClaim(session: string, claim: Claim): void {
     const [first] = this.entries(claim.name)
     if (this.#break === 'removes any claim of the name' && first !== undefined) this.#delete(first)
-    else this.remove(claim)
+    else if (this.#find(claim)?.session === session) this.remove(claim)
   }
 
-  #putData(own: StoredClaim, data: DataRecord): boolean {
-    const isHeld = this.#find(own)?.token === own.token
+  #putData(session: string, own: StoredClaim, data: DataRecord): boolean {
+    const entry = this.#find(own)
+    const isHeld =
+      entry?.session === session && this.#shown(entry).token === own.token && tokenOf(entry) !== null
     if (!isHeld && this.#break !== 'writes data of an ended grant') return false
     this.#record(own.name, 0).data = data
     return true
@@ -421,17 +443,24 @@ export class SimulatedStore {
     const { capacity, capacityVersion, closedBy, data } = this.#record(name, 0)
     return new StoredName({
       version: this.#version,
-      claims: entries.map(shown),
+      claims: entries.map((entry) => this.#shown(entry)),
+      derivesGrants: this.kind === 'derives',
       closedBy,
       capacities: capacityVersion === 0n ? [] : [{ order: capacityVersion, capacity }],
       ...(data !== undefined && { data }),
     })
   }
 
+  /** A derived grant is not written, so a reader sees the token of the creation, whether the claim holds or waits. */
+  #shown({ session: _, asked, isDerived: __, ...entry }: Entry): StoredClaim {
+    const token = entry.token ?? (this.kind === 'derives' ? entry.order : null)
+    return { ...entry, token, capacity: asked, granted: entry.token !== null }
+  }
+
   /** What the answer to a waiter shows: all that is older or, where ranges are compared, the youngest that conflicts. */
   #seenBy(entry: Entry, { mode, maxWaiters }: AcquireRequest): StoredName<StoredClaim> {
     const older = this.entries(entry.name).filter(({ order }) => order < entry.order)
-    if (this.kind === 'lists' || mode === 'permits' || maxWaiters !== undefined)
+    if (this.kind !== 'ranges' || mode === 'permits' || maxWaiters !== undefined)
       return this.#stored(entry.name, [...older, entry])
     const { capacity } = this.#record(entry.name, 0)
     const blocker = older.findLast(({ weight }) => weight + entry.weight > capacity)
@@ -512,6 +541,7 @@ export class SimulatedStore {
   }
 }
 
-function shown({ session: _, asked, ...entry }: Entry): StoredClaim {
-  return { ...entry, capacity: asked, granted: entry.token !== null }
+/** Null while it waits. */
+function tokenOf(entry: Entry | undefined): bigint | null {
+  return entry?.isDerived ? entry.order : (entry?.token ?? null)
 }

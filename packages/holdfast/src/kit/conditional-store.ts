@@ -18,25 +18,35 @@
  * Every call has three outcomes, as in the SPI: an answer, or a rejection that is `not-applied` or `unknown`.
  */
 import type { Instant } from '../base/clock.ts'
-import type { AcquireRequest, Call, Claim, GrantedClaim, Page, PageRequest, SessionState } from '../spi.ts'
+import type {
+  AcquireRequest,
+  Call,
+  Claim,
+  GrantedClaim,
+  InspectCall,
+  Page,
+  PageRequest,
+  SessionState,
+} from '../spi.ts'
 import type { DataRecord, MarkRecord } from './claim-records.ts'
 import type { OrderedStore, QueueEntry, QueueStanding, QueueView } from './ordered-store.ts'
-import type { StoredClaim, StoredName } from './stored-name.ts'
+import type { QueuedClaim, StoredClaim, StoredName } from './stored-name.ts'
 
 export type GrantedByStore = Extract<QueueStanding, { kind: 'granted' }>
 
 /** `mayLandAgain`: the engine was asked more than once, so a copy of the join may land later than this answer. */
-export type Joined<C extends StoredClaim> = { readonly mayLandAgain?: boolean } & (
+export type Joined<C extends QueuedClaim> = { readonly mayLandAgain?: boolean } & (
   | GrantedByStore
   /** The key was created. `name`: at least what is older than `own` and in its way. */
   | { readonly kind: 'created'; readonly own: QueueEntry; readonly name: StoredName<C> }
-  /** No key was created: this says why. `name`: at least the attempt's own claim, and a claim of another kind. */
-  | {
-      readonly kind: 'refused'
-      readonly isAlive: boolean
-      readonly isAbandoned: boolean
-      readonly name: StoredName<C>
-    }
+  /** No key was created: the session has gone, or a mark of the attempt is there. */
+  | { readonly kind: 'session-gone' }
+  | { readonly kind: 'abandoned' }
+  /**
+   * No key was created, because the attempt has one, or a claim is in the way that waits for nothing. `name`: at least the attempt's
+   * own claim, or a claim of another kind. A store that has derived the grant of this attempt answers it again instead.
+   */
+  | { readonly kind: 'refused'; readonly name: StoredName<C> }
 )
 
 export interface Prolonged {
@@ -45,10 +55,12 @@ export interface Prolonged {
   readonly ttlMs?: number
   /** Of the held claims that were listed: those that the session has no longer, under the grant that was named. */
   readonly lost: readonly Claim[]
+  /** All claims of the session at the engine, if the same answers tell them. `claimsBesides` is not asked then. */
+  readonly besides?: readonly Claim[]
 }
 
 /** The claims of one session. */
-export interface ClaimStore<C extends StoredClaim = StoredClaim>
+export interface ClaimStore<C extends QueuedClaim = StoredClaim>
   extends Pick<OrderedStore, 'comparesOrder' | 'watch'> {
   /**
    * Creates the claim's key if the session lives and no mark of the attempt is there. Where the same answer proves that nothing
@@ -56,8 +68,11 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
    */
   join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined<C>>
 
-  /** A read that sees the session's own writes. Reads of one moment should leave together (`Lane`). */
-  look(name: string, call: Call): Promise<StoredName<C>>
+  /**
+   * A read of the claim's name that sees the session's own writes; without a key of this attempt, the name as it is. Reads of one
+   * moment should leave together, and those of one name be one (`Lane`).
+   */
+  look(claim: Claim, call: Call): Promise<StoredName<C>>
 
   isAlive(call: Call): Promise<boolean>
 
@@ -69,14 +84,17 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
     call: Call,
   ): Promise<GrantedByStore | StoredName<C>>
 
-  /** Deletes the claim's key if it waits. */
+  /** Deletes the claim's key if it waits. One that holds by a derived grant stays, too. */
   leave(request: AcquireRequest, call: Call): Promise<void>
 
   /** Deletes the claim's key if it has this grant; false if it has not (G7). `keepForMs`: the name stays closed for so long. */
   release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean>
 
-  /** Deletes the claim's key, whether it holds or waits. It needs nothing that a full engine refuses (T99). */
-  remove(claim: Claim, call: Call): Promise<void>
+  /**
+   * Deletes the claim's key, whether it holds or waits. It needs nothing that a full engine refuses (T99). `isSettled`: no join of
+   * the attempt can land any more, so what was kept to refuse one may go as well.
+   */
+  remove(claim: Claim, isSettled: boolean, call: Call): Promise<void>
 
   /**
    * Leaves a mark that late joins of the attempt meet. A full engine may refuse it: then what lands late is found by
@@ -87,7 +105,7 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
   /** The attempt's mark, if there is one. */
   markOf(claim: Claim, call: Call): Promise<MarkRecord | undefined>
 
-  /** Writes the data cell if the claim still has the grant under which it was read. */
+  /** Writes the data cell if the claim is this session's, and still has the grant under which it was read (G7). */
   putData(own: C, record: DataRecord, call: Call): Promise<boolean>
 
   /** Prolongs the session at the engine. Null: it has gone. */
@@ -111,8 +129,8 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
 
 /** The names of a namespace, as operators see them. */
 export interface NameStore<C extends StoredClaim = StoredClaim> {
-  /** A linearizable read. */
-  read(name: string, call: Call): Promise<StoredName<C>>
+  /** A linearizable read. `holdersOnly`: the waiters are not needed. */
+  read(name: string, call: InspectCall): Promise<StoredName<C>>
   list(
     prefix: string,
     page: PageRequest,

@@ -35,6 +35,8 @@ export interface QueueView {
   readonly capacity: number
   /** The key that changes with the capacity, if an operator can change it. For its lower bound see `weightInUse`. */
   readonly capacityKey?: string
+  /** What the store's `confirm` compares, besides `version`. */
+  readonly versions?: ReadonlyMap<string, bigint>
   /** A closed name may be free after this time, and no watch tells of it. The queue then looks again. */
   readonly closedForMs?: number
   /** The moment: a revision or an index of the engine. A watch reports what changes after it. */

@@ -17,9 +17,10 @@ const NEVER: Instant = { monotonicMs: Number.NEGATIVE_INFINITY, wallMs: Number.N
 /** `Since` is null for an attached session where the engine cannot tell when it was last prolonged. */
 export abstract class SessionBase<F extends Fencing, Since extends Instant | null = Instant> {
   readonly id: string
-  readonly ttlMs: number
   readonly since: Since
   readonly handle: SessionHandle
+  protected readonly holder: string
+  #ttlMs: number
   /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
   #prolongedAt: Instant
   /** Attempts whose request is in flight. */
@@ -27,10 +28,16 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
 
   constructor({ id, ttlMs, holder, since, handle = { id, ttlMs, holder } }: SessionFacts<Since>) {
     this.id = id
-    this.ttlMs = ttlMs
+    this.#ttlMs = ttlMs
     this.since = since
     this.handle = handle
+    this.holder = holder
     this.#prolongedAt = since ?? NEVER
+  }
+
+  /** As it was granted last. */
+  get ttlMs(): number {
+    return this.#ttlMs
   }
 
   protected get prolongedAt(): Instant {
@@ -42,9 +49,10 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
     return this.#prolongedAt !== NEVER
   }
 
-  /** `since`: when the request was sent that the engine is known to have applied. */
-  protected prolonged(since: Instant): void {
+  /** `since`: when the request was sent that the engine is known to have applied. `ttlMs`: what it granted, where that may change. */
+  protected prolonged(since: Instant, ttlMs = this.#ttlMs): void {
     this.#prolongedAt = laterOf(this.#prolongedAt, since)
+    this.#ttlMs = ttlMs
   }
 
   /** Sends a request for an attempt. Until it is answered, a keep-alive that overtakes it does not list the attempt. */

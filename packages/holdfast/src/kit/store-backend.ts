@@ -3,6 +3,7 @@
  * copy that arrives late finds something else, and does nothing (T74, T78). The store has no clock to compare with, so a call that
  * has expired is refused before its write is sent.
  */
+import { callWith } from '../base/aborting.ts'
 import type { Clock, Instant } from '../base/clock.ts'
 import type { Random } from '../base/ids.ts'
 import type {
@@ -12,6 +13,7 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  InspectCall,
   NameState,
   OperatorCall,
   Page,
@@ -74,7 +76,7 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
     return found === null ? null : this.#session(found)
   }
 
-  async inspect(name: string, call: Call): Promise<NameState | null> {
+  async inspect(name: string, call: InspectCall): Promise<NameState | null> {
     return (await this.names.read(name, call)).state(name, this.clock.wallMs())
   }
 
@@ -92,7 +94,7 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
     holder: { readonly name: string; readonly id: string; readonly token: bigint },
     call: Call,
   ): Promise<boolean> {
-    const { holders } = await this.names.read(holder.name, call)
+    const { holders } = await this.names.read(holder.name, holdersOf(call))
     return holders.some(({ id, token }) => id === holder.id && token === holder.token)
   }
 
@@ -102,7 +104,7 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
     reason: string,
     call: OperatorCall,
   ): Promise<number> {
-    const { holders } = await this.#read(name, call)
+    const { holders } = await this.#read(name, call, true)
     const mark = { reason: 'force-released', detail: reason } as const
     let count = 0
     for (const claim of holders)
@@ -136,9 +138,13 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
     )
   }
 
-  async #read(name: string, call: OperatorCall): Promise<StoredName<C>> {
-    const stored = await this.names.read(name, call)
+  async #read(name: string, call: OperatorCall, holdersOnly = false): Promise<StoredName<C>> {
+    const stored = await this.names.read(name, holdersOnly ? holdersOf(call) : call)
     if (this.clock.wallMs() >= call.notAfterMs) throw operatorCallExpired(this.info.name)
     return stored
   }
+}
+
+function holdersOf({ signal }: Call): InspectCall {
+  return callWith(signal, { holdersOnly: true })
 }

@@ -3,15 +3,15 @@ import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.t
 import type { AcquireRequest, Call } from '../spi.ts'
 import type { ClaimStore, Joined } from './conditional-store.ts'
 import type { JoinResult, OrderedStore, QueueEntry, QueueStanding, QueueView } from './ordered-store.ts'
-import type { StoredClaim, StoredName } from './stored-name.ts'
+import type { QueuedClaim, StoredName } from './stored-name.ts'
 
 /** Sends a join, and remembers for the session that it was sent. `isFirst`: none was sent for the attempt before. */
-export type SendJoin<C extends StoredClaim> = (
+export type SendJoin<C extends QueuedClaim> = (
   request: AcquireRequest,
   join: () => Promise<Joined<C>>,
 ) => Promise<{ readonly joined: Joined<C>; readonly isFirst: boolean }>
 
-export class StoreQueue<C extends StoredClaim> implements OrderedStore {
+export class StoreQueue<C extends QueuedClaim> implements OrderedStore {
   readonly comparesOrder: boolean
   readonly #backend: string
   readonly #store: ClaimStore<C>
@@ -30,9 +30,11 @@ export class StoreQueue<C extends StoredClaim> implements OrderedStore {
     const join = () => this.#store.join(request, mayWait, call)
     const { joined, isFirst } = await this.#send(request, join)
     if (joined.kind === 'granted') return joined
+    if (joined.kind === 'session-gone') return { kind: 'session-gone' }
+    if (joined.kind === 'abandoned') throw wasAbandoned(this.#backend)
     // Another copy of this join may have made the key that it found.
     if (joined.kind === 'refused')
-      return this.#refused(request, joined, isFirst && joined.mayLandAgain === true, call)
+      return this.#refused(request, joined.name, isFirst && joined.mayLandAgain === true, call)
     const { own, name } = joined
     if (name.capacity !== null && name.capacity !== request.capacity)
       await this.#leaveAsMismatch(request, name.capacity, call)
@@ -40,7 +42,7 @@ export class StoreQueue<C extends StoredClaim> implements OrderedStore {
   }
 
   async look(request: AcquireRequest, call: Call): Promise<QueueStanding> {
-    const name = await this.#store.look(request.name, call)
+    const name = await this.#store.look(request, call)
     const own = name.claim(request.attempt)
     if (own === undefined) return this.#missing(call)
     // If the answer to its join was lost, it does not know yet that it disagrees.
@@ -67,12 +69,10 @@ export class StoreQueue<C extends StoredClaim> implements OrderedStore {
 
   async #refused(
     request: AcquireRequest,
-    { isAlive, isAbandoned, name }: Extract<Joined<C>, { kind: 'refused' }>,
+    name: StoredName<C>,
     isNew: boolean,
     call: Call,
   ): Promise<JoinResult> {
-    if (!isAlive) return { kind: 'session-gone' }
-    if (isAbandoned) throw wasAbandoned(this.#backend)
     if (name.claim(request.attempt) !== undefined) {
       const standing = await this.look(request, call)
       return standing.kind === 'waiting' ? { ...standing, isNew } : standing

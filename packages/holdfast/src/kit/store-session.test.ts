@@ -147,6 +147,30 @@ describe('a keep-alive', () => {
     expect((await taking).kind).toBe('granted')
   })
 
+  test('G3 an engine that grants another TTL than before is believed for that time', async () => {
+    const { prolong } = session.claims
+    session.claims.prolong = async (...asked) => {
+      const prolonged = await prolong(...asked)
+      return prolonged && { ...prolonged, ttlMs: 1_000 }
+    }
+    expect(await session.keepAlive(nothing, call())).toMatchObject({ ttlMs: 1_000 })
+    expect(await session.tryAcquire(asked('a'), call())).toMatchObject({ grant: { ttlMs: 1_000 } })
+  })
+
+  test('T73 what the prolongation tells besides is not asked for again', async () => {
+    const held = await session.take('a')
+    const { prolong } = session.claims
+    session.claims.prolong = async (...asked) => {
+      const prolonged = await prolong(...asked)
+      const besides = ['a', 'b'].map((attempt) => ({ name: 'x', attempt }))
+      return prolonged && { ...prolonged, besides }
+    }
+    store.requests = []
+    const kept = await session.keepAlive({ held: [held], waiting: [] }, call())
+    expect(kept).toMatchObject({ unlisted: [{ name: 'x', attempt: 'b' }] })
+    expect(store.requests).toEqual(['prolong'])
+  })
+
   test('that finds the session gone ends its waits, and prolongs nothing', async () => {
     const since = session.believedSince
     await session.take('first')
@@ -239,7 +263,7 @@ describe('data', () => {
     expect(await session.setData({ ...held, grantId: '77' }, 'no', call())).toBe('not-held')
     expect(await session.setData(held, 'left', call())).toBe('stored')
     const { data } = await session.store.names.read('x', call())
-    expect(data).toMatchObject({ data: 'left', holder: 'id', token: held.grantId })
+    expect(data).toMatchObject({ data: 'left', holder: 'ada', token: held.grantId })
     session.store.remove(held)
     expect(await session.setData(held, 'late', call())).toBe('not-held')
   })

@@ -29,9 +29,9 @@ import type { Lifetime } from './lifetime.ts'
 import { PredecessorQueue } from './predecessor-queue.ts'
 import { SessionBase, type SessionFacts } from './session.ts'
 import { StoreQueue, wasAbandoned } from './store-queue.ts'
-import type { StoredClaim } from './stored-name.ts'
+import type { QueuedClaim, StoredClaim } from './stored-name.ts'
 
-export interface StoreSessionOptions<C extends StoredClaim> {
+export interface StoreSessionOptions<C extends QueuedClaim> {
   readonly store: ClaimStore<C>
   readonly lifetime: Lifetime
   readonly clock: Clock
@@ -39,7 +39,7 @@ export interface StoreSessionOptions<C extends StoredClaim> {
 }
 
 export class StoreSession<
-  C extends StoredClaim = StoredClaim,
+  C extends QueuedClaim = StoredClaim,
   Since extends Instant | null = Instant,
 > extends SessionBase<'fenced', Since> {
   readonly #store: ClaimStore<C>
@@ -76,8 +76,8 @@ export class StoreSession<
       this.#queue.end()
       return { kind: 'gone' }
     }
-    const { since, ttlMs = this.ttlMs } = prolonged
-    this.prolonged(since)
+    const { since } = prolonged
+    this.prolonged(since, prolonged.ttlMs)
     const granted = new Map((await this.#queue.check(waiting, call)).map((grant) => [grant.attempt, grant]))
     const missing = [...prolonged.lost]
     // Those that a call waits for have been looked for just now.
@@ -94,17 +94,19 @@ export class StoreSession<
     for (const { attempt } of missing) known.delete(attempt)
     const [lost, unlisted] = await Promise.all([
       Promise.all(missing.map((claim) => this.#lossOf(claim, call))),
-      this.#store.claimsBesides?.(known, call) ?? [],
+      prolonged.besides?.filter(({ attempt }) => !known.has(attempt)) ??
+        this.#store.claimsBesides?.(known, call) ??
+        [],
     ])
-    return { kind: 'alive', since, ttlMs, lost, granted: [...granted.values()], unlisted }
+    return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted: [...granted.values()], unlisted }
   }
 
   async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     this.#lifetime.begin(call)
     const own = await this.#claimOf(claim, call)
     if (own === undefined || String(own.token) !== claim.grantId) return 'not-held'
-    const { owner } = own.record
-    const written = { data, id: own.id, holder: own.record.session.holder, token: claim.grantId }
+    const owner = own.record?.owner
+    const written = { data, id: own.id, holder: this.holder, token: claim.grantId }
     const record: DataRecord = owner === undefined ? written : { ...written, owner }
     return (await this.#store.putData(own, record, call)) ? 'stored' : 'not-held'
   }
@@ -123,8 +125,9 @@ export class StoreSession<
   async abandon(claim: Claim, call: Call): Promise<void> {
     this.#lifetime.begin(call)
     this.#abandoned.add(claim.attempt)
-    if (!this.#joins.areSettled(claim)) await this.#store.mark(claim, call)
-    await this.#store.remove(claim, call)
+    const isSettled = this.#joins.areSettled(claim)
+    if (!isSettled) await this.#store.mark(claim, call)
+    await this.#store.remove(claim, isSettled, call)
     this.#ended(claim, true)
   }
 
@@ -160,15 +163,15 @@ export class StoreSession<
     return this.hasBeenProlonged || (await this.keepAlive({ held: [], waiting: [] }, call)).kind === 'alive'
   }
 
-  async #claimOf({ name, attempt }: Claim, call: Call): Promise<C | undefined> {
-    return (await this.#store.look(name, call)).claim(attempt)
+  async #claimOf(claim: Claim, call: Call): Promise<C | undefined> {
+    return (await this.#store.look(claim, call)).claim(claim.attempt)
   }
 
   /** The engine's own reason comes first. */
   async #lossOf(claim: Claim, call: Call): Promise<LostClaim> {
-    const { name, attempt } = claim
+    const { attempt } = claim
     this.#ended(claim, false)
-    const [mark, stored] = await Promise.all([this.#store.markOf(claim, call), this.#store.look(name, call)])
+    const [mark, stored] = await Promise.all([this.#store.markOf(claim, call), this.#store.look(claim, call)])
     if (mark?.reason === 'force-released')
       return { attempt, ...(mark.detail !== undefined && { detail: mark.detail }), reason: 'force-released' }
     const isTaken = stored.holders.some((holder) => holder.attempt !== attempt)
@@ -195,7 +198,7 @@ class Joins {
     return this.#sent.get(attempt)?.open === 0
   }
 
-  async send<C extends StoredClaim>({ attempt }: Claim, join: () => Promise<Joined<C>>) {
+  async send<C extends QueuedClaim>({ attempt }: Claim, join: () => Promise<Joined<C>>) {
     const sent = this.#sent.get(attempt) ?? { count: 0, open: 0 }
     this.#sent.set(attempt, sent)
     const isFirst = ++sent.count === 1

@@ -115,6 +115,13 @@ describe('the queue of a name', () => {
     expect(name.state('x', 0)).toMatchObject({ closedForMs: 50, waiters: [{ id: own.id }] })
   })
 
+  test('G9 only a waiter that is first otherwise looks when the name may be open again', () => {
+    const [first, second] = [stored('x', null, 0), stored('x', null, 0)]
+    const name = new StoredName({ version: 9n, claims: [first, second], closedBy, closedForMs: 50 })
+    expect(name.queue(first, LOCK_CAPACITY).closedForMs).toBe(50)
+    expect(name.queue(second, LOCK_CAPACITY).closedForMs).toBeUndefined()
+  })
+
   test('with derived grants, a claim holds that fits beside everything older', () => {
     const [first, writer, last] = [stored('x', null, 0, reader), stored('x', null, 0), stored('x', null, 0)]
     const claims = [first, writer, last]

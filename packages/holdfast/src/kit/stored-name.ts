@@ -11,8 +11,8 @@ import type { ClaimRecord, DataRecord } from './claim-records.ts'
 import { isEligible, type QueueEntry, type QueueView } from './ordered-store.ts'
 import { type ToldEvent, toldEvent } from './watching.ts'
 
-/** A claim's key, as it was read. */
-export interface StoredClaim extends QueueEntry {
+/** A claim, as far as the queue needs it. */
+export interface QueuedClaim extends QueueEntry {
   readonly name: string
   readonly mode: Mode
   readonly attempt: string
@@ -22,11 +22,17 @@ export interface StoredClaim extends QueueEntry {
   readonly capacity: number
   /** Null while it waits. With derived grants, a claim that was never granted by a write has the token of its creation. */
   readonly token: bigint | null
+  /** A session needs that of its own claims only. */
+  readonly record?: ClaimRecord
+}
+
+/** A claim's key and value, as operators see them. */
+export interface StoredClaim extends QueuedClaim {
   readonly record: ClaimRecord
 }
 
-export interface NameFacts<C extends StoredClaim> {
-  /** The moment of the read: a revision or an index of the engine. */
+export interface NameFacts<C extends QueuedClaim> {
+  /** The moment of the read: a revision or an index of the engine. Orders need to be comparable within one read only. */
   readonly version: bigint
   /** In any order. */
   readonly claims: readonly C[]
@@ -39,13 +45,16 @@ export interface NameFacts<C extends StoredClaim> {
   readonly capacityKey?: string
   readonly data?: DataRecord
   readonly derivesGrants?: boolean
+  /** What the store's later writes compare, under names of its own: a queue and a name hand it back. */
+  readonly versions?: ReadonlyMap<string, bigint>
 }
 
-export class StoredName<C extends StoredClaim = StoredClaim> {
+export class StoredName<C extends QueuedClaim = StoredClaim> {
   readonly version: bigint
   /** In the order of the queue. */
   readonly claims: readonly C[]
   readonly data: DataRecord | undefined
+  readonly versions: ReadonlyMap<string, bigint> | undefined
   readonly #facts: NameFacts<C>
 
   constructor(facts: NameFacts<C>) {
@@ -53,6 +62,7 @@ export class StoredName<C extends StoredClaim = StoredClaim> {
     this.version = facts.version
     this.claims = facts.claims.toSorted((a, b) => Number(a.order - b.order))
     this.data = facts.data
+    this.versions = facts.versions
   }
 
   get isClosed(): boolean {
@@ -81,7 +91,7 @@ export class StoredName<C extends StoredClaim = StoredClaim> {
 
   /** The queue as `own` sees it. `capacity`: as its request asked for. */
   queue(own: QueueEntry, asked: number): QueueView {
-    const { capacityKey, closedForMs } = this.#facts
+    const { capacityKey, closedForMs, versions } = this.#facts
     const capacity = this.capacitySince(own.order, asked)
     const closed = this.#closedBy.map(({ key }) => ({ key, order: 0n, weight: capacity, granted: true }))
     const older = [...closed, ...this.#before(own)]
@@ -91,7 +101,9 @@ export class StoredName<C extends StoredClaim = StoredClaim> {
       capacity,
       version: this.version,
       ...(capacityKey !== undefined && { capacityKey }),
-      ...(closedForMs !== undefined && { closedForMs }),
+      ...(versions !== undefined && { versions }),
+      // Only the first in the queue looks when the name may be open again (G9).
+      ...(closedForMs !== undefined && this.#isFirst(own, capacity) && { closedForMs }),
     }
   }
 
@@ -99,7 +111,7 @@ export class StoredName<C extends StoredClaim = StoredClaim> {
    * Null: nothing of the name is in use. The store does not know how much of a holder's time is left, and in most engines for
    * how long a name stays closed.
    */
-  state(name: string, wallMs: number): NameState | null {
+  state(this: StoredName<C & StoredClaim>, name: string, wallMs: number): NameState | null {
     const { claims, data, isClosed } = this
     const { closedForMs } = this.#facts
     if (claims.length === 0 && data === undefined && !isClosed) return null
@@ -129,11 +141,15 @@ export class StoredName<C extends StoredClaim = StoredClaim> {
     return this.claims.filter((claim) => claim.order < order)
   }
 
+  #isFirst(own: QueueEntry, capacity: number): boolean {
+    return isEligible({ own, older: this.#before(own), capacity, version: this.version })
+  }
+
   /** A claim that was there before the name was closed may hold it still. */
   #fits(claim: C): boolean {
     if (this.#closedBy.some(({ order }) => order < claim.order)) return false
     const capacity = this.capacitySince(claim.order, claim.capacity)
-    return isEligible({ own: claim, older: this.#before(claim), capacity, version: this.version })
+    return this.#isFirst(claim, capacity)
   }
 }
 

@@ -17,7 +17,7 @@ function worldOf(kind: StoreKind, broken?: StoreBreak): StoreWorld {
   }
 }
 
-for (const kind of ['ranges', 'lists'] as const)
+for (const kind of ['ranges', 'lists', 'derives'] as const)
   describeStore({ name: `simulated, ${kind}`, describe, test, createWorld: async () => worldOf(kind) })
 
 const broken: Readonly<Record<StoreBreak, readonly string[]>> = {

@@ -101,7 +101,7 @@ export class StoreStage {
 
   /** Looks, and confirms with what it has seen. */
   async confirm(claims: ClaimStore, { request, own }: WaitingClaim): Promise<bigint> {
-    const view = (await claims.look(request.name, call())).queue(own, request.capacity)
+    const view = (await claims.look(request, call())).queue(own, request.capacity)
     const confirmed = await claims.confirm(request, own, view, call())
     assert('kind' in confirmed, 'the claim is first, and is granted')
     return confirmed.token

@@ -51,11 +51,27 @@ export const claimCases = storeTopic('claims', [
       const asked = request('x')
       await stage.wait(claims, asked)
       const again = await claims.join(asked, true, call())
-      assert.equal(again.kind, 'refused')
-      if (again.kind !== 'refused') return
-      assert.deepEqual([again.isAlive, again.isAbandoned], [true, false])
+      if (again.kind !== 'refused') assert.fail(`it is ${again.kind}`)
       claimIn(again.name, asked)
       assert.equal((await stage.read('x')).claims.length, 2)
+    },
+  },
+  {
+    rule: 'S22',
+    title: 'T84 a holder that is joined once more keeps its token',
+    async play(stage) {
+      const claims = await stage.session()
+      const asked = request('x')
+      const { token } = await stage.take(claims, asked)
+      const again = await claims.join(asked, true, call())
+      if (again.kind === 'granted') assert.equal(again.token, token)
+      else if (again.kind !== 'refused') assert.fail(`it is ${again.kind}`)
+      else
+        assert.deepEqual(
+          [claimIn(again.name, asked).granted, claimIn(again.name, asked).token],
+          [true, token],
+        )
+      assert.equal((await stage.read('x')).claims.length, 1)
     },
   },
   {
@@ -79,8 +95,7 @@ export const claimCases = storeTopic('claims', [
       const asked = request('x')
       await claims.mark(asked, call())
       const joined = await claims.join(asked, true, call())
-      assert.equal(joined.kind, 'refused')
-      assert(joined.kind === 'refused' && joined.isAbandoned)
+      assert.equal(joined.kind, 'abandoned')
       assert.equal((await stage.read('x')).claims.length, 0)
       assert.equal((await claims.markOf(asked, call()))?.reason, 'abandoned')
     },
@@ -99,7 +114,7 @@ export const claimCases = storeTopic('claims', [
       assert.equal(await claims.isAlive(call()), false)
       assert.equal(await other.isAlive(call()), true)
       const late = await claims.join(request('x'), true, call())
-      assert(late.kind === 'refused' && !late.isAlive, 'a join of a session that has gone is refused')
+      assert.equal(late.kind, 'session-gone')
       assert.equal(await claims.prolong([], call()), null)
     },
   },
@@ -113,7 +128,7 @@ export const claimCases = storeTopic('claims', [
       const middle = await stage.wait(claims, request('x'))
       const last = await stage.wait(claims, request('x'))
       await claims.leave(middle.request, call())
-      const queue = (await claims.look('x', call())).queue(last.own, last.request.capacity)
+      const queue = (await claims.look(last.request, call())).queue(last.own, last.request.capacity)
       assert.equal(isEligible(queue), false)
       await stage.refusesUnseen(claims, last)
       await claims.release(held, 0, call())
@@ -134,6 +149,7 @@ export const claimCases = storeTopic('claims', [
       assert(held.token < meanwhile.token && meanwhile.token < token)
       const own = claimIn(await stage.read('x'), waiting.request)
       assert.deepEqual([own.granted, own.token], [true, token])
+      assert.deepEqual(await stage.holders('x'), [waiting.request.attempt])
     },
   },
   {
@@ -157,7 +173,7 @@ export const claimCases = storeTopic('claims', [
       const again = await stage.wait(claims, waiting.request)
       assert.notEqual(again.own.order, waiting.own.order)
       await claims.release(held, 0, call())
-      const seen = (await claims.look('x', call())).queue(again.own, again.request.capacity)
+      const seen = (await claims.look(again.request, call())).queue(again.own, again.request.capacity)
       await stage.refuses(claims, waiting, seen)
       await stage.confirm(claims, again)
     },
@@ -171,7 +187,7 @@ export const claimCases = storeTopic('claims', [
       const waiting = await stage.wait(claims, request('x'))
       await claims.release(held, 0, call())
       const token = await stage.confirm(claims, waiting)
-      const seen = (await claims.look('x', call())).queue(waiting.own, waiting.request.capacity)
+      const seen = (await claims.look(waiting.request, call())).queue(waiting.own, waiting.request.capacity)
       const again = await claims.confirm(waiting.request, waiting.own, seen, call())
       assert.equal('kind' in again ? again.token : claimIn(again, waiting.request).token, token)
     },
@@ -226,10 +242,10 @@ export const claimCases = storeTopic('claims', [
       await stage.take(claims, first)
       await stage.wait(claims, second)
       await stage.wait(claims, third)
-      await claims.remove(third, call())
+      await claims.remove(third, true, call())
       assert.deepEqual(await stage.holders('x'), [first.attempt])
       assert.equal((await stage.read('x')).claims.length, 2)
-      await claims.remove(first, call())
+      await claims.remove(first, true, call())
       assert.deepEqual(
         (await stage.read('x')).claims.map(({ attempt }) => attempt),
         [second.attempt],
@@ -251,6 +267,22 @@ export const claimCases = storeTopic('claims', [
       assert.equal((await stage.read('x')).data?.data, 'left')
       assert.equal(await claims.putData(own, { ...record, data: 'late' }, call()), false)
       assert.equal((await stage.read('x')).data?.data, 'left')
+    },
+  },
+  {
+    rule: 'S23',
+    title: 'G7 a session does not touch the claim of another one',
+    async play(stage) {
+      const [claims, other] = [await stage.session(), await stage.session()]
+      const asked = request('x')
+      const held = await stage.take(claims, asked)
+      const own = claimIn(await stage.read('x'), asked)
+      const record = { data: 'forged', id: own.id, holder: 'bob', token: held.grantId }
+      assert.equal(await other.putData(own, record, call()), false)
+      assert.equal(await other.release(held, 0, call()), false)
+      await other.remove(asked, true, call())
+      assert.deepEqual(await stage.holders('x'), [asked.attempt])
+      assert.equal((await stage.read('x')).data, undefined)
     },
   },
   {

@@ -40,21 +40,19 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
       const own = { key, order: BigInt(found.revision), weight: request.weight, granted: false }
       return { kind: 'created', own, name, mayLandAgain }
     }
-    const isAlive = found.session?.revision === this.#session.revision
-    const isAbandoned = found.mark !== undefined
-    const isTaken =
-      name.claim(request.attempt) === undefined && name.claims.some((claim) => claim.key === key)
-    if (isAlive && !isAbandoned && isTaken) {
+    if (found.session?.revision !== this.#session.revision) return { kind: 'session-gone' }
+    if (found.mark !== undefined) return { kind: 'abandoned' }
+    if (name.claim(request.attempt) === undefined && name.claims.some((claim) => claim.key === key)) {
       // A late request of an ended attempt has it. With a second key, a late copy of this request could get the first one as
       // well (T84). As `unknown` the attempt is abandoned, and its mark refuses all copies.
       this.#slots.set(request, request.attempt)
       throw unavailable('a late request of an earlier attempt has taken its key', 'unknown')
     }
-    return { kind: 'refused', isAlive, isAbandoned, name, mayLandAgain }
+    return { kind: 'refused', name, mayLandAgain }
   }
 
   /** Waiters that look at one name at the same moment share the read. */
-  async look(name: string, call: Call): Promise<StoredName<FoundClaim>> {
+  async look({ name }: Claim, call: Call): Promise<StoredName<FoundClaim>> {
     return (await this.#connection.look(name, call)).name
   }
 
@@ -91,7 +89,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     return isDone
   }
 
-  async remove(claim: Claim, call: Call): Promise<void> {
+  async remove(claim: Claim, _isSettled: boolean, call: Call): Promise<void> {
     if (!this.#slots.knows(claim)) await this.#locate([claim], call)
     if (this.#slots.knows(claim)) await this.#commit(claim, this.#statements.remove(claim), call)
   }
@@ -106,6 +104,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
   }
 
   async putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
+    if (own.lease !== this.#session.lease) return false
     const request = this.#statements.setData(own, record)
     return (await this.#connection.commit(own.name, () => request, call, false)).branch === 'first'
   }
