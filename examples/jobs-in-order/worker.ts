@@ -37,7 +37,7 @@ async function work(job: ClaimedJob<Booking>): Promise<void> {
     if (isSame(job.payload, poison)) throw new Error('this event cannot be booked')
     await inTransaction(pool, async (tx) => {
       await tx.query('INSERT INTO bookings (queue, account, seq) VALUES ($1, $2, $3)', [queue, account, seq])
-      if (isSame(job.payload, fatal) && job.attempts === 1) await die()
+      if (isSame(job.payload, fatal) && job.starts === 1) await die()
       await job.complete({ tx })
     })
   } catch (error) {

@@ -37,9 +37,9 @@ export const defaults = {
   optimisticJitterMs: 100,
   /** For how long the result of an idempotency key is kept. */
   idempotentKeepMs: 86_400_000,
-  /** For how long a claimed job is hidden from others, how often it is given out at most, and how long it is kept when done. */
+  /** For how long a claimed job is hidden from others, how often it is started at most, and how long it is kept when done. */
   jobVisibilityMs: 30_000,
-  jobMaxAttempts: 5,
+  jobMaxStarts: 5,
   jobKeepMs: 86_400_000,
 } as const
 

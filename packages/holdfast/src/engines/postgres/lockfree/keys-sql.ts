@@ -16,7 +16,7 @@ const LONGEST_LOCK_WAIT_MS = 1_000
  */
 export const keyTables: TablePart = {
   part: 'idempotency',
-  version: 2,
+  version: 1,
   relations: { idempotency: READ_AND_WRITE, idempotency_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `

@@ -18,7 +18,7 @@ import type { MachineIdentity } from './machine.ts'
 
 /** 'HFST'; it stands in the header of the file and tells it from those of other programs. */
 export const APPLICATION_ID = 0x48465354
-export const SCHEMA_VERSION = 2
+export const SCHEMA_VERSION = 1
 const PAGE_BYTES = 1_024
 
 const TABLES = `
