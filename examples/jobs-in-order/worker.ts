@@ -22,7 +22,7 @@ process.on('disconnect', () => {
 })
 
 while (!isOver) {
-  // What a killed worker had comes again after this time. By default it is 30 s; here the reader is watching.
+  // A killed worker's job comes again after this time. By default it is 30 s; here the reader is watching.
   const [job] = await jobs.claimJobs({ visibilityMs: 1_000 })
   if (job === undefined) await sleep(10)
   else await work(job)

@@ -428,7 +428,7 @@ export class SimulatedStore {
     })
   }
 
-  /** What the answer to a waiter shows: all that is older or, where ranges are compared, the youngest that conflicts. */
+  /** The claims that the answer to a waiter shows: all older ones or, where ranges are compared, the youngest that conflicts. */
   #seenBy(entry: Entry, { mode, maxWaiters }: AcquireRequest): StoredName<StoredClaim> {
     const older = this.entries(entry.name).filter(({ order }) => order < entry.order)
     if (this.kind === 'lists' || mode === 'permits' || maxWaiters !== undefined)

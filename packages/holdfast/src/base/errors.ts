@@ -113,7 +113,7 @@ const lossMeaning: Record<LossReason, string> = {
   released: 'its own holder has released it (is an await missing before what still uses it?)',
 }
 
-/** What became of the body of `withLease` when its lease was lost meanwhile. */
+/** The end of the body of `withLease` when its lease was lost meanwhile. */
 export type BodyOutcome =
   | { readonly status: 'fulfilled'; readonly value: unknown }
   | { readonly status: 'rejected'; readonly reason: unknown }
@@ -245,7 +245,7 @@ export class BackendUnavailableError extends HoldfastError {
   }
 }
 
-/** What failed, without the outcome. */
+/** The message of a failure, without the outcome. */
 const failures = new WeakMap<BackendUnavailableError, string>()
 
 /** The same failure where it is known that nothing was changed. An error of another copy of Holdfast stays as it is. */
@@ -350,7 +350,7 @@ export class StoredFailureError extends HoldfastError {
   readonly retryable = false
   readonly scope: string
   readonly key: string
-  /** What `storeError` made of the error that the work threw. */
+  /** The failure that `storeError` made of the error that the work threw. */
   readonly failure: unknown
 
   constructor(scope: string, key: string, failure: unknown) {

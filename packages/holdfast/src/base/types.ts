@@ -1,4 +1,4 @@
-/** What users see: leases, permits and the locker. */
+/** Types for users: leases, permits and the locker. */
 import type * as spi from '../spi.ts'
 import type { BackendInfo, Fencing, Finding, Page, SessionState, WatchEvent } from '../spi.ts'
 import type { Clock } from './clock.ts'
@@ -57,7 +57,7 @@ export interface LeaseBase extends AsyncDisposable {
   readonly signal: AbortSignal
   /** How much longer this holder may believe; 0 when it may not. */
   readonly remainingMs: number
-  /** What the holder before left with `setData`. */
+  /** Data that the holder before left with `setData`. */
   readonly previousData: string | undefined
 
   /** Returns with at least `ms` remaining, renewing if need be; throws `LeaseLostError` if it is lost. */
@@ -104,7 +104,7 @@ export interface LeaseSet<F extends Fencing = Fencing> extends AsyncDisposable {
   release(options?: CallOptions): Promise<readonly ReleaseOutcome[]>
 }
 
-/** What the acquiring calls have in common. */
+/** Options that the acquiring calls have in common. */
 export interface HoldOptions {
   /** How long the claim outlives its last renewal. Default 15,000. */
   readonly ttlMs?: number
@@ -200,10 +200,10 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   listPage(prefix?: string, options?: PageOptions): Promise<Page<NameState>>
   /** One page of the sessions that live: one for each TTL of each client. */
   sessions(options?: PageOptions): Promise<Page<SessionState>>
-  /** What the engine's configuration means for locks; empty if there is nothing to say. */
+  /** Findings about the engine's configuration that matter for locks; empty if there is nothing to say. */
   diagnose(options?: CallOptions): Promise<readonly Finding[]>
   /**
-   * What happens from now on to names that start with the prefix; with the cursor of an event, what happened after it. It
+   * Events of names that start with the prefix, from now on; with the cursor of an event, from after that event. It
    * does not start with the current holders: `list` shows them. After a `gap` events may be missing, and an `acquired` event
    * for each current holder follows. Events of one name come in their order.
    */

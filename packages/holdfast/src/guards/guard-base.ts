@@ -1,4 +1,4 @@
-/** What all guards do alike: they check what callers hand in, and announce the proofs that passed. */
+/** The base of all guards: they check what callers hand in, and announce the proofs that passed. */
 import type { Fence } from '../base/fence.ts'
 import { checkName } from '../base/names.ts'
 import { announceAccepted } from './checkpoint.ts'

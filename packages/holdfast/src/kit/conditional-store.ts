@@ -1,5 +1,5 @@
 /**
- * What an author writes for an engine with ordered keys: keys, values, writes on conditions, and what makes a session live. The kit
+ * The interface that an author writes for an engine with ordered keys: keys, values, writes on conditions, and what makes a session live. The kit
  * makes sessions (`StoreSession`) and the operators' calls (`StoreBackend`) out of it, and `describeStore` says when it is right.
  *
  * How engines fit:
@@ -52,7 +52,7 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
   extends Pick<OrderedStore, 'comparesOrder' | 'watch'> {
   /**
    * Creates the claim's key if the session lives and no mark of the attempt is there. Where the same answer proves that nothing
-   * older is in the way, it grants. A late copy finds the key, the mark, or that the session has gone (T73).
+   * older is in the way, it grants. A late copy finds the key, the mark, or that the session has gone (T73, late originals).
    */
   join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined<C>>
 
@@ -75,7 +75,7 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
   /** Deletes the claim's key if it has this grant; false if it has not (G7). `keepForMs`: the name stays closed for so long. */
   release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean>
 
-  /** Deletes the claim's key, whether it holds or waits. It needs nothing that a full engine refuses (T99). */
+  /** Deletes the claim's key, whether it holds or waits. It needs nothing that a full engine refuses (T99, full engines). */
   remove(claim: Claim, call: Call): Promise<void>
 
   /**

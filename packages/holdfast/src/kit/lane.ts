@@ -8,7 +8,7 @@
  *   in flight ──the engine was busy, and nothing was done──▶ waiting
  *
  * A batch of which every request was cancelled has GRACE_MS to be answered. Then it is cancelled itself and stops counting as
- * in flight, because its answer may never come (T76).
+ * in flight, because its answer may never come (T76, calls that never settle).
  */
 import { Cancellation } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, type Timer } from '../base/clock.ts'

@@ -7,10 +7,10 @@
  *   looking ──eligible──▶ confirm ──▶ granted                       [#promote]
  *   looking ──not eligible, or the look has failed──▶ watching
  *
- * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92). Only the conditional write of `confirm` grants,
+ * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92, predecessors that cancel). Only the conditional write of `confirm` grants,
  *    and the token is what this write returns.
  * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`).
- * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65).
+ * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65, belief from the push).
  */
 
 import { callWith, unlessAborted } from '../base/aborting.ts'
@@ -146,7 +146,7 @@ export class PredecessorQueue {
         this.#watch(wait, request, standing.queue)
       }
     } catch (error) {
-      // With a call of its own (T14). Core abandons the attempt as well, so nothing depends on it.
+      // With a call of its own (T14, cleanup after cancelling). Core abandons the attempt as well, so nothing depends on it.
       if (call.cancelled) store.leave(request, callWith()).catch(ignore)
       throw error
     } finally {
@@ -159,7 +159,7 @@ export class PredecessorQueue {
   async #look(request: AcquireRequest, own: QueueEntry, wake: Wake, call: Call): Promise<QueueStanding> {
     const { store, clock, session } = this.#options
     const { since, ttlMs } = session()
-    // After a pause the session may be over. It is not granted anything before a keep-alive has shown that it lives (T17).
+    // After a pause the session may be over. It is not granted anything before a keep-alive has shown that it lives (T17, checks after waiting).
     if (elapsedMs(clock, since) >= ttlMs) return store.look(request, call)
     if (wake === 'changed' && store.comparesOrder && request.mode !== 'permits')
       return this.#promote(request, await store.confirm(request, own, null, call), call)
@@ -223,7 +223,7 @@ type Wake = 'changed' | 'keep-alive' | 'look'
 /** One pending `enqueue`. */
 class Wait {
   readonly attempt: string
-  /** What it watches. Empty after the watch has ended. */
+  /** The key that it watches. Empty after the watch has ended. */
   watched = ''
   stopWatching: () => void = () => {}
   /** With the error of a call that is cancelled, or whose backend is closed. Without one the session has gone. */

@@ -1,4 +1,4 @@
-/** What a client knows of its session, whatever the engine is: since when it may be believed, and what is in flight. */
+/** A client's knowledge of its session, whatever the engine is: since when it may be believed, and what is in flight. */
 import { type Instant, laterOf } from '../base/clock.ts'
 import type { Claim, Fencing, Grant, ListedClaims, SessionHandle } from '../spi.ts'
 
@@ -20,7 +20,7 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
   readonly ttlMs: number
   readonly since: Since
   readonly handle: SessionHandle
-  /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
+  /** When the request was sent that last prolonged the session; grants count from here (T64, new leases on old sessions; T65, belief from the push). */
   #prolongedAt: Instant
   /** Attempts whose request is in flight. */
   protected readonly inFlight = new Set<string>()
@@ -88,7 +88,7 @@ export interface FoundClaim extends Claim {
   readonly grantId: string | null
 }
 
-/** What a keep-alive says, from the claims that it lists and all claims that the session has at the engine. */
+/** The answer to a keep-alive, from the claims that it lists and all claims that the session has at the engine. */
 export function compareClaims<C extends FoundClaim>(
   listed: ListedClaims,
   found: Iterable<C>,

@@ -18,7 +18,7 @@ export interface ClaimTerms {
   readonly ttlMs: number
   /** Prolongs it by `ttlMs` from now; false: another has it. Without `renew` the claim is not renewed. */
   readonly renew?: () => Promise<boolean>
-  /** What to do when it is lost, for the message. */
+  /** Advice for the case that it is lost, for the message. */
   readonly advice?: string
 }
 

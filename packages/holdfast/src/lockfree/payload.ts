@@ -1,4 +1,4 @@
-/** What makes two requests the same, and how results are stored. */
+/** Payloads: when two requests are the same, and how results are stored. */
 import { createHash } from 'node:crypto'
 import { limits } from '../base/defaults.ts'
 import { InvalidArgumentError } from '../base/errors.ts'
@@ -20,7 +20,7 @@ function bytesOf(payload: unknown): Uint8Array | null {
 }
 
 /**
- * What JSON would turn into something that others are turned into as well: two payloads would be taken for one. In a list,
+ * Values that JSON would turn into something that others are turned into as well: two payloads would be taken for one. In a list,
  * what is missing would become null; a member of an object that is undefined is as good as none, and is let through.
  */
 function isDropped(holder: unknown, given: unknown, value: unknown): boolean {

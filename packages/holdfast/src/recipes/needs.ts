@@ -1,4 +1,4 @@
-/** What a recipe needs of a backend, checked when the recipe is created and not when the need first arises. */
+/** Needs of a recipe, checked against the backend when the recipe is created and not when the need first arises. */
 import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { checkNumber } from '../base/options.ts'
 import type { BackendInfo, Locker } from '../base/types.ts'

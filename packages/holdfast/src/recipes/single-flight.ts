@@ -6,7 +6,7 @@
  *   look ──absent or stale─────▶ wait for the lease, look again ──fresh──▶ value                                [run]
  *                                                    └──absent or stale──▶ compute, store, value                [produce]
  *
- * What may go wrong in between:
+ * Failures in between:
  *   the process that computes dies: its lease expires, and the next waiter looks, finds nothing, and computes.
  *   it pauses, and its lease is lost: it does not store. If it pauses after that last look at the lease, its result comes late to
  *     the store, with an older fence: a store that checks fences refuses it. The caller gets what the store has by then.
@@ -43,10 +43,10 @@ export interface ComputeContext<F extends Fencing = Fencing> {
   readonly signal: AbortSignal
 }
 
-/** What computes the value. */
+/** The user's function that computes the value. */
 export type Compute<T, F extends Fencing = Fencing> = (context: ComputeContext<F>) => Promise<T> | T
 
-/** What is in flight in this process, for one locker and one store. */
+/** Calls in flight in this process, for one locker and one store. */
 class Flights {
   readonly byKey = new Map<string, SingleFlight<StoredResult<unknown>>>()
   readonly refreshing = new Set<string>()

@@ -58,10 +58,10 @@ export class SimulatedEtcd {
   #streams = new Set<{ watchers: Map<number, Watcher>; onMessage: (response: WatchResponse) => void }>()
   #revision = 1
   term = 2
-  /** What the answers to keep-alives say, if it is not the term. */
+  /** The term that answers to keep-alives tell, if it is not the lease's. */
   keepAliveTerm: number | undefined
   /**
-   * What may be asked again is asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
+   * Requests that may be asked again are asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
    * its way.
    */
   asksTwice: 'no' | 'both' | 'second' = 'no'

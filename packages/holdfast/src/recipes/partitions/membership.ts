@@ -148,7 +148,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
     const { ttlMs } = this.#options
     return {
       note: this.#note,
-      // What does not move is held for days.
+      // A partition that does not move is held for days.
       warnHoldMs: Number.POSITIVE_INFINITY,
       signal: this.#signal,
       ...(ttlMs !== undefined && { ttlMs }),
@@ -176,7 +176,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
         mostMs = Math.max(leastMs, this.#ttlMs / MOST_LOOKS_PER_TTL, Math.min(usualMs, firstGoneMs))
       } catch (error) {
         this.#quiet = undefined
-        // Events must not make it ask a failing engine again and again (T87).
+        // Events must not make it ask a failing engine again and again (T87, hot retries after an outage).
         leastMs = usualMs
         this.#failed(error)
       }
@@ -246,7 +246,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
         this.#failed(error)
       }
       this.#quiet = undefined
-      // What happens meanwhile is found by a look.
+      // Changes meanwhile are found by a look.
       await pause(this.#locker.clock, this.#ttlMs / LOOKS_PER_TTL, { signal })
     }
   }

@@ -3,7 +3,7 @@ import { dateOf } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { latestTick, type NextTick } from './times.ts'
 
-/** What node-cron hands to a task. */
+/** The context that node-cron hands to a task. */
 export interface NodeCronContext {
   readonly date: Date
 }

@@ -42,7 +42,7 @@ export interface TickRun<F extends Fencing = Fencing> {
 export type TickJob<F extends Fencing = Fencing> = (run: TickRun<F>) => unknown
 
 /**
- * What this replica did about a tick. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
+ * The outcome of a tick for this replica. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
  * the record refused; `onError` has been told. `stopped`: the schedule was closed.
  */
 export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 'stopped'

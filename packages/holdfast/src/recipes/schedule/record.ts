@@ -1,5 +1,5 @@
 /**
- * What replicas know of each other: one record in the data cell of the schedule's name, about the latest tick that was
+ * The record by which replicas know of each other, in the data cell of the schedule's name, about the latest tick that was
  * started. Only the holder of the lease writes it, and its size is bounded.
  */
 import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'

@@ -20,7 +20,7 @@ export interface Player {
   leave(): void
 }
 
-/** What has been answered may lead to more, and what was notified takes a moment to arrive. */
+/** Answers may lead to more requests, and notifications take a moment to arrive. 4 ms without either count as quiet. */
 const QUIET_FOR_MS = 4
 
 interface Sleeper {

@@ -1,6 +1,6 @@
 /**
  * Asks a request again that may be applied twice, for as long as the call lasts. etcd drops what it has proposed when its leader dies,
- * and says so only after its own time-out of 7 s (T98). So the client does not wait for that.
+ * and says so only after its own time-out of 7 s (T98, dropped proposals). So the client does not wait for that.
  *
  *   copy sent ──answered──▶ answered: the first answer counts, of whichever copy
  *   copy sent ──silent for AGAIN_AFTER_MS──▶ next copy, while this one is still in flight

@@ -188,7 +188,7 @@ export class Channel {
   }
 
   /**
-   * What is in flight may still be answered, for a while. Streams end: a connection that is left is not listened to any more.
+   * Calls in flight may still be answered, for a while. Streams end: a connection that is left is not listened to any more.
    */
   leave(): void {
     this.#leaveSoon()

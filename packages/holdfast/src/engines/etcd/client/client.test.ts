@@ -1,4 +1,4 @@
-/** What the client makes of servers that are slow, silent or wrong. Their side is played by a server in this process. */
+/** The client against servers that are slow, silent or wrong. Their side is played by a server in this process. */
 import { waitFor } from 'holdfast-lab/servers'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Exchange, frame, GRPC, GrpcServer, refuse, respond } from '../../../../test/etcd/grpc-server.ts'

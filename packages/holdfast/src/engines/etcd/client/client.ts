@@ -52,7 +52,7 @@ export class EtcdClient {
   #connecting: Promise<Channel> | undefined
   /** The one to which `#connecting` has led. */
   #channel: Channel | undefined
-  /** Callers share the request for it, and none of them alone cancels it (T102). */
+  /** Callers share the request for it, and none of them alone cancels it (T102, shared work). */
   readonly #authenticating: SingleFlight<string>
   /** The result of `#authenticating`. */
   #token: string | undefined
@@ -159,7 +159,7 @@ export class EtcdClient {
     this.#channel?.destroy()
   }
 
-  /** The connection does not serve. The first caller that says so moves the next request to another member (T101). */
+  /** The connection does not serve. The first caller that says so moves the next request to another member (T101, failures that arrive together). */
   leave(channel: Channel): void {
     channel.leave()
     if (this.#channel !== channel) return
@@ -319,7 +319,7 @@ function changesNothing(method: unknown, message: unknown): boolean {
   return method === methods.txn ? isRead(message as TxnRequest) : reads.has(method)
 }
 
-/** What a member answers must fit what it was asked: an answer without the reads of a transaction is not an empty one. */
+/** A member's answer must fit the question: an answer without the reads of a transaction is not an empty one. */
 function isOther(method: unknown, message: unknown, answer: Answer): boolean {
   return method === methods.txn && !isAnswerTo(message as TxnRequest, answer as TxnResponse)
 }

@@ -1,4 +1,4 @@
-/** What etcd's errors mean: whether the request may have been applied, and whether another member may answer it. */
+/** Classifies etcd's errors: whether the request may have been applied, and whether another member may answer it. */
 import {
   BackendUnavailableError,
   type CallOutcome,
@@ -76,7 +76,7 @@ function saysInEtcd(error: unknown, message: RegExp): boolean {
   return cause instanceof EtcdError && message.test(cause.message)
 }
 
-/** What only an operator or the program's author can mend. */
+/** Mistakes that only an operator or the program's author can mend. */
 const remedies: readonly (readonly [RegExp, string])[] = [
   [
     /database space exceeded$/,

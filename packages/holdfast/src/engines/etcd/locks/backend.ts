@@ -23,7 +23,7 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
     this.#origin = `${clusterId}-${info.epoch}`
   }
 
-  /** What it has sent so far, for tests and measurements. */
+  /** Counts of what it has sent so far, for tests and measurements. */
   get statistics(): { readonly sent: number; readonly watches: number } {
     return { sent: this.#connection.client.sent, watches: this.#connection.watches.count }
   }

@@ -1,5 +1,5 @@
 /**
- * What is stored where. All keys of a namespace lie below `holdfast/1/<namespace>/`:
+ * The keys, and what each one stores. All keys of a namespace lie below `holdfast/1/<namespace>/`:
  *
  *   s/<lease>                              a session, on its lease
  *   m/<lease>/<attempt>                    a mark on the session's lease: the attempt was abandoned, or released by force

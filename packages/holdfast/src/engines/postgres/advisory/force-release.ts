@@ -3,7 +3,7 @@
  * holder's record and sends a notification; the session frees that lock and no other. A session that does not react loses
  * its connection, and with it all of its locks.
  *
- * The mark names one grant, by its connection and token. So neither a successor (T74) nor a later grant (T78) is touched. A
+ * The mark names one grant, by its connection and token. So neither a successor (T74, misaimed force releases) nor a later grant (T78, late operators) is touched. A
  * notification alone does nothing: the session looks for a mark, and it also looks at every keep-alive.
  */
 

@@ -26,7 +26,7 @@ export interface RowLockRequest<C extends string = never, W extends IfLocked = '
   readonly table: string
   /** Columns and what they must equal; `null` matches NULL. Together they must name one row: the first is taken. */
   readonly where: Readonly<Record<string, string | number | bigint | boolean | null>>
-  /** What to read of it. Default: nothing. */
+  /** Columns to read of the row. Default: none. */
   readonly columns?: readonly C[]
   /** Default: `update`. */
   readonly strength?: RowLockStrength

@@ -214,7 +214,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
 
   async #lost({ name, attempt }: Claim, call: Call): Promise<LostClaim> {
     const detail = this.#forced.get(attempt)
-    // An attempt that was granted once more, under another token: the listed grant was deleted before (T84).
+    // An attempt that was granted once more, under another token: the listed grant was deleted before (T84, late duplicates).
     if (this.#claims.get(attempt) !== undefined) return { attempt, reason: 'deleted' }
     if (detail !== undefined) return { attempt, reason: 'force-released', detail }
     const holders = await seenHolders(this.#connection, name, call)

@@ -5,7 +5,7 @@
  *   behind a pooler in transaction mode.
  * - Every failure is a `BackendUnavailableError` with an honest outcome, or an `UnsupportedError` if trying again cannot
  *   help: a right, a table or a password that is missing. An `error` event of a connection that this
- *   layer touches never goes without a listener, which would end the process (T51).
+ *   layer touches never goes without a listener, which would end the process (T51, unheard errors).
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'

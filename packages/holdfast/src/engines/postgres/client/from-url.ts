@@ -21,7 +21,7 @@ export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient>
   end(): Promise<void>
 }
 
-/** What the libraries take in a connection string; everything else in it is ours, or a mistake. */
+/** Parameters that the libraries take in a connection string; everything else in it is ours, or a mistake. */
 export const connectionParameters = [
   'sslmode',
   'sslcert',
@@ -135,7 +135,7 @@ function withPostgresJs(
     max: CONNECTIONS,
     // There may be a pooler in transaction mode.
     prepare: false,
-    // It would ask for array types by itself on every new connection, and the failure of that could not be caught (T51).
+    // It would ask for array types by itself on every new connection, and the failure of that could not be caught (T51, unheard errors).
     fetch_types: false,
     onnotice: standbyNotices(),
     connect_timeout: connectSeconds,

@@ -150,7 +150,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
     return (result as unknown as { readonly value: T }).value
   }
 
-  /** A reserved connection does not tell when it ends, and a statement after that ends the process (T51). */
+  /** A reserved connection does not tell when it ends, and a statement after that ends the process (T51, unheard errors). */
   async dedicated(): Promise<DedicatedConnection> {
     throw new UnsupportedError(
       `${this.#backend}: a client of postgres.js has no connection that tells when it ends. Use a Pool of pg.`,

@@ -77,7 +77,7 @@ async function withPostgresJs(
   return (await tx.unsafe(text, asPlainText(tx, parameters), { prepare: true }).values()) as readonly Row[]
 }
 
-/** What Kysely makes of `CompiledQuery.raw`. Rows have the columns in order, whatever a plugin calls them. */
+/** Runs a statement as Kysely's `CompiledQuery.raw`. Rows have the columns in order, whatever a plugin calls them. */
 async function withKysely(
   tx: KyselyTransaction,
   text: string,

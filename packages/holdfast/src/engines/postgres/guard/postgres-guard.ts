@@ -84,7 +84,7 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly clock?: Clock
 }
 
-/** What an effect gets: a checked-out client of `pg`, or a transaction of postgres.js. */
+/** The transaction that an effect gets: a checked-out client of `pg`, or a transaction of postgres.js. */
 export type TransactionOf<Client> = Client extends {
   connect: { (): Promise<infer PoolClient>; (callback: never): void }
 }
@@ -215,7 +215,7 @@ class TableGuard extends GuardBase<NativeTransaction> {
   protected async enterIn(tx: SqlTransaction, { proofs, once }: Entry): Promise<void> {
     const runner = sqlRunnerOf(tx)
     await typedStep(async () => {
-      // What a transaction makes goes with it if it is rolled back, so only what was there before counts for the next.
+      // Tables that a transaction makes go with it if it is rolled back, so only those that were there before count for the next.
       if (!this.#hasTables) this.#hasTables = (await this.#ensureTables(runner)).found
       await this.#store.pass(runner, proofs, once)
     })

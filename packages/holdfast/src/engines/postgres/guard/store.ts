@@ -1,5 +1,5 @@
 /**
- * What a guard remembers, as rows. The steps of a pass, in the user's transaction or that of `run`:
+ * A guard's memory, as rows. The steps of a pass, in the user's transaction or that of `run`:
  *
  *   1 lock and read the names · 2 read the floors · 3 judge · 4 lock the pin, make the issuers' rows, judge again ·
  *   5 remember · (the effect) · commit

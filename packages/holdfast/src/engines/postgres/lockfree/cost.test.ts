@@ -1,4 +1,4 @@
-/** What a claim reads: what it claims, whatever else the table has, and whatever the statistics say (T83). */
+/** Reads of a claim: only the rows that it claims, whatever else the table has, and whatever the statistics say (T83, plans for small tables). */
 import assert from 'node:assert/strict'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'

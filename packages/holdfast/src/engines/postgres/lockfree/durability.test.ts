@@ -1,4 +1,4 @@
-// What has been told survives a crash of the server, whatever the settings of the client are.
+// Answers survive a crash of the server, whatever the settings of the client are.
 import assert from 'node:assert/strict'
 import { reach, type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
@@ -124,7 +124,7 @@ describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has',
     await server.stop()
   })
 
-  /** What remains of the setting at the end of the transaction decides how its commit waits. */
+  /** The setting at the end of the transaction decides how its commit waits. */
   test.each([
     ['off', 'on'],
     ['local', 'on'],

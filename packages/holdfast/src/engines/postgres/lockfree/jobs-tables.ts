@@ -3,7 +3,7 @@
  *
  * A claim reads the jobs that it claims, whatever else the queue has: set aside, done, claimed, added for later, or waiting behind
  * another job of their ordering key. `jobs_claimable` has only jobs without an ordering key, and neither done nor set-aside ones.
- * A statement by old statistics might read all jobs instead, so `claim_jobs` leaves the planner no choice (T83).
+ * A statement by old statistics might read all jobs instead, so `claim_jobs` leaves the planner no choice (T83, plans for small tables).
  *
  * Order. `job_ordering_keys` has one row for each ordering key that has jobs: when the next one is due, and the token of the
  * claim that the key is given to. The row is the key's lease: jobs of one key are claimed, prolonged and completed under it.
@@ -35,7 +35,7 @@
 import { quoteText } from '../client/index.ts'
 import { BY_INDEX, READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
-/** What can be claimed, now or later. The planner uses a partial index only for conditions that are written alike. */
+/** Pending jobs can be claimed, now or later. The planner uses a partial index only for conditions that are written alike. */
 const PENDING = "state = 'ready' AND starts < max_starts"
 const KEY_LOCK = "hashtextextended(the_key, hashtextextended('holdfast jobs ' || the_queue, 0))"
 const SEES_COMMITS = "current_setting('transaction_isolation') = 'read committed'"

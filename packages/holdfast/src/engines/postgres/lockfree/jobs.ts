@@ -13,7 +13,7 @@
  *   A crash after the work and before the completion: the work is done again. For work within this database there is no
  *     such moment: `complete({ tx })` is part of the transaction that does the work.
  *
- * What an ordering key adds stands in `jobs-tables.ts`.
+ * Ordering keys are explained in `jobs-tables.ts`.
  */
 
 import { type Clock, type Instant, instantOf } from '../../../base/clock.ts'
@@ -224,7 +224,7 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
     const nowMs = this.#parts.clock.monotonicMs()
     if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
     this.#prunedMs = nowMs
-    // What could not be removed does not count, and is removed another time.
+    // A failed removal does not count: the rows are removed another time.
     await this.prune().catch(() => 0)
   }
 }
@@ -279,7 +279,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   async extend(visibilityMs = this.#claim.visibilityMs): Promise<void> {
     checkVisibility(visibilityMs)
     const since = instantOf(this.#claim.clock)
-    // What is lost stays lost, even if the job was not claimed since.
+    // A lost job stays lost, even if it was not claimed since.
     this.signal.throwIfAborted()
     if (!(await this.#act('extend', [String(visibilityMs)]))) throw this.#lost()
     if (!this.#kept.confirm(since, visibilityMs)) this.signal.throwIfAborted()

@@ -73,7 +73,7 @@ export class Part {
 }
 
 /**
- * What is stored must be stored with the user's own writes, or not at all; given a pool, or a connection on which nothing
+ * Results must be stored with the user's own writes, or not at all; given a pool, or a connection on which nothing
  * was begun, it would be stored by itself.
  */
 async function insistOnOne(runner: SqlRunner): Promise<void> {

@@ -29,7 +29,7 @@ export interface PostgresOptions {
   readonly pollMs?: number
 }
 
-/** What tests may replace besides, and `openLocker` needs. */
+/** Further parts: those that tests may replace, and those that `openLocker` needs. */
 export interface Surroundings {
   /** SQL of the schema, to plant a fault. */
   readonly schemaSql?: string

@@ -1,4 +1,4 @@
-/** What operators see, of one moment: the rows of `sql/looking.ts`. */
+/** The operators' view, of one moment: the rows of `sql/looking.ts`. */
 
 import type { HolderState, NameState, Page } from '../../../spi.ts'
 import type { Row } from '../client/index.ts'

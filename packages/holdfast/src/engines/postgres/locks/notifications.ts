@@ -10,7 +10,7 @@
  *   trying | hears | deaf ──connection ends──▶ trying, after a pause
  *   any ──no waiters──▶ stays as it is, without messages to itself
  *
- * All waiters look once whenever `hears` begins: what was sent before may have been missed (T19).
+ * All waiters look once whenever `hears` begins: what was sent before may have been missed (T19, lost wake-ups).
  */
 
 import type { Clock, Timer } from '../../../base/clock.ts'

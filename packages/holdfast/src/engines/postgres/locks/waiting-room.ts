@@ -9,7 +9,7 @@ import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/wait
 import { arrayLiteral, type Parameter } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 
-/** What the database records of a grant. */
+/** A grant as the database records it. */
 export interface Granted {
   readonly token: bigint
   readonly data: string | null
@@ -30,7 +30,7 @@ export interface WaitingRoomOptions {
 
 /** All waiters for a name look when its holder's time is up; not all at the same moment. */
 const SPREAD_MS = 3
-/** What is due again at once was not settled by the last look; it is looked at again, but not in a hot loop. */
+/** A waiter that is due again at once was not settled by the last look; it is looked at again, but not in a hot loop. */
 const SHORTEST_PAUSE_MS = 10
 
 export class WaitingRoom extends Room<Waiter, Granted> {

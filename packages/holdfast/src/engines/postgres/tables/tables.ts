@@ -65,7 +65,7 @@ export const READ_AND_WRITE: readonly Right[] = ['SELECT', 'INSERT', 'UPDATE', '
 export interface TablePart {
   readonly part: string
   readonly version: number
-  /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80). */
+  /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80, functions for strangers). */
   readonly relations: Readonly<Record<string, readonly Right[]>>
   /** Creates it: every statement can be run again. `schema` is quoted. */
   readonly sql: (schema: string) => string

@@ -1,9 +1,9 @@
 /**
- * What a user's client tells by its events: whether it is connected, why it is not, and how often it may have lost a
+ * A client's state, by its events: whether it is connected, why it is not, and how often it may have lost a
  * connection. One set of listeners for each client, while anything watches it.
  *
  * It listens in a way that does not count as listening to `error`: a user without a listener of their own learns of errors as
- * before (T51). Only `handleErrors` changes that.
+ * before (T51, unheard errors). Only `handleErrors` changes that.
  */
 
 import { errorMonitor } from 'node:events'
@@ -11,7 +11,7 @@ import { ignore } from '../../../base/ignore.ts'
 import type { RedisClient } from './client.ts'
 import { reasonOf } from './failures.ts'
 
-/** What both libraries have in common. */
+/** The emitter that both libraries have in common. */
 interface Emitter {
   readonly status?: string
   readonly isOpen?: boolean
@@ -65,7 +65,7 @@ export class ClientState {
     return state
   }
 
-  /** What is sent now leaves now. */
+  /** True if a command leaves at once. */
   get isReady(): boolean {
     const { status, isReady, isOpen } = this.#client
     return status === undefined ? (isReady ?? isOpen ?? true) : status === 'ready'

@@ -191,7 +191,7 @@ function unrefEveryPrimary(cluster: NodeRedisCluster): void {
 
 async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<OpenedRedisClient> {
   const opened = { client: made.client as unknown as RedisClient, close: async () => made.close() }
-  // Without a listener an error of the socket would end the process (T51); calls are told by themselves.
+  // Without a listener an error of the socket would end the process (T51, unheard errors); calls are told by themselves.
   let lastError: unknown
   made.client.on('error', (error) => {
     lastError = error

@@ -153,7 +153,7 @@ function copyOf(client: Single): Single {
     disableOfflineQueue: false,
     commandOptions: {},
   })
-  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
+  // Without a listener an error of the socket would end the process (T51, unheard errors); callers are told by 'end'.
   own.on('error', () => {})
   return own
 }

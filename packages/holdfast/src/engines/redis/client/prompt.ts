@@ -1,6 +1,6 @@
 /**
  * A second way to the primary, over a connection of our own: on the user's connection everything waits behind a command that
- * blocks, such as BLPOP (T85).
+ * blocks, such as BLPOP (T85, shared clients).
  */
 
 import { callWith } from '../../../base/aborting.ts'

@@ -39,7 +39,7 @@ export function refusalOf(info: string): Finding | null {
   return null
 }
 
-/** What is to be told of this server's maxmemory-policy; null if all is well. */
+/** The concern about this server's maxmemory-policy; null if all is well. */
 export async function evictionConcern(node: RedisNode, signal?: AbortSignal): Promise<Concern | null> {
   const policy = await settingOf(node, 'maxmemory-policy', signal)
   return policy === null ? unchecked('CONFIG GET', 'maxmemory-policy') : evictionOf(policy)

@@ -5,7 +5,7 @@
  *   open ──connection lost──▶ coming back ──▶ open        [#comeBack]   tells every listener: messages may be missing
  *   any ──close──▶ ended                                               also a connection that is in its handshake
  *
- * What may go wrong between two steps: the connection is lost before or after a SUBSCRIBE is confirmed (everything is
+ * Failures between two steps: the connection is lost before or after a SUBSCRIBE is confirmed (everything is
  * subscribed anew on the next connection, and all listeners are told); a message comes for a channel that has been left
  * (it is dropped); it is lost silently (it is not noticed here: keep-alives must bring what matters); the server accepts
  * the connection and says nothing (it is given up after a while, and the next one is tried).

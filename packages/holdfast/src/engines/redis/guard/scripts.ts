@@ -49,7 +49,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ${NOW}
 `)
 
-/** What comes first in the answer of a framed script. */
+/** The first element of the answer of a framed script. */
 export const outcomes = {
   factsDiffer: 0,
   applied: 1,

@@ -15,7 +15,7 @@ export interface Effect {
   readonly script: RedisScript
   readonly keys: readonly string[]
   readonly args: readonly string[]
-  /** What is to blame when it raises an error: an argument of the user's, and what was asked of it. */
+  /** The argument to blame when it raises an error, and what was asked of it. */
   readonly blame: { readonly argument: string; readonly what: string }
 }
 

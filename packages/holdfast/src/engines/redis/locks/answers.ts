@@ -19,12 +19,12 @@ export type Answer =
   | { readonly kind: 'lost'; readonly reason: LossReason; readonly detail?: string }
   /** The attempt holds it by another grant. */
   | { readonly kind: 'replaced' }
-  /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
+  /** The key with this suffix beside the lock key is of another type, and not ours. Empty suffix: the key that marks the last token. */
   | { readonly kind: 'unusable'; readonly suffix: string }
   /** The stored last token is not a number below 2^52, so there is no next one. `:t`: the name's own; empty: that of all. */
   | { readonly kind: 'no-token'; readonly suffix: string }
 
-/** What a waiter can expect. */
+/** The outlook of a waiter: whether it is the first, and when its time comes. */
 export interface Outlook {
   readonly isFirst: boolean
   /** When time alone changes something; negative if that is not known. */
@@ -104,7 +104,7 @@ export function readToken(text: string): bigint | null {
   return text === '' ? null : BigInt(text)
 }
 
-/** What is pushed to the channel of a process: a grant, or that a waiter has become the first. */
+/** A push to the channel of a process: a grant, or that a waiter has become the first. */
 export type Push =
   | { readonly kind: 'granted'; readonly id: string; readonly grantId: string; readonly data?: string }
   | { readonly kind: 'first'; readonly id: string; readonly outlook: Outlook }

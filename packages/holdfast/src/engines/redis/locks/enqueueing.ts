@@ -1,7 +1,7 @@
 /**
  * One `enqueue`, from its request to its grant. `kit/waiting-room.ts` has the states.
  *
- * What may go wrong between two steps: the push overtakes the answer that says that there is a wait (the room knows the waiter
+ * Failures between two steps: the push overtakes the answer that says that there is a wait (the room knows the waiter
  * before its request leaves); the answer is lost (the lane says so, and core abandons the attempt).
  */
 import type { Instant } from '../../../base/clock.ts'
@@ -15,7 +15,7 @@ import type { Granted, Waiter, WaitingRoom } from './waiting-room.ts'
 
 type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
 
-/** What a session knows of an attempt that was asked for and is not known to be over. */
+/** An attempt that a session has asked for and does not know to be over. */
 export interface Known {
   readonly name: string
   /** It has, or may have, a position in the queue. */
@@ -90,7 +90,7 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
 
   failed(error: unknown): void {
     this.#known.isAsked = false
-    // What certainly came to nothing need not be abandoned, and leaves no mark.
+    // A request that certainly was not applied need not be abandoned, and leaves no mark.
     if (this.#isNew && outcomeOf(error) === 'not-applied') this.session.forget(this.request.attempt)
     this.session.room.fail(this, error)
   }

@@ -38,7 +38,7 @@ export class Requests {
   /** Ties an attempt to its session, and is shown with it. The secret half of the attempt is what protects a claim. */
   readonly #tag: string
   readonly #holder: string
-  /** What nearly all requests of the session ask for. */
+  /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
 
   constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {

@@ -1,7 +1,7 @@
 /**
  * Sends requests to the server. Requests of one time leave together, in a Cluster those of one slot.
  *
- * What may go wrong: the call fails after it left (all its requests are unknown), or is answered late or never (the caller is
+ * Failures: the call fails after it left (all its requests are unknown), or is answered late or never (the caller is
  * released by its cancellation; the request may land all the same, and its abandon will meet it).
  */
 

@@ -7,7 +7,7 @@
  *   alive ──its key is gone──▶ gone: what is known is given up        [#end]
  *   alive ──not proven alive for one TTL──▶ asked for ──▶ alive | gone   [#provenAlive]
  *
- * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (no keep-alive
+ * Failures between two steps: the session expires while a claim that was asked for later lives on (no keep-alive
  * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
  */
 
@@ -41,12 +41,12 @@ import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, keepSessionScript } from './scripts/sessions.ts'
 import type { Granted, Waiter, WaitingRoom } from './waiting-room.ts'
 
-/** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85). */
+/** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85, shared clients). */
 const LATE_AFTER_MS = 1_000
 /** For that connection and its handshake. */
 const LONGEST_OPENING_MS = 10_000
 
-/** What a keep-alive found out about the claims that it listed. */
+/** Findings of a keep-alive about the claims that it listed. */
 interface Findings<F extends Fencing> {
   readonly lost: LostClaim[]
   readonly granted: Grant<F>[]
@@ -228,7 +228,7 @@ export class RedisSession<F extends Fencing>
     return unknown.map(({ claim }) => ({ attempt: claim.attempt, reason: 'unreachable' }))
   }
 
-  /** What the session may have besides what was listed and is not lost. */
+  /** Claims that the session may have besides those that were listed and are not lost. */
   #unlisted({ held, waiting }: ListedClaims, lost: readonly LostClaim[]): Claim[] {
     const unlisted = new Map<string, Claim>()
     for (const [attempt, { name }] of this.#known) unlisted.set(attempt, { name, attempt })
@@ -308,7 +308,7 @@ export class RedisSession<F extends Fencing>
     this.#known.delete(attempt)
   }
 
-  /** What was granted before counts from when it was prolonged: so long ago as its time has run since. */
+  /** The instant from which an earlier grant counts: so long ago as its session's time has run since it was prolonged. */
   sinceOf(sent: Instant, leftMs: number): Instant {
     return prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }

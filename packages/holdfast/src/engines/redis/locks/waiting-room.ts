@@ -4,10 +4,10 @@
  *
  * - when the holder's time is over: the first waiter at that moment, others a little later, in case the first is dead;
  * - again and again while a foreign client holds, because its release is not pushed; only the first waiter;
- * - all of them when the subscription was interrupted, because pushes may be missing (T19).
+ * - all of them when the subscription was interrupted, because pushes may be missing (T19, lost wake-ups).
  *
  * A grant that was pushed counts from the waiter's last heartbeat that is known to have been applied, never from the
- * receipt of the push (T65).
+ * receipt of the push (T65, belief from the push).
  */
 import type { Clock, Instant } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
@@ -59,7 +59,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     })
   }
 
-  /** What a waiter was told of its position. */
+  /** Notes a waiter's position and when it is due, as it was told. */
   expect(waiter: Waiter, { isFirst, dueMs, isForeign }: Outlook): void {
     if (!this.isWaiting(waiter)) return
     const pollMs = this.#looks.pollInMs()

@@ -37,7 +37,7 @@ export interface RedlockOptions {
    */
   readonly maxTtlMs?: number
   /**
-   * What the nodes keep over a crash. `none` (the default): it is not relied on, so a restarted node does not count for
+   * Persistence of the nodes over a crash. `none` (the default): it is not relied on, so a restarted node does not count for
    * `maxTtlMs`. `every-write`: all nodes have `appendonly yes` and `appendfsync always`, and count at once.
    */
   readonly persistence?: 'none' | 'every-write'

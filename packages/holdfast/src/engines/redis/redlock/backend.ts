@@ -117,7 +117,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
     throw new UnsupportedError('redlock issues no fencing tokens, so there are none to check.')
   }
 
-  /** Looks again, and then ends exactly the holder that it saw (T74, T78). */
+  /** Looks again, and then ends exactly the holder that it saw (T74, misaimed force releases; T78, late operators). */
   async forceRelease(
     name: string,
     ids: readonly string[],

@@ -39,7 +39,7 @@ export interface ClaimRequest {
   argsFor(node: RedlockNode): readonly string[]
 }
 
-/** What a server says of itself. */
+/** A server's identity, in its own words. */
 export interface Identity {
   /** Of its process; empty if the user may not ask. */
   readonly runId: string

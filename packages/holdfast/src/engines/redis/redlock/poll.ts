@@ -6,7 +6,7 @@ import type { Asker } from '../../../kit/lane.ts'
 import type { Call } from '../../../spi.ts'
 import type { RedlockNode } from './node.ts'
 
-/** What has become of the question at one node. */
+/** The state of the question at one node. */
 export class Answer<V> implements Asker<V> {
   readonly node: RedlockNode
   readonly #poll: Poll<V>
@@ -102,7 +102,7 @@ export class Poll<V> {
     return this.answers.filter(({ isUncertain }) => isUncertain).length
   }
 
-  /** What became of the nodes that did not answer, in a few words. */
+  /** Describes the failures of the nodes that did not answer, in a few words. */
   describeFailures(): string {
     return this.failed.map(({ node, error }) => `${node.label}: ${reasonOf(node, error)}`).join('; ')
   }
@@ -124,7 +124,7 @@ export class Poll<V> {
   }
 }
 
-/** What the node or the client said, without what we, and the server's interpreter, have put around it. */
+/** The error's reason, without what we, and the server's interpreter, have put around it. */
 export function reasonOf(node: RedlockNode, error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   const text = message

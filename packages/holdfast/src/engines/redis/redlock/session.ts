@@ -39,7 +39,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   readonly #ensemble: Ensemble
   readonly #holder: string
   readonly #key: string
-  /** What nearly all requests of the session ask for. */
+  /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
   readonly #held = new TransientMap<string, HeldClaim>()
   /** From its close on, nothing is restored. */
@@ -197,7 +197,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   }
 
   /**
-   * With a bare majority, one server whose clock is stepped is enough for a second holder (T77). The votes that are missing may
+   * With a bare majority, one server whose clock is stepped is enough for a second holder (T77, one stepped clock). The votes that are missing may
    * be there by now: those of a rival that has given up, or of a server that is told of the session only now.
    */
   #completeVotes(votes: Poll<VoteReply>, held?: HeldClaim): void {

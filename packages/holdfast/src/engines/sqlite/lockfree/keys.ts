@@ -185,7 +185,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     const { scope, key, attempt } = claimed
     return this.#step((database) => {
       if (!begun) prepare(database, statements.forget).run(scope, key, attempt)
-      // What is still there was begun, now or before.
+      // A row that is still there was begun, now or before.
       const expiresMs = this.#wallMs() + BigInt(Math.round(keepMs))
       prepare(database, statements.endLease).run(expiresMs, scope, key, attempt)
       return standingOf(database, claimed)

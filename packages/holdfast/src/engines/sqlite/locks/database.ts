@@ -97,7 +97,7 @@ export class Database {
     } catch {}
   }
 
-  /** What is committed within `work` is on the disk when it returns, and not only in the system's memory. */
+  /** Commits within `work` are on the disk when it returns, and not only in the system's memory. */
   durably<T>(work: () => T): T {
     this.#connection.exec('PRAGMA synchronous = FULL')
     try {

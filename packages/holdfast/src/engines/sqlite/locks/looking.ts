@@ -1,5 +1,5 @@
 /**
- * What operators see, read from one snapshot. Readers do not wait for writers, so nothing is cleaned up on the way: what has
+ * The operators' view, read from one snapshot. Readers do not wait for writers, so nothing is cleaned up on the way: what has
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
 import { compareNames } from '../../../base/names.ts'

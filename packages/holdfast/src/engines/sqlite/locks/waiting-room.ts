@@ -6,7 +6,7 @@ import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/wait
 import type { Context } from './connection.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
 
-/** What the file records of a grant. */
+/** A grant as the file records it. */
 export interface Granted {
   readonly token: bigint
   readonly data: string | null
