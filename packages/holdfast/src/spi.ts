@@ -180,7 +180,7 @@ export type AcquireResult<F extends Fencing = Fencing> =
 
 export type EnqueueResult<F extends Fencing = Fencing> =
   | Exclude<AcquireResult<F>, { kind: 'busy' }>
-  /** As many are waiting as the request allows. It holds nothing and has no position. */
+  /** The queue is full: as many wait as the request allows. The attempt holds nothing and has no position. */
   | { readonly kind: 'queue-full' }
 
 export interface LostClaim {
@@ -297,7 +297,7 @@ export interface SessionState {
 export interface PageRequest {
   /** `next` of the page before; without it, the first page. */
   readonly cursor?: string
-  /** At most so many items; a page may have fewer, and even none, before the last one. */
+  /** The most items of a page. A page may have fewer, and even none, before the last one. */
   readonly limit: number
 }
 

@@ -78,7 +78,7 @@ export abstract class Belief<Host extends BeliefHost> {
     this.timeIsUp()
   }
 
-  /** Its time is up, or that of its session. If renewals have failed before, that is why. */
+  /** The lease's time is up, or that of its session. If renewals have failed before, that is why. */
   expire(): void {
     this.lose(this.#state === 'jeopardy' ? 'unreachable' : 'expired')
   }

@@ -70,7 +70,7 @@ export class AcquireTimeoutError extends HoldfastError {
   }
 }
 
-/** As many were waiting already as the call allows (`maxWaiters`). Nothing is held, and nothing stays queued. */
+/** The queue is full: as many wait already as the call allows (`maxWaiters`). Nothing is held, and nothing stays queued. */
 export class QueueFullError extends HoldfastError {
   readonly code = 'QUEUE_FULL'
   readonly retryable = true
@@ -316,7 +316,7 @@ export class ClosedError extends HoldfastError {
   }
 }
 
-/** Others were quicker, each time that it was tried. Nothing has been applied. */
+/** The update lost to others each time that it was tried. Nothing has been applied. */
 export class ConflictError extends HoldfastError {
   readonly code = 'CONFLICT'
   readonly retryable = true
@@ -420,7 +420,7 @@ export function refusedLeaseId(error: unknown): string | undefined {
   return isHoldfastError(error, 'FENCE_STALE') ? error.fence.grant : undefined
 }
 
-/** Whatever was thrown, this does not throw. */
+/** Describes anything that was thrown, and never throws. */
 export function textOf(thrown: unknown): string {
   try {
     return String(thrown)

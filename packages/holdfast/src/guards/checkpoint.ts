@@ -21,7 +21,7 @@ export interface GuardKnowledge {
 
 export interface GuardMemory extends GuardKnowledge {
   pinIssuer(issuer: string): void
-  /** Also notes that the name has been touched now. */
+  /** Remembers the fence, and that the name has been touched now. */
   remember(name: string, remembered: Remembered): void
 }
 

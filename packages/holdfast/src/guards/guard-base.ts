@@ -61,7 +61,7 @@ export abstract class GuardBase<Tx> implements Guard<Tx> {
     signal: AbortSignal | undefined,
   ): Promise<T>
 
-  /** In a transaction of the user's. */
+  /** Runs in a transaction of the user's. */
   protected abstract enterIn(tx: Tx, entry: Entry): Promise<void>
 
   protected abstract recall(name: string): Promise<Remembered | null>

@@ -81,6 +81,6 @@ export interface GuardOptions {
   readonly name?: string
   /** Whose fences are trusted. Without it, the issuer of the first accepted fence, for good. */
   readonly issuers?: readonly string[]
-  /** Names untouched for that long are forgotten now and then, as by `prune`. Default 30 days; `Infinity` for never. */
+  /** Names untouched for that long are forgotten now and then, as by `prune`. Default 2,592,000,000, which is 30 days; `Infinity` for never. */
   readonly forgetAfterMs?: number
 }

@@ -26,7 +26,7 @@ export interface Floor {
 /** The part of a guard's knowledge that concerns one fence. */
 export interface Known {
   readonly remembered: Remembered | null
-  /** Of the fence's issuer. */
+  /** The floor of the fence's issuer. */
   readonly floor: Floor | null
   /** Null until the first fence was accepted. */
   readonly trusted: readonly string[] | null

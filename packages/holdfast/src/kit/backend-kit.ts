@@ -18,7 +18,7 @@ export interface IdentityOptions {
   readonly epoch?: number
 }
 
-/** They are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+/** Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. */
 export function checkIdentity(options: IdentityOptions): {
   readonly namespace: string
   readonly issuer: string | undefined

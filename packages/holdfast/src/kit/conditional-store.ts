@@ -43,7 +43,7 @@ export interface Prolonged {
   readonly since: Instant
   /** If the engine grants another TTL than before. */
   readonly ttlMs?: number
-  /** Of the held claims that were listed: those that the session has no longer, under the grant that was named. */
+  /** Held claims that were listed, and that the session has no longer under the grant that was named. */
   readonly lost: readonly Claim[]
 }
 

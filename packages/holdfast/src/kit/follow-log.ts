@@ -21,7 +21,7 @@ export const KEPT_EVENTS = 10_000
 
 /** `P`: a position in the log. */
 export interface LogPage<P> {
-  /** In order, each with the position after it. Null: nothing to tell. */
+  /** Events in order, each with the position after it. Null: nothing to tell. */
   readonly events: readonly { readonly event: ToldEvent | null; readonly at: P }[]
   /** To read on from. */
   readonly next: P

@@ -17,7 +17,7 @@ import type { AcquireRequest, Call, Mode } from '../spi.ts'
 
 export interface QueueEntry {
   readonly key: string
-  /** Its position, given when the key was created. A key that was deleted and created again has another one. */
+  /** The key's position, given when it was created. A key that was deleted and created again has another one. */
   readonly order: bigint
   readonly weight: number
   readonly granted: boolean

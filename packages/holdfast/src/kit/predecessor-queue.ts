@@ -134,7 +134,7 @@ export class PredecessorQueue {
         if (wait.ended?.error !== undefined) throw wait.ended.error
         if (wait.ended !== undefined) return { kind: 'session-gone' }
         const standing = await this.#look(request, joined.own, wake, call).catch((error: unknown) => {
-          // It keeps its position until a keep-alive, which shows that the engine is back, and looks again.
+          // The waiter keeps its position until a keep-alive, which shows that the engine is back, and looks again.
           const isRefused = hasFailed && wake === 'keep-alive'
           if (isRefused || call.cancelled || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
             throw this.#whileQueued(error)
@@ -198,7 +198,7 @@ export class PredecessorQueue {
     }
   }
 
-  /** Its key is in the queue. That the next step was not applied does not change this. */
+  /** The waiter's key is in the queue. That the next step was not applied does not change this. */
   #whileQueued(error: unknown): unknown {
     if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || error.outcome === 'unknown') return error
     const { backend } = this.#options.lifetime
@@ -228,7 +228,7 @@ class Wait {
   stopWatching: () => void = () => {}
   /** With the error of a call that is cancelled, or whose backend is closed. Without one the session has gone. */
   ended: { readonly error?: unknown } | undefined
-  /** Until a closed name may be free. */
+  /** The pause until a closed name may be free. */
   #reopening: Timer | undefined
   #pending: Wake | undefined
   #resume: (() => void) | undefined

@@ -80,7 +80,7 @@ export class StoreSession<
     this.prolonged(since)
     const granted = new Map((await this.#queue.check(waiting, call)).map((grant) => [grant.attempt, grant]))
     const missing = [...prolonged.lost]
-    // Those that a call waits for have been looked for just now.
+    // Waiters whose calls still wait have been looked for just now.
     const seen = this.#queue.attempts
     const unseen = waiting.filter(({ attempt }) => !granted.has(attempt) && !seen.has(attempt))
     const claims = await Promise.all(unseen.map((claim) => this.#claimOf(claim, call)))

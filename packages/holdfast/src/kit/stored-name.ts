@@ -28,7 +28,7 @@ export interface StoredClaim extends QueueEntry {
 export interface NameFacts<C extends StoredClaim> {
   /** The moment of the read: a revision or an index of the engine. */
   readonly version: bigint
-  /** In any order. */
+  /** The claims, in any order. */
   readonly claims: readonly C[]
   /** Keys that keep the name closed (hold-at-least, lock-delay). */
   readonly closedBy?: readonly { readonly key: string; readonly order: bigint }[]
@@ -43,7 +43,7 @@ export interface NameFacts<C extends StoredClaim> {
 
 export class StoredName<C extends StoredClaim = StoredClaim> {
   readonly version: bigint
-  /** In the order of the queue. */
+  /** The claims in the order of the queue. */
   readonly claims: readonly C[]
   readonly data: DataRecord | undefined
   readonly #facts: NameFacts<C>

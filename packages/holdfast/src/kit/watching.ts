@@ -103,7 +103,7 @@ export class Changes {
     return () => void this.#wakeUps.delete(wakeUp)
   }
 
-  /** Until there are more changes than `seen`, or the call is cancelled. */
+  /** Waits until there are more changes than `seen`, or the call is cancelled. */
   next(seen: number, call: Call): Promise<void> {
     if (this.#count !== seen || call.cancelled) return Promise.resolve()
     return new Promise((resolve) => {

@@ -51,7 +51,7 @@ export class HolderLookup {
     this.#closing = closing
   }
 
-  /** It never rejects. A caller that gives up has the error at once (T27, cancelled pauses), without the other holders. */
+  /** Never rejects. A caller that gives up has the error at once (T27, cancelled pauses), without the other holders. */
   async timeoutError(name: string, { waitMs, waitedMs, signal }: TimedOut): Promise<AcquireTimeoutError> {
     const { advice, ...found } =
       waitMs < SHORTEST_WAIT_MS ? this.#withoutLook(name) : await this.#unlessGivenUp(name, signal)

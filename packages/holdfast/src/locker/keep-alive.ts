@@ -90,7 +90,7 @@ export class KeepAlives<F extends Fencing> {
     try {
       while (lease.confirmedInFlight < needed) {
         if (lease.ended !== undefined) throw lease.ended
-        // It renews what others hold as well, and the next ones follow from it.
+        // The keep-alive renews what others hold as well, and the next ones follow from it.
         const flight = this.#flight ?? inNeutralContext(() => this.#send())
         await unlessCancelled(flight.done, stop)
       }
@@ -183,7 +183,7 @@ export class KeepAlives<F extends Fencing> {
       terms.waiters.get(grant.attempt)?.onGranted(grant)
       const lease = terms.leases.get(grant.attempt)
       if (lease === undefined) continue
-      // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.
+      // The push was quicker than this answer; a claim that was listed as waiting has been prolonged all the same.
       if (lease.claim.grantId === grant.grantId) lease.confirm(grant.since, grant.ttlMs)
       else {
         loseByEnginesWord(lease, { attempt: grant.attempt, reason: 'deleted' })

@@ -33,7 +33,7 @@ export interface Wanted {
 export interface WaitObserver {
   /** When `stop` is cancelled, by the monotonic clock. Engines are told, and need not grant to a caller that has gone. */
   readonly untilMs: number
-  /** It is not free, and the wait has begun. */
+  /** The name is not free, and the wait has begun. */
   onWaiting(): void
   /** A try failed, and another will follow. */
   onFailure(error: unknown): void

@@ -49,14 +49,14 @@ export interface IdempotentRequest {
 }
 
 export interface IdempotentOptions {
-  /** How long a claim outlives its last renewal: after a crash, no other caller takes over before. Default 15 s. */
+  /** How long a claim outlives its last renewal: after a crash, no other caller takes over before. 15,000, the default: 15 s after it. */
   readonly ttlMs?: number
   /**
    * How long to wait for the work of another caller, and for a database that does not answer. Default 30 s; `Infinity`
    * is allowed, 0 looks once.
    */
   readonly waitMs?: number
-  /** For how long the outcome is kept. Default a day. */
+  /** For how long the outcome is kept. 86,400,000, the default, is a day: the work is done again for a retry after that. */
   readonly keepMs?: number
   /**
    * Which errors of the work are an answer that later callers get too (as `StoredFailureError`): what it returns is
@@ -201,7 +201,7 @@ class IdempotentCalls<Tx> {
       if (answer.kind === 'cut-short') throw giveUp(checked, patience, last)
       if (answer.kind === 'claimed') {
         if (elapsedMs(this.#clock, since) < ttlMs - defaultDriftMs(ttlMs)) return { ...answer, since }
-        // It was so long in coming that another caller may have the work by now.
+        // The answer was so long in coming that another caller may have the work by now.
         if (++lateClaims === 1 || !patience.isOver) continue
         this.#giveBack(checked, attempt)
         throw giveUp(checked, patience, last)
@@ -243,7 +243,7 @@ class IdempotentCalls<Tx> {
     }
   }
 
-  /** In the background: a claim that could not be given back ends with its time. */
+  /** Gives the claim back in the background: one that could not be given back ends with its time. */
   #giveBack({ scope, key, keepMs }: Checked, attempt: string): void {
     this.#store.abandon({ scope, key, attempt }, { begun: false, keepMs }).catch(ignore)
   }
@@ -257,7 +257,7 @@ class IdempotentCalls<Tx> {
   }
 }
 
-/** It is not known yet what became of the claim. */
+/** The outcome of the claim is not known yet. */
 interface Unanswered {
   readonly kind: 'unanswered'
   readonly error: unknown

@@ -81,7 +81,7 @@ export function resourceName(...parts: readonly [...string[], string]): string {
   try {
     return checkName(name)
   } catch {
-    // It is too long, or not a name; the digest of it is one, and as different from others as it is.
+    // A key that is too long, or not a name, has a digest that is one, and is as different from others as the key is.
     const digest = createHash('sha256')
       .update(String(parts.at(-1)))
       .digest('base64url')

@@ -49,7 +49,7 @@ export interface ServeOptions extends Pick<HoldOptions, 'onJeopardy'> {
 
 /** Leadership, as `campaign` returns it. Stop the work, then resign. */
 export interface Leadership<F extends Fencing = Fencing> extends AsyncDisposable {
-  /** Its fence is the proof for a guard. */
+  /** The lease of the term. Its fence is the proof for a guard. */
   readonly lease: Lease<F>
   /** Aborts when the lease is lost. */
   readonly signal: AbortSignal
@@ -176,7 +176,7 @@ class LockerElection<F extends Fencing> implements Election<F> {
     let lastedMs = 0
     const failures: unknown[] = []
     try {
-      // It releases when the body has ended, and a closing locker waits for the body.
+      // The lease is released when the body has ended, and a closing locker waits for the body.
       await this.#locker.withLease(this.name, { ...this.#hold, ...options }, async (lease) => {
         const fromMs = clock.monotonicMs()
         await this.#runTerm(lease, work, signal).catch((error) => failures.push(error))

@@ -25,7 +25,7 @@ import { checkNeeds } from './needs.ts'
 export { type Deadlock, type DeadlockedTask, findDeadlocks } from './lock-order/deadlocks.ts'
 
 export interface LockOrderOptions {
-  /** How many pairs of names are remembered, the latest ones. Default 1,000. */
+  /** How many pairs of names are remembered, the latest ones. 1,000, the default: the 1,001st pair replaces the oldest. */
   readonly maxOrders?: number
 }
 
@@ -46,7 +46,7 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
       orders.asking([name], options, siteOf('acquire'), () => locker.acquire(name, options)),
     acquirePermits: (name, options) =>
       orders.asking([name], options, siteOf('acquirePermits'), () => locker.acquirePermits(name, options)),
-    // They do not wait, so they close no cycle; what they get is held all the same.
+    // These calls do not wait, so they close no cycle; what they get is held all the same.
     tryAcquire: (name, options) =>
       orders.asking([], options, siteOf('tryAcquire'), () => locker.tryAcquire(name, options)),
     tryAcquirePermits: (name, options) =>
@@ -154,7 +154,7 @@ class Orders {
     const task = this.#taskOf(options)
     const held = [...task.held()]
     for (const [index, asked] of options?.waitMs === 0 ? [] : names.entries()) {
-      // It is entered again, or waits for itself: neither is an order.
+      // A name that is entered again, or waits for itself, is no order.
       if (held.some(({ name }) => name === asked)) continue
       for (const { name, site: heldSite } of held) this.#order(name, heldSite, asked, site)
       // Earlier names of an `acquireAll` are held while it asks for the next one.

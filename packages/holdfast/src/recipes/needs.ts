@@ -58,7 +58,7 @@ export function checkNeeds(recipe: string, locker: RecipeLocker, needed: readonl
   }
 }
 
-/** Those that meet all needs: the advice must not lead to the next refusal. */
+/** Backends that meet all needs: the advice must not lead to the next refusal. */
 function backendsWith(needed: readonly RecipeNeed[]): string {
   const able = needs.shared.backends.filter((backend) =>
     needed.every((name) => (needs[name].backends as readonly string[]).includes(backend)),

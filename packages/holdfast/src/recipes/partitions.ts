@@ -43,7 +43,7 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
   readonly name: string
   /** How many partitions there are, numbered from 0: 1 to 4,096. Every member must say the same. */
   readonly count: number
-  /** This member's share, compared with that of the others: 1 to 1,000. Default 1. */
+  /** This member's share, compared with that of the others: 1 to 1,000. 2 beside two members with 1: half of the partitions. Default 1. */
   readonly weight?: number
   /** Partitions that belong to the member with this `locker.holder` while it lives. Every member should say the same. */
   readonly pin?: Readonly<Record<number, string>>

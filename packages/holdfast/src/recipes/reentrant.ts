@@ -95,7 +95,7 @@ class Reentrancy {
         conclude<T>(lease, ended).then(resolve, reject)
         await claim.over
       })
-      // It has no further effect if the body has ended before.
+      // A rejection has no further effect if the body has ended before.
       .catch(reject)
     return promise
   }

@@ -219,7 +219,7 @@ class Transmission<T> {
     }
   }
 
-  /** Its outcome is not reported. */
+  /** The outcome of the call is not reported. */
   #landUnheard(): void {
     this.#land().catch(() => {})
   }

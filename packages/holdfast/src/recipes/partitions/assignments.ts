@@ -27,7 +27,7 @@ export interface AssignmentsHost {
 export class Assignments<F extends Fencing> {
   readonly #options: Pick<PartitionsOptions<F>, 'onAssigned' | 'onRevoked'>
   readonly #host: AssignmentsHost
-  /** In the order in which they were assigned. */
+  /** Partitions in the order in which they were assigned. */
   readonly #held = new Map<number, Held<F>>()
   /** Partitions whose `onAssigned` failed, and when to try them again. */
   readonly #retryAtMs = new Map<number, number>()

@@ -33,7 +33,7 @@ export function tickOfCroner(job: CronerJob): Date {
   return latestBy(job.currentRun(), (afterMs) => job.nextRun(dateOf(afterMs))?.getTime() ?? null)
 }
 
-/** In a method with `@Cron('0 3 * * *', { name: 'report' })`: `ticks.run(tickOfCronJob(registry.getCronJob('report')))` */
+/** For a method with `@Cron('0 3 * * *', { name: 'report' })`: `ticks.run(tickOfCronJob(registry.getCronJob('report')))` */
 export function tickOfCronJob(job: CronJobLike): Date {
   const { cronTime } = job
   return latestBy(job.lastDate(), (afterMs) =>

@@ -14,7 +14,7 @@ export interface Rules {
 export interface Asked {
   /** The latest tick that is due. */
   readonly tick: number
-  /** It became due while this replica was up. Otherwise it may have been missed. */
+  /** The tick became due while this replica was up. Otherwise it may have been missed. */
   readonly isOnTime: boolean
   /** To find missed ticks. Absent where the user's scheduler calls for one tick. */
   readonly next?: NextTick

@@ -23,7 +23,7 @@ export interface TickRecord {
   readonly state: TickState
   /** How often it was started. A start that `close` has ended does not count. */
   readonly starts: number
-  /** Of the last start. */
+  /** The token of the last start. */
   readonly token: string | null
   /** When its runner found it due, under the lease. What becomes due from then on and until it ends is an overrun. */
   readonly since: number

@@ -197,7 +197,7 @@ export class Runner<F extends Fencing> {
 
   #checkClock(record: TickRecord | undefined): void {
     if (record === undefined) return
-    // Until its end nothing starts either: what is due before is an overrun.
+    // Nothing else starts until its end: a tick that is due before is an overrun.
     const closedUntilMs = Math.max(record.tick, record.until ?? 0)
     const aheadMs = closedUntilMs - this.#nowMs
     if (aheadMs < CREDIBLE_SKEW_MS) return

@@ -48,7 +48,7 @@ export interface SingleFlightOptions<T, F extends Fencing = Fencing> {
   readonly signal?: AbortSignal
   /** Called when an early computation fails. */
   readonly onRefreshError?: (error: unknown) => void
-  /** In [0, 1), for tests. */
+  /** Returns numbers in [0, 1), for tests. */
   readonly random?: () => number
 }
 

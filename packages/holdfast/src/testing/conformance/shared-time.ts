@@ -29,7 +29,7 @@ interface Sleeper {
 }
 
 export class SharedTime {
-  /** Of all clients. */
+  /** The clock of all clients. */
   readonly clock: Clock
   readonly #fake = createFakeClock()
   readonly #options: SharedTimeOptions

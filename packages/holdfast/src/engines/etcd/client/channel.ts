@@ -36,7 +36,7 @@ export interface Stream<Request> {
   close(): void
 }
 
-/** After so long without a word, while something is expected, the member is asked whether it is there. */
+/** A member that owes an answer and has been silent for so long is asked whether it is there. */
 const SILENCE_MS = 1_000
 const PONG_LIMIT_MS = 2_000
 /** etcd closes connections that ask more often than every 5 s (`--grpc-keepalive-min-time`). */
@@ -359,7 +359,7 @@ export class Channel {
       }),
     )
     this.#session.ping((error) => {
-      // Of a connection that is closed or busy it says nothing about the other side.
+      // A closed or busy connection says nothing about the other side.
       if (error !== null) return
       isAnswered = true
       limit.cancel()

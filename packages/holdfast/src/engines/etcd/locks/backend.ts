@@ -50,7 +50,7 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
     const claims = new EtcdClaims(this.#connection, ref)
     const opened = { id, ttlMs: ref.record.ttlMs, holder: ref.record.holder, claims }
     if (granted !== null) return { ...opened, since }
-    // It was opened before. Since when it lives, only a keep-alive can tell.
+    // The session was opened before. Since when it lives, only a keep-alive can tell.
     const prolonged = await claims.prolong([], call)
     if (prolonged === null)
       throw unavailable('the session has ended while it was opened again', 'not-applied')

@@ -33,7 +33,7 @@ interface Statement {
 export interface Committed {
   readonly branch: 'first' | 'second' | 'none'
   readonly found: Found
-  /** It was asked more than once. The answer is that of any copy, and others may still land. */
+  /** The request was sent more than once. The answer is that of any copy, and others may still land. */
   readonly isRepeated: boolean
   /** That of all writes of the batch. */
   readonly revision: number

@@ -22,7 +22,7 @@ export type Part = Mode | 'kept' | 'capacity'
 /** A key that was found. */
 export interface ParsedKey {
   readonly kind: 's' | 'm' | 'data' | Part
-  /** Of a claim. */
+  /** The mode of a claim. */
   readonly mode: Mode | undefined
   readonly name: string
   readonly lease: number

@@ -106,7 +106,7 @@ export class Statements {
     return etcd.onCondition([etcd.written(key, revision)], [cell])
   }
 
-  /** Of a session that has gone nothing is left, so there is nothing to do. */
+  /** A session that has gone has left nothing, so there is nothing to do. */
   mark({ attempt }: Claim): etcd.TxnRequest {
     const { lease } = this.#session
     const mark = etcd.put(this.#keys.mark(lease, attempt), '{"reason":"abandoned"}', lease)

@@ -238,7 +238,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
 
 interface Done {
   readonly isDone: boolean
-  /** It was asked more than once. */
+  /** The request was sent more than once. */
   readonly isRepeated: boolean
 }
 

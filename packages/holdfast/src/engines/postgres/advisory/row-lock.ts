@@ -43,7 +43,7 @@ export type RowLock<C extends string, W extends IfLocked> =
   | LockedRow<C>
   | (W extends 'wait' ? { readonly kind: 'not-found' } : never)
   | (W extends 'nowait' ? { readonly kind: 'not-found' } | { readonly kind: 'busy' } : never)
-  /** Not there, or locked by another: this way does not tell. */
+  /** The row is not there, or locked by another: this way does not tell. */
   | (W extends 'skip' ? { readonly kind: 'skipped' } : never)
 
 /** Locks one row until the transaction ends, and reads it as it is then. */

@@ -30,7 +30,7 @@ export interface ListenEvents {
   readonly onNotification: (payload: string) => void
   /** From now on notifications arrive. Called again after each automatic re-connection, where the client has one. */
   readonly onListening: () => void
-  /** It ended, and does not come back by itself. At most once, and not after `close`. */
+  /** The listener's connection ended, and does not come back by itself. Called at most once, and not after `close`. */
   readonly onEnd: (error: unknown) => void
 }
 
@@ -43,7 +43,7 @@ export interface DedicatedConnection extends SqlRunner {
   /** At most once, also when it has ended already; not after `close`. */
   onEnd(listener: (error: unknown) => void): void
   close(): Promise<void>
-  /** It keeps the process alive only while a statement or `close` is awaited. */
+  /** The connection keeps the process alive only while a statement or `close` is awaited. */
   unref(): void
 }
 

@@ -108,7 +108,7 @@ export function asUnavailable(
   return new BackendUnavailableError(backend, `${message}${advice}`, outcome, { cause: error })
 }
 
-/** In the words of `pg` and the code of postgres.js. A server of another kind takes the connection, and waits for more. */
+/** A time-out while connecting, in the words of `pg` and the code of postgres.js. A server of another kind takes the connection, and waits for more. */
 function isUnwelcomed(error: unknown): boolean {
   if ((error as { code?: unknown } | null)?.code === 'CONNECT_TIMEOUT') return true
   return error instanceof Error && /due to connection timeout|^timeout expired/.test(error.message)

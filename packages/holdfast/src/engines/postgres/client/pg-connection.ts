@@ -61,7 +61,7 @@ export async function runStatement(
     throw failure
   }
   if (state.hasSkippedStandby) throw standbySkipped(backend)
-  // Of several statements at once, the rows of the last.
+  // Several statements at once answer with the rows of the last.
   const last = Array.isArray(answer) ? answer.at(-1) : answer
   return (last as { rows?: readonly Row[] } | undefined)?.rows ?? []
 }

@@ -23,7 +23,7 @@ export interface DrizzleTransaction {
   readonly _: { readonly session: object }
 }
 
-/** Whatever else can run a statement, and answers with the columns of its rows in order. */
+/** Runners of other libraries: they run a statement, and answer with the columns of its rows in order. */
 export interface CustomTransaction {
   readonly run: (text: string, parameters: readonly Parameter[]) => Promise<readonly Row[]>
 }

@@ -73,7 +73,7 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly schema?: string
   /** Whether it may create them. Default: true. `postgresGuardSchema()` has the SQL for users who do it themselves. */
   readonly createSchema?: boolean
-  /** Of the transactions of `run`. Default: what the server or the client's settings say. */
+  /** The isolation level of the transactions of `run`. Default: that of the server or the client's settings. */
   readonly isolation?: Isolation
   /**
    * The server ends a transaction of `run` that was idle between two statements for that long, so that a holder that is
@@ -137,7 +137,7 @@ export function postgresGuardSchema(options: { readonly schema?: string } = {}):
 
 interface Parts {
   readonly database: PostgresDatabase
-  /** Of all guards of the client, with a key for each name: they would wait for each other's connections. */
+  /** The queues of all guards of the client, with a key for each name: they would wait for each other's connections. */
   readonly queue: SerialQueue<SqlRunner>
   readonly settings: GuardSettings
   readonly schema: string

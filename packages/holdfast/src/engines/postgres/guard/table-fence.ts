@@ -160,7 +160,7 @@ BEGIN
 END`)};`
 }
 
-/** In these types, values that are equal have one text, in every session: a row has one name. */
+/** Types in which equal values have one text, in every session: a row has one name. */
 const KEY_TYPES = ['smallint', 'integer', 'bigint', 'uuid', 'text', 'character varying', 'date', 'boolean']
 
 function refuseColumn(table: string, column: string): string {

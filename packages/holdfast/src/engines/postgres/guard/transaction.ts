@@ -67,7 +67,7 @@ export function transact<T>(
   /** For the statements before the effect. Those after it must not be cut off by it. */
   const opening = new AbortController()
   let isEndedWithLease = false
-  /** It has settled, or has not for as long as one waits for an answer. */
+  /** Resolves when the work has settled, or has not for as long as one waits for an answer. */
   const over = () =>
     settledWithin(clock, defaults.callTimeoutMs, done, { keepsProcessAlive: true }).then(ignore, ignore)
   const cancel = () => {

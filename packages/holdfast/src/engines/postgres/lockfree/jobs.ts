@@ -44,7 +44,7 @@ export interface AddJobOptions {
    * was added for later, holds up the later ones of its key; one that is set aside does not.
    */
   readonly orderingKey?: string
-  /** No worker gets it before. Default 0. */
+  /** The delay before a worker may get it. 60,000: in a minute at the earliest. Default 0. */
   readonly delayMs?: number
   /** A job that was given to a worker so often, and is not completed, is set aside. 3: its third start is its last. Default 5. */
   readonly maxStarts?: number
@@ -53,9 +53,9 @@ export interface AddJobOptions {
 }
 
 export interface ClaimJobsOptions {
-  /** At most so many. Default 1. */
+  /** The most jobs to claim. 10: up to ten, which share one `visibilityMs`. Default 1. */
   readonly limit?: number
-  /** For how long they are hidden from others. Default 30 s. */
+  /** For how long they are hidden from others. 30,000, the default: after 30 s without `extend` another worker gets them. */
   readonly visibilityMs?: number
 }
 
@@ -77,7 +77,7 @@ export interface ClaimedJob<Payload> {
   readonly remainingMs: number
   /** Hides it for `visibilityMs` from now. @throws LeaseLostError */
   extend(visibilityMs?: number): Promise<void>
-  /** It is done. In a transaction of yours, it is done if that is committed. @throws LeaseLostError */
+  /** Marks the job as done. In a transaction of yours, it is done if that is committed. @throws LeaseLostError */
   complete(options?: { readonly tx?: SqlTransaction }): Promise<void>
   /**
    * Gives it back, to be started again after `retryAfterMs` (default at once). `not-held`: it was not this attempt's any
@@ -96,9 +96,9 @@ export interface SetAsideJob {
 }
 
 export interface JobCounts {
-  /** Also those that wait behind another job of their ordering key. */
+  /** Jobs that are due, also those that wait behind another job of their ordering key. */
   readonly ready: number
-  /** Claimed, or added for later. */
+  /** Jobs that are claimed, or were added for later. */
   readonly hidden: number
   /** Given to workers `maxStarts` times, and not completed. */
   readonly setAside: number

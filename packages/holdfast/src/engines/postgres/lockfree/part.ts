@@ -47,7 +47,7 @@ export class Part {
     return this.#origin
   }
 
-  /** In a transaction of the user's, if there is one; the tables must be there then. */
+  /** Runs in a transaction of the user's, if there is one; the tables must be there then. */
   async query(
     text: string,
     parameters: readonly Parameter[],

@@ -62,7 +62,7 @@ export async function openPostgres(
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
 
   const { schemaSql: sql, end } = surroundings
-  // In a client of our own there are no transactions of the user's.
+  // A client of our own has no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
     const origin = await ensureSchema(database, schema, {

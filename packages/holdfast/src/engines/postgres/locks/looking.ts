@@ -3,7 +3,7 @@
 import type { HolderState, NameState, Page } from '../../../spi.ts'
 import type { Row } from '../client/index.ts'
 
-/** In the order of the names' bytes. */
+/** Names come in the order of their bytes. */
 export function statesOf(rows: readonly Row[]): NameState[] {
   return rows.map(([text]) => stateOf(JSON.parse(String(text)) as ShownState))
 }

@@ -51,7 +51,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     })
   }
 
-  /** It is queued, and time alone may change something in so many milliseconds. False if its wait is over already. */
+  /** The waiter is queued, and time alone may change something in so many milliseconds. False if its wait is over already. */
   queued(waiter: Waiter, dueInMs: number | null): boolean {
     if (!this.enter(waiter)) return false
     if (dueInMs === null) this.#looks.expectNews()

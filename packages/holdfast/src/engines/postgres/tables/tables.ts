@@ -128,7 +128,7 @@ export async function prepareTables(
   { create, clock }: { readonly create: boolean; readonly clock: Clock },
 ): Promise<string> {
   const limitMs = defaults.callTimeoutMs
-  // Of what the caller asked for, nothing has been begun.
+  // Nothing has been begun of the caller's request.
   const reason = () =>
     new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
   const work = async (limit: Cancellation) => {

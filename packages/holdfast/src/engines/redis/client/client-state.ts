@@ -26,7 +26,7 @@ interface Emitter {
 export interface ClientWatcher {
   /** The client can send now, for the first time or again. */
   onReady?(): void
-  /** In the library's own words. */
+  /** An error, in the library's own words. */
   onError?(reason: string): void
   /** A try to connect failed, or a connection ended. */
   onFailed?(error: unknown): void
@@ -71,7 +71,7 @@ export class ClientState {
     return status === undefined ? (isReady ?? isOpen ?? true) : status === 'ready'
   }
 
-  /** Not ready, and it makes no sense to wait: the client was closed, or was never told to connect. */
+  /** Waiting makes no sense: the client is not ready, and was closed, or was never told to connect. */
   get isClosed(): boolean {
     const { status, isOpen } = this.#client
     return status === undefined ? isOpen === false : status === 'end'

@@ -38,7 +38,7 @@ import type { RedisScript } from './script.ts'
 import { Subscriber, type Subscription } from './subscriber.ts'
 
 export interface RedisConnectionOptions {
-  /** Who speaks, in errors: `redis`, `redlock`. */
+  /** The speaker of errors: `redis`, `redlock`. */
   readonly backend: string
   readonly clock?: Clock
   readonly random?: Random
@@ -86,11 +86,11 @@ export class RedisConnection {
   /** Functions that end our listening to the client's events. */
   readonly #watches = new Set<() => void>()
   #isWatchingLosses = false
-  /** Of a client that forgets calls in flight when its connection closes: those, and those that it has not sent yet. */
+  /** Calls in flight, and calls not sent yet, of a client that forgets them when its connection closes: we reject them then. */
   readonly #sent = new Set<(error: unknown) => void>()
   readonly #unsent = new Set<(error: unknown) => void>()
   readonly #dedicated = new Set<Pick<RawConnection, 'close'>>()
-  /** Whatever is being opened when it aborts is not opened. */
+  /** Openings in progress end when it aborts. */
   readonly #ending = new AbortController()
 
   constructor(client: RedisClient, options: RedisConnectionOptions) {

@@ -124,7 +124,7 @@ export function adviceFor(error: unknown, whose: string): string {
     : check
 }
 
-/** The other side took the connection, and then ended it, or said what is not Redis. */
+/** The server is no Redis: it took the connection, and then ended it, or answered something else. */
 const isHangUp = /\b(EPIPE|ECONNRESET)\b|closed|Protocol error|RESP type/i
 
 export function withoutSecrets(error: unknown): unknown {

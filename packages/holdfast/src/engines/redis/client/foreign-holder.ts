@@ -12,7 +12,7 @@ export function foreignHolder(digest: string, leftMs: number): HolderState {
     holder: '(another client)',
     mode: 'exclusive',
     weight: LOCK_CAPACITY,
-    // It has none of ours.
+    // A foreign holder has no attempt of ours.
     session: '',
     ttlMs: 0,
     token: null,

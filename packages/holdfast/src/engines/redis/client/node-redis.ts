@@ -204,6 +204,6 @@ async function open(own: Single, stop: AbortSignal): Promise<void> {
 }
 
 function destroy(own: Single): void {
-  // It throws when it has ended by itself, which is what is wanted.
+  // The client throws when it has ended by itself, which is wanted here.
   if (own.isOpen) own.destroy()
 }

@@ -86,7 +86,7 @@ export class PromptConnections {
     try {
       return await own.run(script, keys, args, signal)
     } catch (error) {
-      // Others use it as well, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
+      // The connection is shared, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
       if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')) own.close()
       throw error
     }

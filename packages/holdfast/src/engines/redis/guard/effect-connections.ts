@@ -97,7 +97,7 @@ class EffectConnection {
   }
 }
 
-/** Those of one client, for all guards on it. */
+/** The effect connections of one client, for all guards on it. */
 export class EffectConnections {
   readonly #client: RedisConnection
   readonly #clock: Clock

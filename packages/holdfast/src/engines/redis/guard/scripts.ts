@@ -142,7 +142,7 @@ return true`),
   increment: framedEffect(`
 redis.call('INCRBY', KEYS[1], ARGV[1])
 return redis.call('GET', KEYS[1])`),
-  // In parts: Lua cannot hand over more than some thousand arguments at once.
+  // Arguments are handed over in parts: Lua takes no more than some thousand at once.
   delete: framedEffect(`
 local removed = 0
 for from = 1, #KEYS, 1000 do removed = removed + redis.call('DEL', unpack(KEYS, from, math.min(from + 999, #KEYS))) end

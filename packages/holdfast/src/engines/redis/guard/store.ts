@@ -63,7 +63,7 @@ export class GuardStore {
     return reply === null ? null : String(reply)
   }
 
-  /** In parts, so that no call holds the server up for long. */
+  /** Prunes in parts, so that no call holds the server up for long. */
   async forget(untouchedForMs: number): Promise<number> {
     const { names, touched, issuers } = this.#keys
     // The wall clock, because the guard outlives processes and machines. A stepped one forgets too early or too late:

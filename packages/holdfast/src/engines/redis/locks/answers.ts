@@ -19,7 +19,7 @@ export type Answer =
   | { readonly kind: 'lost'; readonly reason: LossReason; readonly detail?: string }
   /** The attempt holds it by another grant. */
   | { readonly kind: 'replaced' }
-  /** The key with this suffix beside the lock key is of another type, and not ours. Empty suffix: the key that marks the last token. */
+  /** The key with this suffix beside the lock key is of another type, and not ours. An empty suffix: the key of the last token. */
   | { readonly kind: 'unusable'; readonly suffix: string }
   /** The stored last token is not a number below 2^52, so there is no next one. `:t`: the name's own; empty: that of all. */
   | { readonly kind: 'no-token'; readonly suffix: string }

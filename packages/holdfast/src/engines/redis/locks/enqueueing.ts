@@ -18,7 +18,7 @@ type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
 /** An attempt that a session has asked for and does not know to be over. */
 export interface Known {
   readonly name: string
-  /** It has, or may have, a position in the queue. */
+  /** The attempt has, or may have, a position in the queue. */
   isWaiting: boolean
   /** The request to queue it is in flight. */
   isAsked: boolean

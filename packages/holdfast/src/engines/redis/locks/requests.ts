@@ -16,7 +16,7 @@ export interface ClaimKey {
 export interface Request extends ClaimKey {
   readonly operation: OpCode
   readonly args: readonly string[]
-  /** Of an acquire. Requests that share this array share its arguments in a call. */
+  /** The terms of an acquire. Requests that share this array share its arguments in a call. */
   readonly terms?: readonly string[]
 }
 

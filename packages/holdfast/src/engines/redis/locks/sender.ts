@@ -29,7 +29,7 @@ export interface SendAllOptions {
 
 /** Renewals in one call: half a millisecond of the server's time. */
 const MOST_RENEWALS = 500
-/** So many requests are worth a call of their own while another is in flight. */
+/** Requests that are worth a call of their own while another is in flight: 15 wait for its answer, 16 leave. */
 const MANY = 16
 /** A clock that is behind is behind at every grant; once in a while is enough to say so. */
 const WARNING_INTERVAL_MS = 60_000

@@ -135,7 +135,7 @@ export class RedisSession<F extends Fencing>
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
     const { clock, client, keys } = this.#connection
     const since = instantOf(clock)
-    // Of a request in flight the server may not know yet, and its answer will say more than a heartbeat could.
+    // Requests in flight may not have reached the server yet, and their answers will say more than a heartbeat could.
     const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
     const requests = [
       ...claims.held.map((claim) => this.#requests.renew(claim)),
@@ -315,7 +315,7 @@ export class RedisSession<F extends Fencing>
 
   handOut(claim: Claim, granted: Granted): { readonly kind: 'granted'; readonly grant: Grant<F> } {
     const { isFenced } = this.#connection.demands
-    // Of a process without fencing, the grant is known by its time.
+    // Grants of a process without fencing are named by their time, which has a point.
     if (isFenced && granted.grantId.includes('.'))
       throw new BackendUnavailableError(
         'redis',

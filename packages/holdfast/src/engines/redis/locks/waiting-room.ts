@@ -53,7 +53,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     this.#looks = new Looks({
       ...options,
       isNeeded: () => this.size > 0,
-      // Not waited for: on a Cluster one primary may be silent, and must not delay looks at the others.
+      // Answers are not waited for: on a Cluster one primary may be silent, and must not delay looks at the others.
       look: async (names, isForAll) =>
         this.#lookFor(isForAll ? this.waiters : [...names].flatMap((name) => this.of(name).slice(0, 1))),
     })
@@ -92,7 +92,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     super.close(error)
   }
 
-  /** It prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
+  /** A look prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
   #lookFor(waiters: readonly Waiter[]): void {
     if (waiters.length === 0) return
     const requests = waiters.map(({ claim }) => lookAt(claim))

@@ -32,7 +32,7 @@ export async function* currentHolders(
         // be known; nor if the clock was set back (T109, events in the same tick).
         const grantedAtMs = atMs - heldForMs
         const isNewer = heldForMs > 0 && grantedAtMs > head.nowMs
-        // Of other clients' locks nothing is logged.
+        // Locks of other clients are not logged.
         if (isNewer || session === '' || seen.has(id)) continue
         seen.add(id)
         if (grantedAtMs >= head.nowMs) alsoLogged.add(id)

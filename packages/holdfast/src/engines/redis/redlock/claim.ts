@@ -62,9 +62,9 @@ export function giveUpRequest(
 export class HeldClaim {
   readonly claim: NodeClaim
   readonly grantId: string
-  /** It may be lost; that is unknown until a keep-alive says so. */
+  /** The claim may be lost; that is unknown until a keep-alive says so. */
   confirmedAt: Instant
-  /** It is being given up, so that it is not restored any more. */
+  /** The claim is being given up, so that it is not restored any more. */
   isOver = false
   readonly #terms: readonly string[]
   readonly #votes: Poll<VoteReply>

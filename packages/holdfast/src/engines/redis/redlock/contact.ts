@@ -29,7 +29,7 @@ export interface ContactOptions {
 export interface ContactHandlers {
   /** Sends what comes first on a connection, and waits for no answer. */
   onConnected(): Promise<void>
-  /** It can be asked, for the first time or again. */
+  /** The node can be asked, for the first time or again. */
   onOpen(): void
   failure(reason: string): Error
 }

@@ -38,7 +38,7 @@ export interface Details {
   readonly holder: string
   readonly note?: string | undefined
   readonly owner?: string | undefined
-  /** Of the session. */
+  /** The TTL of the session. */
   readonly ttlMs: number
 }
 

@@ -41,10 +41,10 @@ export interface ClaimRequest {
 
 /** A server's identity, in its own words. */
 export interface Identity {
-  /** Of its process; empty if the user may not ask. */
+  /** The id of its process; empty if the user may not ask. */
   readonly runId: string
   readonly version: string
-  /** Of the session that was opened with it. */
+  /** The TTL of the session that was opened with it. */
   readonly ttlMs: number
 }
 
@@ -62,7 +62,7 @@ export interface NodeOptions {
 }
 
 export interface NodeObserver {
-  /** It can be asked, for the first time or again. */
+  /** The node can be asked, for the first time or again. */
   onOpen(): void
   /** Something about the server that can cost locks. */
   onConcern(concern: Concern): void
@@ -112,7 +112,7 @@ export class RedlockNode {
     this.#observer = observer
   }
 
-  /** Its answers are late: it owes one, or the last one that it owed took too long. */
+  /** The node's answers are late: it owes one, or the last one that it owed took too long. */
   get isSlow(): boolean {
     return this.isSilent || this.#lateMs !== undefined
   }
@@ -158,7 +158,7 @@ export class RedlockNode {
     this.connection.close()
   }
 
-  /** In order with the other requests for claims. What is asked while an answer is awaited leaves together. */
+  /** Asks in order with the other requests for claims. Requests that come while an answer is awaited leave together. */
   ask(request: ClaimRequest, asker: Asker<RedisReply>): void {
     this.#lane.add(request, neverCancelled, asker)
   }
@@ -319,7 +319,7 @@ export class RedlockNode {
     )
   }
 
-  /** In the order of the wire this comes before the next request; the answers are not awaited. */
+  /** These commands come before the next request in the order of the wire; their answers are not awaited. */
   async #loadScripts(): Promise<void> {
     const [primary] = await this.connection.nodes()
     if (primary === undefined) return

@@ -32,7 +32,7 @@ export class Answer<V> implements Asker<V> {
     this.#poll.heard()
   }
 
-  /** It failed, and the node may have done what it was asked all the same, or may do it yet. */
+  /** The question failed, and the node may have done what it was asked all the same, or may do it yet. */
   get isUncertain(): boolean {
     return this.state === 'failed' && outcomeOf(this.error) === 'unknown'
   }

@@ -37,7 +37,7 @@ interface Kept {
   readonly knowsSession: boolean
   /** A digit for each listed claim: see `keepAliveScript`. */
   readonly digits: string
-  /** Of those that were released by force, by their index: what the operator said; empty if it is not known. */
+  /** The operator's reasons for force releases, by the index of the claim; empty if it is not known. */
   readonly reasons: ReadonlyMap<number, string>
 }
 

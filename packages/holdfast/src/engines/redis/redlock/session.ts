@@ -213,7 +213,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     this.#ensemble.inBackground(async () => {
       if (this.#isClosed) return
       if (session) await node.open([this.#key], [String(this.ttlMs), this.#holder])
-      // It may have been opened there after its end.
+      // The session may have been opened there after its end.
       if (this.#isClosed) await node.request(giveUpRequest('close', this.#nothing))
       // An attempt that was asked for twice is over when the last of them is.
       else await Promise.all(claims.map((held) => this.#isOver(held) || held.restoreAt(node)))

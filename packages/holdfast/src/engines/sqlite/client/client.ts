@@ -109,7 +109,7 @@ export function fileOf(database: SqliteDatabase): string {
     const row = prepare(database, 'PRAGMA database_list').get()
     return String((row as { file?: unknown } | undefined)?.file ?? '')
   } catch {
-    // It is closed or broken: the caller is about to say so.
+    // The file is closed or broken: the caller is about to say so.
     return ''
   }
 }

@@ -224,7 +224,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
         return body(database)
       }
       const result = await transact(terms, async () => ownStep(database, work, WHO))
-      // Not before: what was made is undone with a transaction that fails.
+      // The origin is kept from here on, not before: a transaction that fails undoes the tables.
       this.#origin = origin
       return result
     })

@@ -12,7 +12,7 @@ type PollContext = Pick<Context, 'sql' | 'clock' | 'random' | 'statistics' | 'po
 /** A reason to poll. */
 export interface Onlooker {
   readonly isIdle: boolean
-  /** Others have written to the file. If it throws, the next poll looks again. */
+  /** Called when others have written to the file. If it throws, the next poll looks again. */
   look(): void
 }
 

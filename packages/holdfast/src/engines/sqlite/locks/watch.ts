@@ -87,7 +87,7 @@ export class FileWatchers extends LogWatchers<Position> implements Onlooker {
     for (;;) {
       await this.#connection.openLog(call)
       const head = await this.#connection.read(call, (sql) => sql.logHead.first())
-      // It is closed again only if this process was stopped for a minute right here.
+      // The log is closed again only if this process was stopped for a minute right here.
       if (head?.log_id != null) return { logId: head.log_id, last: head.last, nextToken: head.next_token }
     }
   }
