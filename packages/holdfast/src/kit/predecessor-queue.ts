@@ -45,7 +45,7 @@ export interface PredecessorQueueOptions {
 
 type Waiting = Extract<JoinResult, { kind: 'waiting' }>
 type Ended = Extract<JoinResult, { kind: 'granted' | 'deleted' | 'session-gone' }>
-type Answer = Exclude<EnqueueResult<'fenced'>, { kind: 'queue-full' }>
+type QueueAnswer = Exclude<EnqueueResult<'fenced'>, { kind: 'queue-full' }>
 
 export class PredecessorQueue {
   readonly #options: PredecessorQueueOptions
@@ -121,7 +121,7 @@ export class PredecessorQueue {
     }
   }
 
-  async #wait(request: AcquireRequest, joined: QueueView, call: Call): Promise<Answer> {
+  async #wait(request: AcquireRequest, joined: QueueView, call: Call): Promise<QueueAnswer> {
     const { lifetime, store } = this.#options
     const wait = new Wait(request.attempt)
     const untie = lifetime.onCut(call, (error) => wait.end({ error }))
@@ -207,7 +207,7 @@ export class PredecessorQueue {
     })
   }
 
-  #answer(claim: Claim, standing: Ended): Answer {
+  #answer(claim: Claim, standing: Ended): QueueAnswer {
     const { lifetime, session } = this.#options
     if (standing.kind === 'session-gone') return standing
     if (standing.kind === 'deleted')
@@ -270,7 +270,7 @@ class Wait {
     })
   }
 
-  answered(answer: Answer): Answer {
+  answered(answer: QueueAnswer): QueueAnswer {
     if (answer.kind === 'granted') this.#grant = answer.grant
     return answer
   }

@@ -20,7 +20,7 @@ import { InvalidArgumentError, refusedLeaseId } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
 import { checkFunction } from '../base/options.ts'
-import { SingleFlight } from '../base/single-flight.ts'
+import { SharedWork } from '../base/shared-work.ts'
 import type { Fencing, Lease, Locker, TryAcquireOptions } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
 import {
@@ -48,7 +48,7 @@ export type Compute<T, F extends Fencing = Fencing> = (context: ComputeContext<F
 
 /** Calls in flight in this process, for one locker and one store. */
 class Flights {
-  readonly byKey = new Map<string, SingleFlight<StoredResult<unknown>>>()
+  readonly byKey = new Map<string, SharedWork<StoredResult<unknown>>>()
   readonly refreshing = new Set<string>()
 }
 
@@ -85,7 +85,7 @@ export async function singleFlight<T, F extends Fencing>(
   signal?.throwIfAborted()
   const { byKey, refreshing } = flightsOf(locker, store)
   const flight = new Flight(locker, key, options, compute)
-  const found = byKey.get(key) as SingleFlight<StoredResult<T>> | undefined
+  const found = byKey.get(key) as SharedWork<StoredResult<T>> | undefined
   // A flight that all of its callers have left ends some time later, and is not started anew with their `compute`.
   const shared = found?.started === undefined ? undefined : found
   const joined = shared ?? flight.start(byKey)
@@ -117,8 +117,8 @@ class Flight<T, F extends Fencing> {
   }
 
   /** While it is in flight, other callers find it in `byKey` and join it. */
-  start(byKey: Flights['byKey']): SingleFlight<StoredResult<T>> {
-    const started = new SingleFlight(this.#locker.info.name, (abandoned) =>
+  start(byKey: Flights['byKey']): SharedWork<StoredResult<T>> {
+    const started = new SharedWork(this.#locker.info.name, (abandoned) =>
       this.#run(abandoned).finally(() => {
         if (byKey.get(this.#key) === started) byKey.delete(this.#key)
       }),

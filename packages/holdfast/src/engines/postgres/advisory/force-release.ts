@@ -14,8 +14,8 @@ import { cancelledCall, operatorCallExpired } from '../../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../../spi.ts'
 import { arrayLiteral, type Listener, type PostgresDatabase } from '../client/index.ts'
 import { type Connection, NAME } from './connection.ts'
-import { seenHolders } from './looking.ts'
 import { FORCE_RELEASE_CHANNEL } from './statements.ts'
+import { seenHolders } from './states.ts'
 
 const PATIENCE_MS = 2_000
 const PAUSES = { firstMs: 2, longestMs: 50 }

@@ -25,7 +25,7 @@ import { asUnavailable } from '../client/index.ts'
 import { Claims, collision, type SessionClaim } from './claims.ts'
 import { type Connection, NAME } from './connection.ts'
 import type { LockConnection } from './lock-connection.ts'
-import { seenHolders } from './looking.ts'
+import { seenHolders } from './states.ts'
 
 /** Each request costs a few microseconds of the server's time, and one behind it waits for all of them. */
 const MAX_BATCH = 256

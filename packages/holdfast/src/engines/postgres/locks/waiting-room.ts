@@ -10,13 +10,13 @@ import { arrayLiteral, type Parameter } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 
 /** A grant as the database records it. */
-export interface Granted {
+export interface RecordedGrant {
   readonly token: bigint
   readonly data: string | null
 }
 
 /** `session`: the number of its row. */
-export type Waiter = AnyWaiter<'fenced', Granted> & { readonly session: number }
+export type Waiter = AnyWaiter<'fenced', RecordedGrant> & { readonly session: number }
 
 export interface WaitingRoomOptions {
   readonly clock: Clock
@@ -33,7 +33,7 @@ const SPREAD_MS = 3
 /** A waiter that is due again at once was not settled by the last look; it is looked at again, but not in a hot loop. */
 const SHORTEST_PAUSE_MS = 10
 
-export class WaitingRoom extends Room<Waiter, Granted> {
+export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   readonly #options: WaitingRoomOptions
   readonly #looks: Looks
 
@@ -60,7 +60,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
   }
 
   /** `id`: the attempt, or its public half. */
-  granted(session: number, id: string, granted: Granted): void {
+  granted(session: number, id: string, granted: RecordedGrant): void {
     for (const waiter of this.find(id, session)) this.grant(waiter, granted)
   }
 

@@ -4,7 +4,7 @@ import { BackendUnavailableError, type LossReason } from '../../../base/errors.t
 import type { RedisReply } from '../client/index.ts'
 import { refusedByServer } from './failures.ts'
 
-export type Answer =
+export type ScriptAnswer =
   /** `leftMs` undefined: from the sending of this request. */
   | {
       readonly kind: 'granted'
@@ -34,28 +34,28 @@ export interface Outlook {
 }
 
 /** Answers without details, by their first letter. */
-const plain: { readonly [letter: string]: Answer } = {
+const plain: { readonly [letter: string]: ScriptAnswer } = {
   f: { kind: 'queue-full' },
   x: { kind: 'abandoned' },
   r: { kind: 'released' },
   n: { kind: 'not-held' },
   k: { kind: 'prolonged' },
 }
-const busy: Answer = { kind: 'busy' }
+const busy: ScriptAnswer = { kind: 'busy' }
 
 /** The answers to so many requests, an Error where the server refused one, and maybe a note about the whole call. */
 export function readReply(
   reply: RedisReply,
   count: number,
-): { readonly answers: (Answer | Error)[]; readonly note?: string } {
+): { readonly answers: (ScriptAnswer | Error)[]; readonly note?: string } {
   const texts = typeof reply === 'string' ? reply.split(' ') : reply
   if (!Array.isArray(texts) || texts.length < count) throw notUnderstood()
-  const answers: (Answer | Error)[] = []
+  const answers: (ScriptAnswer | Error)[] = []
   for (let index = 0; index < count; index++) answers.push(readAnswer(texts[index]))
   return texts.length === count ? { answers } : { answers, note: String(texts[count]) }
 }
 
-function readAnswer(reply: RedisReply | undefined): Answer | Error {
+function readAnswer(reply: RedisReply | undefined): ScriptAnswer | Error {
   if (Array.isArray(reply)) return readList(reply)
   const text = String(reply)
   const rest = text.slice(1)
@@ -79,7 +79,7 @@ function readAnswer(reply: RedisReply | undefined): Answer | Error {
   }
 }
 
-function readList([kind, detail, left, data]: readonly RedisReply[]): Answer | Error {
+function readList([kind, detail, left, data]: readonly RedisReply[]): ScriptAnswer | Error {
   if (kind === 'e') return refusedByServer(String(detail))
   if (kind === 'l') return { kind: 'lost', reason: detail as LossReason, detail: String(left) }
   const leftMs = Number(left)

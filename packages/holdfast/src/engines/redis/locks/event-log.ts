@@ -25,9 +25,9 @@ import { Looks } from '../../../kit/looks.ts'
 import type { Call } from '../../../spi.ts'
 import type { RedisReply, RedisScript, Subscription } from '../client/index.ts'
 import type { Connection } from './connection.ts'
-import { readEvent } from './looking.ts'
 import { checkNames, scanNames } from './paging.ts'
 import { lookAtDueScript, openLogScript, readLogScript } from './scripts/watching.ts'
+import { readEvent } from './states.ts'
 import { currentHolders, cursorOf, type Head, type Position, positionAt } from './watch.ts'
 
 const EVENTS_AT_ONCE = 256

@@ -14,17 +14,17 @@ import type { Random } from '../../../base/ids.ts'
 import { Looks } from '../../../kit/looks.ts'
 import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/waiting-room.ts'
 import type { Fencing } from '../../../spi.ts'
-import { type Answer, type Outlook, readPush } from './answers.ts'
+import { type Outlook, readPush, type ScriptAnswer } from './answers.ts'
 import { type ClaimKey, lookAt, type Request } from './requests.ts'
 import type { OnAnswered } from './sender.ts'
 
-export interface Granted {
+export interface RecordedGrant {
   readonly grantId: string
   readonly since: Instant
   readonly data?: string | undefined
 }
 
-export interface Waiter extends AnyWaiter<Fencing, Granted> {
+export interface Waiter extends AnyWaiter<Fencing, RecordedGrant> {
   readonly claim: ClaimKey
   /** When the last request was sent that is known to have prolonged its position. */
   heartbeat: Instant
@@ -37,13 +37,13 @@ export interface WaitingRoomOptions {
   readonly look: (
     requests: readonly Request[],
     onAnswered: OnAnswered,
-  ) => Promise<readonly (Answer | Error)[]>
+  ) => Promise<readonly (ScriptAnswer | Error)[]>
 }
 
 /** For a name whose holder's end is not known, while another process has the first waiter. */
 const UNKNOWN_MS = 5_000
 
-export class WaitingRoom extends Room<Waiter, Granted> {
+export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   readonly #look: WaitingRoomOptions['look']
   readonly #looks: Looks
 
@@ -106,7 +106,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     )
   }
 
-  #found(waiter: Waiter, answer: Answer | Error | undefined): void {
+  #found(waiter: Waiter, answer: ScriptAnswer | Error | undefined): void {
     if (answer === undefined || answer instanceof Error) return
     if (answer.kind === 'waiting') {
       this.expect(waiter, answer.outlook)

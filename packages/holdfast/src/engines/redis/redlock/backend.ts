@@ -22,11 +22,11 @@ import { isOlder, OLDEST_REDIS, type RedisReply } from '../client/index.ts'
 import { diagnose } from './diagnosis.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
 import { ownerText } from './keys.ts'
-import { type Found, lookAt } from './looking.ts'
 import type { ClaimRequest, Identity, RedlockNode } from './node.ts'
 import { scanPage } from './paging.ts'
 import { attachScript } from './scripts.ts'
 import { RedlockSession } from './session.ts'
+import { type Found, lookAt } from './states.ts'
 
 export class RedlockBackend implements Backend<'unfenced'> {
   readonly info: BackendInfo<'unfenced'>

@@ -15,7 +15,7 @@ import { Lifetime } from '../../../kit/lifetime.ts'
 import type { Call } from '../../../spi.ts'
 import { type LockKeys, textOf } from '../client/index.ts'
 import type { RedlockNode } from './node.ts'
-import { type Answer, Poll, reasonOf } from './poll.ts'
+import { type NodeAnswer, Poll, reasonOf } from './poll.ts'
 
 export interface EnsembleOptions {
   readonly nodes: readonly RedlockNode[]
@@ -71,7 +71,7 @@ export class Ensemble {
   }
 
   /** The same without promises. */
-  pollWith<V>(ask: (node: RedlockNode, answer: Answer<V>) => void): Poll<V> {
+  pollWith<V>(ask: (node: RedlockNode, answer: NodeAnswer<V>) => void): Poll<V> {
     return new Poll(this.nodes, ask, this.#failed)
   }
 

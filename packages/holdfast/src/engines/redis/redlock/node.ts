@@ -25,8 +25,8 @@ import {
   remedyOf,
 } from '../client/index.ts'
 import { Contact } from './contact.ts'
-import type { Deadlines } from './deadlines.ts'
 import { bootKey } from './keys.ts'
+import type { NodeTimeouts } from './node-timeouts.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
@@ -55,7 +55,7 @@ export interface NodeOptions {
   /** For messages: `node 2 of 5`. */
   readonly label: string
   readonly clock: Clock
-  readonly deadlines: Deadlines
+  readonly timeouts: NodeTimeouts
   readonly connectTimeoutMs: number
   readonly nodeTimeoutMs: number
   readonly quarantineMs: number
@@ -297,14 +297,14 @@ export class RedlockNode {
     answered: (reply: RedisReply) => void,
     failed: (error: unknown) => void,
   ): void {
-    const { clock, deadlines, nodeTimeoutMs } = this.#options
-    const request = deadlines.add(() => {
+    const { clock, timeouts, nodeTimeoutMs } = this.#options
+    const request = timeouts.add(() => {
       this.#owed++
       const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
       failed(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
     })
     const isLate = () => {
-      const isInTime = deadlines.remove(request)
+      const isInTime = timeouts.remove(request)
       this.#lateMs = isInTime ? undefined : Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs)
       if (!isInTime) this.#owed--
       return !isInTime

@@ -7,7 +7,7 @@ import type { Call } from '../../../spi.ts'
 import type { RedlockNode } from './node.ts'
 
 /** The state of the question at one node. */
-export class Answer<V> implements Asker<V> {
+export class NodeAnswer<V> implements Asker<V> {
   readonly node: RedlockNode
   readonly #poll: Poll<V>
   state: 'pending' | 'answered' | 'failed' = 'pending'
@@ -38,11 +38,11 @@ export class Answer<V> implements Asker<V> {
   }
 }
 
-export type Answered<V> = Answer<V> & { readonly value: V }
+export type Answered<V> = NodeAnswer<V> & { readonly value: V }
 
 export class Poll<V> {
   /** One for each node, in the order of the nodes. */
-  readonly answers: readonly Answer<V>[]
+  readonly answers: readonly NodeAnswer<V>[]
   readonly onFailed: (node: RedlockNode, error: unknown) => void
   #pending: number
   /** Callbacks are dropped when they have been called: a late answer must not keep alive what they refer to. */
@@ -53,12 +53,12 @@ export class Poll<V> {
 
   constructor(
     nodes: readonly RedlockNode[],
-    ask: (node: RedlockNode, answer: Answer<V>) => void,
+    ask: (node: RedlockNode, answer: NodeAnswer<V>) => void,
     onFailed: (node: RedlockNode, error: unknown) => void,
   ) {
     this.onFailed = onFailed
     this.#pending = nodes.length
-    this.answers = nodes.map((node) => new Answer(node, this))
+    this.answers = nodes.map((node) => new NodeAnswer(node, this))
     for (const answer of this.answers) ask(answer.node, answer)
   }
 
@@ -87,7 +87,7 @@ export class Poll<V> {
     return this.answers.filter((answer): answer is Answered<V> => answer.state === 'answered')
   }
 
-  get failed(): readonly Answer<V>[] {
+  get failed(): readonly NodeAnswer<V>[] {
     return this.answers.filter(({ state }) => state === 'failed')
   }
 

@@ -23,9 +23,9 @@ import type {
   WatchEvent,
 } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
-import { inspect, list, sessions } from './looking.ts'
 import { forceRelease, forget, resize } from './operators.ts'
 import { SqliteSession } from './session.ts'
+import { inspect, list, sessions } from './states.ts'
 import type { Statistics } from './statistics.ts'
 
 export class SqliteBackend implements Backend<'fenced'> {

@@ -10,9 +10,9 @@ import { type LogPage, type LogPicture, LogWatchers, PROLONGED_EVERY_MS } from '
 import { currentHolders, type ToldEvent, toldEvent } from '../../../kit/watching.ts'
 import type { Call, PageRequest } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
-import { list } from './looking.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
 import type { EventRow, Statements } from './statements.ts'
+import { list } from './states.ts'
 
 const EVENTS_AT_ONCE = 256
 

@@ -1,4 +1,4 @@
-/** The operators' view, of one moment: the rows of `sql/looking.ts`. */
+/** The operators' view, of one moment: the rows of `sql/states.ts`. */
 
 import type { HolderState, NameState, Page } from '../../../spi.ts'
 import type { Row } from '../client/index.ts'
