@@ -94,7 +94,7 @@ class Turns {
   readonly #who: string
   readonly #taking: Taking
   readonly #seconds: number
-  /** What somebody holds when a round ends stays taken for a while. */
+  /** A name that is held when a round ends stays taken for a while, so each contest has its own. */
   readonly #resource = `bench/contest/${++contests}`
   readonly #beginMs: number
   readonly #served = new Set<number>()

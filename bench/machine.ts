@@ -13,7 +13,7 @@ export interface Machine {
   readonly date: string
 }
 
-/** What Linux calls them. Forcing data to disk costs nothing on some of these. */
+/** File systems by the numbers of Linux. Forcing data to disk costs nothing on some of these. */
 const fileSystems: Record<number, string> = {
   61267: 'ext4',
   1481003842: 'xfs',

@@ -148,7 +148,7 @@ async function optionsOrExit(): Promise<Options> {
   process.exit(0)
 }
 
-/** What the command line asks for and cannot be had. */
+/** Turns an option of the command line that cannot be met into a message and an exit code. */
 async function orExit<T>(action: () => T | Promise<T>): Promise<T> {
   try {
     return await action()

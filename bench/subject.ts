@@ -1,5 +1,5 @@
 /**
- * What can be measured: a file in `subjects/` for each backend, which says whom to compare with whom. A peer is one
+ * A subject of measurements: a file in `subjects/` for each backend, which says whom to compare with whom. A peer is one
  * more contender in that file.
  */
 
@@ -24,7 +24,7 @@ export interface Comparison {
   readonly atOnce?: readonly number[]
 }
 
-/** What is held until it is called. */
+/** Gives back a lock that was taken, when it is called. */
 export type GiveBack = () => Promise<unknown>
 
 /** Somebody who can take a name and hold it for a while, and who waits when it is taken. */

@@ -1,4 +1,4 @@
-// What docs/traps.md is generated from: one file per section, see docs/traps/.
+// The traps of docs/traps.md, which is generated from them: one file per section, see docs/traps/.
 
 import type { TrapSection } from '../scripts/docs/trap-types.ts'
 import { answers } from './traps/answers.ts'

@@ -65,7 +65,7 @@ async function bundleModules(folder: string, entries: readonly string[]): Promis
       mangle: { toplevel: true, keepNames: { function: true, class: true } },
       codegen: { removeWhitespace: true },
     },
-    // What nearly all entry points need is one file.
+    // Code that nearly all entry points need is one file.
     codeSplitting: {
       groups: [{ name: 'base', test: /[\\/]src[\\/](base|kit|locker|spi)/, minShareCount: 8 }],
     },

@@ -38,7 +38,7 @@ if (process.platform !== 'linux') {
   console.error('The lab stops processes and looks at them in /proc: it needs Linux.')
   process.exit(1)
 }
-// What runs is ended, and what was written is removed, when this process exits.
+// Running processes are ended, and written files are removed, when this process exits.
 for (const [signal, code] of [
   ['SIGINT', 130],
   ['SIGTERM', 143],

@@ -25,7 +25,7 @@ if (help) {
 const missing = [...new Set(names.map(engineOf))].filter((engine) => find(engine) === null)
 if (missing.length > 0) {
   const script = join(import.meta.dirname, 'install-servers.ts')
-  // What it says is news and not the answer, which may be meant for a program.
+  // Messages of the script are news and not the answer, which may be meant for a program.
   const { status } = spawnSync(process.execPath, [script, ...missing], { stdio: ['ignore', 2, 2] })
   if (status !== 0) process.exit(1)
 }

@@ -1,4 +1,4 @@
-/** What `--against` found, as a table and a sentence. */
+/** The findings of `--against`, as a table and a sentence. */
 import { type Machine, machineInWords } from '../machine.ts'
 import { type Row, textTable } from '../report.ts'
 import type { Commit } from './checkout.ts'

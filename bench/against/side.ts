@@ -34,7 +34,7 @@ export class Side {
     this.#child = fork(import.meta.filename, [JSON.stringify(options)], {
       execArgv: ['--no-warnings', '--import', join(import.meta.dirname, 'redirect.ts')],
       env: { ...process.env, HOLDFAST_BENCH_PACKAGE: packageFolder },
-      // What is printed stays the report's.
+      // Printed lines of a side go to stderr, so that stdout is the report's.
       stdio: ['ignore', 2, 2, 'ipc'],
     })
     this.#child.once('exit', () => this.#gone.abort())

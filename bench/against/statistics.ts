@@ -1,5 +1,5 @@
 /**
- * What a run of `--against` says. The interval of the median is the exact one from order statistics: with n rounds, the
+ * The verdict of a run of `--against`. The interval of the median is the exact one from order statistics: with n rounds, the
  * number of them below the true median is binomial, whatever their distribution is, so the k-th smallest and the k-th
  * largest ratio enclose it with a known chance. It needs no random numbers, and an outlier does not widen it.
  */

@@ -1,4 +1,4 @@
-/** What `--against` measures of a subject: all that Holdfast does in it. */
+/** The workloads that `--against` measures of a subject: all that Holdfast does in it. */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { measureContest } from '../contest.ts'

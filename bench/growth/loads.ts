@@ -1,5 +1,5 @@
 /**
- * What can grow, and what is measured while it does. A crowd makes the load; the measured calls come from another locker on
+ * Loads that can grow, and the calls that are measured meanwhile. A crowd makes the load; the measured calls come from another locker on
  * the same engine. A new measure is one more entry in a list below.
  */
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -65,7 +65,7 @@ class Crowd {
     change()
     await this.shared()
     const ms = performance.now() - sinceMs
-    // What a member that leaves has asked for is not counted.
+    // Requests of a member that leaves are not counted.
     const after = await this.#calls()
     const by = (what: keyof Calls) =>
       this.living.reduce(

@@ -1,4 +1,4 @@
-/** What is measured of a recipe: a file in this folder for each, which exports a `bench`. */
+/** A recipe's benchmark: a file in this folder for each recipe, which exports a `bench`. */
 import type { Row } from '../report.ts'
 
 export interface RecipeEngine {

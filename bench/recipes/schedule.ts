@@ -1,4 +1,4 @@
-/** What one tick of a schedule costs with 20 replicas, in calls of the lockers and in commands that the engine gets. */
+/** The cost of one tick of a schedule with 20 replicas, in calls of the lockers and in commands that the engine gets. */
 import { createLocker, type Locker } from 'holdfast'
 import { type TickOutcome, tickRunner } from 'holdfast/recipes/schedule'
 import { openBackend } from 'holdfast/spi'

@@ -7,7 +7,7 @@ export const ttlMs = 15_000
 
 const deleteIfMine = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`
 
-/** What the recipe needs of ioredis, 5 or 6. */
+/** The methods of ioredis 5 or 6 that the recipe needs. */
 interface IoredisCommands {
   set(key: string, value: string, px: 'PX', ttlMs: number, nx: 'NX'): Promise<'OK' | null>
   script(load: 'LOAD', source: string): Promise<unknown>

@@ -1,4 +1,4 @@
-/** What the workers were told is in the ledger, against what its file holds. */
+/** The audit of a round: what each worker was told must be in the ledger's file. */
 import { amount } from './ledger.ts'
 import type { Round } from './round.ts'
 

@@ -1,4 +1,4 @@
-/** What happens in a round. Workers report most of it themselves; stopping and waking them is the conductor's. */
+/** Events of a round. Workers report most of them themselves; stopping and waking workers is the conductor's. */
 
 /** One addition to the ledger. It keeps its id when it has to be tried again, so that the audit can find it. */
 export interface Entry {
@@ -27,7 +27,7 @@ export type RoundEvent = { readonly atMs: number; readonly worker: string } & (
   | { readonly kind: 'continued' }
 )
 
-/** What a worker is told at the beginning of a round. */
+/** Orders for a worker at the beginning of a round. */
 export interface Orders {
   readonly locks: string
   readonly ledger: string

@@ -1,5 +1,5 @@
 /**
- * What the workers protect: a ledger whose lines carry a running balance. A line is put where the last reader saw a
+ * The ledger that the workers protect: its lines carry a running balance. A line is put where the last reader saw a
  * free line, as in a file, so a worker that writes by an old reading writes over a line that came in the meantime.
  */
 import { DatabaseSync } from 'node:sqlite'

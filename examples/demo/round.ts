@@ -18,7 +18,7 @@ const wakeDelayMs = 120
 export interface Round {
   readonly guarded: boolean
   readonly events: readonly RoundEvent[]
-  /** What the ledger's file holds at the end. */
+  /** Lines of the ledger's file at the end. */
   readonly lines: readonly Line[]
 }
 
@@ -53,7 +53,7 @@ export async function runRound(crew: Crew, options: RoundOptions): Promise<Round
   return { guarded, events, lines: allLines(orders.ledger) }
 }
 
-/** What the conductor does at which report. */
+/** The conductor's script: how it acts on which report. */
 class Script {
   readonly #crew: Crew
   readonly #orders: Orders

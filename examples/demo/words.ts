@@ -42,7 +42,7 @@ export function roundTitle(guarded: boolean, width: number, paint: Paint): strin
   return `  ${paint('bold', title)} ${paint('dim', '─'.repeat(Math.max(0, width - title.length - 5)))}`
 }
 
-/** What is going on, for people who watch it live. */
+/** The current state of the round in a line, for people who watch it live. */
 export function statusOf(events: readonly RoundEvent[]): string {
   const { frozen, takeOver } = pauseIn(turnsIn(events))
   if (frozen?.stopped === undefined) return 'They take turns …'
@@ -51,7 +51,7 @@ export function statusOf(events: readonly RoundEvent[]): string {
   return `${frozen.worker} is awake again …`
 }
 
-/** What happened at the marks of the time line, then the verdict on the ledger. */
+/** The story of the round at the marks of the time line, then the verdict on the ledger. */
 export function account(round: Round, width: number, paint: Paint): string[] {
   return [
     ...stepsOf(round).flatMap((step) => paragraph(step, width, '  ')),

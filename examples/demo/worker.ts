@@ -15,7 +15,7 @@ const thinkMs = 200
 const enoughMs = 500
 const worker = process.argv[2] ?? ''
 
-/** What a turn does with the ledger, under its lease. */
+/** One turn with the ledger, under its lease. */
 type OnLedger = <T>(lease: FencedLease, effect: (database: Connection) => T) => Promise<T>
 
 process.on('disconnect', () => process.exit())

@@ -53,7 +53,7 @@ async function lead(): Promise<void> {
       got.signal.addEventListener('abort', () => resolve())
       server.once('close', () => resolve())
     })
-    // The requests have ended by now, so nothing works under it any more (T53).
+    // The requests have ended by now, so nothing works under it any more (T53, early releases).
     await got.release()
   }
 }

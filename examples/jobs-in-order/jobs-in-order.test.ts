@@ -10,7 +10,7 @@ describe.runIf(wanted('postgres'))('jobs-in-order', () => {
     expect(said).toContain('  ✓ the events of every account are booked in order')
     expect(said).toContain('  ✓ 39 of 39 good events are booked, each once')
     expect(said).toContain(
-      '  ✓ the poison event is set aside after 3 attempts, and the account goes on without it',
+      '  ✓ the poison event is set aside after 3 starts, and the account goes on without it',
     )
     expect(said.at(-1)).toBe('All 4 claims hold.')
   })

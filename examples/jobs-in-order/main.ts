@@ -14,7 +14,7 @@ import type { Booking, Said } from './worker.ts'
 
 const accounts = ['ada', 'bob', 'cleo', 'dan']
 const eventsPerAccount = 10
-/** A worker dies with it at the first attempt. */
+/** A worker dies with it at the first start. */
 const fatal = { account: 'ada', seq: 4 }
 /** No worker ever succeeds with it. */
 const poison = { account: 'bob', seq: 3 }
@@ -38,7 +38,7 @@ other. With it they are booked in order, although a worker is killed in the midd
           await inTransaction(pool, async (tx) => {
             await tx.query('INSERT INTO events VALUES ($1, $2, $3)', [queue, account, seq])
             const order = isOrdered ? { orderingKey: account } : {}
-            await jobs.add({ account, seq }, { ...order, maxAttempts: 3, tx })
+            await jobs.add({ account, seq }, { ...order, maxStarts: 3, tx })
           })
       }
       await Promise.all(accounts.map(add))
@@ -66,7 +66,7 @@ other. With it they are booked in order, although a worker is killed in the midd
       const seqs = accounts.map((account) =>
         rows.filter((row) => row.account === account).map((row) => row.seq),
       )
-      return { seqs, killed, dead: await jobs.dead() }
+      return { seqs, killed, setAside: await jobs.listSetAside() }
     }
 
     const isSorted = (seqs: readonly number[]) =>
@@ -86,10 +86,10 @@ other. With it they are booked in order, although a worker is killed in the midd
     const expected = accounts.length * eventsPerAccount - 1
     const booked = ordered.seqs.flat().length
     check(`${booked} of ${expected} good events are booked, each once`, booked === expected)
-    const [dead] = ordered.dead
+    const [aside] = ordered.setAside
     check(
-      `the poison event is set aside after ${dead?.attempts} attempts, and the account goes on without it`,
-      ordered.dead.length === 1 && JSON.stringify(dead?.payload) === JSON.stringify(poison),
+      `the poison event is set aside after ${aside?.starts} starts, and the account goes on without it`,
+      ordered.setAside.length === 1 && JSON.stringify(aside?.payload) === JSON.stringify(poison),
     )
   },
 })

@@ -22,7 +22,7 @@ process.on('disconnect', () => {
 })
 
 while (!isOver) {
-  // What a killed worker had comes again after this time. By default it is 30 s; here the reader is watching.
+  // A killed worker's job comes again after this time. By default it is 30 s; here the reader is watching.
   const [job] = await jobs.claimJobs({ visibilityMs: 1_000 })
   if (job === undefined) await sleep(10)
   else await work(job)
@@ -37,7 +37,7 @@ async function work(job: ClaimedJob<Booking>): Promise<void> {
     if (isSame(job.payload, poison)) throw new Error('this event cannot be booked')
     await inTransaction(pool, async (tx) => {
       await tx.query('INSERT INTO bookings (queue, account, seq) VALUES ($1, $2, $3)', [queue, account, seq])
-      if (isSame(job.payload, fatal) && job.attempts === 1) await die()
+      if (isSame(job.payload, fatal) && job.starts === 1) await die()
       await job.complete({ tx })
     })
   } catch (error) {

@@ -20,7 +20,7 @@ interface Shop {
 
 type Connection = Pick<pg.PoolClient, 'query'>
 
-/** What many programs do. Between the look and the write, all other buyers look, too. */
+/** The way of many programs: look, then write. Between the two, all other buyers look, too. */
 export function naively({ pool, checkout }: Shop): Sell {
   return async (buyer) => {
     const units = await unitsLeft(pool)

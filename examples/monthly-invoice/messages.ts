@@ -1,4 +1,4 @@
-/** What the conductor and the replicas tell each other. */
+/** Messages between the conductor and the replicas. */
 
 export type Protection = 'none' | 'lease' | 'lease and guard'
 

@@ -42,7 +42,7 @@ export function payOnce(pool: pg.Pool, provider: Provider, options: IdempotentOp
     )
 }
 
-/** What a takeover must not do: take for granted that nothing has happened yet. */
+/** A takeover done wrong: it takes for granted that nothing has happened yet. */
 export function payWithoutLooking(pool: pg.Pool, provider: Provider, options: IdempotentOptions = {}): Pay {
   const idempotent = postgresIdempotent({ client: pool })
   return (key, order) =>

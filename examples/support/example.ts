@@ -1,5 +1,5 @@
 /**
- * What the examples on PostgreSQL have in common: the options, the database, the list of claims that are checked, and
+ * Common parts of the examples on PostgreSQL: the options, the database, the list of claims that are checked, and
  * the exit code.
  */
 import { parseArgs } from 'node:util'
@@ -9,7 +9,7 @@ import { type Database, openDatabase } from './database.ts'
 export interface Example {
   /** The folder under `examples/`. */
   readonly name: string
-  /** What it shows, in a few lines, for `--help`. */
+  /** A few lines about the example, for `--help`. */
   readonly about: string
   readonly play: (stage: Stage) => Promise<void>
 }

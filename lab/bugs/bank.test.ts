@@ -1,4 +1,4 @@
-/** What the bank promises, without planting anything: quick, so that an edit that no longer fits is found at once. */
+/** The bank's own promises, without planting anything: quick, so that an edit that no longer fits is found at once. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { bugs } from './bank.ts'

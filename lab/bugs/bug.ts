@@ -31,7 +31,7 @@ export interface FoundBy {
   readonly test?: string
 }
 
-/** What every entry has: a sentence that says what is wrong, and the checks that must notice. The rest says what is changed. */
+/** Every entry has a sentence that says what is wrong, and the checks that must notice. The rest says what is changed. */
 interface Planted {
   readonly what: string
   readonly foundBy: FoundBy
@@ -68,7 +68,7 @@ export interface BackendBug extends Planted {
   readonly wrap?: () => Wrap<'fenced'>
   /** The world in which the suite must notice it. */
   readonly createWorld?: () => Promise<World>
-  /** What only the model of lockers has. */
+  /** Faults of the model of lockers only. */
   readonly inModel?: Pick<ModelFaults, 'locker' | 'engineRate'>
 }
 

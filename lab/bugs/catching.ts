@@ -21,7 +21,7 @@ export interface Caught {
   readonly explanation?: string
 }
 
-/** What the simulation or the conformance suite must notice. */
+/** Bugs that the simulation or the conformance suite must notice. */
 export const caughtBugs = sourceBugs.filter(({ foundBy }) => foundBy.simulation ?? foundBy.suite)
 
 /** All of them, two at a time. */
@@ -96,7 +96,7 @@ export async function failedCases(bug: Pick<SourceBug, 'edits'>): Promise<readon
   return JSON.parse(await run(bug, 'suite.ts')) as FailedCase[]
 }
 
-/** What a script prints that runs with the bug planted. */
+/** Runs a script with the bug planted, and returns what it prints. */
 function run(
   { edits }: Pick<SourceBug, 'edits'>,
   script: string,

@@ -101,9 +101,8 @@ export const schemaBugs: readonly SchemaBug[] = [
     edits: [
       {
         file: jobs,
-        find: 'AND attempts < max_attempts ORDER BY j.id LIMIT 1;',
-        replaceBy:
-          'AND attempts < max_attempts AND j.visible_at <= statement_timestamp() ORDER BY j.id LIMIT 1;',
+        find: 'AND starts < max_starts ORDER BY j.id LIMIT 1;',
+        replaceBy: 'AND starts < max_starts AND j.visible_at <= statement_timestamp() ORDER BY j.id LIMIT 1;',
       },
     ],
     foundBy: { test: jobTests },

@@ -30,7 +30,7 @@ export interface Exception {
 export interface CheckOptions {
   /** Default: all. */
   readonly only?: readonly CheckId[]
-  /** What this run may do although it should not, for instance because it breaks an assumption on purpose. */
+  /** Exceptions: this run may break these rules, for instance because it breaks an assumption on purpose. */
   readonly except?: readonly Exception[]
   /** How far apart two readings of the recorder's clock may be for what was one moment (G3). Default 0. */
   readonly toleranceMs?: number

@@ -46,7 +46,7 @@ export class Faults {
   }
 }
 
-/** What is left of a span when others are cut out of it. */
+/** The rest of a span when others are cut out of it. */
 export function without(span: Span, holes: readonly Span[]): Span[] {
   let left: Span[] = [span]
   for (const hole of holes) {

@@ -60,7 +60,7 @@ const flag: Reader<boolean> = (value) => {
 }
 
 const token: Reader<bigint> = (value) => {
-  // A JSON number has lost its last digits already (T42).
+  // A JSON number has lost its last digits already (T42, tokens as doubles).
   if (typeof value === 'string' && /^\d{1,40}$/.test(value)) return BigInt(value)
   throw new Error('must be a decimal number as a string')
 }

@@ -1,4 +1,4 @@
-/** What a checker says: what is wrong, how much it has judged, and what it could not judge, and why. */
+/** A checker's findings: what is wrong, how much it has judged, and what it could not judge, and why. */
 import type { Operation, Stamp } from './history.ts'
 
 export const checkIds = [
@@ -32,7 +32,7 @@ export interface Finding {
   readonly violations: readonly Violation[]
   /** How many things were compared. Zero means that nothing was judged, which is not "ok". */
   readonly judged: number
-  /** What could not be judged and why, each with how often. */
+  /** Reasons for which something could not be judged, each with how often. */
   readonly notJudged: readonly { readonly why: string; readonly times: number }[]
 }
 

@@ -107,7 +107,7 @@ function compareInOrder(grants: readonly Granted[], found: Findings): void {
   }
 }
 
-/** A client that has another token than its grant has drawn it apart from the grant (T37). */
+/** A client that has another token than its grant has drawn it apart from the grant (T37, tokens drawn apart). */
 function compareWithEngine(
   history: History,
   grants: readonly EngineEvent[],

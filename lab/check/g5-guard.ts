@@ -21,7 +21,7 @@ export function checkGuard(history: History): Finding {
   return found.done()
 }
 
-/** What one guard has seen of one name. */
+/** One guard's memory of one name. */
 class Memory {
   highest: GuardEvent | null = null
   highestExclusive: GuardEvent | null = null
@@ -34,7 +34,7 @@ class Memory {
     this.#used.add(`${event.token} ${event.leaseId}`)
   }
 
-  /** What speaks against this fence: an earlier one, and how. Null if it is to be accepted. */
+  /** The earlier fence that speaks against this one, and how. Null if this one is to be accepted. */
   against(
     event: GuardEvent,
     issuerOf: (event: GuardEvent) => string,

@@ -1,9 +1,9 @@
 /**
- * What happened in a run, as plain data: what a simulation, scenarios with real processes and tests all write, and
+ * The history of a run, as plain data: what a simulation, scenarios with real processes and tests all write, and
  * what the checkers read.
  *
  * On disk a history is JSON lines. The first line says what is known about the run (`about`); each other line is one
- * event. Tokens are decimal strings on disk and `bigint` in memory: as JSON numbers they would lose digits (T42).
+ * event. Tokens are decimal strings on disk and `bigint` in memory: as JSON numbers they would lose digits (T42, tokens as doubles).
  *
  *   {"kind":"about","version":1,"backend":"redis","fencing":"fenced","waiting":"queue","expirySlackMs":0,"roundTripMs":2}
  *   {"kind":"invoke","seq":1,"at":10,"id":"op1","process":"p1","op":"acquire","name":"n","ttlMs":1000}
@@ -33,7 +33,7 @@ export interface Stamp {
   readonly at: number
 }
 
-/** What is known about the run as a whole. What is left out cannot be judged by the checks that need it. */
+/** Facts about the run as a whole. A check that needs a fact that is left out cannot judge. */
 export interface About {
   readonly kind: 'about'
   readonly version: 1
@@ -78,7 +78,7 @@ export type OperationKind =
 
 export type Outcome = 'ok' | 'fail' | 'unknown'
 
-/** What the two ends of an operation may both say; where both do, the return counts. */
+/** Facts that both ends of an operation may state; where both do, the return counts. */
 interface OperationFacts {
   readonly leaseId?: string
   readonly token?: bigint
@@ -88,7 +88,7 @@ interface OperationFacts {
    * leases ride on a session that is older, say it, or record beliefs: they count instead of the acquire.
    */
   readonly sentAt?: number
-  /** What a read-modify-write was based on, and what it left: for resources that are overwritten. */
+  /** The entry on which a read-modify-write was based, and the one it left: for resources that are overwritten. */
   readonly saw?: string
   readonly wrote?: string
 }
@@ -110,11 +110,11 @@ export interface InvokeEvent extends Stamp, Asked, OperationFacts {
   /** Set when the access goes through this guard. */
   readonly guard?: string
   readonly once?: boolean
-  /** What is touched, if it is not called like the name. */
+  /** The resource that is touched, if it is not called like the name. */
   readonly resource?: string
-  /** What an update adds to a counter. */
+  /** The number that an update adds to a counter. 2: the counter went from 5 to 7. */
   readonly delta?: number
-  /** What an update appends to a log: unique. */
+  /** The entry that an update appends to a log: unique. */
   readonly entry?: string
 }
 
@@ -210,7 +210,7 @@ export interface GuardEvent extends Stamp {
   readonly access?: 'read' | 'write'
   readonly once?: boolean
   readonly reason?: 'stale' | 'foreign' | 'used'
-  /** What the guard said that it had seen. */
+  /** The highest token that the guard said it had seen. */
   readonly highest?: bigint
 }
 
@@ -230,7 +230,7 @@ export interface MeddledEvent extends Stamp {
   readonly note?: string
 }
 
-/** What `inspect` answered; it was true at some moment between `askedAt` and `at`. */
+/** An answer of `inspect`; it was true at some moment between `askedAt` and `at`. */
 export interface SnapshotEvent extends Stamp {
   readonly kind: 'snapshot'
   readonly name: string
@@ -254,7 +254,7 @@ export interface QuietEvent extends Stamp {
   readonly name?: string
 }
 
-/** What the protected resource holds in the end: the value of a counter or a register, or the entries of a log. */
+/** The protected resource in the end: the value of a counter or a register, or the entries of a log. */
 export interface FinalEvent extends Stamp {
   readonly kind: 'final'
   readonly resource: string

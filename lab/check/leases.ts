@@ -117,7 +117,7 @@ export function isAimedAt(force: Operation, lease: Pick<Lease, 'id' | 'token' | 
   return force.target === undefined || force.target === lease.process
 }
 
-/** What may end leases from outside: forces, closes, deletions and meddling, found by name and by process. */
+/** Ends of leases from outside: forces, closes, deletions and meddling, found by name and by process. */
 class Enders {
   readonly #exact: boolean
   readonly #forces: Map<string, Operation[]>

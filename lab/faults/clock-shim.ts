@@ -8,7 +8,7 @@ import { need } from '../obtain/find.ts'
 import { base, currentRun, newFolder } from '../servers/run.ts'
 
 export interface Clock {
-  /** What a program needs in its environment to live by this clock. */
+  /** Environment variables that a program needs to live by this clock. */
   readonly environment: Readonly<Record<string, string>>
   /** Moves the wall clock, forwards or backwards, as a step of NTP or an operator would. */
   step(ms: number): void

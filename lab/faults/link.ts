@@ -9,7 +9,7 @@ export interface Address {
 }
 
 export interface Link {
-  /** What the proxy's `label` made of the first bytes, or empty. */
+  /** The label that the proxy made of the first bytes, or empty. */
   readonly label: string
 }
 

@@ -92,7 +92,7 @@ describe.concurrent('pause', () => {
     })
     await waitFor('the worker to start', async () => ticks > 0)
     await pause(worker)
-    // What it wrote before may still be on its way.
+    // Bytes written before may still be on their way.
     await new Promise((resolve) => setTimeout(resolve, 50))
     const paused = ticks
     await new Promise((resolve) => setTimeout(resolve, 100))

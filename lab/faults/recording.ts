@@ -1,4 +1,4 @@
-// What clients sent through a proxy, to be sent again: a request that was delivered twice, or long after its sender
+// Recorded bytes of clients, to be sent again through a proxy: a request that was delivered twice, or long after its sender
 // gave up on it. The copy travels on a connection of its own and its answers are thrown away, so the client
 // is not confused by an answer that it did not ask for.
 

@@ -17,7 +17,7 @@ export interface Verdict {
   readonly complete: boolean
   readonly errors: number
   readonly states: number
-  /** What was violated, or null. */
+  /** The property that was violated, or null. */
   readonly violated: string | null
   /** The counter-example step by step, as Spin tells it; empty if there is none. */
   readonly counterExample: readonly string[]

@@ -1,4 +1,4 @@
-// What the lab needs from the outside: the servers, and two tools. One table, so that the finder, the installer
+// Programs that the lab needs from the outside: the servers, and two tools. One table, so that the finder, the installer
 // and the sentence that tells a person what to install cannot disagree.
 
 export const engines = ['redis', 'etcd', 'zookeeper', 'postgres', 'pgbouncer', 'consul'] as const
@@ -62,7 +62,7 @@ const standsOn: Readonly<Record<string, readonly string[]>> = {
   pgbouncer: ['postgres', 'pgbouncer'],
 }
 
-/** What a run needs: everything, or what the names of `--only` stand on. */
+/** Programs that a run needs: everything, or what the names of `--only` stand on. */
 export function neededFor(only: string | undefined): Needed[] {
   const all: Needed[] = [...engines, ...tools]
   if (only === undefined || only === '') return all

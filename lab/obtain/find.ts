@@ -6,7 +6,7 @@ import { basename, delimiter, dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { addressVariable, type Engine, engines, type Needed, recipes } from './engines.ts'
 
-/** What was unpacked here because the machine's own packages do not have it. */
+/** Programs that were unpacked here because the machine's own packages do not have them. */
 export const unpacked = resolve(import.meta.dirname, '../../.cache/servers')
 
 export interface Found {
@@ -34,7 +34,7 @@ export function find(name: Needed): Found | null {
   return { name, path, programs: found, ...(jar === undefined ? {} : { jar }) }
 }
 
-/** What is needed, or an error that says in one sentence what to do about it. */
+/** Finds a needed program, or throws an error that says in one sentence what to do about it. */
 export function need(name: Needed): Found {
   const found = find(name)
   if (found === null)

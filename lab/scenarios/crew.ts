@@ -75,7 +75,7 @@ export class Crew {
     })
   }
 
-  /** What is waited for, unless a client dies first. */
+  /** Waits for a promise, unless a client dies first. */
   orFailure<T>(awaited: Promise<T>): Promise<T> {
     return Promise.race([awaited, this.#failure.promise])
   }

@@ -1,4 +1,4 @@
-/** What the tests of all engines expect of a scenario that has passed. */
+/** Expectations of a scenario that has passed, for the tests of all engines. */
 import { expect, test } from 'vitest'
 import type { CheckId } from '../check/index.ts'
 import { describe as explain } from './report.ts'

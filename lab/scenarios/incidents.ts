@@ -1,4 +1,4 @@
-/** What the harness did to clients, servers and network, and when: for the report, and for the judge. */
+/** Incidents that the harness caused to clients, servers and network, and when: for the report, and for the judge. */
 import type { Note } from './messages.ts'
 import { nowMs } from './observer.ts'
 

@@ -23,7 +23,7 @@ import type { Note } from './messages.ts'
 import type { Protection } from './resources/resource.ts'
 
 export interface Surroundings {
-  /** What the harness has noted when all was over. */
+  /** Notes that the harness has taken when all was over. */
   readonly notes: Note[]
   readonly info: BackendInfo
   readonly lagMs: number
@@ -43,7 +43,7 @@ export function toHistory({ notes, incidents, startedAt }: Crew, surroundings: S
   return assemble({ ...about, roundTripMs: slowestRelease(plain) + lagMs }, events)
 }
 
-/** What a guard decided is noted when it is committed, but happened before that. */
+/** A guard's decision is noted when it is committed, but happened before that. */
 function inOrder(notes: readonly Note[], startedAt: number): HistoryEvent[] {
   return notes
     .toSorted((one, other) => one.at - other.at)
@@ -104,7 +104,7 @@ function ofEngine({ fencing, waiting }: Circumstances['info']): Exception[] {
   return except
 }
 
-/** What it means that the engine gives a name away before its holder's time is up. */
+/** The rules that break when the engine gives a name away before its holder's time is up. */
 const givenAwayEarly: readonly CheckId[] = ['G1', 'G3', 'G7', 'G13', 'linearizability']
 
 const assumptionBroken = 'what the engine assumes was made untrue on purpose'

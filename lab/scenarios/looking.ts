@@ -1,4 +1,4 @@
-/** What the engine still has when all clients have closed. */
+/** Leftovers: claims that the engine still has when all clients have closed. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createLocker } from '../../packages/holdfast/src/locker/locker.ts'
 import type { BackendInfo } from '../../packages/holdfast/src/spi.ts'

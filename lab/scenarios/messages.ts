@@ -1,4 +1,4 @@
-/** What the harness and its clients say to each other. */
+/** Messages between the harness and its clients. */
 import type { HistoryEvent } from '../check/index.ts'
 import type { Addresses, EngineName } from './engines/engine.ts'
 import type { Protection, ResourceName } from './resources/resource.ts'
@@ -6,7 +6,7 @@ import type { Protection, ResourceName } from './resources/resource.ts'
 export const lockName = 'ledger'
 export const resourceName = 'the ledger'
 
-/** What a client needs to know from the start. */
+/** The setup that a client needs to know from the start. */
 export interface Setup {
   readonly client: string
   readonly engine: EngineName

@@ -1,5 +1,5 @@
 /**
- * What most scenarios have in common: `first` has read under its lease; something happens; `second` gets the name and
+ * The plot of most scenarios: `first` has read under its lease; something happens; `second` gets the name and
  * takes a whole turn; `first` goes on, and writes what it had read before. Driven by what the clients report, not by how
  * long something takes.
  */

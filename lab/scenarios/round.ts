@@ -27,7 +27,7 @@ export interface Round {
   readonly acknowledged: readonly string[]
   /** No client was told anything about these. */
   readonly unknown: readonly string[]
-  /** What the resource holds in the end. */
+  /** Entries of the resource in the end. */
   readonly found: readonly string[]
   /** Acknowledged, and not found. */
   readonly lost: readonly string[]
@@ -107,7 +107,7 @@ export async function runRound({ scenario, engine, protection, say }: RoundOptio
   }
 }
 
-/** What the clients tell besides their part of the history. */
+/** Collects the facts that clients tell besides their part of the history. */
 function collect(crew: Crew): {
   readonly refusals: readonly Refusal[]
   entries(outcome: string): string[]

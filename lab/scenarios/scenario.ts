@@ -16,7 +16,7 @@ export interface Scenario {
   readonly name: string
   readonly clients: readonly string[]
   readonly ttlMs: number
-  /** What it does to the engine; null if clients are all that it disturbs. */
+  /** The fault that it causes at the engine; null if clients are all that it disturbs. */
   readonly fault: FaultName | null
   /** Resolves when no client is stopped or cut off any more; clients in the middle of a round are then made to finish it. */
   play(stage: Stage): Promise<void>
@@ -83,7 +83,7 @@ export function conclude(
   return { verdict: blanks.length > 0 ? 'void' : 'passed', reasons: blanks }
 }
 
-/** What a control has to show and did not. */
+/** Evidence that a control has to show and did not. */
 function blanksOf({ lost, broken, timesTwoBelieved }: Round): string[] {
   return [
     ...(lost.length === 0 ? ['the control lost nothing'] : []),

@@ -34,7 +34,7 @@ onLinux(
   },
 )
 
-/** What the checkers said, as if it were not declared that updates may be lost. */
+/** The checkers' findings, as if it were not declared that updates may be lost. */
 function undeclared({ checks }: Result['control']): Result['control']['checks'] {
   return { ...checks, checks: checks.checks.map((check) => ({ ...check, exception: null })) }
 }

@@ -21,7 +21,7 @@ interface Facts {
   readonly wrote?: string
 }
 
-/** What a guard said, and when, if that is known. */
+/** A guard's verdict, and its time, if that is known. */
 type Verdict =
   | { readonly verdict: 'accepted'; readonly at: number | undefined }
   | { readonly verdict: 'refused'; readonly at: number; readonly reason: 'stale'; readonly highest: bigint }

@@ -131,7 +131,7 @@ describe('sweeping', () => {
     return JSON.parse(readFileSync(join(currentRun().folder, 'owner.json'), 'utf8'))
   }
 
-  /** What a run leaves whose owner is gone, with a record of this process. */
+  /** Leaves a run behind whose owner is gone, with a record of this process. */
   function abandonedRun(recorded: Identity): string {
     const folder = join(base, `run-test-${process.pid}-${recorded.pid}`)
     const owner = { ...ownRecord(), started: '1' }

@@ -39,7 +39,7 @@ export async function startTogether<T extends { stop(): Promise<void> }>(
   return started
 }
 
-/** What comes next, or, if it fails, nothing: the first does not stay behind. */
+/** Starts the next part; if that fails, the first part is stopped, too. */
 export async function orStop<T>(first: { stop(): Promise<void> }, next: Promise<T>): Promise<T> {
   try {
     return await next

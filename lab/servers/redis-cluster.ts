@@ -56,7 +56,7 @@ async function join(members: readonly Server[]): Promise<void> {
       ([info = '', nodes = '']) =>
         info.includes('cluster_state:ok') &&
         info.includes(`cluster_known_nodes:${members.length}`) &&
-        // What is published would not reach a node without a link, and a member whose clock stands still makes none.
+        // Published messages would not reach a node without a link, and a member whose clock stands still makes none.
         !/handshake|disconnected/.test(nodes),
     )
   })

@@ -11,7 +11,7 @@ import { type Server, startServer } from './server.ts'
 export interface WatchedRedis extends Cluster {
   readonly pair: RedisPair
   readonly sentinel: Server
-  /** What the primary is called there. */
+  /** The primary's name at the sentinels. */
   readonly group: string
 }
 

@@ -8,7 +8,7 @@ import { type Server, startServer } from './server.ts'
 
 export interface RedisOptions {
   readonly name?: string
-  /** What survives a crash: nothing (the default), the last snapshot, or every write. */
+  /** Persistence over a crash: nothing (the default), the last snapshot, or every write. */
   readonly persistence?: 'none' | 'snapshots' | 'every-write'
   /** The primary to follow; the address of a proxy will do. */
   readonly replicaOf?: { readonly host: string; readonly port: number }

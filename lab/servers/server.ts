@@ -48,9 +48,9 @@ export interface Definition {
   readonly environment?: Readonly<Record<string, string>>
   /** Some servers refuse to run as root. */
   readonly user?: { readonly uid: number; readonly gid: number }
-  /** What asks it to end in order, with its data complete. */
+  /** The signal that asks it to end in order, with its data complete. */
   readonly quit: NodeJS.Signals
-  /** What ends it when the data does not matter any more. */
+  /** The signal that ends it when the data does not matter any more. */
   readonly end?: NodeJS.Signals
   /** True when it can do its work, not merely when it listens. An error means "not yet". */
   ready(): Promise<boolean>

@@ -146,7 +146,7 @@ async function findLeader(members: readonly Server[]): Promise<Server | null> {
 
 const leads = new Set(['leader', 'standalone'])
 
-/** What a member says it is; null while it takes part in no quorum and serves no client. */
+/** The role of a member in its own words; null while it takes part in no quorum and serves no client. */
 export async function modeOf(address: { host: string; port: number }): Promise<string | null> {
   const answer = await fourLetterWord(address, 'srvr')
   return /^Mode: (\w+)/m.exec(answer)?.[1] ?? null

@@ -295,7 +295,7 @@ export class SimSession implements BackendSession<'fenced'> {
     throw unexpected(answer)
   }
 
-  /** Counts from this client's last confirmed heartbeat, whenever and however the grant arrived (T64, T65). */
+  /** Counts from this client's last confirmed heartbeat, whenever and however the grant arrived (T64, new leases on old sessions; T65, belief from the push). */
   #grant({ name, attempt, token, previousData }: Granted): Grant<'fenced'> {
     if (!this.#confirmed.has(publicIdOf(attempt))) this.#confirm(attempt, this.#prolongedAt)
     this.#connection.world.history.obtained(attempt, token, this.#prolongedAtMs, this.ttlMs)

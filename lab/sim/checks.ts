@@ -1,5 +1,5 @@
 /**
- * What must be true at every step, checked while it happens against what the engine really has: exclusion, tokens,
+ * Checks at every step, against what the engine really has: exclusion, tokens,
  * belief, and that nothing is left behind. The histories are checked once more afterwards, by `lab/check`.
  */
 import { elapsedMs } from '../../packages/holdfast/src/base/clock.ts'
@@ -35,7 +35,7 @@ interface Ended {
   readonly atMs: number
   readonly atEngineMs: number
   readonly session: SessionState
-  /** What its client gave it at that moment: nothing once a clock was stepped forward, for one. */
+  /** Time that its client gave it at that moment: 0 once a clock was stepped forward, for one. */
   readonly ownLeftMs: number
 }
 
@@ -44,7 +44,7 @@ export class Checks implements EngineObserver {
   readonly #leftovers: Leftovers
   readonly #closedNames: ClosedNames
   readonly #leases = new Map<string, Set<TrackedLease>>()
-  /** By the token of the grant: an attempt can be granted twice (T84). */
+  /** By the token of the grant: an attempt can be granted twice (T84, late duplicates). */
   readonly #endings = new Map<bigint, Ended>()
   /** The last grant of each attempt, by public id: permits do not show theirs. */
   readonly #tokens = new Map<string, bigint>()
@@ -63,7 +63,7 @@ export class Checks implements EngineObserver {
 
   // --- what clients tell -----------------------------------------------------------------------------------
 
-  /** The first request opens the session, and the others wait for it (T22). */
+  /** The first request opens the session, and the others wait for it (T22, concurrent first acquires). */
   opening(address: string, ttlMs: number, call: Call): { over: () => void } {
     const key = `${address}/${ttlMs}`
     const before = this.#openings.get(key)
@@ -97,7 +97,7 @@ export class Checks implements EngineObserver {
       this.#world.fail('T6', `lease ${shortId(lease.id)} on ${lease.name} was over when it was handed out`)
   }
 
-  /** What is known of a lease that was handed out, and may still be used. */
+  /** The record of a lease that was handed out, and may still be used. */
   trackedLease({ name, id }: { readonly name: string; readonly id: string }): TrackedLease | undefined {
     for (const lease of this.#leases.get(name) ?? []) if (lease.id === id) return lease
     return undefined
@@ -159,7 +159,7 @@ export class Checks implements EngineObserver {
     )
   }
 
-  /** A lease ends by its deadline, and not because one renewal got no answer (T12). */
+  /** A lease ends by its deadline, and not because one renewal got no answer (T12, lost replies to renewals). */
   #mustBeLost(lease: TrackedLease): void {
     if (lease.lossReason !== 'expired' && lease.lossReason !== 'unreachable') return
     const session = this.#leftovers.sessionOf(lease.id)
@@ -228,7 +228,7 @@ export class Checks implements EngineObserver {
     // A crash takes back what was not synced.
     world.engine.journal.note(() => void this.#endings.delete(token))
     const lease = this.trackedLease({ name: name.name, id: publicIdOf(claim.attempt) })
-    // What was lost before, as after `maxHoldMs`, is given back although its body runs.
+    // A lease that was lost before, as after `maxHoldMs`, is given back although its body runs.
     if (ending === 'released' && lease?.isBodyRunning && lease.abortedAtMs === undefined)
       world.fail('T53', `${name.name} was released while the body of ${shortId(claim.attempt)} still ran`)
     if (askedBy !== null && askedBy !== claim.attempt)
@@ -274,7 +274,7 @@ export class Checks implements EngineObserver {
     )
   }
 
-  /** A closing locker gives nothing away while a body still runs under it (T53). */
+  /** A closing locker gives nothing away while a body still runs under it (T53, early releases). */
   #bodyMustHaveStopped(lease: TrackedLease, { ending, session, ownLeftMs }: Ended): void {
     if (!lease.isBodyRunning || lease.lossReason !== 'closed' || !ownEndings.has(ending)) return
     if (!this.#world.isHopeless(session.id) && ownLeftMs > session.ttlMs * 0.1)
@@ -300,7 +300,7 @@ export class Checks implements EngineObserver {
     if (hadTime && lease.timerOverdueMs > TIMER_GRACE_MS) this.#heldTooLong(lease)
   }
 
-  /** What an operator took away is noticed at the next keep-alive, or at the latest when the time is up (T34). */
+  /** A force release is noticed at the next keep-alive, or at the latest when the time is up (T34, deleted lock keys). */
   #mustLearn(lease: TrackedLease): void {
     const end = this.#endOf(lease)
     const { ttlMs, expirySlackMs } = this.#world.settings

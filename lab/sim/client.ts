@@ -18,9 +18,9 @@ import { operate } from './workload.ts'
 import type { World } from './world.ts'
 
 const VISIT_TIMEOUT_MS = 1_500
-/** Longer than any body runs: what is given away before that is given away too early (T53). */
+/** Longer than any body runs: what is given away before that is given away too early (T53, early releases). */
 const CLOSE_GRACE_MS = 30_000
-/** What an operation may end with besides what was asked for; anything else is a bug (G11). */
+/** Errors with which an operation may end besides its result; anything else is a bug (G11). */
 const honest = ['ACQUIRE_TIMEOUT', 'LEASE_LOST', 'BACKEND_UNAVAILABLE', 'CLOSED'] as const
 
 export class Client {
@@ -112,7 +112,7 @@ export class Client {
     })
   }
 
-  /** What keeps the process alive without an operation that needs it; calls have their own time to end (T29). */
+  /** Timers that keep the process alive without an operation that needs them; calls have their own time to end (T29, late renewals). */
   lookAtTimers(): void {
     const { world, machine, clock, address } = this
     const sinceMs = clock.keepsAliveSinceMs

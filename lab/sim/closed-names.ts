@@ -1,6 +1,6 @@
 /**
  * How long a name must stay closed although it has no holder: for the lock-delay of a holder whose time ran out, and for
- * what a holder promised to hold at least. An earlier grant breaks that promise (T23).
+ * what a holder promised to hold at least. An earlier grant breaks that promise (T23, timed waits).
  *
  *   the engine ends it for its time    from the end of that time, by the engine's clock
  *   its client gives it up             from there; the engine is told, and has it until then
@@ -25,7 +25,7 @@ const byTime: ReadonlySet<LossReason | undefined> = new Set<LossReason>([
   'unreachable',
   'max-hold',
 ])
-/** What two clocks may make of one duration, and of the moment in which it begins. */
+/** The least that another clock makes of a duration, and the grace for the moment in which it begins. 0.98: 980 ms of a second. */
 const LEAST_SHARE = 0.98
 const GRACE_MS = 2
 
@@ -73,7 +73,7 @@ export class ClosedNames {
       this.#keep(name, { leaseId, what: 'lock-delay', untilMs: untilMs - 0.01 })
     } else if (before?.leaseId === leaseId && this.#isUnpromised(ending, session.address))
       this.#promised.delete(name)
-    // What a crash takes back has not happened.
+    // Changes that a crash takes back have not happened.
     this.#world.engine.journal.note(() => {
       if (before === undefined) this.#promised.delete(name)
       else this.#promised.set(name, before)

@@ -133,7 +133,7 @@ export class SimConnection {
   }
 }
 
-/** What becomes of what was sent. */
+/** Handlers of what becomes of a message. */
 interface Heard {
   onAnswers(answers: readonly EngineAnswer[]): void
   /** It never reached the engine. */

@@ -1,4 +1,4 @@
-/** What a batch of runs must have gone through to mean anything: runs in which nothing happens show nothing. */
+/** Coverage that a batch of runs must reach to mean anything: runs in which nothing happens show nothing. */
 import type { BatchResult } from './batch.ts'
 import { faultKinds } from './faults.ts'
 
@@ -50,7 +50,7 @@ const wanted: Readonly<Record<string, number>> = {
   ),
 }
 
-/** What was missed of what a thousand runs must have (default: runs of `locks`); empty if everything happened often enough. */
+/** Events that happened too seldom for a thousand runs (default: runs of `locks`); empty if everything happened often enough. */
 export function notCovered({ counts, runs }: BatchResult, often = wanted): readonly string[] {
   return Object.entries(often).flatMap(([what, perThousand]) => {
     const least = Math.floor((perThousand * runs) / 1_000)

@@ -186,7 +186,7 @@ export class History {
     this.#add({ kind: 'guard', guard: 'sim', name, verdict, token, leaseId, mode, access: kind }, journal)
   }
 
-  /** What the engine's clock makes of a TTL, on the observer's. */
+  /** A TTL by the engine's clock, converted to the observer's. */
   #observed(ttlMs: number): number {
     return ttlMs / this.#world.settings.engineRate - 0.01
   }

@@ -1,4 +1,4 @@
-/** What the engine has and no client wants (G6), what is free and no waiter gets (G10), and renewals that have ended (T30). */
+/** Leftovers: what the engine has and no client wants (G6), what is free and no waiter gets (G10), and renewals that have ended (T30, renewals that stop silently). */
 import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
 import type { AcquireRequest, Call } from '../../packages/holdfast/src/spi.ts'
 import type { SimSession } from './backend.ts'

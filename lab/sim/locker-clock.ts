@@ -1,4 +1,4 @@
-/** The clock that one locker is given: it knows which of the locker's timers are set, and since when (T29). */
+/** The clock that one locker is given: it knows which of the locker's timers are set, and since when (T29, late renewals). */
 import type { Clock, Timer } from '../../packages/holdfast/src/base/clock.ts'
 import type { SimProcess } from './machine.ts'
 

@@ -70,6 +70,6 @@ function happenToMachine(world: World, fault: OfMachine): void {
   else if (fault.kind === 'crash-client') client.crash(fault.forMs)
   else if (fault.kind === 'pause') client.machine.stop('paused', fault.forMs)
   else if (fault.kind === 'suspend') client.machine.stop('suspended', fault.forMs)
-  // The code that blocked goes on before any timer can tell it anything (T8).
+  // The code that blocked goes on before any timer can tell it anything (T8, blocked event loops).
   else client.machine.stop('blocked', fault.forMs, () => world.checks.askAllOf(client.process))
 }

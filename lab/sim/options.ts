@@ -1,4 +1,4 @@
-/** What `npm run sim` is asked for, checked: a batch that quietly ran other seeds than those asked for shows nothing. */
+/** Options of `npm run sim`, checked: a batch that quietly ran other seeds than those asked for shows nothing. */
 import { parseArgs } from 'node:util'
 import { freshSeed } from './seeds.ts'
 import { type Mode, type Workload, workloads } from './settings.ts'

@@ -1,4 +1,4 @@
-/** What a person needs who has to understand a violation: what broke, the least that breaks it, and how to replay it. */
+/** The report for a person who has to understand a violation: what broke, the least that breaks it, and how to replay it. */
 import type { Fault } from './faults.ts'
 import { type RunResult, runSeed } from './run.ts'
 import { planText, shrink } from './shrink.ts'

@@ -35,7 +35,7 @@ export interface RunResult {
 
 let current: World | null = null
 
-// What the library says of itself counts for the run that is in flight; nothing is heard between two runs.
+// Events of the library count for the run that is in flight; nothing is heard between two runs.
 onEvent('lost', ({ reason }) => current?.count(`lost ${reason}`))
 onEvent('paused', () => current?.count('paused noticed'))
 onEvent('renewal-failed', () => current?.count('renewal failed'))
@@ -78,7 +78,7 @@ export async function runSeed(seed: number, options: RunOptions = {}): Promise<R
   }
 }
 
-/** What the run's own checks do not judge by, or judge better, is left out. */
+/** Rules that the run's own checks do not judge, or judge better, are left out. */
 const judged = ['G1', 'G2', 'G5', 'G7', 'G8', 'G13', 'linearizability'] as const
 
 function judge(world: World): void {

@@ -1,4 +1,4 @@
-/** What one seed decides before anything happens: the kind of engine, the clients, their clocks and their timings. */
+/** Settings that one seed decides before anything happens: the kind of engine, the clients, their clocks and their timings. */
 import type { BackendInfo } from '../../packages/holdfast/src/spi.ts'
 import type { MachineClock } from './machine.ts'
 import { stream } from './random.ts'
@@ -10,7 +10,7 @@ import { stream } from './random.ts'
  */
 export type Mode = 'safety' | 'guard' | 'liveness'
 
-/** What the clients do: operations on locks, or a recipe (see `recipes/`). */
+/** The clients' work: operations on locks, or a recipe (see `recipes/`). */
 export type Workload = 'locks' | 'election' | 'partitions' | 'schedules'
 
 export const workloads: readonly Workload[] = ['locks', 'election', 'partitions', 'schedules']

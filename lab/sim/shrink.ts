@@ -22,7 +22,7 @@ export async function shrink(failed: RunResult, options: ShrinkOptions = {}): Pr
     plan = candidate
     return true
   }
-  // What begins after the violation cannot have caused it.
+  // Faults that begin after the violation cannot have caused it.
   const atMs = violation?.atMs ?? Number.POSITIVE_INFINITY
   await stillFails(plan.filter((fault) => fault.atMs <= atMs))
   for (let size = Math.ceil(plan.length / 2); size >= 1 && runsLeft > 0; ) {
@@ -31,7 +31,7 @@ export async function shrink(failed: RunResult, options: ShrinkOptions = {}): Pr
       const without = [...plan.slice(0, from), ...plan.slice(from + size)]
       if (!(await stillFails(without))) from += size
     }
-    // What was needed beside others may be dispensable without them: the last round is repeated until it takes nothing.
+    // Faults that were needed beside others may be dispensable without them: the last round is repeated until it takes nothing.
     if (size > 1 || plan.length === before) size = Math.floor(size / 2)
   }
   for (const { id } of plan) {
@@ -45,7 +45,7 @@ export async function shrink(failed: RunResult, options: ShrinkOptions = {}): Pr
   return plan
 }
 
-/** What of a seed's plan to keep, for the command line: `3,7:1200` is fault 3 as it is, and fault 7 for 1,200 ms. */
+/** The part of a seed's plan to keep, for the command line: `3,7:1200` is fault 3 as it is, and fault 7 for 1,200 ms. */
 export function planText(plan: readonly Fault[], whole: readonly Fault[]): string {
   const original = new Map(whole.map((fault) => [fault.id, fault.forMs]))
   return plan.map(({ id, forMs }) => (original.get(id) === forMs ? `${id}` : `${id}:${forMs}`)).join(',')

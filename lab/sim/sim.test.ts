@@ -91,7 +91,7 @@ test(`${SEEDS_OF_COMMIT} seeds that follow from the commit break no rule`, { tim
   expect(first === undefined ? '' : `${command}\n${seeds.join('\n')}\n\n${await explain(first, 40)}`).toBe('')
 })
 
-/** What is in use when nothing can be collected any more. */
+/** Bytes in use when nothing can be collected any more. */
 async function heapBytes(): Promise<number> {
   for (let round = 0; round < 5; round++) {
     globalThis.gc?.()
@@ -137,7 +137,7 @@ describe('a seed', () => {
   })
 })
 
-// Each showed what no other had: T84, a renewal that outlived its caller (T29), and checks that misjudged a run.
+// Each showed what no other had: T84, a renewal that outlived its caller (T29, late renewals), and checks that misjudged a run.
 test.each([9003744, 20261116003787, 20261117014992, 20261117005603, 20261117020862, 13452845390806])(
   'seed %d, which broke something once, breaks nothing',
   async (seed) => {

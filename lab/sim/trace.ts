@@ -1,5 +1,5 @@
 /**
- * What happened, as a running hash by which two runs are compared, and, for readers, as lines.
+ * The trace of a run, as a running hash by which two runs are compared, and, for readers, as lines.
  */
 export class Trace {
   readonly #lines: string[] | null

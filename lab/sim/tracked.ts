@@ -13,7 +13,7 @@ export class TrackedLease {
   /** Permits have none. */
   readonly token: bigint | undefined
   readonly process: SimProcess
-  /** What it was asked for with. */
+  /** Options with which it was asked for. */
   readonly options: HoldOptions
   /** When it came into its client's hands; the lease itself may have counted a little longer. */
   readonly #trackedAt: Instant

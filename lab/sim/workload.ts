@@ -1,4 +1,4 @@
-/** What a task does: one operation, chosen by its own dice, on names that everybody wants. */
+/** A task of the workload: one operation, chosen by its own dice, on names that everybody wants. */
 import { isHoldfastError } from '../../packages/holdfast/src/base/errors.ts'
 import type {
   AcquireOptions,
@@ -88,7 +88,7 @@ async function acquireAll(client: Client, dice: Stream, aborted: Error): Promise
   const options = { ...acquireOptions(client, dice, aborted), waitMs: dice.between(500, 9_000) }
   const startMs = client.world.nowMs
   const set = await obtain(aborted, client.locker.acquireAll(names, options)).finally(() => count(-1))
-  // One deadline for all of them (T54), give or take what clocks and stops do.
+  // One deadline for all of them (T54, several names, one deadline), give or take what clocks and stops do.
   client.world.noteWait(client, startMs, options.waitMs)
   const tracked = set.leases.map((lease) => client.track(lease, options))
   try {

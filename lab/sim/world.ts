@@ -120,11 +120,11 @@ export class World {
     if (settings.mode === 'liveness') this.#planEnding()
     await scheduler.run(settings.durationMs)
     if (settings.mode === 'liveness' && this.violation === null) this.#nothingIsLeft()
-    // What the collector finds of this world later must not stir any more.
+    // Objects of this world that the collector finds later must not stir any more.
     for (const client of this.clients) client.process.kill()
   }
 
-  /** Retries and renewals have their pauses, however short the time that is left and however fast they fail (T32). */
+  /** Retries and renewals have their pauses, however short the time that is left and however fast they fail (T32, hot renewals). */
   #mustNotSpin(): void {
     const events = this.scheduler.events - this.#eventsSeen
     this.#eventsSeen = this.scheduler.events

@@ -1,4 +1,4 @@
-// What the documents claim against the tests that passed.
+// Claims of the documents, against the tests that passed.
 //
 // - Every guarantee has a passed test that carries its number, and docs/guarantees.md cites one for each.
 // - A citation is code that starts with a number of a guarantee or trap: `G3 a blocked event loop …`.

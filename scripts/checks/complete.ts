@@ -16,11 +16,11 @@ const openPath = `${libraryPath}/src/open.ts`
 
 export interface TrapTable {
   readonly columns: readonly string[]
-  /** What is said to be part of a later release. */
+  /** Names that are said to be part of a later release. */
   readonly upcoming: readonly string[]
 }
 
-/** What is missing of the backends below a repository's root. */
+/** Complaints about parts that the backends below a repository's root lack. */
 export function checkComplete(repository: string, traps: TrapTable): Complaint[] {
   const read = (path: string) =>
     existsSync(join(repository, path)) ? readFileSync(join(repository, path), 'utf8') : ''
@@ -80,7 +80,7 @@ export function checkComplete(repository: string, traps: TrapTable): Complaint[]
 
 const GUIDE_LINES = 120
 
-/** What is missing of the recipes below a repository's root. */
+/** Complaints about parts that the recipes below a repository's root lack. */
 export function checkRecipes(repository: string): Complaint[] {
   const read = (path: string) =>
     existsSync(join(repository, path)) ? readFileSync(join(repository, path), 'utf8') : ''

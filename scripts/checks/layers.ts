@@ -12,12 +12,12 @@ import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 const everything = ['base', 'kit', 'locker', 'spi.ts', 'engines', 'guards', 'lockfree', 'open.ts', 'recipes']
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
-  // What all layers import.
+  // All layers import these.
   base: { may: ['spi.ts'] },
   'spi.ts': { may: ['base'], typesOnly: true },
   // The client side of a lease.
   locker: { may: ['base', 'spi.ts'] },
-  // What engines share.
+  // Engines share these.
   kit: { may: ['base', 'spi.ts'] },
   'for-engine-authors.ts': { may: ['base', 'kit', 'spi.ts', 'open.ts'] },
   // The rule of guards and the protocols without a lock. They know no engine.

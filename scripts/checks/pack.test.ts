@@ -1,4 +1,4 @@
-// What users would install: the packed packages in an empty project.
+// Installs the packed packages in an empty project, as users would.
 
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

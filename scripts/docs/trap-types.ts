@@ -6,7 +6,7 @@ export type Cell =
   | { readonly test: string }
   /** Why it cannot happen there. */
   | { readonly reason: string }
-  /** What is not part of this release and will have to survive it. */
+  /** Engines and parts of a later release, which will have to survive the trap. */
   | { readonly later: readonly Upcoming[] }
 
 /** When one is added, take it out here; the compiler then finds the cells that name it. */

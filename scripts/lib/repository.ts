@@ -15,7 +15,7 @@ export const tsc = join(root, 'node_modules/typescript/bin/tsc')
 export const vitest = join(root, 'node_modules/vitest/vitest.mjs')
 export const biome = join(root, 'node_modules/@biomejs/biome/bin/biome')
 
-/** What the checks write while they run; ignored by git. */
+/** Files that the checks write while they run; ignored by git. */
 export const cache = join(root, '.cache')
 export const testReport = join(cache, 'test-report.json')
 

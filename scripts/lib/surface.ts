@@ -60,7 +60,7 @@ function exportsOf(program: ts.Program, { declarations }: Entry): Map<string, ts
   return sortedByName(symbols.map((symbol) => [symbol.name, resolved(symbol, checker)]))
 }
 
-/** What the exported declarations mention but no entry point exports: users meet it without a name for it. */
+/** Types that the exported declarations mention but no entry point exports: users meet them without a name. */
 function hiddenIn(
   exported: readonly ts.Symbol[],
   checker: ts.TypeChecker,

@@ -26,7 +26,7 @@ export function lineOf(node: ts.Node): number {
 }
 
 export interface Import {
-  /** What is imported, or null where it is not a literal and so cannot be known. */
+  /** The imported module, or null where it is not a literal and so cannot be known. */
   readonly from: string | null
   readonly typeOnly: boolean
   /** `import('…')` in an expression. */

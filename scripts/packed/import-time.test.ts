@@ -1,4 +1,4 @@
-// What it costs to import the library, beside a client library of the same engine.
+// Cost of importing the library, beside a client library of the same engine.
 
 import { expect, test } from 'vitest'
 import { packedProject, runProgram } from '../lib/packed-project.ts'

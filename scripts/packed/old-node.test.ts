@@ -1,4 +1,4 @@
-// What a user of an older Node sees. The older Node is pretended: another version in process.versions, and no node:sqlite.
+// A user's view of an older Node. The older Node is pretended: another version in process.versions, and no node:sqlite.
 
 import { expect, test } from 'vitest'
 import { packedProject, runProgram } from '../lib/packed-project.ts'

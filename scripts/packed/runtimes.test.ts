@@ -68,7 +68,7 @@ describe.each(runtimes)('$name', ({ command: [command, ...args], version }) => {
     expect(printed).toBe('busy: null\nhanded over: held true\nFenceStaleError true\nclosed\n')
   })
 
-  // Their monotonic clocks count from the start of the process, so processes cannot agree on when a lease ends (T71).
+  // Their monotonic clocks count from the start of the process, so processes cannot agree on when a lease ends (T71, restarts of the machine).
   test('one process has a SQLite file at a time, and tokens go on', async () => {
     const project = packedProject()
     const open = `

@@ -1,4 +1,4 @@
-/** What an engine does that does not check whose claim it ends. */
+/** A careless engine: it does not check whose claim it ends. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { publicIdOf } from '../../../packages/holdfast/src/base/ids.ts'
 import type { Backend, BackendSession, Call, Claim } from '../../../packages/holdfast/src/spi.ts'

@@ -55,7 +55,7 @@ function endsOf(history: History, lease: Lease, owner: string): Act<LockCall>[] 
   const { acquire, name, claim } = lease
   if (acquire?.outcome !== 'ok') return []
   const known = engineEnd(lease)
-  // What its owner has released needs no other end; but the engine may say that it had ended by then.
+  // A lease that its owner has released needs no other end; but the engine may say that it had ended by then.
   if (open <= 0 && (known === undefined || known.what === 'released')) return []
   const end =
     known === undefined ? possibleEnd(history, lease, acquire) : knownEnd(history, lease, acquire, known)
@@ -82,7 +82,7 @@ function possibleEnd(history: History, lease: Lease, acquire: Operation): End {
 
 const ends = new Set<EngineEvent['what']>(['released', 'expired', 'forced', 'deleted'])
 
-/** Of the grant that its owner was told of: a late copy of the request can be granted once more (T84). */
+/** Of the grant that its owner was told of: a late copy of the request can be granted once more (T84, late duplicates). */
 function engineEnd({ engine, acquire }: Lease): EngineEvent | undefined {
   const told = acquire?.token
   const granted = engine.findIndex(

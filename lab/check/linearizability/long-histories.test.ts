@@ -11,7 +11,7 @@ import { mutex } from './models/mutex.ts'
 import { reentrantFencedMutex } from './models/reentrant-fenced-mutex.ts'
 import { semaphore } from './models/semaphore.ts'
 
-/** What is promised on an idle machine. The cores may be shared, so the test allows ten times as much. */
+/** The promise for an idle machine. The cores may be shared, so the test allows ten times as much. */
 const promisedSeconds = 2
 function actsOf(simulation: Simulation): Act<LockCall>[] {
   return lockActs(withoutEngine(simulate({ everything: false, ...simulation })))

@@ -1,8 +1,8 @@
-/** What the search needs to know: the operations as intervals, and the object as a sequential machine. */
+/** Input of the search: the operations as intervals, and the object as a sequential machine. */
 
 /** One operation as the search sees it. */
 export interface Act<Call> {
-  /** What it is called on; each name is an object of its own. */
+  /** The name on which the operation is called; each name is an object of its own. */
   readonly name: string
   readonly call: Call
   /** Its place in the order of all events; an act that returned before another was invoked comes before it. */

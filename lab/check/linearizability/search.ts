@@ -111,7 +111,7 @@ class Search<State, Call> {
     }
     if (undone === null || undone >= 0) {
       let entry = undone === null ? this.#entries.first() : this.#entries.afterCall(undone)
-      // What is invoked after the first return cannot come before that return.
+      // Operations that are invoked after the first return cannot come before that return.
       for (let act = this.#entries.act(entry); act >= 0; act = this.#entries.act(entry)) {
         if (this.#place(act)) return true
         entry = this.#entries.afterCall(act)

@@ -59,7 +59,7 @@ class World {
   readonly recorder: Recorder
   readonly random: Random
   readonly engine: Engine
-  /** What the guarded logs hold, and the highest token that each guard has seen. */
+  /** The guarded logs' entries, and the highest token that each guard has seen. */
   readonly entries = new Map<string, string[]>()
   readonly highest = new Map<string, bigint>()
   operationsLeft: number
@@ -182,7 +182,7 @@ interface Facts {
   readonly capacity?: number
 }
 
-/** What a client does with a lease, from the answer to the release. */
+/** A client's use of a lease, from the answer to the acquire to the release. */
 class Tenure {
   readonly #world: World
   readonly #client: Client

@@ -1,5 +1,5 @@
 /**
- * What an engine is for a scenario: how it is started, how a client process opens it, what protects a resource under
+ * An engine, as a scenario sees it: how it is started, how a client process opens it, what protects a resource under
  * its leases, and which misfortunes it can be given. A scenario knows engines only through this.
  */
 import type { Backend } from '../../../packages/holdfast/src/spi.ts'
@@ -7,7 +7,7 @@ import type { ResourceName } from '../resources/resource.ts'
 
 export type EngineName = 'sqlite' | 'redis' | 'redlock' | 'postgres' | 'postgres-advisory' | 'etcd'
 
-/** What a client needs to find the engine: a path, or the URL of every server. */
+/** Addresses by which a client finds the engine: a path, or the URL of every server. */
 export type Addresses = readonly string[]
 
 /**
@@ -92,14 +92,14 @@ export interface Engine {
    * believe at once; everything else has to hold all the same.
    */
   readonly assumes: { readonly [Fault in FaultName]?: RegExp }
-  /** What others have published about locks on this engine without a guard, to stand beside the control. */
+  /** Published results of others about locks on this engine without a guard, to stand beside the control. */
   readonly published?: string
   start(options: StartOptions): Promise<RunningEngine>
   /** In a client process. */
   open(addresses: Addresses, ttlMs: number): Promise<OpenEngine>
 }
 
-/** What a scenario was promised by `Engine.faults`. */
+/** Takes a fault that `Engine.faults` has promised to a scenario. */
 export function needFault<Name extends FaultName>(engine: RunningEngine, name: Name): Faults[Name] {
   const fault = engine.faults[name]
   if (fault === undefined) throw new Error(`the engine was not started for ${name}`)

@@ -1,4 +1,4 @@
-/** What only a cluster of etcd can be given. */
+/** Faults that only a cluster of etcd can be given. */
 
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { Cancellation } from '../../../packages/holdfast/src/base/cancellation.ts'
@@ -34,7 +34,7 @@ export async function freezingOne(
     async freeze() {
       grantedBefore = granted
       await member.pause()
-      // A look that is given up makes the client leave its connection (T96). The watch must not stay behind on it.
+      // A look that is given up makes the client leave its connection (T96, deaf watchers). The watch must not stay behind on it.
       const limited = new Cancellation()
       setTimeout(() => limited.cancel(new Error('given up')), 600)
       await backend.inspect(lockName, limited).catch(() => {})

@@ -1,4 +1,4 @@
-/** What a pooler in transaction mode does to sessions, and what the library says about it. */
+/** A pooler in transaction mode: how it breaks sessions, and what the library says about it. */
 import pg from 'pg'
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
 import { postgresAdvisory } from '../../../packages/holdfast/src/engines/postgres/advisory/index.ts'

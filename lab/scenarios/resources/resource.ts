@@ -1,5 +1,5 @@
 /**
- * What the clients protect: one document that grows by an entry at a time and is always written as a whole, so whoever
+ * The resource that the clients protect: one document that grows by an entry at a time and is always written as a whole, so whoever
  * writes by an old reading takes out what came in the meantime.
  */
 import type { Fence } from '../../../packages/holdfast/src/base/fence.ts'

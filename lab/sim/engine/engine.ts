@@ -40,7 +40,7 @@ export interface EngineOptions {
   readonly journal: Journal
   readonly observer: EngineObserver
   readonly push: (address: string, push: EnginePush) => void
-  /** What the engine makes of a TTL that it is asked for. */
+  /** The TTL that the engine grants when it is asked for one. 1,500 may become 2,000. */
   readonly grantTtl: (askedMs: number) => number
   /** How late it will be this time, up to its slack. */
   readonly lateByMs: () => number
@@ -113,7 +113,7 @@ export class SimEngine {
 
   // --- faults ----------------------------------------------------------------------------------------------
 
-  /** An engine that breaks its promise, as one does whose wall clock was stepped (T9). */
+  /** An engine that breaks its promise, as one does whose wall clock was stepped (T9, stepped server clocks). */
   expireEarly(addressPrefix: string, nowMs: number): number {
     const touched = new Set<NameState>()
     let count = 0
@@ -126,7 +126,7 @@ export class SimEngine {
     return count
   }
 
-  /** An operator who deletes keys (T34). */
+  /** An operator who deletes keys (T34, deleted lock keys). */
   deleteName(wanted: string, nowMs: number): number {
     const name = this.names.get(wanted)
     if (name === undefined) return 0
@@ -314,7 +314,7 @@ export class SimEngine {
     return { kind: 'yes' }
   }
 
-  /** The claim, if it holds by this very grant: the attempt may have been granted once more (T84). */
+  /** The claim, if it holds by this very grant: the attempt may have been granted once more (T84, late duplicates). */
   #holding(id: string, { attempt, grantId }: GrantedClaim): ClaimState | undefined {
     const claim = this.sessions.get(id)?.claims.get(attempt)
     return claim?.token == null || String(claim.token) !== grantId ? undefined : claim

@@ -1,5 +1,5 @@
 /**
- * What a crash takes away: every change is noted together with the moment in which it becomes durable, and can be
+ * Changes that a crash takes away: each is noted together with the moment in which it becomes durable, and can be
  * taken back until then.
  */
 interface Entry {

@@ -1,4 +1,4 @@
-/** What clients ask of the simulated engine, and what it tells them, as plain data. */
+/** Messages between clients and the simulated engine, as plain data. */
 import type {
   AcquireRequest,
   Claim,
@@ -71,7 +71,7 @@ export type EngineAnswer =
   | { readonly kind: 'listed'; readonly states: readonly NameState[] }
   | { readonly kind: 'mismatch'; readonly name: string; readonly asked: number; readonly inUse: number }
 
-/** What the engine says unasked. */
+/** Messages that the engine sends unasked. */
 export type EnginePush =
   | { readonly kind: 'turn'; readonly grant: Granted }
   | { readonly kind: 'no-turn'; readonly attempt: string; readonly why: 'abandoned' | 'gone' }

@@ -1,4 +1,4 @@
-/** What the simulated engine knows, as plain data. */
+/** The simulated engine's state, as plain data. */
 import type { Mode } from '../../../packages/holdfast/src/spi.ts'
 
 export interface SessionState {
@@ -22,7 +22,7 @@ export interface ClaimState {
   readonly mode: Mode
   readonly weight: number
   readonly lockDelayMs: number
-  /** What its caller wants shown. */
+  /** Labels that its caller wants shown. */
   readonly labels: { readonly note?: string; readonly owner?: string }
   /** Null while it waits. */
   token: bigint | null

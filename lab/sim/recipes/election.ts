@@ -27,7 +27,7 @@ const LOOK_EVERY_MS = 200
 /** The list is compared every 3 s, and an observer that is in doubt looks again after 6 s. */
 const OBSERVED_WITHIN_MS = 12_000
 
-/** What a thousand runs must have seen to mean anything. */
+/** Coverage that a thousand runs must reach to mean anything. */
 export const electionCoverage: Readonly<Record<string, number>> = {
   term: 5_000,
   'serve ended': 1_000,
@@ -49,7 +49,7 @@ interface RunningTerm {
   readonly sinceMs: number
 }
 
-/** What is known of all clients of a world. */
+/** Terms of office of all clients of a world. */
 class Terms {
   readonly running = new Map<number, RunningTerm>()
   readonly lastTokens = new Map<number, bigint>()

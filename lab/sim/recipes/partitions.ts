@@ -1,6 +1,6 @@
 /**
  * Members share partitions, and work on each of them behind the guard. Judged here: no partition is worked on by two members
- * that the engine both has as its holders, the work has stopped before a lease is given back (T53), and when the faults are
+ * that the engine both has as its holders, the work has stopped before a lease is given back (T53, early releases), and when the faults are
  * over all partitions are worked on, evenly.
  */
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'

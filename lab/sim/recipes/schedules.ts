@@ -24,7 +24,7 @@ const WALL_MS = 1_800_000_000_000
 /** In a shorter job, the making up for many ticks would look like a hot loop. */
 const SHORTEST_JOB_MS = 60
 
-/** What a thousand runs must have seen to mean anything. */
+/** Coverage that a thousand runs must reach to mean anything. */
 export const schedulesCoverage: Readonly<Record<string, number>> = {
   'tick started': 20_000,
   'tick started late': 2_000,
@@ -45,7 +45,7 @@ interface Written {
   readonly until: number | null
 }
 
-/** What is known of the schedule of a world. */
+/** Ticks of the schedule of a world. */
 class Ticks {
   readonly options: ScheduleOptions & { readonly everyMs: number }
   /** Ticks whose start was asked to be recorded. If the answer was lost, `skip` has used the tick up. */

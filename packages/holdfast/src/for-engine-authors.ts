@@ -1,5 +1,5 @@
 /**
- * What the author of a backend imports, as `holdfast/spi`: the interface, and the helpers with which Holdfast's own
+ * The interface that the author of a backend imports as `holdfast/spi`, and the helpers with which Holdfast's own
  * backends are written. Errors and defaults are in `holdfast`, the conformance suite is in `holdfast/testing`.
  */
 

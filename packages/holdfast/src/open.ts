@@ -78,7 +78,7 @@ export async function openBackend(url: string, engines: Engines = {}): Promise<B
   const scheme = written?.toLowerCase()
   const offered = allEngines(engines)
   const known = [...offered.keys()].map((each) => `${each}:`)
-  // Of an unknown URL only the scheme is shown: the rest may hold a password.
+  // An unknown URL is shown by its scheme alone: the rest may hold a password.
   if (scheme === undefined)
     throw new InvalidArgumentError(
       'url',

@@ -1,5 +1,5 @@
 /**
- * What a backend implements. A backend makes one attempt per call and tells the truth about it; core owns time,
+ * The interface that a backend implements. A backend makes one attempt per call and tells the truth about it; core owns time,
  * retries and belief. `describeBackend` in `holdfast/testing` is the definition of "works".
  *
  * Rules that the types cannot say:
@@ -11,9 +11,9 @@
  *   on `backend.clock`; it never comes from a receipt. Where leases ride on a session it is the session's.
  * - `tryAcquire` and `enqueue` are idempotent in the attempt: asked again, they answer with the same grant while it
  *   lasts. A copy of the request that arrives after the grant was deleted may be granted once more, under another
- *   `grantId`. So everything that a holder does names its grant, not only its attempt (T84).
+ *   `grantId`. So everything that a holder does names its grant, not only its attempt (T84, late duplicates).
  * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
- *   has changed, does nothing (T78).
+ *   has changed, does nothing (T78, late operators).
  * - A request for an attempt that was abandoned is refused: `tryAcquire` answers `busy`, or rejects as `not-applied`;
  *   `enqueue` rejects as `not-applied`. If a request may still land late, a mark at the engine refuses it (ADR 0022).
  * - A request in a session that has ended is answered `session-gone`, also when the name is busy.
@@ -70,17 +70,17 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   expirySlackMs(ttlMs: number): number
   /**
    * How durable a confirmed keep-alive is. `committed`: it survives a failover, as far as `assumptions` hold.
-   * `leader-local`: a deposed leader may still confirm one (T63, T88). Then two clients may believe at once, and only a
+   * `leader-local`: a deposed leader may still confirm one (T63, resumed old leaders; T88, renewals after a loss). Then two clients may believe at once, and only a
    * guard that checks fencing tokens makes that harmless.
    */
   readonly prolongation: 'committed' | 'leader-local'
-  /** What must be true of clocks, disks and operators for the guarantees to hold, in sentences. */
+  /** Assumptions about clocks, disks and operators without which the guarantees do not hold, in sentences. */
   readonly assumptions: readonly string[]
-  /** What counts as a confirmed prolongation, in a sentence. */
+  /** The confirmation that counts as a prolongation, in a sentence. */
   readonly confirmed: string
 }
 
-/** What accompanies every call. A cancelled call has no caller any more: it settles soon, and its outcome is unknown. */
+/** The caller's side of every call. A cancelled call has no caller any more: it settles soon, and its outcome is unknown. */
 export interface Call {
   readonly cancelled: boolean
   /** Runs `callback` when the call is cancelled (now, if it already is); the returned function takes it back. */
@@ -124,7 +124,7 @@ export interface GrantedClaim extends Claim {
   readonly grantId: string
 }
 
-/** What a keep-alive is asked to prolong. */
+/** Claims that a keep-alive is asked to prolong. */
 export interface ListedClaims {
   readonly held: readonly GrantedClaim[]
   readonly waiting: readonly Claim[]
@@ -167,7 +167,7 @@ export interface Grant<F extends Fencing = Fencing> extends GrantedClaim {
   readonly token: F extends 'fenced' ? bigint : null
   readonly since: Instant
   readonly ttlMs: number
-  /** What the last holder left, if anything. */
+  /** Data that the last holder left, if any. */
   readonly previousData?: string
 }
 
@@ -180,7 +180,7 @@ export type AcquireResult<F extends Fencing = Fencing> =
 
 export type EnqueueResult<F extends Fencing = Fencing> =
   | Exclude<AcquireResult<F>, { kind: 'busy' }>
-  /** As many are waiting as the request allows. It holds nothing and has no position. */
+  /** The queue is full: as many wait as the request allows. The attempt holds nothing and has no position. */
   | { readonly kind: 'queue-full' }
 
 export interface LostClaim {
@@ -199,9 +199,9 @@ export type KeepAliveResult<F extends Fencing = Fencing> =
       /** Listed as waiting, but granted by now: so a push that got lost costs one interval, not the lock. */
       readonly granted: readonly Grant<F>[]
       /**
-       * What the session holds or waits for besides, also under another grant than the listed one. Core abandons what
+       * Claims that the session holds or waits for besides, also under another grant than the listed one. Core abandons what
        * it does not know: the late copy of a request whose answer came in time, which would otherwise be held for as
-       * long as the session lives (T73, T84).
+       * long as the session lives (T73, late originals; T84).
        */
       readonly unlisted: readonly Claim[]
     }
@@ -260,7 +260,7 @@ export type AttachedSession<F extends Fencing = Fencing> = Omit<BackendSession<F
   readonly since: Instant | null
 }
 
-/** What is shown of a claim, whether it holds or waits. */
+/** A claim as it is shown, whether it holds or waits. */
 export interface ClaimState {
   /** The public half of the attempt. */
   readonly id: string
@@ -278,7 +278,7 @@ export interface ClaimState {
 export interface HolderState extends ClaimState {
   readonly token: bigint | null
   readonly heldForMs: number
-  /** What is left of its time, at most its TTL. An engine that cannot tell answers with the TTL. */
+  /** The rest of its time, at most its TTL. An engine that cannot tell answers with the TTL. */
   readonly expiresInMs: number
 }
 
@@ -297,12 +297,12 @@ export interface SessionState {
 export interface PageRequest {
   /** `next` of the page before; without it, the first page. */
   readonly cursor?: string
-  /** At most so many items; a page may have fewer, and even none, before the last one. */
+  /** The most items of a page. A page may have fewer, and even none, before the last one. */
   readonly limit: number
 }
 
 /**
- * What is in use from the first page to the last is on one of them. What comes or goes in between may be missing, and an
+ * Items in use from the first page to the last are on one of them. What comes or goes in between may be missing, and an
  * engine without an ordered index may show an item on two pages.
  */
 export interface Page<T> {

@@ -1,4 +1,4 @@
-/** What the parts of a locker share, for tests of a part on its own. */
+/** The context that the parts of a locker share, for tests of a part on its own. */
 
 import { Background } from '../src/base/background.ts'
 import { defaults } from '../src/base/defaults.ts'

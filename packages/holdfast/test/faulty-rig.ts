@@ -13,7 +13,7 @@ export function createFaultyRig() {
     faulty(options: LockerOptions = {}) {
       /** The engine's own sessions: what is done to them, the locker does not know. */
       const opened: BackendSession<'fenced'>[] = []
-      /** What every keep-alive that reached the engine has listed. */
+      /** Claims that every keep-alive that reached the engine has listed. */
       const listed: Listed[] = []
       const observed = (backend: Backend<'fenced'>): Backend<'fenced'> => {
         const openSession = backend.openSession.bind(backend)

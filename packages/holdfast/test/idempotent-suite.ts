@@ -1,4 +1,4 @@
-/** What `idempotent` promises, on whatever database the keys are. */
+/** The promises of `idempotent`, on whatever database the keys are. */
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { test } from 'vitest'

@@ -1,4 +1,4 @@
-/** What a store of idempotency keys promises, step by step, on whatever database it is. */
+/** The promises of a store of idempotency keys, step by step, on whatever database it is. */
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { test } from 'vitest'

@@ -70,7 +70,7 @@ export async function eventsDuring<K extends keyof HoldfastEvents>(
   return events
 }
 
-/** What a promise has come to so far, without waiting for it. */
+/** The state of a promise so far, without waiting for it. */
 export function peek<T>(promise: Promise<T>) {
   const seen: { status: 'pending' | 'fulfilled' | 'rejected'; value?: T; reason?: unknown } = {
     status: 'pending',

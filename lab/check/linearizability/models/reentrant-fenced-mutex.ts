@@ -1,5 +1,5 @@
 /**
- * A fenced mutex that its owner may acquire again, up to `depth` times at once, with the same token (T39), and has to
+ * A fenced mutex that its owner may acquire again, up to `depth` times at once, with the same token (T39, re-entry), and has to
  * release as often. Where the first grant's token is not known, re-entry may tell it.
  */
 import type { Model } from '../model.ts'

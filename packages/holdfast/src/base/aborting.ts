@@ -1,4 +1,4 @@
-/** What every layer uses to follow an AbortSignal: one set of helpers, with one order of arguments. */
+/** Helpers to follow an AbortSignal, for every layer: one set, with one order of arguments. */
 import type { Call } from '../spi.ts'
 import { BackendUnavailableError, type CallOutcome } from './errors.ts'
 

@@ -1,4 +1,4 @@
-/** Work that goes on after its caller has been answered: cleanup that runs even when the caller has gone (T14). */
+/** Work that goes on after its caller has been answered: cleanup that runs even when the caller has gone (T14, cleanup after cancelling). */
 export class Background {
   readonly #running = new Set<Promise<void>>()
 

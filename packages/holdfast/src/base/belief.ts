@@ -1,5 +1,5 @@
 /**
- * What the holder of a lease, or of a claim on a key or a job, may believe by its own clock.
+ * The belief of a holder of a lease, or of a claim on a key or a job, by its own clock.
  *
  *   held ──────────── renewal failed ──────────▶ jeopardy   [jeopardize]
  *   jeopardy ──────── renewal confirmed ───────▶ held       [confirm]
@@ -9,7 +9,7 @@
  * 1. lost and released are final (G4): no transition leaves them.
  * 2. The deadline is `since + granted TTL − drift`. `since` is when a confirmed request was sent, and elapsed time is the
  *    larger answer of both clocks (G3).
- * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8).
+ * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8, blocked event loops).
  */
 import { type Clock, elapsedMs, fresherOf, type Instant } from './clock.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
@@ -52,7 +52,7 @@ export abstract class Belief<Host extends BeliefHost> {
     return this.isOver() ? 0 : this.timeLeftMs()
   }
 
-  /** What the last confirmed prolongation leaves, whatever else limits the claim. */
+  /** Time that the last confirmed prolongation leaves, whatever else limits the claim. */
   get engineLeftMs(): number {
     return this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
   }
@@ -78,7 +78,7 @@ export abstract class Belief<Host extends BeliefHost> {
     this.timeIsUp()
   }
 
-  /** Its time is up, or that of its session. If renewals have failed before, that is why. */
+  /** The lease's time is up, or that of its session. If renewals have failed before, that is why. */
   expire(): void {
     this.lose(this.#state === 'jeopardy' ? 'unreachable' : 'expired')
   }
@@ -139,7 +139,7 @@ export abstract class Belief<Host extends BeliefHost> {
     this.#loss = new LeaseLostError(resource, reason, {
       ...options,
       ttlMs: this.#ttlMs,
-      // Otherwise the error would blame the engine for what may be the client's fault (T85).
+      // Otherwise the error would blame the engine for what may be the client's fault (T85, shared clients).
       ...(reason === 'unreachable' && { cause: this.#renewalFailure }),
     })
   }

@@ -35,7 +35,7 @@ export class Cancellation {
     this.#cancelled = true
     this.#reason = reason
     this.#controller?.abort(reason)
-    // What one callback takes back of those that come after it is not called any more.
+    // A later callback that an earlier one takes back is not called any more.
     const first = this.#callback
     this.#callback = undefined
     if (first !== undefined) callSafely(first)

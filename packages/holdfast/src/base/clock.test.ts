@@ -218,7 +218,7 @@ describe('the system clock', () => {
   })
 })
 
-/** What is asked of the system's timers meanwhile; they are cleared afterwards. */
+/** Records the timers that are asked of the system meanwhile; they are cleared afterwards. */
 function recordTimeouts(body: (handles: readonly NodeJS.Timeout[]) => void) {
   const real = globalThis.setTimeout
   const handles: NodeJS.Timeout[] = []

@@ -1,5 +1,5 @@
 /**
- * What users may leave out, and how large what they pass may be; `docs/reference/defaults.md` cites all of it and a test
+ * Defaults of options that users may leave out, and limits of what they pass; `docs/reference/defaults.md` cites all of it and a test
  * asserts it. Numbers that only tune something stand beside the code that they tune, and those of one engine in its
  * backend's `info` and page.
  */
@@ -19,7 +19,7 @@ export const defaults = {
   /** Renewal every third of the TTL, give or take this share of it, so that processes do not fall in step. */
   renewalsPerTtl: 3,
   renewalJitter: 0.1,
-  /** What two clocks may drift apart within one TTL. */
+  /** Drift of two clocks against each other within one TTL, at most. 0.01: 300 ms of a TTL of 30 s. */
   driftShareOfTtl: 0.01,
   driftFloorMs: 2,
   /** A session that carries nothing for this long is closed. */
@@ -37,9 +37,9 @@ export const defaults = {
   optimisticJitterMs: 100,
   /** For how long the result of an idempotency key is kept. */
   idempotentKeepMs: 86_400_000,
-  /** For how long a claimed job is hidden from others, how often it is given out at most, and how long it is kept when done. */
+  /** For how long a claimed job is hidden from others, how often it is started at most, and how long it is kept when done. */
   jobVisibilityMs: 30_000,
-  jobMaxAttempts: 5,
+  jobMaxStarts: 5,
   jobKeepMs: 86_400_000,
 } as const
 
@@ -59,7 +59,7 @@ export const limits = {
   /** A cursor may name every transaction that is open. */
   cursorBytes: 20_480,
   maxEpoch: 2_047,
-  /** What is stored of a result, a failure or a job. */
+  /** The longest result, failure or job that is stored. */
   storedBytes: 1_048_576,
 } as const
 

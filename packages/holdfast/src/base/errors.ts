@@ -70,7 +70,7 @@ export class AcquireTimeoutError extends HoldfastError {
   }
 }
 
-/** As many were waiting already as the call allows (`maxWaiters`). Nothing is held, and nothing stays queued. */
+/** The queue is full: as many wait already as the call allows (`maxWaiters`). Nothing is held, and nothing stays queued. */
 export class QueueFullError extends HoldfastError {
   readonly code = 'QUEUE_FULL'
   readonly retryable = true
@@ -113,7 +113,7 @@ const lossMeaning: Record<LossReason, string> = {
   released: 'its own holder has released it (is an await missing before what still uses it?)',
 }
 
-/** What became of the body of `withLease` when its lease was lost meanwhile. */
+/** The end of the body of `withLease` when its lease was lost meanwhile. */
 export type BodyOutcome =
   | { readonly status: 'fulfilled'; readonly value: unknown }
   | { readonly status: 'rejected'; readonly reason: unknown }
@@ -245,7 +245,7 @@ export class BackendUnavailableError extends HoldfastError {
   }
 }
 
-/** What failed, without the outcome. */
+/** The message of a failure, without the outcome. */
 const failures = new WeakMap<BackendUnavailableError, string>()
 
 /** The same failure where it is known that nothing was changed. An error of another copy of Holdfast stays as it is. */
@@ -316,7 +316,7 @@ export class ClosedError extends HoldfastError {
   }
 }
 
-/** Others were quicker, each time that it was tried. Nothing has been applied. */
+/** The update lost to others each time that it was tried. Nothing has been applied. */
 export class ConflictError extends HoldfastError {
   readonly code = 'CONFLICT'
   readonly retryable = true
@@ -350,7 +350,7 @@ export class StoredFailureError extends HoldfastError {
   readonly retryable = false
   readonly scope: string
   readonly key: string
-  /** What `storeError` made of the error that the work threw. */
+  /** The failure that `storeError` made of the error that the work threw. */
   readonly failure: unknown
 
   constructor(scope: string, key: string, failure: unknown) {
@@ -420,7 +420,7 @@ export function refusedLeaseId(error: unknown): string | undefined {
   return isHoldfastError(error, 'FENCE_STALE') ? error.fence.grant : undefined
 }
 
-/** Whatever was thrown, this does not throw. */
+/** Describes anything that was thrown, and never throws. */
 export function textOf(thrown: unknown): string {
   try {
     return String(thrown)

@@ -8,7 +8,7 @@ import { inNeutralContext } from './neutral-context.ts'
 import { checkOneOf } from './options.ts'
 import { tokensAsText } from './tokens-as-text.ts'
 
-/** What every event about a name says. */
+/** Members of every event about a name. */
 export interface AboutName {
   readonly backend: string
   readonly namespace: string
@@ -16,13 +16,13 @@ export interface AboutName {
   readonly holder: string
 }
 
-/** What every event about a lease says. */
+/** Members of every event about a lease. */
 export interface AboutLease extends AboutName {
   readonly id: string
   readonly token: bigint | null
 }
 
-/** What every event of an acquiring call says. */
+/** Members of every event of an acquiring call. */
 export interface AboutAttempt extends AboutName {
   /** The same in all events of the call. */
   readonly attemptId: string

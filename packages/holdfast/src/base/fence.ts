@@ -17,7 +17,7 @@ export interface Fence {
   readonly token: bigint
   /** The lease's id: tells two holders apart who were issued the same token by a broken engine. */
   readonly grant: string
-  /** For logs and messages: the token as decimal text, because a JSON number of its size loses digits (T42). */
+  /** For logs and messages: the token as decimal text, because a JSON number of its size loses digits (T42, tokens as doubles). */
   toJSON(): { issuer: string; name: string; mode: 'exclusive' | 'shared'; token: string; grant: string }
 }
 

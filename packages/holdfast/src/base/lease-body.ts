@@ -4,7 +4,7 @@ import type { AcquireOptions, LeaseBase } from './types.ts'
 
 type Body<L, T> = (lease: L) => Promise<T> | T
 
-/** Of `withLease(name, body)` and `withLease(name, options, body)`. */
+/** The arguments of `withLease(name, body)` and `withLease(name, options, body)`. */
 export function readBody<L, T>(
   optionsOrBody: AcquireOptions | Body<L, T>,
   maybeBody: Body<L, T> | undefined,

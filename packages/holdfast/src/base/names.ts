@@ -31,7 +31,7 @@ export function checkText(argument: string, text: unknown, maxBytes: number): st
   return text
 }
 
-// What nearly all names look like: plain ASCII, in segments of which none is empty or begins with a dot.
+// Nearly all names look like this: plain ASCII, in segments of which none is empty or begins with a dot.
 const plainName = /^[A-Za-z0-9_:@-][A-Za-z0-9_:@.-]*(?:\/[A-Za-z0-9_:@-][A-Za-z0-9_:@.-]*)*$/
 const PLAIN_NAME_LENGTH = 128
 

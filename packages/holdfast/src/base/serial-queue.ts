@@ -1,7 +1,7 @@
 /**
  * Runs functions one after the other, in the order of the calls: all of them, or those that have a key in common. A
  * connection has one transaction at a time, so an effect that awaits something must not have the statements of another in
- * between. And calls for one key would use up the pool if each waited for the key with a connection of its own (T21).
+ * between. And calls for one key would use up the pool if each waited for the key with a connection of its own (T21, used-up connections).
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Cancellation, unlessCancelled } from './cancellation.ts'

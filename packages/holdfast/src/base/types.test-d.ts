@@ -1,5 +1,5 @@
 /**
- * What must compile and what must not: checked by the compiler alone, never run. A line under `@ts-expect-error`
+ * Types that must compile and types that must not: checked by the compiler alone, never run. A line under `@ts-expect-error`
  * that begins to compile is an error.
  */
 import { memory } from '../engines/memory/index.ts'

@@ -1,4 +1,4 @@
-/** What users see: leases, permits and the locker. */
+/** Types for users: leases, permits and the locker. */
 import type * as spi from '../spi.ts'
 import type { BackendInfo, Fencing, Finding, Page, SessionState, WatchEvent } from '../spi.ts'
 import type { Clock } from './clock.ts'
@@ -8,7 +8,7 @@ export type { BackendInfo, Fencing, Finding, Mode, Page, Scope, SessionState } f
 
 /** A holder as `inspect` and `list` show it. `JSON.stringify` writes its token as text. */
 export interface HolderState extends Omit<spi.HolderState, 'weight'> {
-  /** Its permits of a semaphore; absent for a lock. */
+  /** Permits of a semaphore that it holds; absent for a lock. */
   readonly weight?: number
 }
 
@@ -57,7 +57,7 @@ export interface LeaseBase extends AsyncDisposable {
   readonly signal: AbortSignal
   /** How much longer this holder may believe; 0 when it may not. */
   readonly remainingMs: number
-  /** What the holder before left with `setData`. */
+  /** Data that the holder before left with `setData`. */
   readonly previousData: string | undefined
 
   /** Returns with at least `ms` remaining, renewing if need be; throws `LeaseLostError` if it is lost. */
@@ -104,22 +104,22 @@ export interface LeaseSet<F extends Fencing = Fencing> extends AsyncDisposable {
   release(options?: CallOptions): Promise<readonly ReleaseOutcome[]>
 }
 
-/** What the acquiring calls have in common. */
+/** Options that the acquiring calls have in common. */
 export interface HoldOptions {
-  /** How long the claim outlives its last renewal. Default 15,000. */
+  /** How long the claim outlives its last renewal. 15,000, the default: a crashed holder's name is free after 15 s. */
   readonly ttlMs?: number
   readonly signal?: AbortSignal
   /** Shown to operators. */
   readonly note?: string
   /** The task or request that wants it. Shown beside the holder, so that tasks of one process can be told apart. */
   readonly owner?: string
-  /** After this long it is lost, then released. */
+  /** The lease is lost after this time, then released. 600,000: at the latest ten minutes after its grant. */
   readonly maxHoldMs?: number
-  /** A release before this keeps the name closed until then. */
+  /** The name stays closed for at least this time after the grant. 5,000: a release after 2 s frees it 3 s later. */
   readonly holdAtLeastMs?: number
-  /** How long the name stays closed after this holder's time ran out. */
+  /** How long the name stays closed after this holder's time ran out. 1,000: the next holder has it a second later; a release frees it at once. */
   readonly lockDelayMs?: number
-  /** A `held-long` event after this. Default 60,000; `Infinity` for never. */
+  /** A `held-long` event is told after this time. Default 60,000, a minute; `Infinity` for never. */
   readonly warnHoldMs?: number
   /** Called when a renewal was not confirmed and the deadline has not come; not in the caller's `AsyncLocalStorage` context. */
   readonly onJeopardy?: (remainingMs: number) => void
@@ -131,16 +131,16 @@ export interface TryAcquireOptions extends HoldOptions {
 }
 
 export interface WaitOptions {
-  /** How long to try. Default 30,000; `Infinity` is allowed. */
+  /** How long to try. Default 30,000: `ACQUIRE_TIMEOUT` after 30 s. `Infinity` is allowed. */
   readonly waitMs?: number
-  /** With that many waiters already queued, the call fails at once with `QUEUE_FULL`. Engines without a queue refuse it. */
+  /** The most waiters before this one. 10: with ten in the queue the call fails at once with `QUEUE_FULL`. Engines without a queue refuse it. */
   readonly maxWaiters?: number
 }
 
 export interface AcquireOptions extends TryAcquireOptions, WaitOptions {}
 
 export interface TryPermitOptions extends HoldOptions {
-  /** How many permits there are in all; every client must say the same. */
+  /** How many permits there are in all; every client must say the same. 5: five holders of one permit each, or one of 5. */
   readonly capacity: number
   /** How many to take. Default 1. */
   readonly weight?: number
@@ -151,7 +151,7 @@ export interface PermitOptions extends TryPermitOptions, WaitOptions {}
 export interface PageOptions extends CallOptions {
   /** `next` of the page before; without it, the first page. */
   readonly cursor?: string
-  /** At most so many items. Default 1,000. */
+  /** The most items of a page. Default 1,000. */
   readonly limit?: number
 }
 
@@ -200,10 +200,10 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   listPage(prefix?: string, options?: PageOptions): Promise<Page<NameState>>
   /** One page of the sessions that live: one for each TTL of each client. */
   sessions(options?: PageOptions): Promise<Page<SessionState>>
-  /** What the engine's configuration means for locks; empty if there is nothing to say. */
+  /** Findings about the engine's configuration that matter for locks; empty if there is nothing to say. */
   diagnose(options?: CallOptions): Promise<readonly Finding[]>
   /**
-   * What happens from now on to names that start with the prefix; with the cursor of an event, what happened after it. It
+   * Events of names that start with the prefix, from now on; with the cursor of an event, from after that event. It
    * does not start with the current holders: `list` shows them. After a `gap` events may be missing, and an `acquired` event
    * for each current holder follows. Events of one name come in their order.
    */

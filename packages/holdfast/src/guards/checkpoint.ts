@@ -1,5 +1,5 @@
 /**
- * What every guard does inside its transaction: judge all fences, then remember all of them, or nothing.
+ * The checkpoint of every guard, inside its transaction: judge all fences, then remember all of them, or nothing.
  *
  * `decide` is the judgement alone, for a resource that cannot answer at once: it is given what was read before, under
  * the resource's own lock, and its decision is written afterwards. `pass` is both for a memory that answers at once.
@@ -11,7 +11,7 @@ import { assertHeld, type CheckedProof } from './proofs.ts'
 import { type Floor, judge, type Remembered, type Verdict } from './rule.ts'
 import type { GuardSettings } from './settings.ts'
 
-/** What a guard knows, within one transaction of the resource that keeps it. */
+/** A guard's knowledge, within one transaction of the resource that keeps it. */
 export interface GuardKnowledge {
   /** Whose fence was the first ever accepted. */
   pinnedIssuer(): string | null
@@ -21,11 +21,11 @@ export interface GuardKnowledge {
 
 export interface GuardMemory extends GuardKnowledge {
   pinIssuer(issuer: string): void
-  /** Also notes that the name has been touched now. */
+  /** Remembers the fence, and that the name has been touched now. */
   remember(name: string, remembered: Remembered): void
 }
 
-/** What is to be remembered of proofs that pass. */
+/** The decision about proofs that pass: what is to be remembered of them. */
 export interface Decision {
   /** The issuer to pin; null if one is pinned already. */
   readonly pin: string | null

@@ -1,4 +1,4 @@
-/** What all guards do alike: they check what callers hand in, and announce the proofs that passed. */
+/** The base of all guards: they check what callers hand in, and announce the proofs that passed. */
 import type { Fence } from '../base/fence.ts'
 import { checkName } from '../base/names.ts'
 import { announceAccepted } from './checkpoint.ts'
@@ -61,7 +61,7 @@ export abstract class GuardBase<Tx> implements Guard<Tx> {
     signal: AbortSignal | undefined,
   ): Promise<T>
 
-  /** In a transaction of the user's. */
+  /** Runs in a transaction of the user's. */
   protected abstract enterIn(tx: Tx, entry: Entry): Promise<void>
 
   protected abstract recall(name: string): Promise<Remembered | null>

@@ -4,13 +4,13 @@
  *
  * - The check and the effect are one atomic step, and what the guard remembers is as durable as the effect.
  * - Reads go through the guard as well. Guarding writes alone loses updates: the new holder reads, the stale one
- *   writes, the new one overwrites (T40).
- * - Whose tokens a guard compares is settled once: by `issuers`, or by the first fence that it ever accepts (T43).
+ *   writes, the new one overwrites (T40, unchecked reads).
+ * - Whose tokens a guard compares is settled once: by `issuers`, or by the first fence that it ever accepts (T43, foreign tokens).
  */
 import type { Fence } from '../base/fence.ts'
 import type { FencedLease } from '../base/types.ts'
 
-/** What shows that the caller is the holder. Unfenced leases and permits are no proof, by type. */
+/** Proof that the caller is the holder. Unfenced leases and permits are no proof, by type. */
 export type Proof = FencedLease | Fence
 
 export interface EnterOptions {
@@ -75,12 +75,12 @@ export interface Guard<Tx> {
   prune(options: { readonly untouchedForMs: number }): Promise<number>
 }
 
-/** What all guards can be told. */
+/** Options of all guards. */
 export interface GuardOptions {
   /** Default `default`. Guards of one resource with the same name share what they remember. */
   readonly name?: string
   /** Whose fences are trusted. Without it, the issuer of the first accepted fence, for good. */
   readonly issuers?: readonly string[]
-  /** Names untouched for that long are forgotten now and then, as by `prune`. Default 30 days; `Infinity` for never. */
+  /** Names untouched for that long are forgotten now and then, as by `prune`. Default 2,592,000,000, which is 30 days; `Infinity` for never. */
   readonly forgetAfterMs?: number
 }

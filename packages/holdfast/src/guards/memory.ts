@@ -1,6 +1,6 @@
 /**
  * A guard over a map in this process, for tests and examples. What it remembers ends with the process, and so does
- * what it protects: for anything that outlives a restart, use a guard that keeps its memory beside the data (T41).
+ * what it protects: for anything that outlives a restart, use a guard that keeps its memory beside the data (T41, check, then write).
  *
  * ```ts
  * const accounts = new MemoryResource<number>()
@@ -24,7 +24,7 @@ export type { MemoryTx } from './memory/resource.ts'
 
 /** A map with transactions: what a `memoryGuard` protects. */
 export interface MemoryResource<Value = unknown> {
-  /** What has been committed, read past every guard. */
+  /** The committed value, read past every guard. */
   get(key: string): Value | undefined
   /** Applied as a whole when `body` returns, dropped when it throws or the signal has aborted. One at a time. */
   transaction<T>(
@@ -36,7 +36,7 @@ export interface MemoryResource<Value = unknown> {
 export const MemoryResource: new <Value = unknown>() => MemoryResource<Value> = MapResource
 
 export interface MemoryGuardOptions<Value> extends GuardOptions {
-  /** What is protected. Default: a resource of the guard's own. */
+  /** The resource to protect. Default: one of the guard's own. */
   readonly resource?: MemoryResource<Value>
   readonly clock?: Clock
 }

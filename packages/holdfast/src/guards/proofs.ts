@@ -17,7 +17,7 @@ export interface CheckedProof {
   readonly lease?: FencedLease
 }
 
-/** In the order of their names; none twice. */
+/** Proofs in the order of their names; none twice. */
 export function checkProofs(proof: Proof | readonly Proof[], once: boolean): readonly CheckedProof[] {
   const given: readonly unknown[] = Array.isArray(proof) ? proof : [proof]
   if (given.length === 0) throw new InvalidArgumentError('proof', 'must not be an empty list.')

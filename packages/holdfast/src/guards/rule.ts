@@ -5,12 +5,12 @@
  *   shared      newer than the highest exclusive token seen
  *
  * A name that is not remembered is compared with its issuer's floor instead: the highest token among the forgotten.
- * What the floor has refused stays refused after the name is remembered again (G5). For an exclusive fence the token
+ * A fence that the floor has refused stays refused after the name is remembered again (G5). For an exclusive fence the token
  * that came in above the floor sees to that; with a shared one, the floor itself is remembered as if it were exclusive.
  */
 import type { Fence } from '../base/fence.ts'
 
-/** What is remembered of a name. */
+/** A guard's memory of one name. */
 export interface Remembered {
   /** The newest fence that was accepted. */
   readonly highest: Fence
@@ -23,10 +23,10 @@ export interface Floor {
   readonly grant: string
 }
 
-/** What a guard knows that concerns one fence. */
+/** The part of a guard's knowledge that concerns one fence. */
 export interface Known {
   readonly remembered: Remembered | null
-  /** Of the fence's issuer. */
+  /** The floor of the fence's issuer. */
   readonly floor: Floor | null
   /** Null until the first fence was accepted. */
   readonly trusted: readonly string[] | null
@@ -54,7 +54,7 @@ export function judge(fence: Fence, known: Known, once: boolean): Verdict {
 function judgeExclusive(fence: Fence, { highest }: Remembered, once: boolean): Verdict {
   if (fence.token < highest.token) return stale(highest.token, 'a newer holder has been here')
   if (fence.token === highest.token) {
-    // A broken engine can issue one token twice (T68): then the grant decides, and only the first to come passes.
+    // A broken engine can issue one token twice (T68, tokens lost in a crash): then the grant decides, and only the first to come passes.
     if (highest.mode !== 'exclusive' || fence.grant !== highest.grant)
       return stale(highest.token, 'another holder with the same token has been here')
     if (once) return used(highest.token)

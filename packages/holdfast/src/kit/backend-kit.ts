@@ -1,4 +1,4 @@
-/** What every backend needs in the same way. Authors of backends outside this package find it in `holdfast/spi`. */
+/** Helpers that every backend needs in the same way. Authors of backends outside this package find them in `holdfast/spi`. */
 
 import { cancelledCall } from '../base/aborting.ts'
 import { allPages } from '../base/all-pages.ts'
@@ -18,7 +18,7 @@ export interface IdentityOptions {
   readonly epoch?: number
 }
 
-/** They are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+/** Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. */
 export function checkIdentity(options: IdentityOptions): {
   readonly namespace: string
   readonly issuer: string | undefined
@@ -58,7 +58,7 @@ export function tokenGrant(
 
 type OrNull<T> = { readonly [K in keyof T]: undefined extends T[K] ? T[K] | null | undefined : T[K] }
 
-/** What is shown of a record with these fields, and others. Engines have null, or nothing, for what is missing. */
+/** The claim of a record with these fields, and others, as it is shown. Engines have null, or nothing, for what is missing. */
 export function claimState(record: OrNull<ClaimState>): ClaimState {
   const { id, holder, owner, mode, weight, note, session, ttlMs } = record
   const state = { id, holder, mode, weight, session, ttlMs }

@@ -5,7 +5,7 @@
  *   etcd, 128 for each revision: token = revision × 128 + position × 4 + mode
  */
 export class BatchTokens {
-  /** At most so many writes have a version in common. */
+  /** The most writes that have a version in common. 128: a token is version × 128 + position. */
   readonly perVersion: number
 
   constructor(perVersion: number) {

@@ -1,5 +1,5 @@
 /**
- * What an author writes for an engine with ordered keys: keys, values, writes on conditions, and what makes a session live. The kit
+ * The interface that an author writes for an engine with ordered keys: keys, values, writes on conditions, and what makes a session live. The kit
  * makes sessions (`StoreSession`) and the operators' calls (`StoreBackend`) out of it, and `describeStore` says when it is right.
  *
  * How engines fit:
@@ -53,7 +53,7 @@ export interface Prolonged {
   readonly since: Instant
   /** If the engine grants another TTL than before. */
   readonly ttlMs?: number
-  /** Of the held claims that were listed: those that the session has no longer, under the grant that was named. */
+  /** Held claims that were listed, and that the session has no longer under the grant that was named. */
   readonly lost: readonly Claim[]
   /** All claims of the session at the engine, if the same answers tell them. `claimsBesides` is not asked then. */
   readonly besides?: readonly Claim[]
@@ -64,7 +64,7 @@ export interface ClaimStore<C extends QueuedClaim = StoredClaim>
   extends Pick<OrderedStore, 'comparesOrder' | 'watch'> {
   /**
    * Creates the claim's key if the session lives and no mark of the attempt is there. Where the same answer proves that nothing
-   * older is in the way, it grants. A late copy finds the key, the mark, or that the session has gone (T73).
+   * older is in the way, it grants. A late copy finds the key, the mark, or that the session has gone (T73, late originals).
    */
   join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined<C>>
 

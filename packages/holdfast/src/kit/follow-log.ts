@@ -21,7 +21,7 @@ export const KEPT_EVENTS = 10_000
 
 /** `P`: a position in the log. */
 export interface LogPage<P> {
-  /** In order, each with the position after it. Null: nothing to tell. */
+  /** Events in order, each with the position after it. Null: nothing to tell. */
   readonly events: readonly { readonly event: ToldEvent | null; readonly at: P }[]
   /** To read on from. */
   readonly next: P
@@ -30,13 +30,13 @@ export interface LogPage<P> {
 }
 
 export interface LogPicture<P> {
-  /** What the log tells from here on need not be among the holders. */
+  /** Events from here on need not be among the holders. */
   readonly at: P
   /** A cursor that leads to a gap. */
   readonly restart: string
   readonly holders: Iterable<ToldEvent> | AsyncIterable<ToldEvent>
   /**
-   * Ids of holders whose grants the log may tell of as well, because they fell into the tick of the picture (T109). They are
+   * Ids of holders whose grants the log may tell of as well, because they fell into the tick of the picture (T109, events in the same tick). They are
    * known once all holders were told.
    */
   readonly alsoLogged?: ReadonlySet<string>

@@ -2,7 +2,7 @@
 import { defaultDriftMs } from '../base/defaults.ts'
 import type { BackendInfo, Fencing } from '../spi.ts'
 
-/** What the first waiter may be late by on a machine or server that is busy but not overloaded. */
+/** Lateness of the first waiter on a machine or server that is busy but not overloaded. */
 const BUSY_MARGIN_MS = 100
 
 type Own =

@@ -8,7 +8,7 @@
  *   in flight ──the engine was busy, and nothing was done──▶ waiting
  *
  * A batch of which every request was cancelled has GRACE_MS to be answered. Then it is cancelled itself and stops counting as
- * in flight, because its answer may never come (T76).
+ * in flight, because its answer may never come (T76, calls that never settle).
  */
 import { Cancellation } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, type Timer } from '../base/clock.ts'
@@ -40,11 +40,11 @@ export interface LaneOptions<Item, Answer> {
   readonly maxBatch: number
   /** Two: the engine works on one batch while this process reads the answers of the other. Default: 1. */
   readonly maxInFlight?: number
-  /** Fewer than these leave in one batch, because two small ones cost more. More are split evenly. */
+  /** A smaller batch is not split, because two small ones cost more. 32: 20 requests leave as one batch, 40 as two of 20. */
   readonly minSplit?: number
-  /** Fewer than these wait while `freeInFlight` batches are in flight. Default: 1. */
+  /** A smaller batch waits while `freeInFlight` batches are in flight. 16: 15 requests wait for an answer or for one more. Default: 1. */
   readonly minFurther?: number
-  /** So many batches leave at once, however small they are. Default: 1. */
+  /** The number of batches that leave at once, however small they are. 2: the third has to have `minFurther` requests. Default: 1. */
   readonly freeInFlight?: number
   /** For clients that write once in a turn of the event loop: two batches of one turn would be answered as one. */
   readonly oneBatchPerTurn?: boolean

@@ -45,7 +45,7 @@ test('what a call waits for settles it, unless it is cut first', async () => {
   const ended = lifetime.untilCut(new Promise(() => {}), callWith())
   controller.abort()
   await assert.rejects(cancelled, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
-  // What comes of the work later is not an unhandled rejection.
+  // Failures of the work that come later are no unhandled rejections.
   failing.reject(new Error('too late'))
   lifetime.end()
   await assert.rejects(ended, isClosed)

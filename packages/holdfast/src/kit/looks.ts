@@ -72,7 +72,7 @@ export class Looks {
     return pollMs * (1 + random.fraction())
   }
 
-  /** `ofOneMs`: the time that is new, if all others have been taken into account already. */
+  /** Sets the timer for the next look. `ofOneMs`: when one waiter is due that has just come; the timer fits all others already. */
   #arm(ofOneMs?: number): void {
     const { clock, isTold, isNeeded, keepsProcessAlive = false } = this.#options
     if (this.#isLooking || this.#isClosed || !isNeeded()) return

@@ -1,5 +1,5 @@
 /**
- * What the predecessor queue asks of an engine with ordered keys and watches, and how it reads a queue.
+ * The store that the predecessor queue needs: an engine with ordered keys and watches, and how a queue is read.
  *
  * A claim is a key of its session. Keys are ordered by their creation, so what is older than a key can only disappear. A
  * claim is eligible when it fits beside everything older, granted or not. Once true this stays true, as long as the
@@ -11,13 +11,13 @@
  * - ZooKeeper: ephemeral sequential nodes, ordered by czxid. `confirm` writes the own node on condition of its version, after a
  *   look at the children; the token is the write's zxid. A watch is `exists`, which also tells that a node has gone already.
  * - Consul: keys that the session has acquired, ordered by CreateIndex. `confirm` is a check-and-set of the own key after a
- *   consistent look at the prefix; the token is its index. One blocking query a process serves all watches (T89).
+ *   consistent look at the prefix; the token is its index. One blocking query a process serves all watches (T89, a long poll each).
  */
 import type { AcquireRequest, Call, Mode } from '../spi.ts'
 
 export interface QueueEntry {
   readonly key: string
-  /** Its position, given when the key was created. A key that was deleted and created again has another one. */
+  /** The key's position, given when it was created. A key that was deleted and created again has another one. */
   readonly order: bigint
   readonly weight: number
   readonly granted: boolean
@@ -27,7 +27,7 @@ export interface QueueEntry {
 export interface QueueView {
   readonly own: QueueEntry
   /**
-   * What is older than `own`, oldest first. All of it for permits, and where the request has `maxWaiters`. For a lock the
+   * Claims older than `own`, oldest first. All of them for permits, and where the request has `maxWaiters`. For a lock the
    * youngest that conflicts is enough. A name that is closed (hold-at-least, lock-delay) has a granted entry that weighs all of
    * the capacity, in front of every waiter. What was eligible when the name was closed may still be granted.
    */
@@ -85,7 +85,7 @@ export interface OrderedStore {
 
   /**
    * The write that grants, on condition that `own` is still there: not another key, which a late copy of `join` has created
-   * since (T84). Its version is the token, which is never drawn at `join` (C54). `seen` is a view in which the claim was
+   * since (T84, late duplicates). Its version is the token, which is never drawn at `join` (C54). `seen` is a view in which the claim was
    * eligible; the write also asks whether the capacity is that of the view. Without a view it asks whether nothing older
    * conflicts. If the condition is not met, the answer says how things stand. A granted claim keeps its token.
    */
@@ -100,7 +100,7 @@ export interface OrderedStore {
   leave(request: AcquireRequest, call: Call): Promise<void>
 
   /**
-   * Calls back when one of the keys changes after `version`, also if that was before this call (T19). `lost`: changes may have
+   * Calls back when one of the keys changes after `version`, also if that was before this call (T19, lost wake-ups). `lost`: changes may have
    * been missed (disconnected, compacted, no leader), and nothing more will come. The returned function ends the watch.
    * How many watches share a connection is the store's matter.
    */
@@ -133,10 +133,10 @@ function waitersOf(entries: readonly QueueEntry[], capacity: number): readonly Q
 }
 
 /**
- * What a waiter that is not eligible has to watch, so that it sleeps until it may be eligible, and that few wake at once (G9):
+ * The key that a waiter that is not eligible has to watch, so that it sleeps until it may be eligible, and that few wake at once (G9):
  *
  *   lock                   the youngest older one that conflicts. While it is there, it holds or comes first.
- *   permits, first waiter  the youngest older ones that together leave no room: any of them may make room (T72)
+ *   permits, first waiter  the youngest older ones that together leave no room: any of them may make room (T72, sleeping waiters of permits)
  *   permits, others        the predecessor: its deletion, or its grant, which makes this the first waiter
  */
 export function watchedBy({ own, older, capacity, capacityKey }: QueueView, mode: Mode): WatchedKey[] {

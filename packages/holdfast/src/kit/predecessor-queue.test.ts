@@ -1,5 +1,5 @@
 /**
- * What may go wrong between two steps of a waiter, and what makes it harmless.
+ * Failures between two steps of a waiter, and why each is harmless.
  *
  *   between                  crash, expired lease      pause                    lost reply               another client
  *   call and join            nothing is there          as a late request        unknown: core abandons   one order for all keys

@@ -7,10 +7,10 @@
  *   looking ──eligible──▶ confirm ──▶ granted                       [#promote]
  *   looking ──not eligible, or the look has failed──▶ watching
  *
- * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92). Only the conditional write of `confirm` grants,
+ * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92, predecessors that cancel). Only the conditional write of `confirm` grants,
  *    and the token is what this write returns.
  * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`).
- * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65).
+ * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65, belief from the push).
  */
 
 import { callWith, unlessAborted } from '../base/aborting.ts'
@@ -45,7 +45,7 @@ export interface PredecessorQueueOptions {
 
 type Waiting = Extract<JoinResult, { kind: 'waiting' }>
 type Ended = Extract<JoinResult, { kind: 'granted' | 'deleted' | 'session-gone' }>
-type Answer = Exclude<EnqueueResult<'fenced'>, { kind: 'queue-full' }>
+type QueueAnswer = Exclude<EnqueueResult<'fenced'>, { kind: 'queue-full' }>
 
 export class PredecessorQueue {
   readonly #options: PredecessorQueueOptions
@@ -121,7 +121,7 @@ export class PredecessorQueue {
     }
   }
 
-  async #wait(request: AcquireRequest, joined: QueueView, call: Call): Promise<Answer> {
+  async #wait(request: AcquireRequest, joined: QueueView, call: Call): Promise<QueueAnswer> {
     const { lifetime, store } = this.#options
     const wait = new Wait(request.attempt)
     const untie = lifetime.onCut(call, (error) => wait.end({ error }))
@@ -134,7 +134,7 @@ export class PredecessorQueue {
         if (wait.ended?.error !== undefined) throw wait.ended.error
         if (wait.ended !== undefined) return { kind: 'session-gone' }
         const standing = await this.#look(request, joined.own, wake, call).catch((error: unknown) => {
-          // It keeps its position until a keep-alive, which shows that the engine is back, and looks again.
+          // The waiter keeps its position until a keep-alive, which shows that the engine is back, and looks again.
           const isRefused = hasFailed && wake === 'keep-alive'
           if (isRefused || call.cancelled || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
             throw this.#whileQueued(error)
@@ -146,7 +146,7 @@ export class PredecessorQueue {
         this.#watch(wait, request, standing.queue)
       }
     } catch (error) {
-      // With a call of its own (T14). Core abandons the attempt as well, so nothing depends on it.
+      // With a call of its own (T14, cleanup after cancelling). Core abandons the attempt as well, so nothing depends on it.
       if (call.cancelled) store.leave(request, callWith()).catch(ignore)
       throw error
     } finally {
@@ -159,7 +159,7 @@ export class PredecessorQueue {
   async #look(request: AcquireRequest, own: QueueEntry, wake: Wake, call: Call): Promise<QueueStanding> {
     const { store, clock, session } = this.#options
     const { since, ttlMs } = session()
-    // After a pause the session may be over. It is not granted anything before a keep-alive has shown that it lives (T17).
+    // After a pause the session may be over. It is not granted anything before a keep-alive has shown that it lives (T17, checks after waiting).
     if (elapsedMs(clock, since) >= ttlMs) return store.look(request, call)
     if (wake === 'changed' && store.comparesOrder && request.mode !== 'permits')
       return this.#promote(request, await store.confirm(request, own, null, call), call)
@@ -198,7 +198,7 @@ export class PredecessorQueue {
     }
   }
 
-  /** Its key is in the queue. That the next step was not applied does not change this. */
+  /** The waiter's key is in the queue. That the next step was not applied does not change this. */
   #whileQueued(error: unknown): unknown {
     if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || error.outcome === 'unknown') return error
     const { backend } = this.#options.lifetime
@@ -207,7 +207,7 @@ export class PredecessorQueue {
     })
   }
 
-  #answer(claim: Claim, standing: Ended): Answer {
+  #answer(claim: Claim, standing: Ended): QueueAnswer {
     const { lifetime, session } = this.#options
     if (standing.kind === 'session-gone') return standing
     if (standing.kind === 'deleted')
@@ -223,12 +223,12 @@ type Wake = 'changed' | 'keep-alive' | 'look'
 /** One pending `enqueue`. */
 class Wait {
   readonly attempt: string
-  /** What it watches. Empty after the watch has ended. */
+  /** The key that it watches. Empty after the watch has ended. */
   watched = ''
   stopWatching: () => void = () => {}
   /** With the error of a call that is cancelled, or whose backend is closed. Without one the session has gone. */
   ended: { readonly error?: unknown } | undefined
-  /** Until a closed name may be free. */
+  /** The pause until a closed name may be free. */
   #reopening: Timer | undefined
   #pending: Wake | undefined
   #resume: (() => void) | undefined
@@ -270,7 +270,7 @@ class Wait {
     })
   }
 
-  answered(answer: Answer): Answer {
+  answered(answer: QueueAnswer): QueueAnswer {
     if (answer.kind === 'granted') this.#grant = answer.grant
     return answer
   }

@@ -1,4 +1,4 @@
-/** What a client knows of its session, whatever the engine is: since when it may be believed, and what is in flight. */
+/** A client's knowledge of its session, whatever the engine is: since when it may be believed, and what is in flight. */
 import { type Instant, laterOf } from '../base/clock.ts'
 import type { Claim, Fencing, Grant, ListedClaims, SessionHandle } from '../spi.ts'
 
@@ -96,7 +96,7 @@ export interface FoundClaim extends Claim {
   readonly grantId: string | null
 }
 
-/** What a keep-alive says, from the claims that it lists and all claims that the session has at the engine. */
+/** The answer to a keep-alive, from the claims that it lists and all claims that the session has at the engine. */
 export function compareClaims<C extends FoundClaim>(
   listed: ListedClaims,
   found: Iterable<C>,

@@ -1,6 +1,6 @@
 /**
- * What operators ask of a store with ordered keys. Each call reads the name, and then writes on condition of what it has read. So a
- * copy that arrives late finds something else, and does nothing (T74, T78). The store has no clock to compare with, so a call that
+ * Operators' calls on a store with ordered keys. Each call reads the name, and then writes on condition of what it has read. So a
+ * copy that arrives late finds something else, and does nothing (T74, misaimed force releases; T78, late operators). The store has no clock to compare with, so a call that
  * has expired is refused before its write is sent.
  */
 import { callWith } from '../base/aborting.ts'
@@ -30,7 +30,7 @@ import type { SessionFacts } from './session.ts'
 import { StoreSession } from './store-session.ts'
 import type { StoredClaim, StoredName } from './stored-name.ts'
 
-/** What was opened at the engine. `handle`: with which another process goes on; by default the id, the TTL and the holder. */
+/** A session's claims, opened at the engine. `handle`: with which another process goes on; by default the id, the TTL and the holder. */
 export interface OpenedClaims<C extends StoredClaim, Since extends Instant | null>
   extends SessionFacts<Since> {
   readonly claims: ClaimStore<C>

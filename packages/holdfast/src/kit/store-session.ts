@@ -6,7 +6,7 @@
  *   grant     counts from the session's last prolongation (T65). After a pause the session may have gone, and its keys with it.
  *   release   names the grant, so a late copy never hits a successor (G7).
  *   abandon   deletes. If a join of the attempt may still land, a mark comes first, so that no copy lands in between. A full engine
- *             refuses the mark: then a keep-alive finds what has landed (`unlisted`), and core abandons it again (T99).
+ *             refuses the mark: then a keep-alive finds what has landed (`unlisted`), and core abandons it again (T99, full engines).
  */
 import type { Clock, Instant } from '../base/clock.ts'
 import { outcomeOf } from '../base/errors.ts'
@@ -80,7 +80,7 @@ export class StoreSession<
     this.prolonged(since, prolonged.ttlMs)
     const granted = new Map((await this.#queue.check(waiting, call)).map((grant) => [grant.attempt, grant]))
     const missing = [...prolonged.lost]
-    // Those that a call waits for have been looked for just now.
+    // Waiters whose calls still wait have been looked for just now.
     const seen = this.#queue.attempts
     const unseen = waiting.filter(({ attempt }) => !granted.has(attempt) && !seen.has(attempt))
     const claims = await Promise.all(unseen.map((claim) => this.#claimOf(claim, call)))

@@ -34,7 +34,7 @@ export interface StoredClaim extends QueuedClaim {
 export interface NameFacts<C extends QueuedClaim> {
   /** The moment of the read: a revision or an index of the engine. Orders need to be comparable within one read only. */
   readonly version: bigint
-  /** In any order. */
+  /** The claims, in any order. */
   readonly claims: readonly C[]
   /** Keys that keep the name closed (hold-at-least, lock-delay). */
   readonly closedBy?: readonly { readonly key: string; readonly order: bigint }[]
@@ -51,7 +51,7 @@ export interface NameFacts<C extends QueuedClaim> {
 
 export class StoredName<C extends QueuedClaim = StoredClaim> {
   readonly version: bigint
-  /** In the order of the queue. */
+  /** The claims in the order of the queue. */
   readonly claims: readonly C[]
   readonly data: DataRecord | undefined
   readonly versions: ReadonlyMap<string, bigint> | undefined

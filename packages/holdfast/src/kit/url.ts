@@ -32,7 +32,7 @@ export type Engines = Readonly<Record<string, () => Promise<FromUrl>>>
 
 export class LockerUrl {
   readonly scheme: string
-  /** What stands between the scheme and the question mark, as it was written. It may hold a password. */
+  /** The text between the scheme and the question mark, as it was written. It may hold a password. */
   readonly location: string
   readonly parameters: ReadonlyMap<string, string>
 

@@ -23,7 +23,7 @@ type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
 export interface Waiter<F extends Fencing = Fencing, News = unknown> {
   readonly request: AcquireRequest
   readonly call: Call
-  /** Whatever tells the sessions of this process apart. */
+  /** The key that tells the sessions of this process apart. */
   readonly session: unknown
   /** Makes the session's result of what the engine told. */
   granted(news: News): Result<F>
@@ -40,7 +40,7 @@ export interface WaitingRoomOptions {
 
 export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
   readonly #options: WaitingRoomOptions
-  /** Their requests are in flight. Few are looked for here, so they are not kept by id. */
+  /** Waiters whose requests are in flight. Few are looked for here, so they are not kept by id. */
   readonly #asked = new TransientMap<W, true>()
   /** Each with the way to stop listening to its cancellation. */
   readonly #entered = new TransientMap<W, () => void>()
@@ -62,12 +62,12 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
     return [...this.#entered.keys()]
   }
 
-  /** Before the request leaves. */
+  /** Notes a waiter before its request leaves. */
   ask(waiter: W): void {
     this.#asked.set(waiter, true)
   }
 
-  /** It has to wait. False if its wait is over already. */
+  /** The waiter has to wait. False if its wait is over already. */
   enter(waiter: W): boolean {
     if (!this.#asked.delete(waiter)) return this.isWaiting(waiter)
     const { call, request } = waiter

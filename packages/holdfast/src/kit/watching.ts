@@ -1,4 +1,4 @@
-/** What every `watch` does in the same way: joining and leaving, waiting for changes, and the picture after a gap. */
+/** The common part of every `watch`: joining and leaving, waiting for changes, and the picture after a gap. */
 import { allPages } from '../base/all-pages.ts'
 import { afterThisTurn } from '../base/clock.ts'
 import type { Call, NameState, Page, PageRequest, WatchEvent, WatchEventKind } from '../spi.ts'
@@ -15,7 +15,7 @@ export interface ToldEvent {
   readonly token: bigint | null
 }
 
-/** What is told of a record with these fields. Engines have null, or nothing, for an owner that is missing. */
+/** The event of a record with these fields, as it is told. Engines have null, or nothing, for an owner that is missing. */
 export function toldEvent(
   record: Omit<ToldEvent, 'owner'> & { readonly owner?: string | null | undefined },
 ): ToldEvent {
@@ -103,7 +103,7 @@ export class Changes {
     return () => void this.#wakeUps.delete(wakeUp)
   }
 
-  /** Until there are more changes than `seen`, or the call is cancelled. */
+  /** Waits until there are more changes than `seen`, or the call is cancelled. */
   next(seen: number, call: Call): Promise<void> {
     if (this.#count !== seen || call.cancelled) return Promise.resolve()
     return new Promise((resolve) => {

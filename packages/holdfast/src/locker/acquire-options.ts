@@ -16,7 +16,7 @@ import type { AcquireOptions, HoldOptions, PermitOptions, WaitOptions } from '..
 import { type BackendInfo, type Fencing, LOCK_CAPACITY, type Mode } from '../spi.ts'
 import type { Wanted } from './waiting.ts'
 
-/** What a locker uses where a call says nothing. */
+/** Defaults of a locker, where a call says nothing. */
 export interface AcquireDefaults {
   readonly ttlMs: number
   readonly waitMs: number
@@ -80,7 +80,7 @@ export function checkWaitMs(waitMs: unknown): number {
   return checkNumber('waitMs', waitMs, { min: 0, infinityAllowed: true })
 }
 
-/** A TTL that the engine can grant: within its range, and rounded up to its step (T4). */
+/** A TTL that the engine can grant: within its range, and rounded up to its step (T4, granted TTL). */
 export function checkTtlMs(info: BackendInfo<Fencing>, asked: unknown): number {
   const { min, max, step } = info.ttlMs
   const ttlMs = Math.ceil(checkNumber('ttlMs', asked, { min, max }) / step) * step

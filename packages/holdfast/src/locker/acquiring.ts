@@ -81,7 +81,7 @@ export class Acquiring<F extends Fencing> {
       throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: clock.monotonicMs() - startMs, signal })
     }
     const stop = stopWith(this.#closing, signal)
-    // What is said when the time is up: that it was taken only if the engine has said so, else what is known.
+    // The reason for a time-out: the name was taken only if the engine has said so, else what is known.
     let whyNot: () => unknown = () =>
       noAnswer(this.#context, { what: `acquire of "${name}"`, timeoutMs: waitMs })
     // This timer also keeps the process alive while a caller waits, however long that is.
@@ -113,7 +113,7 @@ export class Acquiring<F extends Fencing> {
   }
 
   /**
-   * All or nothing, in the given order, with one deadline for all (T54). The earlier ones are renewed while the later
+   * All or nothing, in the given order, with one deadline for all (T54, several names, one deadline). The earlier ones are renewed while the later
    * ones are awaited; should one be lost all the same, nothing is handed out, and everything is tried again, after a
    * pause, in what is left of the time.
    */

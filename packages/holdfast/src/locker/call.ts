@@ -1,6 +1,6 @@
 /**
  * One call to an engine, bounded in time. Its caller is answered at the limit, or as soon as `stop` is cancelled, whether
- * or not the engine ever answers (T16). What the engine does later is resolved elsewhere.
+ * or not the engine ever answers (T16, answers that never come). What the engine does later is resolved elsewhere.
  */
 import { Cancellation } from '../base/cancellation.ts'
 import type { Clock, Timer } from '../base/clock.ts'
@@ -8,7 +8,7 @@ import { asNotApplied, BackendUnavailableError, isHoldfastError } from '../base/
 import type { Call } from '../spi.ts'
 
 export interface CallLimits {
-  /** What is being done, for the error: `acquire "sku:42"`. */
+  /** The operation, for the error: `acquire "sku:42"`. */
   readonly what: string
   readonly timeoutMs: number
   readonly stop?: Cancellation

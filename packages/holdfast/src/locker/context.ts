@@ -1,4 +1,4 @@
-/** What all parts of one locker share. */
+/** The context that all parts of one locker share. */
 
 import type { Background } from '../base/background.ts'
 import type { Random } from '../base/ids.ts'

@@ -1,5 +1,5 @@
 /**
- * What callers hold in their hands: thin objects over a `LeaseRecord`. The session knows only the record, so a
+ * Handles of leases for callers: thin objects over a `LeaseRecord`. The session knows only the record, so a
  * lease that its caller dropped without releasing can be found by the garbage collector and given back.
  */
 
@@ -139,7 +139,7 @@ abstract class Handle implements LeaseBase {
     checkCallOptions(options)
     const released = this.#release()
     if (options.signal === undefined) return released
-    // The caller's signal ends the caller's wait, never the release itself (T14).
+    // The caller's signal ends the caller's wait, never the release itself (T14, cleanup after cancelling).
     const stop = new Cancellation()
     const untie = stop.follow(options.signal)
     try {

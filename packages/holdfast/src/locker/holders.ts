@@ -51,7 +51,7 @@ export class HolderLookup {
     this.#closing = closing
   }
 
-  /** It never rejects. A caller that gives up has the error at once (T27), without the other holders. */
+  /** Never rejects. A caller that gives up has the error at once (T27, cancelled pauses), without the other holders. */
   async timeoutError(name: string, { waitMs, waitedMs, signal }: TimedOut): Promise<AcquireTimeoutError> {
     const { advice, ...found } =
       waitMs < SHORTEST_WAIT_MS ? this.#withoutLook(name) : await this.#unlessGivenUp(name, signal)
@@ -99,7 +99,7 @@ export class HolderLookup {
     }
   }
 
-  /** What the locker knows without the engine. */
+  /** The locker's knowledge without the engine. */
   #withoutLook(name: string): Look {
     const [own] = this.#sessions.leasesOn(name)
     if (own === undefined) return { advice: undefined, heldByThisLocker: false }

@@ -1,4 +1,4 @@
-/** What a keep-alive lists, and for what its answer counts. */
+/** Claims that a keep-alive lists, and those for which its answer counts. */
 import { describe, expect, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { createRig, peek, plainCall } from '../../test/rig.ts'

@@ -5,10 +5,10 @@
  *   in flight ──answered──▶ idle, next in a third of the TTL          [#apply]
  *   in flight ──failed, or not answered in time──▶ idle, next soon    [#failed]
  *
- * 1. A keep-alive confirms exactly the leases that it listed when it was sent, from the moment it was sent (T1).
- *    It names their grants: the same attempt under another grant is not the lease that is believed in (T84).
+ * 1. A keep-alive confirms exactly the leases that it listed when it was sent, from the moment it was sent (T1, validity from the send time).
+ *    It names their grants: the same attempt under another grant is not the lease that is believed in (T84, late duplicates).
  * 2. A failed keep-alive is not a "no": it puts leases into jeopardy, is tried again soon, and the deadline alone
- *    decides (T16, T30, T33). An answer that comes late still counts, from its send time, unless the lease is over.
+ *    decides (T16, answers that never come; T30, renewals that stop silently; T33, black holes). An answer that comes late still counts, from its send time, unless the lease is over.
  */
 
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
@@ -33,7 +33,7 @@ export interface QueuedWaiter<F extends Fencing = Fencing> {
 
 export interface KeepAliveTerms<F extends Fencing> {
   keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<F>>
-  /** What rides on the session, by attempt. */
+  /** Leases that ride on the session, by attempt. */
   readonly leases: ReadonlyMap<string, LeaseRecord>
   readonly lingering: ReadonlyMap<string, LeaseRecord>
   readonly waiters: ReadonlyMap<string, QueuedWaiter<F>>
@@ -90,7 +90,7 @@ export class KeepAlives<F extends Fencing> {
     try {
       while (lease.confirmedInFlight < needed) {
         if (lease.ended !== undefined) throw lease.ended
-        // It renews what others hold as well, and the next ones follow from it.
+        // The keep-alive renews what others hold as well, and the next ones follow from it.
         const flight = this.#flight ?? inNeutralContext(() => this.#send())
         await unlessCancelled(flight.done, stop)
       }
@@ -183,7 +183,7 @@ export class KeepAlives<F extends Fencing> {
       terms.waiters.get(grant.attempt)?.onGranted(grant)
       const lease = terms.leases.get(grant.attempt)
       if (lease === undefined) continue
-      // Its push was quicker than this answer; what was listed as waiting has been prolonged all the same.
+      // The push was quicker than this answer; a claim that was listed as waiting has been prolonged all the same.
       if (lease.claim.grantId === grant.grantId) lease.confirm(grant.since, grant.ttlMs)
       else {
         loseByEnginesWord(lease, { attempt: grant.attempt, reason: 'deleted' })

@@ -9,7 +9,7 @@
  *
  * An acquire or release with an unknown outcome is *unresolved* until `abandon` has been answered; while something is
  * unresolved the session takes no new leases, and after one TTL of it the session is given up, so that nothing becomes
- * immortal through a live session (T15, T29).
+ * immortal through a live session (T15, late acquires; T29, late renewals).
  */
 
 import { Cancellation } from '../base/cancellation.ts'
@@ -47,7 +47,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly #context: LockerContext
   readonly #onEnd: (session: KeptSession<F>) => void
   readonly #leases = new SessionLeases()
-  /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53). */
+  /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53, early releases). */
   readonly #lingering = new Map<string, LeaseRecord>()
   readonly #waiters = new TransientMap<string, QueuedWaiter<F>>()
   readonly #unresolved: Unresolved
@@ -140,7 +140,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return this.#context.info.driftMs(ttlMs)
   }
 
-  /** A lease for what the engine granted, or null if its time is already up (T6): then it is given back. */
+  /** A lease for what the engine granted, or null if its time is already up (T6, late grants): then it is given back. */
   adopt(grant: Grant<F>, terms: LeaseTerms): LeaseRecord | null {
     if (!this.isOpen) return null
     const now = instantOf(this.clock)

@@ -14,7 +14,7 @@ import { inNeutralContext } from '../base/neutral-context.ts'
 import type { ReleaseOutcome } from '../base/types.ts'
 import type { Fencing, Grant, GrantedClaim, Mode } from '../spi.ts'
 
-/** What was agreed when the lease was acquired. */
+/** Terms that were agreed when the lease was acquired. */
 export interface LeaseTerms {
   readonly mode: Mode
   readonly weight: number
@@ -27,12 +27,12 @@ export interface LeaseTerms {
 }
 
 /**
- * What becomes of a lost lease at the engine: it is `gone` there already, is to be `abandoned`, or is `kept` until
+ * The fate of a lost lease at the engine: it is `gone` there already, is to be `abandoned`, or is `kept` until
  * its session closes, because its holder has been told to stop and has not stopped yet.
  */
 export type AtEngine = 'gone' | 'abandoned' | 'kept'
 
-/** What a lease needs of the session that it rides on. */
+/** The session's side of a lease: the members that a lease needs of it. */
 export interface LeaseHost {
   readonly clock: Clock
   readonly about: { readonly backend: string; readonly namespace: string; readonly holder: string }
@@ -51,7 +51,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
   /** The numbers of the last keep-alives that listed and that confirmed this lease; see `KeepAlives.renew`. */
   listedInFlight = 0
   confirmedInFlight = 0
-  /** What the caller holds in their hands, until it is watched for being dropped (`dropped.ts`). */
+  /** The handle that the caller has, until it is watched for being dropped (`dropped.ts`). */
   handle: object | undefined
   #warnedOfLongHold = false
   #releasing: Promise<ReleaseOutcome> | undefined
@@ -95,7 +95,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
     const remainingMs = this.timeLeftMs()
     if (hasListeners('jeopardy')) emit('jeopardy', { ...this.about, remainingMs })
     const { onJeopardy } = this.terms
-    // The callback is the caller's: its failure must not end the renewal loop (T30).
+    // The callback is the caller's: its failure must not end the renewal loop (T30, renewals that stop silently).
     if (onJeopardy !== undefined) inNeutralContext(() => callSafely(() => onJeopardy(remainingMs)))
   }
 
@@ -114,7 +114,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
     this.abortSignal()
   }
 
-  /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13). */
+  /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13, repeated releases). */
   release(): Promise<ReleaseOutcome> {
     return this.#release(this.terms.holdAtLeastMs)
   }

@@ -378,7 +378,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async #close(graceMs: number): Promise<void> {
     this.#closing.cancel(new ClosedError())
     this.#sessions.stopOpening()
-    // Holders are told to stop before anything is given away (T53): their leases stay renewed until the bodies
+    // Holders are told to stop before anything is given away (T53, early releases): their leases stay renewed until the bodies
     // have ended or the grace is over.
     for (const session of this.#sessions.all) {
       for (const lease of [...session.leases]) lease.lose('closed', 'kept')

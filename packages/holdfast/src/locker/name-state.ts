@@ -1,4 +1,4 @@
-/** What users see of a name. Backends tell of capacity and weights of locks as well, which are only a way to count. */
+/** The state of a name for users. Backends tell of capacity and weights of locks as well, which are only a way to count. */
 
 import { withEpoch } from '../base/fence.ts'
 import { tokensAsText } from '../base/tokens-as-text.ts'

@@ -3,7 +3,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import type { Random } from '../base/ids.ts'
 
-/** However short the TTL, renewing is never a hot loop (T32). */
+/** However short the TTL, renewing is never a hot loop (T32, hot renewals). */
 const SHORTEST_MS = 20
 const LONGEST_RETRY_MS = 1_000
 

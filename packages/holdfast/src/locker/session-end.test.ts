@@ -1,4 +1,4 @@
-/** What becomes of a session, and of those that ride on it, when it is given up. */
+/** The end of a session that is given up, and of the leases that ride on it. */
 import { describe, expect, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
 import { peek } from '../../test/rig.ts'

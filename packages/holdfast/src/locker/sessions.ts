@@ -1,6 +1,6 @@
 /**
  * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first
- * acquires share its creation (T22). A session that takes no new leases at the moment is joined by another, up to a limit. At
+ * acquires share its creation (T22, concurrent first acquires). A session that takes no new leases at the moment is joined by another, up to a limit. At
  * the limit leases ride on the session whose TTL comes nearest, even a worn-out one: its marks only cost the engine space.
  */
 
@@ -18,7 +18,7 @@ import type { LockerContext } from './context.ts'
 import { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
 
-/** What a lease needs of its session. */
+/** The terms of a session: what a lease needs of it. */
 export interface SessionTerms {
   readonly ttlMs: number
   readonly request: { readonly lockDelayMs: number }
@@ -186,7 +186,7 @@ export class Sessions<F extends Fencing> {
   }
 }
 
-/** The time limit of an opening counts from when it began, which was before this caller came (T102). */
+/** The time limit of an opening counts from when it began, which was before this caller came (T102, shared work). */
 function begunEarlier(error: unknown, ms: number): unknown {
   if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || ms < 1) return error
   return withNote(error, `an earlier call had begun this ${Math.round(ms)} ms before`)

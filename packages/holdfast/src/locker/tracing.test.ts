@@ -6,7 +6,7 @@ import { createRig } from '../../test/rig.ts'
 import { isHoldfastError } from '../base/errors.ts'
 import { onEvent } from '../base/events.ts'
 
-/** What the channel told, in order, of this holder. */
+/** Messages of the channel, in order, about this holder. */
 function listen(name: string, holder: string) {
   const told: { readonly phase: string; readonly context: Record<string, unknown> }[] = []
   const subscriber = (phase: string) => (context: object) => {

@@ -31,7 +31,7 @@ const FIRST_PAUSE_MS = 20
 export class Unresolved {
   readonly #context: LockerContext
   readonly #terms: UnresolvedTerms
-  /** Until when the name is to stay closed, on the monotonic clock. */
+  /** Attempts, and until when the name of each is to stay closed, on the monotonic clock. */
   readonly #attempts = new Map<string, number>()
   #abandoned = 0
 

@@ -23,7 +23,7 @@ import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord, LeaseTerms } from './lease.ts'
 import type { Sessions } from './sessions.ts'
 
-/** What is wanted, as the engine is told. Every try adds a fresh attempt. */
+/** A request without its attempt, as the engine is told. Every try adds a fresh attempt. */
 export interface Wanted {
   readonly ttlMs: number
   readonly request: Omit<AcquireRequest, 'attempt'>
@@ -33,7 +33,7 @@ export interface Wanted {
 export interface WaitObserver {
   /** When `stop` is cancelled, by the monotonic clock. Engines are told, and need not grant to a caller that has gone. */
   readonly untilMs: number
-  /** It is not free, and the wait has begun. */
+  /** The name is not free, and the wait has begun. */
   onWaiting(): void
   /** A try failed, and another will follow. */
   onFailure(error: unknown): void
@@ -187,7 +187,7 @@ export class Waiting<F extends Fencing> {
     if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)
   }
 
-  /** `null`: the session has gone, or the grant's time is over (T6, T17). */
+  /** `null`: the session has gone, or the grant's time is over (T6, late grants; T17, checks after waiting). */
   #adopt(
     session: KeptSession<F>,
     wanted: Wanted,

@@ -11,7 +11,7 @@ interface Seen {
   readonly name: string
   readonly kind: 'held' | 'waiting'
   readonly claim: ClaimState | HolderState
-  /** Of its name. */
+  /** The data of its name. */
   readonly data: string | undefined
 }
 
@@ -40,7 +40,7 @@ export async function* watchByListing(
     const now = new Map<string, Seen>()
     for await (const states of pages())
       for (const state of states) for (const seen of claimsOf(state)) now.set(seen.claim.id, seen)
-    // It starts now. After a gap the current holders are told.
+    // The watch starts now. After a gap the current holders are told.
     before ??=
       options.cursor === undefined ? now : new Map([...now].filter(([, { kind }]) => kind !== 'held'))
     for (const [id, seen] of before)

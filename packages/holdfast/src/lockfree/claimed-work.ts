@@ -29,7 +29,7 @@ import type { Claimed, KeyStore, Outcome, Standing } from './key-store.ts'
 import { OutOfPatience, Patience, within } from './patience.ts'
 import { fromJson, resourceName, toJson } from './payload.ts'
 
-/** What the work was asked for with. */
+/** Terms with which the work was asked for. */
 export interface Terms {
   readonly ttlMs: number
   readonly keepMs: number
@@ -162,7 +162,7 @@ export class ClaimedWork<Tx> {
   }
 
   /**
-   * A failure of `storeError` is told, and the work is not done again: the error may have been one to be stored (T104).
+   * A failure of `storeError` is told, and the work is not done again: the error may have been one to be stored (T104, swallowed failures of callbacks).
    */
   async #fail(error: unknown): Promise<void> {
     let body: string | undefined

@@ -6,11 +6,11 @@
  *                       working ──the work threw, and errors are not stored──▶ working, with its time over
  *                       working ──given back before any work was begun──▶ (no row)
  *
- * What may go wrong before the work begins:
+ * Failures before the work begins:
  *   the answer to the claim is lost, or comes when the claim's time is over: the same attempt claims again.
  *   another caller has the claim: this one looks again until there is an outcome or its time is over (`waitMs`).
  *   a look hangs: the caller is told at `waitMs`, and what the look claims later is given back. Calls for one key look one
- *     after the other, so that looks that hang do not use up the connections of all the others (T21).
+ *     after the other, so that looks that hang do not use up the connections of all the others (T21, used-up connections).
  */
 
 import { type Clock, elapsedMs, type Instant, instantOf, systemClock } from '../base/clock.ts'
@@ -36,12 +36,12 @@ import { OutOfPatience, Patience } from './patience.ts'
 import { fromJson, payloadDigest, resourceName } from './payload.ts'
 
 export interface IdempotentRequest {
-  /** What kind of work it is: keys of different scopes have nothing to do with each other. */
+  /** The kind of work: keys of different scopes have nothing to do with each other. */
   readonly scope: string
   /** Which piece of work. Take it from the client's request, so that a repeated request has the same. */
   readonly key: string
   /**
-   * What the work depends on, as JSON or bytes. Another one with the same key is refused with `KEY_REUSED`. What JSON would
+   * The request that the work depends on, as JSON or bytes. Another one with the same key is refused with `KEY_REUSED`. What JSON would
    * turn into something else is refused with `INVALID_ARGUMENT`, also `undefined` in a list, which JSON would turn into
    * `null`; a member of an object that is `undefined` counts as one that is not there.
    */
@@ -49,14 +49,14 @@ export interface IdempotentRequest {
 }
 
 export interface IdempotentOptions {
-  /** How long a claim outlives its last renewal: after a crash, no other caller takes over before. Default 15 s. */
+  /** How long a claim outlives its last renewal: after a crash, no other caller takes over before. 15,000, the default: 15 s after it. */
   readonly ttlMs?: number
   /**
    * How long to wait for the work of another caller, and for a database that does not answer. Default 30 s; `Infinity`
    * is allowed, 0 looks once.
    */
   readonly waitMs?: number
-  /** For how long the outcome is kept. Default a day. */
+  /** For how long the outcome is kept. 86,400,000, the default, is a day: the work is done again for a retry after that. */
   readonly keepMs?: number
   /**
    * Which errors of the work are an answer that later callers get too (as `StoredFailureError`): what it returns is
@@ -68,7 +68,7 @@ export interface IdempotentOptions {
   readonly signal?: AbortSignal
 }
 
-/** What the work gets. */
+/** The context that the work gets. */
 export interface IdempotentContext<Tx> {
   /** A proof for guards: a caller that takes over has a higher token. */
   readonly fence: Fence
@@ -201,7 +201,7 @@ class IdempotentCalls<Tx> {
       if (answer.kind === 'cut-short') throw giveUp(checked, patience, last)
       if (answer.kind === 'claimed') {
         if (elapsedMs(this.#clock, since) < ttlMs - defaultDriftMs(ttlMs)) return { ...answer, since }
-        // It was so long in coming that another caller may have the work by now.
+        // The answer was so long in coming that another caller may have the work by now.
         if (++lateClaims === 1 || !patience.isOver) continue
         this.#giveBack(checked, attempt)
         throw giveUp(checked, patience, last)
@@ -243,7 +243,7 @@ class IdempotentCalls<Tx> {
     }
   }
 
-  /** In the background: a claim that could not be given back ends with its time. */
+  /** Gives the claim back in the background: one that could not be given back ends with its time. */
   #giveBack({ scope, key, keepMs }: Checked, attempt: string): void {
     this.#store.abandon({ scope, key, attempt }, { begun: false, keepMs }).catch(ignore)
   }
@@ -252,12 +252,12 @@ class IdempotentCalls<Tx> {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
     this.#prunedMs = nowMs
-    // What could not be removed is removed another time.
+    // A failed removal does not count: the keys are removed another time.
     await patience.limit(this.#store.prune()).catch(() => 0)
   }
 }
 
-/** It is not known yet what became of the claim. */
+/** The outcome of the claim is not known yet. */
 interface Unanswered {
   readonly kind: 'unanswered'
   readonly error: unknown

@@ -18,7 +18,7 @@ export interface ClaimTerms {
   readonly ttlMs: number
   /** Prolongs it by `ttlMs` from now; false: another has it. Without `renew` the claim is not renewed. */
   readonly renew?: () => Promise<boolean>
-  /** What to do when it is lost, for the message. */
+  /** Advice for the case that it is lost, for the message. */
   readonly advice?: string
 }
 
@@ -86,7 +86,7 @@ export class KeptClaim extends Belief<BeliefHost> {
       if (isOurs) this.confirm(since, this.#terms.ttlMs)
       else this.lose('taken-over')
     } catch (error) {
-      // Not confirmed is not refused: it is tried again until the deadline.
+      // An unconfirmed renewal is not a refused one: it is tried again until the deadline.
       this.jeopardize(error)
       if (this.isLive) this.#arm(this.#terms.ttlMs / 10)
     }

@@ -1,4 +1,4 @@
-/** What a database does for `idempotent`. Each method is one atomic step, and makes one attempt. */
+/** The steps of a database for `idempotent`. Each method is one atomic step, and makes one attempt. */
 
 export interface ClaimRequest {
   readonly scope: string
@@ -37,7 +37,7 @@ export interface Outcome {
   readonly keepMs: number
 }
 
-/** What there is for an attempt: its stored outcome, a claim without one, or nothing because another has the claim. */
+/** The standing of an attempt: its stored outcome, a claim without one, or nothing because another has the claim. */
 export type Standing =
   | { readonly kind: 'done' | 'failed'; readonly body: string }
   | { readonly kind: 'none' | 'lost' }

@@ -125,7 +125,7 @@ describe('optimisticUpdate', () => {
   })
 })
 
-/** What a program writes for a table of its own. */
+/** The store that a program writes for a table of its own. */
 interface Stock {
   read(): Promise<{ units: number; version: string | bigint } | undefined>
   /** How many rows it has changed. */

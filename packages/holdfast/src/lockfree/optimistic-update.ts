@@ -2,7 +2,7 @@
  * Read, compute, write back, without a lock: the write says which version it was computed from, and changes nothing if
  * that is no longer the current one.
  *
- * What may go wrong between its steps: read · compute · write · (answer)
+ * Failures between its steps: read · compute · write · (answer)
  *   another writes after the read: the write changes no row. Everything is read and computed again, a few times.
  *   the row is deleted after the read: the write changes no row either; the next read finds none, and says so.
  *   the answer to the write is lost: it may have been applied. It is not tried again, because the next read would find

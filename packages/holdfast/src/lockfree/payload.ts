@@ -1,4 +1,4 @@
-/** What makes two requests the same, and how results are stored. */
+/** Payloads: when two requests are the same, and how results are stored. */
 import { createHash } from 'node:crypto'
 import { limits } from '../base/defaults.ts'
 import { InvalidArgumentError } from '../base/errors.ts'
@@ -20,7 +20,7 @@ function bytesOf(payload: unknown): Uint8Array | null {
 }
 
 /**
- * What JSON would turn into something that others are turned into as well: two payloads would be taken for one. In a list,
+ * Values that JSON would turn into something that others are turned into as well: two payloads would be taken for one. In a list,
  * what is missing would become null; a member of an object that is undefined is as good as none, and is let through.
  */
 function isDropped(holder: unknown, given: unknown, value: unknown): boolean {
@@ -81,7 +81,7 @@ export function resourceName(...parts: readonly [...string[], string]): string {
   try {
     return checkName(name)
   } catch {
-    // It is too long, or not a name; the digest of it is one, and as different from others as it is.
+    // A key that is too long, or not a name, has a digest that is one, and is as different from others as the key is.
     const digest = createHash('sha256')
       .update(String(parts.at(-1)))
       .digest('base64url')

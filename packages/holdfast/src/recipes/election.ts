@@ -5,11 +5,11 @@
  *   leading ─────stop, resign, loss─────▶ winding down  the term's signal aborts; `withLease` still keeps the lease if it can
  *   winding down | leading ─work ended──▶ released      only now (T53); then a pause if the term was short, and campaigning
  *
- * What may go wrong, and what answers it:
+ * Failures, and what answers them:
  * - The leader is paused, its lease expires, a second one leads: the term's signal aborts by the leader's own clock (G3), or when
  *   the process goes on. What it sends before it looks at the signal is refused by the guard, which knows the newer fence.
  * - The engine is away: `withLease` waits with a growing pause. A term that ends soon after it began is followed by a pause
- *   (T87), so that no failure becomes a hot loop.
+ *   (T87, hot retries after an outage), so that no failure becomes a hot loop.
  * - The work goes on after its lease was lost: `serve` waits for it before it campaigns again, and `checkHealth` throws.
  * - A value of an earlier leader is still in the data cell: it carries the id of the lease that proclaimed it.
  */
@@ -47,9 +47,9 @@ export interface ServeOptions extends Pick<HoldOptions, 'onJeopardy'> {
   readonly signal?: AbortSignal
 }
 
-/** What `campaign` returns. Stop the work, then resign. */
+/** Leadership, as `campaign` returns it. Stop the work, then resign. */
 export interface Leadership<F extends Fencing = Fencing> extends AsyncDisposable {
-  /** Its fence is the proof for a guard. */
+  /** The lease of the term. Its fence is the proof for a guard. */
   readonly lease: Lease<F>
   /** Aborts when the lease is lost. */
   readonly signal: AbortSignal
@@ -58,7 +58,7 @@ export interface Leadership<F extends Fencing = Fencing> extends AsyncDisposable
   resign(): Promise<ReleaseOutcome>
 }
 
-/** What the work of `serve` is given. Leadership lasts until the work has ended, or the lease is lost. */
+/** The term that the work of `serve` is given. Leadership lasts until the work has ended, or the lease is lost. */
 export interface Term<F extends Fencing = Fencing> extends Pick<Leadership<F>, 'lease' | 'proclaim'> {
   /** Aborts when the lease is lost, at `resign`, and when `serve` is to stop. The work ends then, as soon as it can. */
   readonly signal: AbortSignal
@@ -176,7 +176,7 @@ class LockerElection<F extends Fencing> implements Election<F> {
     let lastedMs = 0
     const failures: unknown[] = []
     try {
-      // It releases when the body has ended, and a closing locker waits for the body.
+      // The lease is released when the body has ended, and a closing locker waits for the body.
       await this.#locker.withLease(this.name, { ...this.#hold, ...options }, async (lease) => {
         const fromMs = clock.monotonicMs()
         await this.#runTerm(lease, work, signal).catch((error) => failures.push(error))
@@ -205,7 +205,7 @@ class LockerElection<F extends Fencing> implements Election<F> {
     const term: Term<F> = {
       lease,
       get signal() {
-        // Asked after the event loop was blocked, the lease judges itself before its timer can (T8).
+        // Asked after the event loop was blocked, the lease judges itself before its timer can (T8, blocked event loops).
         void lease.state
         return ending.signal
       },

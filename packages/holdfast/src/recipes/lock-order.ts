@@ -5,7 +5,7 @@
  * A task is the body of a `withLease` (AsyncLocalStorage) with everything that is asked for in it, or else what gives itself an
  * `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.
  *
- * What may go wrong:
+ * Failures, and why each is harmless or told:
  *   a lease is lost, or dropped without a release: it is asked for its state, and known by a weak reference.
  *   an unbounded number of names (`order/17`): the graph keeps the latest `maxOrders`, and as many reports.
  *   an unbounded number of owners: those that hold nothing any more are swept when their number has doubled.
@@ -25,7 +25,7 @@ import { checkNeeds } from './needs.ts'
 export { type Deadlock, type DeadlockedTask, findDeadlocks } from './lock-order/deadlocks.ts'
 
 export interface LockOrderOptions {
-  /** How many pairs of names are remembered, the latest ones. Default 1,000. */
+  /** How many pairs of names are remembered, the latest ones. 1,000, the default: the 1,001st pair replaces the oldest. */
   readonly maxOrders?: number
 }
 
@@ -46,7 +46,7 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
       orders.asking([name], options, siteOf('acquire'), () => locker.acquire(name, options)),
     acquirePermits: (name, options) =>
       orders.asking([name], options, siteOf('acquirePermits'), () => locker.acquirePermits(name, options)),
-    // They do not wait, so they close no cycle; what they get is held all the same.
+    // These calls do not wait, so they close no cycle; what they get is held all the same.
     tryAcquire: (name, options) =>
       orders.asking([], options, siteOf('tryAcquire'), () => locker.tryAcquire(name, options)),
     tryAcquirePermits: (name, options) =>
@@ -64,7 +64,7 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
   return overriding<Locker>(locker, watched) as L
 }
 
-/** What a task holds. */
+/** A task, and the leases that it holds. */
 class Task {
   readonly #held = new Set<{ readonly lease: WeakRef<LeaseBase>; readonly site: Site }>()
   readonly #outer: Task | undefined
@@ -154,10 +154,10 @@ class Orders {
     const task = this.#taskOf(options)
     const held = [...task.held()]
     for (const [index, asked] of options?.waitMs === 0 ? [] : names.entries()) {
-      // It is entered again, or waits for itself: neither is an order.
+      // A name that is entered again, or waits for itself, is no order.
       if (held.some(({ name }) => name === asked)) continue
       for (const { name, site: heldSite } of held) this.#order(name, heldSite, asked, site)
-      // What `acquireAll` has of its names already, it holds while it asks for the next one.
+      // Earlier names of an `acquireAll` are held while it asks for the next one.
       const before = names[index - 1]
       if (before !== undefined) this.#order(before, site, asked, site)
     }

@@ -1,4 +1,4 @@
-/** What a recipe needs of a backend, checked when the recipe is created and not when the need first arises. */
+/** Needs of a recipe, checked against the backend when the recipe is created and not when the need first arises. */
 import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { checkNumber } from '../base/options.ts'
 import type { BackendInfo, Locker } from '../base/types.ts'
@@ -58,7 +58,7 @@ export function checkNeeds(recipe: string, locker: RecipeLocker, needed: readonl
   }
 }
 
-/** Those that meet all needs: the advice must not lead to the next refusal. */
+/** Backends that meet all needs: the advice must not lead to the next refusal. */
 function backendsWith(needed: readonly RecipeNeed[]): string {
   const able = needs.shared.backends.filter((backend) =>
     needed.every((name) => (needs[name].backends as readonly string[]).includes(backend)),

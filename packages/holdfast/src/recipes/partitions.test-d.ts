@@ -1,4 +1,4 @@
-/** What must not compile, and what must. Checked by the type check of the repository; never run. */
+/** Types that must not compile, and types that must. Checked by the type check of the repository; never run. */
 import type { Fence } from '../base/fence.ts'
 import type { Locker } from '../base/types.ts'
 import { partitions } from './partitions.ts'

@@ -1,4 +1,4 @@
-/** What is refused, and what only callbacks in the wrong order show. On every engine: `test/recipes/partitions.test.ts`. */
+/** Refusals, and cases that only callbacks in the wrong order show. On every engine: `test/recipes/partitions.test.ts`. */
 import { describe, expect, test } from 'vitest'
 import { onEvent } from '../base/events.ts'
 import type { Locker } from '../base/types.ts'

@@ -15,7 +15,7 @@
  *   working ──surplus | leaving──▶ stopping ──onRevoked has settled──▶ released ──▶ free   [Assignments.stop]
  *   working | stopping ──the lease is lost──▶ stopping (`lost`) ──onRevoked has settled──▶ free
  *
- * What may go wrong between two steps:
+ * Failures between two steps:
  * - Two members take one partition: the lease decides. The list is only a hint, and may be old.
  * - A crash anywhere: the member's lease and its partitions' leases run out, and the others see both in the next list.
  * - A pause longer than the TTL: the leases are lost. Until the member learns of it only the fence protects.
@@ -43,7 +43,7 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
   readonly name: string
   /** How many partitions there are, numbered from 0: 1 to 4,096. Every member must say the same. */
   readonly count: number
-  /** This member's share, compared with that of the others: 1 to 1,000. Default 1. */
+  /** This member's share, compared with that of the others: 1 to 1,000. 2 beside two members with 1: half of the partitions. Default 1. */
   readonly weight?: number
   /** Partitions that belong to the member with this `locker.holder` while it lives. Every member should say the same. */
   readonly pin?: Readonly<Record<number, string>>
@@ -68,7 +68,7 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
 }
 
 export interface Partitions<F extends Fencing = Fencing> extends AsyncDisposable {
-  /** What this member works on now. */
+  /** Partitions that this member works on now. */
   readonly assigned: ReadonlyMap<number, Lease<F>>
   /**
    * Stops all work, gives the partitions away as each of them has stopped, and leaves. It never rejects. A callback may call

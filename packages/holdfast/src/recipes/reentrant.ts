@@ -6,7 +6,7 @@
  *   count n ──release of one lease───────────▶ n − 1     [leave]
  *   count 1 ──release────────────────────────▶ over      [leave]     the engine's lease is released
  *
- * What may go wrong in between:
+ * Failures in between:
  *   a task outlives the body of `withLease`: its lease keeps the claim until it is released. Once the count was zero, the
  *     scope is over for good, and what is left of the task asks the engine like any other.
  *   the engine's lease is lost: all leases over it are lost in the same moment, and re-entry fails with that loss. A new grant
@@ -95,7 +95,7 @@ class Reentrancy {
         conclude<T>(lease, ended).then(resolve, reject)
         await claim.over
       })
-      // It has no further effect if the body has ended before.
+      // A rejection has no further effect if the body has ended before.
       .catch(reject)
     return promise
   }
@@ -191,7 +191,7 @@ class Claim {
   }
 }
 
-/** What the grant cannot give any more is refused, not ignored (G12). */
+/** Options that the grant cannot give any more are refused, not ignored (G12). */
 const ofTheGrant = ['maxHoldMs', 'holdAtLeastMs', 'lockDelayMs', 'onJeopardy'] as const
 const known = [...ofTheGrant, 'mode', 'ttlMs', 'signal', 'note', 'owner', 'warnHoldMs']
 const forWaiting = ['waitMs', 'maxWaiters']

@@ -1,4 +1,4 @@
-/** What must not compile. */
+/** Types that must not compile. */
 import type { Locker } from '../base/types.ts'
 import type { Guard } from '../guards/guard.ts'
 import { schedule, tickRunner } from './schedule.ts'

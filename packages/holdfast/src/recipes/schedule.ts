@@ -15,7 +15,7 @@
  * One lease starts one tick once. So a copy of a write that arrives late cannot bring back an earlier tick; at worst a tick that is
  * done is unfinished again, and `rerun` starts it once more.
  *
- * What may happen between the steps, with `skip` (no tick starts twice) and `rerun` (each started tick ends):
+ * Failures between the steps, with `skip` (no tick starts twice) and `rerun` (each started tick ends):
  *
  *   1–2  crash or pause: nothing has started. The lease ends with its time; a replica whose clock is late, or the stand-by,
  *        starts the tick. If there is none, it is missed.
@@ -31,7 +31,7 @@
  *
  * A tick that becomes due while a job runs is an overrun, and the record says from when to when jobs ran. That time begins under the
  * lease: ticks that became due while a replica waited for the lease, because the engine was away or its holder dead, were missed
- * (T97). The end of a run that is not in the record is not known: what became due since counts as missed.
+ * (T97, falsely overrun ticks). The end of a run that is not in the record is not known: what became due since counts as missed.
  *
  * If runner and stand-by both die, the next tick, or the next replica that starts, finds the record unfinished.
  * A clock that is late finds its tick in the record. A clock that is early starts a tick early, once.
@@ -69,7 +69,7 @@ export type {
 export type { CronTimes } from './schedule/times.ts'
 
 export interface Schedule extends AsyncDisposable {
-  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53). The job must not wait for it. */
+  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53, early releases). The job must not wait for it. */
   close(): Promise<void>
 }
 

@@ -6,7 +6,7 @@
  *   look ──absent or stale─────▶ wait for the lease, look again ──fresh──▶ value                                [run]
  *                                                    └──absent or stale──▶ compute, store, value                [produce]
  *
- * What may go wrong in between:
+ * Failures in between:
  *   the process that computes dies: its lease expires, and the next waiter looks, finds nothing, and computes.
  *   it pauses, and its lease is lost: it does not store. If it pauses after that last look at the lease, its result comes late to
  *     the store, with an older fence: a store that checks fences refuses it. The caller gets what the store has by then.
@@ -20,7 +20,7 @@ import { InvalidArgumentError, refusedLeaseId } from '../base/errors.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkName } from '../base/names.ts'
 import { checkFunction } from '../base/options.ts'
-import { SingleFlight } from '../base/single-flight.ts'
+import { SharedWork } from '../base/shared-work.ts'
 import type { Fencing, Lease, Locker, TryAcquireOptions } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
 import {
@@ -43,12 +43,12 @@ export interface ComputeContext<F extends Fencing = Fencing> {
   readonly signal: AbortSignal
 }
 
-/** What computes the value. */
+/** The user's function that computes the value. */
 export type Compute<T, F extends Fencing = Fencing> = (context: ComputeContext<F>) => Promise<T> | T
 
-/** What is in flight in this process, for one locker and one store. */
+/** Calls in flight in this process, for one locker and one store. */
 class Flights {
-  readonly byKey = new Map<string, SingleFlight<StoredResult<unknown>>>()
+  readonly byKey = new Map<string, SharedWork<StoredResult<unknown>>>()
   readonly refreshing = new Set<string>()
 }
 
@@ -85,7 +85,7 @@ export async function singleFlight<T, F extends Fencing>(
   signal?.throwIfAborted()
   const { byKey, refreshing } = flightsOf(locker, store)
   const flight = new Flight(locker, key, options, compute)
-  const found = byKey.get(key) as SingleFlight<StoredResult<T>> | undefined
+  const found = byKey.get(key) as SharedWork<StoredResult<T>> | undefined
   // A flight that all of its callers have left ends some time later, and is not started anew with their `compute`.
   const shared = found?.started === undefined ? undefined : found
   const joined = shared ?? flight.start(byKey)
@@ -117,8 +117,8 @@ class Flight<T, F extends Fencing> {
   }
 
   /** While it is in flight, other callers find it in `byKey` and join it. */
-  start(byKey: Flights['byKey']): SingleFlight<StoredResult<T>> {
-    const started = new SingleFlight(this.#locker.info.name, (abandoned) =>
+  start(byKey: Flights['byKey']): SharedWork<StoredResult<T>> {
+    const started = new SharedWork(this.#locker.info.name, (abandoned) =>
       this.#run(abandoned).finally(() => {
         if (byKey.get(this.#key) === started) byKey.delete(this.#key)
       }),

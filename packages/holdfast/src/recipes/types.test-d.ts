@@ -1,4 +1,4 @@
-/** What must compile and what must not: checked by the compiler alone, never run. */
+/** Types that must compile and types that must not: checked by the compiler alone, never run. */
 import type { Fence } from '../base/fence.ts'
 import type { AnyLocker, FencedLease, Lease, Locker } from '../base/types.ts'
 import { watchLockOrder } from './lock-order.ts'

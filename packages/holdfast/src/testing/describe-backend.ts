@@ -43,7 +43,7 @@ export interface BackendSuite {
   readonly test: (name: string, body: () => Promise<void>) => unknown
   /** A fresh world for every case. A server that cannot be reached is a failure, not a reason to skip. */
   readonly createWorld: () => Promise<World>
-  /** What the backend cannot do, by its `info` or where `info` does not tell; its refusal is tested instead. */
+  /** Capabilities that the backend lacks, by its `info` or where `info` does not tell; its refusal is tested instead. */
   readonly lacks?: readonly Capability[]
   readonly except?: readonly DeclaredException[]
   /** By default all of `backendCases()`. */

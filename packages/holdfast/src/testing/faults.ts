@@ -1,4 +1,4 @@
-/** What can go wrong with one call to an engine, as data. */
+/** Faults of one call to an engine, as data. */
 import { seededRandom } from './seeded-random.ts'
 
 export const callKinds = [
@@ -26,17 +26,17 @@ export type CallKind = (typeof callKinds)[number]
 export type Fault =
   /** Nothing happens at the engine, and the caller is told: by default as `not-applied`, or with your own error. */
   | { readonly kind: 'error-before'; readonly error?: unknown }
-  /** It happens, but the caller is told that it failed: by default as `unknown`, or with your own error. */
+  /** The call happens, but its caller is told that it failed: by default as `unknown`, or with your own error. */
   | { readonly kind: 'error-after'; readonly error?: unknown }
   /** The request gets lost: nothing happens, and no answer comes. */
   | { readonly kind: 'lost-request' }
-  /** It happens, and no answer comes. */
+  /** The call happens, and no answer comes. */
   | { readonly kind: 'lost-reply' }
-  /** It happens now, and the answer comes `ms` later. */
+  /** The call happens now, and the answer comes `ms` later. */
   | { readonly kind: 'late-reply'; readonly ms: number }
-  /** The caller is told now that the outcome is unknown; it happens `ms` later (T15, T73). */
+  /** The caller is told now that the outcome is unknown; it happens `ms` later (T15, late acquires; T73, late originals). */
   | { readonly kind: 'late-landing'; readonly ms: number }
-  /** Nothing happens until `unfreeze()`, whether or not the caller still waits (T16). */
+  /** Nothing happens until `unfreeze()`, whether or not the caller still waits (T16, answers that never come). */
   | { readonly kind: 'frozen' }
   /** The request arrives twice, at once or `ms` apart; the caller gets the answer to the first. */
   | { readonly kind: 'duplicate'; readonly ms?: number }

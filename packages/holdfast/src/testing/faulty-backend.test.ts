@@ -46,7 +46,7 @@ function unavailable(outcome: 'not-applied' | 'unknown') {
   return (error: unknown) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === outcome
 }
 
-/** What has become of a promise so far. */
+/** The state of a promise so far. */
 function observe<T>(promise: Promise<T>) {
   const seen: { state: 'pending' | 'resolved' | 'rejected'; value?: T; error?: unknown } = {
     state: 'pending',

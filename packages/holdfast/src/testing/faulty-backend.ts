@@ -96,7 +96,7 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     this.#wire.freeze()
   }
 
-  /** What was sent meanwhile arrives now, in its order, whether or not its caller still waits. */
+  /** Requests that were sent meanwhile arrive now, in their order, whether or not their callers still wait. */
   unfreeze(): void {
     this.#wire.unfreeze()
   }

@@ -11,12 +11,12 @@ import { BackendUnavailableError, type CallOutcome, ClosedError, outcomeOf } fro
 import type { Call } from '../spi.ts'
 import type { CallKind, Fault, FaultKind, FaultPlan, PlannedCall } from './faults.ts'
 
-/** What has become of a call. */
+/** A call, and what has become of it. */
 export interface LoggedCall extends PlannedCall {
   readonly fault: FaultKind | null
   /** How often its request has reached the engine so far: 0, 1, or 2 for a duplicate. */
   readonly landed: number
-  /** What its caller has been told. */
+  /** The outcome that its caller has been told. */
   readonly outcome: 'pending' | 'answered' | CallOutcome
 }
 
@@ -219,7 +219,7 @@ class Transmission<T> {
     }
   }
 
-  /** Its outcome is not reported. */
+  /** The outcome of the call is not reported. */
   #landUnheard(): void {
     this.#land().catch(() => {})
   }

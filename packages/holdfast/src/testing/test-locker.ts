@@ -63,7 +63,7 @@ export interface TestLocker<C extends Clock = FakeClock> extends AsyncDisposable
   steal(name: string): Promise<FencedLease>
   /** The engine stops answering the locker. It goes on by itself: what is not renewed expires. */
   freeze(): void
-  /** What was sent meanwhile arrives now. */
+  /** Requests that were sent meanwhile arrive now. */
   unfreeze(): void
   /** The same as leaving the scope of `await using`, which Node has from 24 on. */
   close(): Promise<void>

@@ -41,7 +41,7 @@ export async function memoryWorld(options: MemoryWorldOptions = {}): Promise<Wor
 const noWire = 'engine and clients are in one process: there are no commands between them to count'
 const noDisk = 'the engine ends with the process, and its default issuer with it'
 
-/** What such an engine cannot show, and why. */
+/** Exceptions that such an engine needs, and why. */
 export const memoryExceptions: readonly DeclaredException[] = [
   { rule: 'C50', lacksHook: 'restart', why: noDisk },
   { rule: 'C71', lacksHook: 'countCommands', why: noWire },

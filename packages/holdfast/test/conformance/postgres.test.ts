@@ -8,7 +8,7 @@ import { PostgresStage, type StageOptions } from './postgres-world.ts'
 
 // Many cases share a server, which one of them restarts; that one has a server of its own.
 const needsRestart = new Set(['C50'])
-// What depends on time most also holds by the clocks of the machine.
+// Cases that depend on time most also hold by the clocks of the machine.
 const timely = new Set(['C57', 'C58', 'C61', 'C197', 'C198'])
 const CASES_AT_ONCE = 24
 

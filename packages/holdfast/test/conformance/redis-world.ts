@@ -30,7 +30,7 @@ export interface RedisStageOptions {
 /** Nothing is random here, so that two runs of one case do the same number of things. */
 const evenRandom = { id: () => systemRandom.id(), fraction: () => 0.5 }
 
-/** What a token counts. */
+/** One token counts one microsecond. */
 const MICROSECOND_MS = 0.001
 
 /**
@@ -45,7 +45,7 @@ class OneByOne {
     this.#clock = clock
   }
 
-  /** What was sent before has been answered. */
+  /** Waits until everything that was sent before has been answered. */
   async drained(): Promise<void> {
     for (let last: unknown; last !== this.#last; ) {
       last = this.#last
@@ -130,7 +130,7 @@ export class RedisStage {
         const stepMs = Math.min(leftMs, STEP_MS)
         shim.step(stepMs)
         await clock.advance(stepMs)
-        // What has been sent is processed, answered and heard.
+        // Everything that was sent is processed, answered and heard.
         // In the end they must have arrived.
         if (leftMs <= stepMs) await bus?.hasPassedOn()
         for (let round = 0; round < 3; round++) {

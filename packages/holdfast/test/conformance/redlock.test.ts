@@ -17,7 +17,7 @@ const lacks = [
   'session-claims',
 ] as const
 
-// What depends on time most also holds by the system's own clock.
+// Cases that depend on time most also hold by the system's own clock.
 const timely = new Set(['C57', 'C58', 'C61', 'C197', 'C198'])
 
 describe.runIf(wanted('redis'))('on real nodes', () => {

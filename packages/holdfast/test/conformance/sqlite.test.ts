@@ -13,7 +13,7 @@ describeBackend({
   except,
 })
 
-// What depends on time most also holds by the system's own clock; everything does, for who has minutes to spare.
+// Cases that depend on time most also hold by the system's own clock; the whole suite does, for those who have minutes to spare.
 const isWhole = process.env.HOLDFAST_WHOLE_SUITE_ON_REAL_CLOCK === '1'
 const timely = new Set(['C57', 'C58', 'C61', 'C63', 'C81', 'C85', 'C182', 'C197', 'C198'])
 

@@ -6,8 +6,8 @@
 import { systemRandom } from '../../src/base/ids.ts'
 import { asUnavailable, EtcdError } from '../../src/engines/etcd/client/failures.ts'
 import {
-  type Answer,
   type Compare,
+  type EtcdAnswer,
   type EtcdClient,
   type Event,
   type KeyValue,
@@ -58,10 +58,10 @@ export class SimulatedEtcd {
   #streams = new Set<{ watchers: Map<number, Watcher>; onMessage: (response: WatchResponse) => void }>()
   #revision = 1
   term = 2
-  /** What the answers to keep-alives say, if it is not the term. */
+  /** The term that answers to keep-alives tell, if it is not the lease's. */
   keepAliveTerm: number | undefined
   /**
-   * What may be asked again is asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
+   * Requests that may be asked again are asked twice. `both`: both copies are applied, and the second one is answered. `second`: the first copy is on
    * its way.
    */
   asksTwice: 'no' | 'both' | 'second' = 'no'
@@ -98,7 +98,7 @@ export class SimulatedEtcd {
     for (const { key, lease } of [...this.#kvs.values()]) if (lease === ID) this.#delete(key)
   }
 
-  async ask<Q, R extends Answer>(
+  async ask<Q, R extends EtcdAnswer>(
     method: Method<Q, R>,
     message: Q,
     call: Call,
@@ -108,7 +108,7 @@ export class SimulatedEtcd {
     if (method.path === methods.txn.path) this.transactions.push(message as TxnRequest)
     await new Promise((resolve) => setImmediate(resolve))
     if (call.cancelled) throw call.signal.reason
-    const answer = () => this.#answer(method as Method<unknown, Answer>, message as never) as R
+    const answer = () => this.#answer(method as Method<unknown, EtcdAnswer>, message as never) as R
     try {
       if (onAgain === undefined || this.asksTwice === 'no') return answer()
       if (this.asksTwice === 'both') answer()
@@ -139,7 +139,7 @@ export class SimulatedEtcd {
 
   leave(): void {}
 
-  #answer({ path }: Method<unknown, Answer>, message: never): unknown {
+  #answer({ path }: Method<unknown, EtcdAnswer>, message: never): unknown {
     const { ID = 0, TTL = 0 } = message as { ID?: number; TTL?: number }
     const isPutting = path === methods.txn.path && !putsNothing(message)
     if (this.isFull && (isPutting || path === methods.leaseGrant.path))

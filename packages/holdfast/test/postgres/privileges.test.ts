@@ -1,4 +1,4 @@
-/** What everything that Holdfast creates in PostgreSQL lets a stranger do: nothing. */
+/** Strangers may do nothing with anything that Holdfast creates in PostgreSQL. */
 import assert from 'node:assert/strict'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'

@@ -1,4 +1,4 @@
-/** What a backend sends about claims, for tests that send it themselves. */
+/** A backend's requests about claims, for tests that send them themselves. */
 import type { AnswerRow, Request } from '../../src/engines/postgres/locks/batches.ts'
 import { LOCK_CAPACITY } from '../../src/spi.ts'
 

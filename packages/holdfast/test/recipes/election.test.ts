@@ -97,7 +97,7 @@ async function campaignInVain(world: RecipeWorld, locker: Locker<'fenced'>): Pro
   await expect(campaign).rejects.toBe('enough')
 }
 
-/** What an observer was told, as it comes. */
+/** Events that an observer was told, as they come. */
 function observing(vote: Election<'fenced'>, signal?: AbortSignal) {
   const told: (Leader<'fenced'> | null)[] = []
   const ended = (async () => {
@@ -269,7 +269,7 @@ describeRecipe('election', (stage) => {
     leader.last.fail(error)
     expect(await leader.served).toBe(error)
     await world.until('the other leads', () => other.terms.length === 1)
-    // What a term throws because it is over is not a failure.
+    // An error of a term that is over is not a failure.
     other.last.term.resign()
     other.last.fail(other.last.term.signal.reason)
     await world.until('it leads again', () => other.terms.length === 2)

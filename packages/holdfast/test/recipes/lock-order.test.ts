@@ -7,7 +7,7 @@ import { type Deadlock, findDeadlocks, watchLockOrder } from '../../src/recipes/
 import { reentrant } from '../../src/recipes/reentrant.ts'
 import { describeRecipe, type RecipeWorld } from './worlds.ts'
 
-/** What was told of lockers with this label: cases of one engine run side by side. */
+/** Events of lockers with this label: cases of one engine run side by side. */
 function listen(holder: string) {
   const told: HoldfastEvents['lock-order'][] = []
   const stop = onEvent('lock-order', (event) => {

@@ -8,7 +8,7 @@ import { describeRecipe, type RecipeWorld } from './worlds.ts'
 interface Member {
   readonly locker: Locker<'fenced'>
   readonly at: Partitions<'fenced'>
-  /** What its callbacks were told, in order: `+3`, `-3 moved`. */
+  /** Calls of its callbacks, in order: `+3`, `-3 moved`. */
   readonly told: string[]
   /** The work that runs: from the start of `onAssigned` to the end of `onRevoked`. */
   readonly working: Set<number>

@@ -29,7 +29,7 @@ async function two(world: RecipeWorld) {
   }
 }
 
-/** What the engine was asked, but for renewals, which come when they are due. */
+/** Requests that the engine got, but for renewals, which come when they are due. */
 function requestsOf(wire: FaultyBackend<'fenced'>): readonly CallKind[] {
   return wire.log.map(({ kind }) => kind).filter((kind) => kind !== 'keepAlive')
 }
@@ -110,7 +110,7 @@ describeRecipe('re-entrancy', (stage) => {
       })
     await Promise.all([task(), task(), task()])
     expect(most).toBe(1)
-    // What runs in a context from outside of the body is another task, also while the body waits for it.
+    // Code in a context from outside of the body is another task, also while the body waits for it.
     const outside = AsyncLocalStorage.snapshot()
     await locker.withLease(name, async () => {
       expect(await outside(() => locker.tryAcquire(name))).toBeNull()

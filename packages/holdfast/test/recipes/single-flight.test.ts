@@ -15,7 +15,7 @@ import { describeRecipe } from './worlds.ts'
 const key = 'report/2026-11'
 const keepMs = 3_600_000
 
-/** What all processes share. It refuses older fences, unless it is told to be careless. */
+/** The shelf that all processes share. It refuses older fences, unless it is told to be careless. */
 class Shelf {
   readonly results = new Map<string, { readonly text: string; readonly token: bigint }>()
   readonly refused: bigint[] = []
@@ -476,7 +476,7 @@ test('what is wrong is refused before anything is asked', async () => {
   })
   await expect(singleFlight({} as never, key, { store, keepMs }, never)).rejects.toThrow(/must be a locker/)
   expect(shelf.gets).toBe(0)
-  // What the engine would refuse is refused, too.
+  // Names that the engine would refuse are refused, too.
   await expect(singleFlight(plain, key, { store, keepMs, waitMs: -1 }, never)).rejects.toMatchObject({
     argument: 'waitMs',
   })

@@ -1,4 +1,4 @@
-/** What the tests of the Redis backend start with: lockers on a server, and words for waiting. */
+/** The stage of the tests of the Redis backend: lockers on a server, and words for waiting. */
 import assert from 'node:assert/strict'
 import type { Locker } from '../../src/base/types.ts'
 import { openRedis, type RedisOptions } from '../../src/engines/redis/locks/assemble.ts'

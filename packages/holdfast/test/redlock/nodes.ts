@@ -12,7 +12,7 @@ export interface Nodes extends AsyncDisposable {
   readonly clock: ServerClock
   /** A backend with a client of its own for every node. */
   backend(options?: BackendOptions): Promise<Backend<'unfenced'>>
-  /** What every node answers to this command. */
+  /** Answers of every node to this command. */
   call(...command: readonly (string | number)[]): Promise<unknown[]>
   /** When it is over, everything that the clients have sent before has been answered, but for these nodes. */
   flush(frozen?: readonly number[]): Promise<void>

@@ -117,7 +117,7 @@ export async function eventually(what: string, holds: () => Promise<boolean> | b
   }
 }
 
-/** What has become of it, without waiting for it. */
+/** The state of a promise, without waiting for it. */
 export function watch<T>(promise: Promise<T>): {
   state: 'pending' | 'fulfilled' | 'rejected'
   error?: unknown

@@ -127,7 +127,7 @@ describe('kill -9', () => {
       }
       releases += released.length
     }
-    // What is left was granted, but its process was killed before it could say so: at most one each.
+    // Claims that are left were granted, but their processes were killed before they could say so: at most one each.
     assert(found.size <= kills, `${found.size} holders that nobody knows`)
     assert(seen.size > kills * 2 && releases > kills, 'they were killed while they were busy')
 
@@ -141,7 +141,7 @@ describe('kill -9', () => {
   }, 600_000)
 })
 
-/** What a worker said that it was told. */
+/** Grants that a worker said it was told. */
 function acknowledged(lines: readonly string[]) {
   const held = new Map<string, string>()
   const released: string[] = []

@@ -12,7 +12,7 @@ import { call } from '../../src/testing/conformance/requests.ts'
 import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
 import { type NamingSession, namingGrants } from '../naming-grants.ts'
 
-/** What every session of this backend can do. */
+/** A session of this backend with all that it can do. */
 export type FullSession = NamingSession<'fenced'>
 
 export class SqliteRig implements AsyncDisposable {
@@ -89,7 +89,7 @@ export class SqliteRig implements AsyncDisposable {
   }
 }
 
-/** What a promise has come to so far. */
+/** The state of a promise so far. */
 export function watch<T>(promise: Promise<T>) {
   const seen: { state: 'pending' | 'fulfilled' | 'rejected'; value?: T; error?: unknown } = {
     state: 'pending',

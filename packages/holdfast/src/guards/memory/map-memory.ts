@@ -1,4 +1,4 @@
-/** What a guard remembers, in maps: a copy for one transaction, or what has been committed. */
+/** A guard's memory, in maps: a copy for one transaction, or what has been committed. */
 import type { Clock } from '../../base/clock.ts'
 import type { GuardMemory } from '../checkpoint.ts'
 import type { Floor, Remembered } from '../rule.ts'

@@ -21,12 +21,12 @@ export class MapResource<Value = unknown> {
   #committed: Content<Value> = { data: new Map(), guards: new Map() }
   readonly #queue = new SerialQueue()
 
-  /** What has been committed, read past every guard. */
+  /** The committed value, read past every guard. */
   get(key: string): Value | undefined {
     return this.#committed.data.get(key)
   }
 
-  /** What the guard of this name has committed here. */
+  /** The committed memory of the guard of this name. */
   memoryOf(guard: string): MapMemory | undefined {
     return this.#committed.guards.get(guard)
   }
@@ -75,7 +75,7 @@ export class MemoryTransaction<Value> implements MemoryTx<Value> {
     this.content.data.delete(key)
   }
 
-  /** What the guard of this name remembers, within the transaction. */
+  /** The memory of the guard of this name, within the transaction. */
   memoryOf(guard: string, clock: Clock): MapMemory {
     const { guards } = this.content
     if (!this.#copied.has(guard)) guards.set(guard, new MapMemory(clock, guards.get(guard)))

@@ -17,11 +17,11 @@ export interface Leader<F extends Fencing = Fencing> {
   readonly holder: string
   readonly owner?: string
   readonly token: F extends 'fenced' ? bigint : null
-  /** What it proclaimed in this term; undefined if it has not. */
+  /** The value that it proclaimed in this term; undefined if it has not. */
   readonly value: unknown
 }
 
-/** What is stored. The id tells whose value it is: the cell outlives the lease. */
+/** The stored proclamation. The id tells whose value it is: the cell outlives the lease. */
 interface Proclamation {
   readonly id: string
   readonly value: unknown

@@ -3,7 +3,7 @@
 /** `calledAs`: the function that the user called; frames above it are left out. */
 export function callSite(calledAs: (...args: never[]) => unknown): () => string {
   const captured: { stack?: string } = {}
-  // Not every runtime has it.
+  // Some runtimes do not have it.
   if (typeof Error.captureStackTrace === 'function') Error.captureStackTrace(captured, calledAs)
   else captured.stack = new Error('call site').stack ?? ''
   return () => firstOutside(framesOf(captured.stack))

@@ -6,7 +6,7 @@ export class OrderGraph {
   readonly #max: number
   /** By the name that was held, then by the one that was asked for; the oldest first. */
   readonly #orders = new Map<string, Map<string, LockOrder>>()
-  /** In the order in which they came, so that the oldest can go. */
+  /** Pairs of names in the order in which they came, so that the oldest can go. */
   readonly #all = new TransientMap<LockOrder, true>()
 
   constructor(max: number) {

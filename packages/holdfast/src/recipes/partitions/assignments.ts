@@ -1,6 +1,6 @@
 /**
- * What a member works on. Each partition is started and stopped by the user's callbacks, one after the other, and its lease is
- * released only when the work has stopped (T53).
+ * The assignments of a member. Each partition is started and stopped by the user's callbacks, one after the other, and its lease is
+ * released only when the work has stopped (T53, early releases).
  */
 import { onAborted } from '../../base/aborting.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -27,7 +27,7 @@ export interface AssignmentsHost {
 export class Assignments<F extends Fencing> {
   readonly #options: Pick<PartitionsOptions<F>, 'onAssigned' | 'onRevoked'>
   readonly #host: AssignmentsHost
-  /** In the order in which they were assigned. */
+  /** Partitions in the order in which they were assigned. */
   readonly #held = new Map<number, Held<F>>()
   /** Partitions whose `onAssigned` failed, and when to try them again. */
   readonly #retryAtMs = new Map<number, number>()
@@ -37,7 +37,7 @@ export class Assignments<F extends Fencing> {
     this.#host = host
   }
 
-  /** What is being worked on and not about to stop. */
+  /** Partitions that are being worked on and are not about to stop. */
   get working(): ReadonlyMap<number, Lease<F>> {
     const working = new Map<number, Lease<F>>()
     for (const [partition, { lease, stopped }] of this.#held)

@@ -17,7 +17,7 @@ import { WakeablePause } from './wakeable-pause.ts'
 /** One look serves all events of so long. */
 const BURST_MS = 50
 const LOOKS_PER_TTL = 3
-/** Even if an engine shows a dead member for long. */
+/** The most looks in one TTL, even if an engine shows a dead member for long. 30: one a second with a TTL of 30 s. */
 const MOST_LOOKS_PER_TTL = 30
 /** A list reads every partition. While all is quiet, so many looks read only the members, in case an event was missed. */
 const QUIET_LOOKS = 9
@@ -35,7 +35,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
   #unfollow = () => {}
   #member: Lease<F> | undefined
   #ttlMs: number
-  /** It has fewer partitions than its quota: every event may bring one. */
+  /** True while it has fewer partitions than its quota: every event may bring one. */
   #isLacking = false
   /** The members of a list after which there was nothing to do; undefined once anything has happened since. */
   #quiet: { readonly members: string; looks: number } | undefined
@@ -88,7 +88,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
       signal?.throwIfAborted()
       throw error
     }
-    // It outlives the call that has opened it.
+    // Looks and watch outlive the call that has opened the membership.
     this.#running = inNeutralContext(() => Promise.all([this.#look(), this.#watch()]))
   }
 
@@ -148,7 +148,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
     const { ttlMs } = this.#options
     return {
       note: this.#note,
-      // What does not move is held for days.
+      // A partition that does not move is held for days.
       warnHoldMs: Number.POSITIVE_INFINITY,
       signal: this.#signal,
       ...(ttlMs !== undefined && { ttlMs }),
@@ -176,7 +176,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
         mostMs = Math.max(leastMs, this.#ttlMs / MOST_LOOKS_PER_TTL, Math.min(usualMs, firstGoneMs))
       } catch (error) {
         this.#quiet = undefined
-        // Events must not make it ask a failing engine again and again (T87).
+        // Events must not make it ask a failing engine again and again (T87, hot retries after an outage).
         leastMs = usualMs
         this.#failed(error)
       }
@@ -246,7 +246,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
         this.#failed(error)
       }
       this.#quiet = undefined
-      // What happens meanwhile is found by a look.
+      // Changes meanwhile are found by a look.
       await pause(this.#locker.clock, this.#ttlMs / LOOKS_PER_TTL, { signal })
     }
   }
@@ -264,7 +264,7 @@ export class Membership<F extends Fencing> implements Partitions<F> {
     const { onError } = this.#options
     const where = partition === undefined ? '' : `partition ${partition}: `
     if (onError === undefined) this.#warn(`${where}${textOf(error)}`)
-    // It may be an async function.
+    // The callback may be an async function.
     else
       new Promise<void>((resolve) => resolve(onError(error, partition))).catch((thrown: unknown) =>
         this.#warn(`onError failed: ${textOf(thrown)}`),

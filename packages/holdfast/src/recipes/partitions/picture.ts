@@ -1,4 +1,4 @@
-/** What one list call says about the members and their partitions. */
+/** The picture that one list call gives of the members and their partitions. */
 import type { HolderState, NameState } from '../../base/types.ts'
 import type { Member } from './quotas.ts'
 
@@ -25,7 +25,7 @@ export function namesOf(name: string): Names {
   }
 }
 
-/** What a lease's note tells the others. */
+/** A lease's note, for the others. */
 export interface Note {
   readonly count: number
   readonly weight: number

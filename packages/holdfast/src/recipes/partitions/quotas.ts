@@ -18,7 +18,7 @@ export interface Picture {
   readonly count: number
   /** The living members, in the order of their ids. */
   readonly members: readonly Member[]
-  /** What each member holds, by its id. */
+  /** Partitions that each member holds, by its id. */
   readonly holdings: ReadonlyMap<string, readonly number[]>
   /** Partition to label. */
   readonly pins: ReadonlyMap<number, string>
@@ -100,7 +100,7 @@ function countsOf({ holdings }: Picture, pins: ReadonlyMap<number, string>, id: 
 }
 
 /**
- * What member `id` should do. `mine`: what it works on, oldest first; the newest go first. `free`: what no member holds.
+ * The moves of member `id`. `mine`: what it works on, oldest first; the newest go first. `free`: what no member holds.
  * Members that lack partitions start at different ones, so that they do not race for the same.
  */
 export function planFor(

@@ -3,7 +3,7 @@ import { dateOf } from '../../base/clock.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
 import { latestTick, type NextTick } from './times.ts'
 
-/** What node-cron hands to a task. */
+/** The context that node-cron hands to a task. */
 export interface NodeCronContext {
   readonly date: Date
 }
@@ -33,7 +33,7 @@ export function tickOfCroner(job: CronerJob): Date {
   return latestBy(job.currentRun(), (afterMs) => job.nextRun(dateOf(afterMs))?.getTime() ?? null)
 }
 
-/** In a method with `@Cron('0 3 * * *', { name: 'report' })`: `ticks.run(tickOfCronJob(registry.getCronJob('report')))` */
+/** For a method with `@Cron('0 3 * * *', { name: 'report' })`: `ticks.run(tickOfCronJob(registry.getCronJob('report')))` */
 export function tickOfCronJob(job: CronJobLike): Date {
   const { cronTime } = job
   return latestBy(job.lastDate(), (afterMs) =>

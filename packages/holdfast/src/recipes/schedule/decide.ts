@@ -1,4 +1,4 @@
-/** What the holder of the lease does next, from the record alone. Pure. */
+/** Decides what the holder of the lease does next, from the record alone. Pure. */
 import type { Span, TickRecord } from './record.ts'
 import { type NextTick, ticksBetween } from './times.ts'
 
@@ -10,11 +10,11 @@ export interface Rules {
   readonly maxMissed: number
 }
 
-/** What a replica asks for. */
+/** The tick that a replica asks about, and how it came to it. */
 export interface Asked {
   /** The latest tick that is due. */
   readonly tick: number
-  /** It became due while this replica was up. Otherwise it may have been missed. */
+  /** The tick became due while this replica was up. Otherwise it may have been missed. */
   readonly isOnTime: boolean
   /** To find missed ticks. Absent where the user's scheduler calls for one tick. */
   readonly next?: NextTick
@@ -46,7 +46,7 @@ function start(tick: number, more: boolean): Decision {
   return { kind: 'start', tick, starts: 1, more }
 }
 
-/** What is due and was never started, in order. */
+/** Ticks that are due and were never started, in order. */
 function dueTicks(record: TickRecord, { tick, isOnTime, next }: Asked, rules: Rules): number[] {
   if (tick <= record.tick) return []
   const { missed, overrun, maxMissed } = rules
@@ -66,7 +66,7 @@ function runsOf({ since, until, earlier }: TickRecord): readonly Span[] {
 /**
  * The runs before the one that begins now, as far as later ticks became due in them. Runs with no tick between them are one.
  * Only runs that had the lease count: ticks that became due while a replica waited for it, because the engine was away or the
- * holder was dead, are no overruns (T97).
+ * holder was dead, are no overruns (T97, falsely overrun ticks).
  */
 export function earlierRuns(record: TickRecord | undefined, asked: Asked, tick: number): readonly Span[] {
   if (record === undefined) return []

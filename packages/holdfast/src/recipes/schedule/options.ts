@@ -42,7 +42,7 @@ export interface TickRun<F extends Fencing = Fencing> {
 export type TickJob<F extends Fencing = Fencing> = (run: TickRun<F>) => unknown
 
 /**
- * What this replica did about a tick. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
+ * The outcome of a tick for this replica. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
  * the record refused; `onError` has been told. `stopped`: the schedule was closed.
  */
 export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 'stopped'
@@ -54,11 +54,11 @@ export interface TickOptions {
   readonly policy?: 'skip' | 'rerun'
   /** A tick that becomes due while an earlier one runs: `skip`, the default, or `wait` until that has ended. */
   readonly overrun?: 'skip' | 'wait'
-  /** With `rerun`: after so many starts a tick is set aside. Default 3. */
+  /** With `rerun`: the most starts of a tick, which is set aside then. 3, the default: its third start is its last. */
   readonly maxStarts?: number
-  /** With `rerun`: the pause after a job that threw. Default 10,000. */
+  /** With `rerun`: the pause after a job that threw. Default 10,000: it starts again 10 s later. */
   readonly rerunAfterMs?: number
-  /** Of the lease. A dead runner is noticed after it. */
+  /** The TTL of the lease. A dead runner is noticed after it: 30,000, after half a minute. */
   readonly ttlMs?: number
   /** The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. At most half of the time between two ticks. Default 0. */
   readonly holdAtLeastMs?: number
@@ -76,11 +76,11 @@ export interface ScheduleOptions extends TickOptions {
   readonly cron?: string | CronTimes
   /** The zone of a cron expression, such as `Europe/Berlin`. Default: that of the machine. */
   readonly timeZone?: string
-  /** A tick at every multiple of it since 1970; at least 100. */
+  /** A tick at every multiple of it since 1970; at least 100. 300,000: at 12:00, 12:05, 12:10. */
   readonly everyMs?: number
   /** Ticks that no replica has started, because all were down: `skip`, the default, run the `last`, or `all` in order. */
   readonly missed?: 'skip' | 'last' | 'all'
-  /** With `all`: at most so many, the latest. Default 100. */
+  /** With `all`: the most missed ticks that run, the latest ones. 3, after ten hours without a replica of an hourly schedule: the last three. Default 100. */
   readonly maxMissed?: number
 }
 

@@ -1,5 +1,5 @@
 /**
- * What replicas know of each other: one record in the data cell of the schedule's name, about the latest tick that was
+ * The record by which replicas know of each other, in the data cell of the schedule's name, about the latest tick that was
  * started. Only the holder of the lease writes it, and its size is bounded.
  */
 import { isHoldfastError, quote, UnsupportedError } from '../../base/errors.ts'
@@ -23,7 +23,7 @@ export interface TickRecord {
   readonly state: TickState
   /** How often it was started. A start that `close` has ended does not count. */
   readonly starts: number
-  /** Of the last start. */
+  /** The token of the last start. */
   readonly token: string | null
   /** When its runner found it due, under the lease. What becomes due from then on and until it ends is an overrun. */
   readonly since: number

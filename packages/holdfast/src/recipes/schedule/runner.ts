@@ -14,7 +14,7 @@ import { type Asked, decide, earlierRuns } from './decide.ts'
 import type { SetAsideTick, Terms, Tick, TickJob, TickOutcome } from './options.ts'
 import { formatRecord, parseRecord, type TickRecord } from './record.ts'
 
-/** Pauses after a failure of the engine; they double up to the longest (T87). */
+/** Pauses after a failure of the engine; they double up to the longest (T87, hot retries after an outage). */
 const PAUSES = { firstMs: 1_000, longestMs: 30_000 }
 /** If a record is further ahead of this clock, one of the two clocks is wrong. */
 const CREDIBLE_SKEW_MS = 3_600_000
@@ -97,7 +97,7 @@ export class Runner<F extends Fencing> {
     return 'stopped'
   }
 
-  /** `withLease`, so that closing the locker waits for the job as well (T53). */
+  /** `withLease`, so that closing the locker waits for the job as well (T53, early releases). */
   #pass(ask: () => Asked, hold: Terms['hold'], begins: (tick: Tick) => void): Promise<Passed> {
     const { name, standsBy } = this.#terms
     const wait = standsBy ? { waitMs: Number.POSITIVE_INFINITY, maxWaiters: 1 } : { waitMs: 0 }
@@ -197,7 +197,7 @@ export class Runner<F extends Fencing> {
 
   #checkClock(record: TickRecord | undefined): void {
     if (record === undefined) return
-    // Until its end nothing starts either: what is due before is an overrun.
+    // Nothing else starts until its end: a tick that is due before is an overrun.
     const closedUntilMs = Math.max(record.tick, record.until ?? 0)
     const aheadMs = closedUntilMs - this.#nowMs
     if (aheadMs < CREDIBLE_SKEW_MS) return

@@ -4,7 +4,7 @@ import type { Fence } from '../../base/fence.ts'
 import { checkCallback, checkKnownOptions, checkNumber, checkSignal } from '../../base/options.ts'
 import type { Fencing } from '../../base/types.ts'
 
-/** What the store keeps for a key. It can be written as JSON if the value can. */
+/** A key's entry in the store. It can be written as JSON if the value can. */
 export interface StoredResult<T> {
   readonly value: T
   /** By the wall clock of the process that computed it. */
@@ -16,7 +16,7 @@ export type FenceOf<F extends Fencing> = F extends 'fenced' ? Fence : undefined
 
 /** Yours: a table, Redis, a file. A few lines around a client are enough. */
 export interface SingleFlightStore<T, F extends Fencing = Fencing> {
-  /** What `set` was given last; undefined or null if there is none, or it is gone. */
+  /** The entry that `set` was given last; undefined or null if there is none, or it is gone. */
   get(key: string): Promise<StoredResult<T> | null | undefined>
   /**
    * Refuse the result if a newer `fence` has been here: otherwise a process that was paused overwrites a newer result. After
@@ -48,7 +48,7 @@ export interface SingleFlightOptions<T, F extends Fencing = Fencing> {
   readonly signal?: AbortSignal
   /** Called when an early computation fails. */
   readonly onRefreshError?: (error: unknown) => void
-  /** In [0, 1), for tests. */
+  /** Returns numbers in [0, 1), for tests. */
   readonly random?: () => number
 }
 

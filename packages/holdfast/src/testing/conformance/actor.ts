@@ -198,7 +198,7 @@ export function isNotApplied(error: unknown): boolean {
   return isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
 }
 
-/** What was never granted is named with a grant that the engine never made. */
+/** A claim that was never granted is named with a grant that the engine never made. */
 function granted(claim: Claim | GrantedClaim): GrantedClaim {
   return { grantId: '0', ...claim }
 }

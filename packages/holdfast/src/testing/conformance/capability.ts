@@ -1,5 +1,5 @@
 /**
- * What a backend may lack. A case that needs something which `info` says is not there does not run: instead it is
+ * Capabilities that a backend may lack. A case that needs something which `info` says is not there does not run: instead it is
  * verified that the backend refuses the thing rather than pretending (G12).
  */
 import assert from 'node:assert/strict'
@@ -45,7 +45,7 @@ export function hasCapability(
       return watch !== undefined
     case 'sessions':
       return sessions !== undefined
-    // What `info` does not tell: the harness declares it, and the smaller promise is tested instead.
+    // Not told by `info`: the harness declares it, and the smaller promise is tested instead.
     case 'attach':
     case 'causes':
     case 'session-claims':

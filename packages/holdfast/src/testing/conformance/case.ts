@@ -49,7 +49,7 @@ export function topic(name: string, bodies: readonly CaseBody[]): readonly Backe
   }))
 }
 
-/** What the backend lacks, after a check that the harness knows it: nothing is left out silently. */
+/** Capabilities that the backend lacks, after a check that the harness knows them: nothing is left out silently. */
 async function missingOf(
   stage: Stage,
   needs: readonly Capability[],

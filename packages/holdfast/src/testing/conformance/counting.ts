@@ -16,7 +16,7 @@ export function expectMs(what: string, actualMs: number, bounds: { min?: number;
 }
 
 /**
- * A grant where claims ride on their session (T64): it counts from the last prolongation at the latest, for the TTL of the
+ * A grant where claims ride on their session (T64, new leases on old sessions): it counts from the last prolongation at the latest, for the TTL of the
  * session. The send time is the suite's own, because an engine that expires late may show a claim for longer than it counts.
  */
 export function expectToCountFromSession(what: string, actor: Actor, { since, ttlMs }: Counted): void {

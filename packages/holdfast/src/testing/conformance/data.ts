@@ -1,4 +1,4 @@
-/** What a holder leaves for the next one. */
+/** Data that a holder leaves for the next one. */
 import assert from 'node:assert/strict'
 import { operatorCall, request, topic } from './toolbox.ts'
 

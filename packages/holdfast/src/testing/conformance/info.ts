@@ -1,4 +1,4 @@
-/** What a backend says about itself must fit what it does (G12). */
+/** The backend's `info` must fit what it does (G12). */
 import assert from 'node:assert/strict'
 import { withEpoch } from '../../base/fence.ts'
 import { expectMs, tokenOf, topic } from './toolbox.ts'

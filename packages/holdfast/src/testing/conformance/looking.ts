@@ -1,4 +1,4 @@
-/** What operators see: check, inspect and list. */
+/** The operators' view: check, inspect and list. */
 import assert from 'node:assert/strict'
 import { publicIdOf } from '../../base/ids.ts'
 import { compareNames } from '../../base/names.ts'

@@ -20,7 +20,7 @@ export interface Player {
   leave(): void
 }
 
-/** What has been answered may lead to more, and what was notified takes a moment to arrive. */
+/** Answers may lead to more requests, and notifications take a moment to arrive. 4 ms without either count as quiet. */
 const QUIET_FOR_MS = 4
 
 interface Sleeper {
@@ -29,7 +29,7 @@ interface Sleeper {
 }
 
 export class SharedTime {
-  /** Of all clients. */
+  /** The clock of all clients. */
   readonly clock: Clock
   readonly #fake = createFakeClock()
   readonly #options: SharedTimeOptions

@@ -8,7 +8,7 @@ import type { Stage } from './stage.ts'
 export class Watcher {
   readonly events: WatchEvent[] = []
   ended = false
-  /** What the watch threw. */
+  /** The error that the watch threw. */
   error: unknown
   readonly #stage: Stage
   readonly #controller = new AbortController()
@@ -48,7 +48,7 @@ export class Watcher {
   }
 
   /**
-   * What is seen within a while. The events of a name come in their order; those of two names may overtake each other where
+   * Events that are seen within a while. The events of a name come in their order; those of two names may overtake each other where
    * they live on different servers.
    */
   async sees(...story: string[]): Promise<void> {

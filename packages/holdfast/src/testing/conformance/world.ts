@@ -25,7 +25,7 @@ export interface World<F extends Fencing = Fencing> {
   readonly resolutionMs: number
   close(): Promise<void>
 
-  // What follows is for single cases. A harness that cannot do one of them declares those cases as exceptions.
+  // Members from here on are for single cases. A harness that cannot do one of them declares those cases as exceptions.
 
   /** The engine stops and starts again with what it keeps durably. Clients from before need not work any more. */
   restart?(): Promise<void>

@@ -1,7 +1,7 @@
 /** A backend with some of its members replaced: for cases that need a fault, and for tests that plant a break. */
 import type { Backend, BackendSession, Fencing } from '../../spi.ts'
 
-/** What stands in for members of `T`; `undefined` takes one away. */
+/** Replacements for members of `T`; `undefined` takes one away. */
 export type Replaced<T> = { readonly [K in keyof T]?: T[K] | undefined }
 
 export interface Replacements<F extends Fencing> {

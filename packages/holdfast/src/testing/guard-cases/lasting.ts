@@ -1,4 +1,4 @@
-/** What the guard remembers is as durable as the effect. */
+/** The guard's memory is as durable as the effect. */
 import assert from 'node:assert/strict'
 import { guardTopic } from './case.ts'
 

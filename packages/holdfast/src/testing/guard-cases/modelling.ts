@@ -11,7 +11,7 @@ import type { GuardStage } from './stage.ts'
 class Model {
   readonly #seen = new Map<string, Fence[]>()
   readonly #forgotten: Fence[] = []
-  /** What had been forgotten when a name was seen for the first time, or for the first time again. */
+  /** Fences that had been forgotten when a name was seen for the first time, or for the first time again. */
   readonly #forgottenBefore = new Map<string, readonly Fence[]>()
 
   accepts(fence: Fence): boolean {

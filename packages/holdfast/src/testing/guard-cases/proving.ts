@@ -1,4 +1,4 @@
-/** What counts as a proof, and several at once. */
+/** Proofs: which ones count, and several at once. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { isHoldfastError } from '../../base/errors.ts'

@@ -1,4 +1,4 @@
-/** What the cases have in common: fences, leases, and what it means that a guard accepts or refuses. */
+/** The common stage of the cases: fences, leases, and what it means that a guard accepts or refuses. */
 
 import assert from 'node:assert/strict'
 import { systemClock } from '../../base/clock.ts'

@@ -7,7 +7,7 @@ export interface GuardWorld<Tx> {
   guard(options?: GuardOptions): Promise<Guard<Tx>>
   read(tx: Tx, key: string): Promise<string | undefined>
   write(tx: Tx, key: string, value: string): Promise<void>
-  /** What has been committed, read past every guard. */
+  /** The committed value, read past every guard. */
   stored(key: string): Promise<string | undefined>
   /** A transaction that is not the guard's, for `enter`: committed when `body` returns, rolled back when it throws. */
   transaction<T>(guard: Guard<Tx>, body: (tx: Tx) => Promise<T>): Promise<T>

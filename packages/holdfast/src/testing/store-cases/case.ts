@@ -53,7 +53,7 @@ export interface WaitingClaim {
   readonly queue: QueueView
 }
 
-/** What the cases do with stores. */
+/** The stage of the cases, with their stores. */
 export class StoreStage {
   readonly #world: StoreWorld
 

@@ -1,4 +1,4 @@
-/** What several lockers, their callers, their machines and their network may do, as data. */
+/** Commands of several lockers, their callers, their machines and their network, as data. */
 import fc from 'fast-check'
 import { type CallKind, callKinds, type Fault } from '../../../src/testing/faults.ts'
 
@@ -48,7 +48,7 @@ interface Fields {
   cutOff: { readonly machine: number }
   restore: { readonly machine: number }
   fault: { readonly machine: number; readonly call: CallKind; readonly fault: Fault }
-  /** The next renewal is answered late, and those after it are lost: what counts is when it was sent (T1). */
+  /** The next renewal is answered late, and those after it are lost: what counts is when it was sent (T1, validity from the send time). */
   squeeze: { readonly machine: number; readonly ms: number }
   storm: { readonly machine: number; readonly seed: number }
   calm: { readonly machine: number }

@@ -1,5 +1,5 @@
 /**
- * What really happened, from the engine's own log and from the requests that reached it, held against the
+ * The real history, from the engine's own log and from the requests that reached it, held against the
  * guarantees at the moment of every event. A break is noted and reported by the next check: an engine must not be
  * thrown at in the middle of a step.
  */

@@ -91,11 +91,11 @@ export class Machine {
     const direct = memory({ engine, random, clock: this.clock })
     const recorded = history.recording(planted.engine?.(direct) ?? direct)
     const weakened = waiting === 'queue' ? recorded : weakenWaiting(recorded)
-    // What is in flight on the network arrives also while the machine sleeps.
+    // Requests in flight on the network arrive also while the machine sleeps.
     return faultyBackend(weakened, { clock: world, plan: (call) => this.#loop() ?? this.#plan(call) })
   }
 
-  /** A loop that lets no time pass would never end: it is reported and cut short (T28, T32). */
+  /** A loop that lets no time pass would never end: it is reported and cut short (T28, one wake-up a release; T32, hot renewals). */
   #loop(): Fault | null {
     const nowMs = this.#parts.world.monotonicMs()
     if (nowMs !== this.#callsSinceMs) this.#calls = 0

@@ -21,7 +21,7 @@ export async function quiesce(world: LockerWorld): Promise<void> {
   const deceived = world.liveLeases.filter((lease) => !world.history.holds(lease))
   assert.deepEqual(deceived, [], 'G3 a keep-alive has not told of a loss')
   await serveEverybody(world)
-  // What was in flight has landed by now, and what nobody owns is gone a TTL later (G6).
+  // Requests in flight have landed by now, and claims that nobody owns are gone a TTL later (G6).
   await world.clock.advance(LATEST_MS + LONGEST_TTL_MS + CALL_TIMEOUT_MS)
   world.check()
   for (const { name, data } of world.engine.list(NAMESPACE, '').items)

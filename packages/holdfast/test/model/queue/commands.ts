@@ -1,4 +1,4 @@
-/** What the sessions of a predecessor queue, their callers, their operators and their network may do, as data. */
+/** Commands of the sessions of a predecessor queue, their callers, their operators and their network, as data. */
 import fc from 'fast-check'
 
 export const SESSIONS = 3

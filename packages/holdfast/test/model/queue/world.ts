@@ -243,11 +243,11 @@ export class QueueWorld {
   }
 
   #judgeGrant({ attempt, token }: { readonly attempt: string; readonly token: bigint }): void {
-    // A second copy of a request that lands after the key was deleted is granted once more (T84).
+    // A second copy of a request that lands after the key was deleted is granted once more (T84, late duplicates).
     assert(this.store.tokensOf(attempt).includes(token), `G2 ${attempt} was told another token`)
   }
 
-  /** What an attempt may have come to. */
+  /** Judges the end of an attempt. */
   #judge({ request, session, seen }: Asked): void {
     const { attempt } = request
     const wasDisturbed = this.#disturbed.has(attempt) || this.#hasLosses

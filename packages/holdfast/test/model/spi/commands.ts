@@ -1,4 +1,4 @@
-/** What may be asked of an engine, as data. Numbers stand for "one of those that there are", counted modulo. */
+/** Questions to an engine, as data. Numbers stand for "one of those that there are", counted modulo. */
 import fc from 'fast-check'
 
 export const ttls = [150, 400, 1_000] as const

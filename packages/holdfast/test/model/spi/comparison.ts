@@ -215,7 +215,7 @@ export class Comparison {
     await this.clock.settle()
   }
 
-  /** What was told of each claim. The order between two claims is left open: an engine may notice expiries together. */
+  /** Compares the events about each claim. The order between two claims is left open: an engine may notice expiries together. */
   compareWatches(): void {
     const [model, other] = this.sides.map(({ told }) => [...told].sort(([a], [b]) => (a < b ? -1 : 1)))
     assert.deepEqual(other, model, `${this.sides[1].title} tells other events than ${this.sides[0].title}`)

@@ -41,7 +41,7 @@ export class Side {
   /** By the number of the session and of the client. */
   readonly sessions = new Map<string, Session>()
   readonly waits: Wait[] = []
-  /** What was told of each claim, in its order. */
+  /** Events about each claim, in its order. */
   readonly told = new Map<string, string[]>()
   /** Counts what has been done, to tell what happened together. */
   step = 0
@@ -125,14 +125,14 @@ export class Side {
       .map(([id]) => id)
   }
 
-  /** What must be equal of a name's state: the order of its waiters counts, that of its holders does not. */
+  /** The comparable part of a name's state: the order of its waiters counts, that of its holders does not. */
   state(client: number, state: NameState | null): unknown {
     if (state === null) return null
     const { holders, waiters, capacity } = state
     const inUse = holders.length + waiters.length > 0
     return {
       ...state,
-      // What nobody uses has no capacity: the next to ask decides.
+      // A name that nobody uses has no capacity: the next to ask decides.
       capacity: inUse ? capacity : 'any',
       holders: holders
         .map((holder) => ({

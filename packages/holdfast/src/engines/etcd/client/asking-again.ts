@@ -1,6 +1,6 @@
 /**
  * Asks a request again that may be applied twice, for as long as the call lasts. etcd drops what it has proposed when its leader dies,
- * and says so only after its own time-out of 7 s (T98). So the client does not wait for that.
+ * and says so only after its own time-out of 7 s (T98, dropped proposals). So the client does not wait for that.
  *
  *   copy sent ──answered──▶ answered: the first answer counts, of whichever copy
  *   copy sent ──silent for AGAIN_AFTER_MS──▶ next copy, while this one is still in flight
@@ -32,7 +32,7 @@ export interface AskingTerms<R> {
   readonly send: (copy: Call, onSilence: () => void) => Promise<R>
   /** Before each copy but the first. */
   readonly onAgain: (() => void) | undefined
-  /** Until when there are new copies, on the monotonic clock. */
+  /** The end of asking again: no new copies after it, on the monotonic clock. */
   readonly untilMs: number
   readonly asTold: (error: unknown) => HoldfastError
 }
@@ -52,7 +52,7 @@ class Asking<R> {
   #inFlight = 0
   /** A copy has failed, and may have been applied. */
   #isUnsure = false
-  /** Of the copy after which there is a pause. */
+  /** The failure of the copy before the pause. */
   #failure: HoldfastError | undefined
   #pause: Timer | undefined
   #untie = () => {}

@@ -19,7 +19,7 @@ import type { SecureContextOptions } from 'node:tls'
 import { afterThisTurn, type Clock, type Timer } from '../../../base/clock.ts'
 import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
 import { Frames } from './frames.ts'
-import type { Answer, Method } from './messages.ts'
+import type { EtcdAnswer, Method } from './messages.ts'
 import { MalformedError, type Schema, Writer } from './protobuf.ts'
 
 /** Certificates, as `node:tls` takes them. */
@@ -36,7 +36,7 @@ export interface Stream<Request> {
   close(): void
 }
 
-/** After so long without a word, while something is expected, the member is asked whether it is there. */
+/** A member that owes an answer and has been silent for so long is asked whether it is there. */
 const SILENCE_MS = 1_000
 const PONG_LIMIT_MS = 2_000
 /** etcd closes connections that ask more often than every 5 s (`--grpc-keepalive-min-time`). */
@@ -135,7 +135,7 @@ export class Channel {
   }
 
   /** The answer, or a rejection with an EtcdError or a ConnectionError. `cancel` gives the request up. */
-  ask<Q, R extends Answer>(method: Method<Q, R>, message: Q, metadata: Metadata): Asked<R> {
+  ask<Q, R extends EtcdAnswer>(method: Method<Q, R>, message: Q, metadata: Metadata): Asked<R> {
     let cancel = () => {}
     const answer = new Promise<R>((resolve, reject) => {
       let received: R | undefined
@@ -158,7 +158,7 @@ export class Channel {
   }
 
   /** `onEnd` is told once why the stream has ended. */
-  stream<Q, R extends Answer>(
+  stream<Q, R extends EtcdAnswer>(
     method: Method<Q, R>,
     metadata: Metadata,
     onMessage: (message: R) => void,
@@ -188,7 +188,7 @@ export class Channel {
   }
 
   /**
-   * What is in flight may still be answered, for a while. Streams end: a connection that is left is not listened to any more.
+   * Calls in flight may still be answered, for a while. Streams end: a connection that is left is not listened to any more.
    */
   leave(): void {
     this.#leaveSoon()
@@ -218,7 +218,7 @@ export class Channel {
     return malformed(this.host, cause)
   }
 
-  #open<R extends Answer>(
+  #open<R extends EtcdAnswer>(
     { path, response }: Pick<Method<unknown, R>, 'path' | 'response'>,
     metadata: Metadata,
     messages: 'one' | 'many',
@@ -306,7 +306,7 @@ export class Channel {
   }
 
   /** Fails the request when the bytes are not a message, or the message is not of etcd. */
-  *#messages<R extends Answer>(
+  *#messages<R extends EtcdAnswer>(
     opened: InFlight,
     frames: Frames,
     chunk: Buffer,
@@ -359,7 +359,7 @@ export class Channel {
       }),
     )
     this.#session.ping((error) => {
-      // Of a connection that is closed or busy it says nothing about the other side.
+      // A closed or busy connection says nothing about the other side.
       if (error !== null) return
       isAnswered = true
       limit.cancel()

@@ -1,4 +1,4 @@
-/** What the client makes of servers that are slow, silent or wrong. Their side is played by a server in this process. */
+/** The client against servers that are slow, silent or wrong. Their side is played by a server in this process. */
 import { waitFor } from 'holdfast-lab/servers'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Exchange, frame, GRPC, GrpcServer, refuse, respond } from '../../../../test/etcd/grpc-server.ts'
@@ -6,14 +6,14 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { EtcdClient } from './client.ts'
-import { type Answer, type Method, methods } from './messages.ts'
+import { type EtcdAnswer, type Method, methods } from './messages.ts'
 import { Writer } from './protobuf.ts'
 import { always, get, put } from './transactions.ts'
 import { Watches } from './watches.ts'
 
 const writer = new Writer()
 const header = { cluster_id: '7', revision: 5, raft_term: 2 }
-const encoded = <R extends Answer>({ response }: Method<unknown, R>, message: R): Buffer =>
+const encoded = <R extends EtcdAnswer>({ response }: Method<unknown, R>, message: R): Buffer =>
   writer.framed(() => response.write(writer, message)).subarray(5)
 
 const found = encoded(methods.range, { header, kvs: [], more: false, count: 3 })

@@ -13,7 +13,7 @@
 import { callWith } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
-import { SingleFlight } from '../../../base/single-flight.ts'
+import { SharedWork } from '../../../base/shared-work.ts'
 import type { Call } from '../../../spi.ts'
 import { AGAIN_AFTER_MS, askAgain } from './asking-again.ts'
 import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
@@ -25,7 +25,7 @@ import {
   malformed,
   messageOf,
 } from './failures.ts'
-import { type Answer, type Method, methods, type TxnRequest, type TxnResponse } from './messages.ts'
+import { type EtcdAnswer, type Method, methods, type TxnRequest, type TxnResponse } from './messages.ts'
 import { isAnswerTo, isRead } from './transactions.ts'
 
 export interface EtcdClientOptions {
@@ -52,8 +52,8 @@ export class EtcdClient {
   #connecting: Promise<Channel> | undefined
   /** The one to which `#connecting` has led. */
   #channel: Channel | undefined
-  /** Callers share the request for it, and none of them alone cancels it (T102). */
-  readonly #authenticating: SingleFlight<string>
+  /** Callers share the request for it, and none of them alone cancels it (T102, shared work). */
+  readonly #authenticating: SharedWork<string>
   /** The result of `#authenticating`. */
   #token: string | undefined
   #isClosed = false
@@ -66,11 +66,11 @@ export class EtcdClient {
     this.#options = options
     this.#clock = clock
     const limit = { ms: AUTHENTICATION_LIMIT_MS, clock }
-    this.#authenticating = new SingleFlight(backend, (signal) => this.#authenticate(callWith(signal)), limit)
+    this.#authenticating = new SharedWork(backend, (signal) => this.#authenticate(callWith(signal)), limit)
   }
 
   /** `onAgain`: the request may be applied twice. It is called before each copy but the first. */
-  async ask<Q, R extends Answer>(
+  async ask<Q, R extends EtcdAnswer>(
     method: Method<Q, R>,
     message: Q,
     call: Call,
@@ -88,7 +88,7 @@ export class EtcdClient {
     }
   }
 
-  async #ask<Q, R extends Answer>(
+  async #ask<Q, R extends EtcdAnswer>(
     method: Method<Q, R>,
     message: Q,
     untilMs: number,
@@ -127,7 +127,7 @@ export class EtcdClient {
   }
 
   /** Asks one member, on a connection of its own. */
-  async askMember<Q, R extends Answer>(
+  async askMember<Q, R extends EtcdAnswer>(
     host: string,
     method: Method<Q, R>,
     message: Q,
@@ -159,7 +159,7 @@ export class EtcdClient {
     this.#channel?.destroy()
   }
 
-  /** The connection does not serve. The first caller that says so moves the next request to another member (T101). */
+  /** The connection does not serve. The first caller that says so moves the next request to another member (T101, failures that arrive together). */
   leave(channel: Channel): void {
     channel.leave()
     if (this.#channel !== channel) return
@@ -179,7 +179,7 @@ export class EtcdClient {
     return asUnavailable(this.backend, error)
   }
 
-  async #askOn<Q, R extends Answer>(
+  async #askOn<Q, R extends EtcdAnswer>(
     channel: Channel,
     method: Method<Q, R>,
     message: Q,
@@ -319,7 +319,7 @@ function changesNothing(method: unknown, message: unknown): boolean {
   return method === methods.txn ? isRead(message as TxnRequest) : reads.has(method)
 }
 
-/** What a member answers must fit what it was asked: an answer without the reads of a transaction is not an empty one. */
-function isOther(method: unknown, message: unknown, answer: Answer): boolean {
+/** A member's answer must fit the question: an answer without the reads of a transaction is not an empty one. */
+function isOther(method: unknown, message: unknown, answer: EtcdAnswer): boolean {
   return method === methods.txn && !isAnswerTo(message as TxnRequest, answer as TxnResponse)
 }

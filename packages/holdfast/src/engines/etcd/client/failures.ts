@@ -1,4 +1,4 @@
-/** What etcd's errors mean: whether the request may have been applied, and whether another member may answer it. */
+/** Classifies etcd's errors: whether the request may have been applied, and whether another member may answer it. */
 import {
   BackendUnavailableError,
   type CallOutcome,
@@ -64,19 +64,19 @@ export function isLeaseTaken(error: unknown): boolean {
   return saysInEtcd(error, /: lease already exists$/)
 }
 
-/** Its quota is reached: it refuses everything that puts a key or grants a lease, and nothing else. */
+/** A full etcd, whose quota is reached: it refuses everything that puts a key or grants a lease, and nothing else. */
 export function isFull(error: unknown): boolean {
   const isCertain = isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'not-applied'
   return isCertain && saysInEtcd(error, /: database space exceeded$/)
 }
 
-/** Of an error that the client has made of etcd's. */
+/** True if the client's error was made of an error of etcd with this message. */
 function saysInEtcd(error: unknown, message: RegExp): boolean {
   const cause = error instanceof HoldfastError ? error.cause : undefined
   return cause instanceof EtcdError && message.test(cause.message)
 }
 
-/** What only an operator or the program's author can mend. */
+/** Mistakes that only an operator or the program's author can mend. */
 const remedies: readonly (readonly [RegExp, string])[] = [
   [
     /database space exceeded$/,

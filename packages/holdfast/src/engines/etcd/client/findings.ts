@@ -1,4 +1,4 @@
-/** What of a cluster's configuration matters for locks. */
+/** Findings about a cluster's configuration that matter for locks. */
 import type { Call, Finding } from '../../../spi.ts'
 import type { EtcdClient } from './client.ts'
 import { methods } from './messages.ts'

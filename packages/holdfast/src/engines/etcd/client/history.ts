@@ -103,7 +103,7 @@ export class History {
     return `${this.#origin}:${revision}.${number}`
   }
 
-  /** Null for anything that is not a cursor of ours. A revision that is yet to come is from before a restore (T75). */
+  /** Null for anything that is not a cursor of ours. A revision that is yet to come is from before a restore (T75, restored snapshots). */
   #positionAt(cursor: string, now: Position): Position | null {
     const [, origin, revision, number] = /^(.*):(\d{1,16})\.(\d{1,16})$/.exec(cursor) ?? []
     if (origin !== this.#origin || Number(revision) > now.revision) return null
@@ -156,7 +156,7 @@ export class History {
 
   #open(start_revision: number): () => void {
     const { watches, clock, random } = this.#options
-    // What began comes again.
+    // A history that has begun comes again from its beginning.
     this.#forget()
     return watches.add(
       { ...this.#range, start_revision, prev_kv: true, fragment: true },

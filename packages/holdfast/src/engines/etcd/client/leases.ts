@@ -4,7 +4,7 @@
  *   keep-alive ──answer, term t──▶ read ──term t──▶ prolonged, since before the keep-alive was sent
  *                                  read ──another term, or no lease──▶ not known
  *
- * A leader that was stopped and has been replaced answers keep-alives that its successor never sees (T63). The answer carries the
+ * A leader that was stopped and has been replaced answers keep-alives that its successor never sees (T63, resumed old leaders). The answer carries the
  * term that the member knew before it renewed the lease. The read is answered only by a leader that a majority follows. If
  * its term is the same, that leader has renewed the lease.
  */

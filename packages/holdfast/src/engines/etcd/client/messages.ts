@@ -125,17 +125,21 @@ const lease = received({ header: [1, header], ID: [2, 'int'], TTL: [3, 'int'] })
 const leaseId = sent({ ID: [1, 'int'] })
 
 /** Every answer of etcd says which cluster gives it. One that does not is no answer. */
-export interface Answer {
+export interface EtcdAnswer {
   readonly header?: MessageOf<typeof header>
 }
 
-export interface Method<Request, Response extends Answer> {
+export interface Method<Request, Response extends EtcdAnswer> {
   readonly path: string
   readonly request: Schema<Request>
   readonly response: Schema<Response>
 }
 
-function method<Q, R extends Answer>(path: string, request: Schema<Q>, response: Schema<R>): Method<Q, R> {
+function method<Q, R extends EtcdAnswer>(
+  path: string,
+  request: Schema<Q>,
+  response: Schema<R>,
+): Method<Q, R> {
   return { path: `/etcdserverpb.${path}`, request, response }
 }
 

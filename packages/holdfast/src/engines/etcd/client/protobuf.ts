@@ -32,7 +32,7 @@ const FIXED_64 = 1
 const DELIMITED = 2
 const FIXED_32 = 5
 
-/** What has arrived is not a message of this protocol. Nothing may be concluded from it. */
+/** Bytes that are not a message of this protocol. Nothing may be concluded from them. */
 export class MalformedError extends Error {}
 
 export class Schema<T> {
@@ -158,7 +158,7 @@ export class Writer {
     this.at += length
   }
 
-  /** What was written, as a gRPC message. The writer starts again. */
+  /** The message that was written, framed for gRPC. The writer starts again. */
   framed(write: () => void): Buffer {
     this.at = 5
     write()

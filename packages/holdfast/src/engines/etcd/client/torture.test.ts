@@ -12,7 +12,7 @@ import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { seededRandom } from '../../../testing/seeded-random.ts'
 import { EtcdClient } from './client.ts'
-import { type Answer, type Method, methods } from './messages.ts'
+import { type EtcdAnswer, type Method, methods } from './messages.ts'
 import { Writer } from './protobuf.ts'
 import { always, get, put } from './transactions.ts'
 import { Watches } from './watches.ts'
@@ -25,7 +25,7 @@ const MAX_GROWTH = 50 * 2 ** 20
 
 const writer = new Writer()
 const header = { cluster_id: '7', revision: 1, raft_term: 2 }
-const encoded = <R extends Answer>({ response }: Method<unknown, R>, message: R): Buffer =>
+const encoded = <R extends EtcdAnswer>({ response }: Method<unknown, R>, message: R): Buffer =>
   writer.framed(() => response.write(writer, message)).subarray(5)
 
 /** The number by which a request and its answer are known. */

@@ -7,7 +7,7 @@ import type { EtcdClient } from './client.ts'
 import { methods, type WatchCreate, type WatchRequest, type WatchResponse } from './messages.ts'
 
 export interface Watcher {
-  /** Also the answer that the watch was created, and that etcd has cancelled it: `canceled`, with the reason. */
+  /** Events of the watch; also that it was created, and that etcd has cancelled it: `canceled`, with the reason. */
   onResponse(response: WatchResponse): void
   /** The stream has ended. Nothing more comes. */
   onLost(error: unknown): void
@@ -21,7 +21,7 @@ export class Watches {
   readonly #call: Call
   readonly #clock: Clock
   readonly #watchers = new Map<number, Watcher>()
-  /** Of watches that were sent, and are not answered. */
+  /** Time limits of watches that were sent, and are not answered. */
   readonly #limits = new Map<number, Timer>()
   #stream: Promise<Stream<WatchRequest>> | undefined
   #opened: { readonly channel: Channel; readonly metadata: Metadata } | undefined

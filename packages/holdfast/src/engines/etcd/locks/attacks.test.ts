@@ -1,4 +1,4 @@
-/** What attackers have found in the client and the watches of etcd, each shown once. */
+/** Attacks on the client and the watches of etcd that once worked, each shown once. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startProxy } from 'holdfast-lab/faults'
 import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
@@ -42,7 +42,7 @@ describe.runIf(wanted('etcd'))('etcd under attack', () => {
     const recording = proxy.record()
     recording.add = () => connections++
     await sleep(500)
-    // What was on its way; not a connection after the other.
+    // A few connections were on their way; there must not be one after the other.
     expect(connections).toBeLessThan(10)
   })
 

@@ -23,7 +23,7 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
     this.#origin = `${clusterId}-${info.epoch}`
   }
 
-  /** What it has sent so far, for tests and measurements. */
+  /** Counts of what it has sent so far, for tests and measurements. */
   get statistics(): { readonly sent: number; readonly watches: number } {
     return { sent: this.#connection.client.sent, watches: this.#connection.watches.count }
   }
@@ -50,7 +50,7 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
     const claims = new EtcdClaims(this.#connection, ref)
     const opened = { id, ttlMs: ref.record.ttlMs, holder: ref.record.holder, claims }
     if (granted !== null) return { ...opened, since }
-    // It was opened before. Since when it lives, only a keep-alive can tell.
+    // The session was opened before. Since when it lives, only a keep-alive can tell.
     const prolonged = await claims.prolong([], call)
     if (prolonged === null)
       throw unavailable('the session has ended while it was opened again', 'not-applied')

@@ -1,4 +1,4 @@
-/** What backend and sessions share: the client, the batches of transactions, the reads of queues, and the one stream of watches. */
+/** State that backend and sessions share: the client, the batches of transactions, the reads of queues, and the one stream of watches. */
 import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
@@ -13,7 +13,7 @@ import { Found, foundByName } from './records.ts'
 export const BACKEND = 'etcd'
 
 /**
- * A transaction for one name. `build` is told its position in the batch, which is part of the token. A batch is asked again (T98) if all
+ * A transaction for one name. `build` is told its position in the batch, which is part of the token. A batch is asked again (T98, dropped proposals) if all
  * of its statements may be. That does no harm, however late a copy lands:
  *
  *   join       finds the key that the first copy has made, with its grant. A copy that lands when the attempt is over makes a claim
@@ -33,7 +33,7 @@ interface Statement {
 export interface Committed {
   readonly branch: 'first' | 'second' | 'none'
   readonly found: Found
-  /** It was asked more than once. The answer is that of any copy, and others may still land. */
+  /** The request was sent more than once. The answer is that of any copy, and others may still land. */
   readonly isRepeated: boolean
   /** That of all writes of the batch. */
   readonly revision: number

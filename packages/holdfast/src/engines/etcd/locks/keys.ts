@@ -1,5 +1,5 @@
 /**
- * What is stored where. All keys of a namespace lie below `holdfast/1/<namespace>/`:
+ * The keys, and what each one stores. All keys of a namespace lie below `holdfast/1/<namespace>/`:
  *
  *   s/<lease>                              a session, on its lease
  *   m/<lease>/<attempt>                    a mark on the session's lease: the attempt was abandoned, or released by force
@@ -22,7 +22,7 @@ export type Part = Mode | 'kept' | 'capacity'
 /** A key that was found. */
 export interface ParsedKey {
   readonly kind: 's' | 'm' | 'data' | Part
-  /** Of a claim. */
+  /** The mode of a claim. */
   readonly mode: Mode | undefined
   readonly name: string
   readonly lease: number

@@ -8,14 +8,14 @@ import { limits } from '../../../base/defaults.ts'
 import { listAll } from '../../../kit/backend-kit.ts'
 import type { BackendSession, Call, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
-import { type Answer, EtcdClient, type Method } from '../client/index.ts'
+import { type EtcdAnswer, EtcdClient, type Method } from '../client/index.ts'
 import { openEtcd } from './assemble.ts'
 
 /** How many keys were read. */
 class CountingClient extends EtcdClient {
   keys = 0
 
-  override async ask<Q, R extends Answer>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
+  override async ask<Q, R extends EtcdAnswer>(method: Method<Q, R>, message: Q, call: Call): Promise<R> {
     const answer = await super.ask(method, message, call)
     if ('kvs' in answer && Array.isArray(answer.kvs)) this.keys += answer.kvs.length
     return answer

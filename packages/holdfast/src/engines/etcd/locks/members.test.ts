@@ -98,7 +98,7 @@ describe.runIf(wanted('etcd'))('members of a cluster', () => {
     // etcd itself gives all of them up after 7 s, and says that their outcome is unknown.
     const [taken, kept, released] = await Promise.all([
       take('x'),
-      // An answer from before the election does not count (T63), and is asked for once more.
+      // An answer from before the election does not count (T63, resumed old leaders), and is asked for once more.
       keepAlive().catch(keepAlive),
       session.release(held, { keepForMs: 0 }, call()),
     ])

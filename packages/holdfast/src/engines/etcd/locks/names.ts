@@ -13,7 +13,7 @@ import { Found, type FoundClaim, foundByName } from './records.ts'
 const KEYS_AT_ONCE = 2_000
 /** A name that is held has two: the claim, and its data. */
 const KEYS_OF_NAME = 2
-/** So many writes and comparisons fit into one transaction. */
+/** Sessions whose writes and comparisons fit into one transaction of etcd. */
 const MAX_SESSIONS = 100
 
 export class EtcdNames implements NameStore<FoundClaim> {

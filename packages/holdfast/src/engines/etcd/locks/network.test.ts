@@ -1,4 +1,4 @@
-/** What is lost on the way between a client and the members. */
+/** Messages that are lost on the way between a client and the members. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FaultyProxy } from 'holdfast-lab/faults'
 import { waitFor, wanted } from 'holdfast-lab/servers'

@@ -1,4 +1,4 @@
-/** What the protocol promises, on a simulated etcd. Each of these tests turns red with a bug that is kept in the bank. */
+/** Promises of the protocol, on a simulated etcd. Each of these tests turns red with a bug that is kept in the bank. */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
 import type { AcquireRequest, BackendSession, EnqueueResult } from '../../../spi.ts'

@@ -141,7 +141,7 @@ describe.runIf(wanted('etcd'))('the queue', () => {
     await reading
     const waiting = enqueue(session, request('x'))
     await untilWaiting(1)
-    // What is compacted comes after the cursor, and after the beginning of the waiter's watch.
+    // The compaction comes after the cursor, and after the beginning of the waiter's watch.
     const filler = { key: base64('filler'), value: base64('x') }
     await rig.operate('kv/put', filler)
     const { header } = await rig.operate<{ header: { revision: string } }>('kv/put', filler)

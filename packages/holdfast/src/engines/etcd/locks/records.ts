@@ -1,4 +1,4 @@
-/** What the values of keys say, and a name as it was found at one revision. */
+/** Records: the values of keys, and a name as it was found at one revision. */
 import { publicIdOf } from '../../../base/ids.ts'
 import type { ClaimRecord, DataRecord, MarkRecord, SessionRecord } from '../../../kit/claim-records.ts'
 import { type StoredClaim, StoredName } from '../../../kit/stored-name.ts'
@@ -59,7 +59,7 @@ export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim |
   }
 }
 
-/** What one transaction has read, whatever of it was asked for. */
+/** Reads of one transaction, whatever of them was asked for. */
 export class Found {
   readonly revision: number
   session: (SessionRecord & { readonly revision: number }) | undefined
@@ -89,7 +89,7 @@ export class Found {
   }
 }
 
-/** What one read has found, name by name, in the order of the keys. */
+/** The names that one read has found, in the order of the keys. */
 export function foundByName(keys: Keys, kvs: readonly KeyValue[], revision: number): Map<string, Found> {
   const byName = Map.groupBy(kvs, ({ key }) => keys.parse(key)?.name ?? '')
   return new Map([...byName].map(([name, own]) => [name, new Found(keys, own, revision)]))

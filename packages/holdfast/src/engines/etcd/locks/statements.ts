@@ -2,14 +2,14 @@
  * The transactions of a session. What may go wrong between their steps:
  *
  *   join       creates the key, granted if nothing is in the way. Lost answer: the attempt asked again finds its key, and an abandon
- *              deletes it. A copy that lands after the abandon finds the mark (T73); after the end of the session, no session key.
+ *              deletes it. A copy that lands after the abandon finds the mark (T73, late originals); after the end of the session, no session key.
  *              A join that was sent once and answered cannot land again, so its abandon needs no mark.
  *   confirm    after waiting, on condition that the same key is there (T17) and waits, and nothing older is there (T92). The grant is
  *              this write, so its token is not older than the wait (C54). A pause before it: the session may have ended, and its keys
  *              with it. A pause after it: belief counts from the session's last prolongation.
  *   release    compares the revision of the grant, so a successor is never hit (G7).
  *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in
- *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99): what lands late is
+ *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99, full engines): what lands late is
  *              found by the next keep-alive.
  *
  * A transaction that writes on the session's lease compares the session's key, which is on the same lease. So the lease lives, and a
@@ -106,7 +106,7 @@ export class Statements {
     return etcd.onCondition([etcd.written(key, revision)], [cell])
   }
 
-  /** Of a session that has gone nothing is left, so there is nothing to do. */
+  /** A session that has gone has left nothing, so there is nothing to do. */
   mark({ attempt }: Claim): etcd.TxnRequest {
     const { lease } = this.#session
     const mark = etcd.put(this.#keys.mark(lease, attempt), '{"reason":"abandoned"}', lease)
@@ -123,7 +123,7 @@ export class Statements {
     return etcd.always(removals)
   }
 
-  /** What stands in front of it. Of locks the youngest is enough, unless the waiters are counted. */
+  /** Claims that stand in front of it. Of locks the youngest is enough, unless the waiters are counted. */
   #older({ name, mode, maxWaiters }: AcquireRequest, before?: number): etcd.Operation[] {
     const all = [this.#keys.part(name, 'exclusive', 'shared'), this.#keys.part(name, 'capacity')]
     if (mode === 'permits' || maxWaiters !== undefined) return all.map((range) => etcd.getAll(range))

@@ -44,7 +44,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     if (found.mark !== undefined) return { kind: 'abandoned' }
     if (name.claim(request.attempt) === undefined && name.claims.some((claim) => claim.key === key)) {
       // A late request of an ended attempt has it. With a second key, a late copy of this request could get the first one as
-      // well (T84). As `unknown` the attempt is abandoned, and its mark refuses all copies.
+      // well (T84, late duplicates). As `unknown` the attempt is abandoned, and its mark refuses all copies.
       this.#slots.set(request, request.attempt)
       throw unavailable('a late request of an earlier attempt has taken its key', 'unknown')
     }
@@ -237,7 +237,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
 
 interface Done {
   readonly isDone: boolean
-  /** It was asked more than once. */
+  /** The request was sent more than once. */
   readonly isRepeated: boolean
 }
 

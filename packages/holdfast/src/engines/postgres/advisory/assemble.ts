@@ -103,7 +103,7 @@ export async function openPostgresAdvisory(
   }
 }
 
-/** What the server may take to end a connection whose time is up, when it is busy but not overloaded. */
+/** Time that the server may take to end a connection whose time is up, when it is busy but not overloaded. */
 const SERVER_SLACK_MS = 250
 
 function infoOf(described: Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'>): BackendInfo<'fenced'> {

@@ -20,8 +20,8 @@ import { pageOfSessions, readServerFacts, serverFindings } from '../client/index
 import { type Connection, NAME } from './connection.ts'
 import { forceRelease } from './force-release.ts'
 import { LockConnection } from './lock-connection.ts'
-import { seenHolders, statesOf } from './looking.ts'
 import { AdvisorySession } from './session.ts'
+import { seenHolders, statesOf } from './states.ts'
 
 export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>

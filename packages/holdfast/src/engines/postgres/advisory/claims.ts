@@ -1,11 +1,11 @@
 /**
- * What a session holds or asks for, as this process knows it. All of it is asked for over one connection of this process, which
+ * Claims that a session holds or asks for, as this process knows them. All are asked for over one connection of this process, which
  * does one thing after the other, so nothing else knows better.
  *
  *   asking ──granted──▶ held          asking ──busy, failed──▶ (forgotten)
  *   held ──release, abandon, force release──▶ leaving ──done──▶ (forgotten)
  *
- * PostgreSQL would grant an exclusive lock to a session that has it already (T70). So the session asks for a key only if its own
+ * PostgreSQL would grant an exclusive lock to a session that has it already (T70, re-entry by session). So the session asks for a key only if its own
  * claims leave room.
  */
 import { InvalidArgumentError, quote } from '../../../base/errors.ts'
@@ -40,9 +40,9 @@ export class Claims {
   }
 
   /**
-   * Whether claims of this session exclude it. Rejects another name with the same key (T49). A claim that is leaving does not
+   * Whether claims of this session exclude it. Rejects another name with the same key (T49, hash collisions). A claim that is leaving does not
    * count: the connection works in order, so its lock is free by then. Others may have seen that already, and an operator may
-   * have been told so (T110).
+   * have been told so (T110, answers before their effect).
    */
   isBusy({ name, mode }: AcquireRequest, key: string): boolean {
     for (const claim of this.#byKey.get(key) ?? []) {

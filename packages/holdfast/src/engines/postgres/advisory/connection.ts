@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the way to the database, the keys of names, and the end of the backend. */
+/** State that the backend and its sessions share: the way to the database, the keys of names, and the end of the backend. */
 import type { Clock } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'

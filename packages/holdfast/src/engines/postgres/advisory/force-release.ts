@@ -3,7 +3,7 @@
  * holder's record and sends a notification; the session frees that lock and no other. A session that does not react loses
  * its connection, and with it all of its locks.
  *
- * The mark names one grant, by its connection and token. So neither a successor (T74) nor a later grant (T78) is touched. A
+ * The mark names one grant, by its connection and token. So neither a successor (T74, misaimed force releases) nor a later grant (T78, late operators) is touched. A
  * notification alone does nothing: the session looks for a mark, and it also looks at every keep-alive.
  */
 
@@ -14,8 +14,8 @@ import { cancelledCall, operatorCallExpired } from '../../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../../spi.ts'
 import { arrayLiteral, type Listener, type PostgresDatabase } from '../client/index.ts'
 import { type Connection, NAME } from './connection.ts'
-import { seenHolders } from './looking.ts'
 import { FORCE_RELEASE_CHANNEL } from './statements.ts'
+import { seenHolders } from './states.ts'
 
 const PATIENCE_MS = 2_000
 const PAUSES = { firstMs: 2, longestMs: 50 }

@@ -1,6 +1,6 @@
 /**
  * The 64-bit key by which PostgreSQL knows a name. By default it is made of a hash that spreads names evenly over all 64
- * bits (T49); or it is the user's own, to exclude code that locks the same keys by hand.
+ * bits (T49, hash collisions); or it is the user's own, to exclude code that locks the same keys by hand.
  */
 import { hash } from 'node:crypto'
 import { InvalidArgumentError } from '../../../base/errors.ts'

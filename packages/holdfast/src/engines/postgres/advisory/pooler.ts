@@ -1,7 +1,7 @@
 /**
  * Finds out whether a pooler in transaction mode stands between the client and the server. There, the statements of one
  * connection run in whichever session of the server is free, and locks that belong to a session would be left behind
- * in one that others use next (T50). It cannot be asked, so it is recognised by what it does: two connections that are
+ * in one that others use next (T50, poolers). It cannot be asked, so it is recognised by what it does: two connections that are
  * open at the same time share a session, or one of them changes it.
  *
  * It may hide for a moment while others keep it busy. So this only serves to refuse early and with the reason: every

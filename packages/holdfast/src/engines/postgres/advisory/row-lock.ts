@@ -26,7 +26,7 @@ export interface RowLockRequest<C extends string = never, W extends IfLocked = '
   readonly table: string
   /** Columns and what they must equal; `null` matches NULL. Together they must name one row: the first is taken. */
   readonly where: Readonly<Record<string, string | number | bigint | boolean | null>>
-  /** What to read of it. Default: nothing. */
+  /** Columns to read of the row. Default: none. */
   readonly columns?: readonly C[]
   /** Default: `update`. */
   readonly strength?: RowLockStrength
@@ -43,7 +43,7 @@ export type RowLock<C extends string, W extends IfLocked> =
   | LockedRow<C>
   | (W extends 'wait' ? { readonly kind: 'not-found' } : never)
   | (W extends 'nowait' ? { readonly kind: 'not-found' } | { readonly kind: 'busy' } : never)
-  /** Not there, or locked by another: this way does not tell. */
+  /** The row is not there, or locked by another: this way does not tell. */
   | (W extends 'skip' ? { readonly kind: 'skipped' } : never)
 
 /** Locks one row until the transaction ends, and reads it as it is then. */

@@ -1,13 +1,13 @@
 /**
- * What is kept in the database beside the locks. PostgreSQL's advisory locks are the truth. A record says what a lock means
+ * Records that are kept in the database beside the locks. PostgreSQL's advisory locks are the truth. A record says what a lock means
  * (name, attempt, token), and counts while its connection has the lock of its key. A connection that has locks also has one with
  * a random key (`conn`), by which others see that it lives. The tables are UNLOGGED: a crash ends all connections and all records.
  *
  * The steps of a grant: lock · draw the token · record · commit · answer.
- *   Advisory locks do not roll back: what fails after the lock is unlocked here (T11, T50).
+ *   Advisory locks do not roll back: what fails after the lock is unlocked here (T11, cancelled statements; T50, poolers).
  *   A crash, or a lost answer, ends the connection, and with it lock and record.
  *   A commit of unlogged rows does not wait for the disk. So a token above `known`, up to which the log is known to be on
- *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68).
+ *   disk, writes to the log, and its commit waits for the disk and a synchronous standby (T68, tokens lost in a crash).
  */
 import { quoteText } from '../client/index.ts'
 import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'

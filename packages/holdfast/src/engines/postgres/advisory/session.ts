@@ -25,7 +25,7 @@ import { asUnavailable } from '../client/index.ts'
 import { Claims, collision, type SessionClaim } from './claims.ts'
 import { type Connection, NAME } from './connection.ts'
 import type { LockConnection } from './lock-connection.ts'
-import { seenHolders } from './looking.ts'
+import { seenHolders } from './states.ts'
 
 /** Each request costs a few microseconds of the server's time, and one behind it waits for all of them. */
 const MAX_BATCH = 256
@@ -214,7 +214,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
 
   async #lost({ name, attempt }: Claim, call: Call): Promise<LostClaim> {
     const detail = this.#forced.get(attempt)
-    // An attempt that was granted once more, under another token: the listed grant was deleted before (T84).
+    // An attempt that was granted once more, under another token: the listed grant was deleted before (T84, late duplicates).
     if (this.#claims.get(attempt) !== undefined) return { attempt, reason: 'deleted' }
     if (detail !== undefined) return { attempt, reason: 'force-released', detail }
     const holders = await seenHolders(this.#connection, name, call)

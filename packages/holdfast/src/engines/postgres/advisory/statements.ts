@@ -11,7 +11,7 @@ export type Statements = ReturnType<typeof statementsFor>
 
 export const FORCE_RELEASE_CHANNEL = 'holdfast_advisory'
 
-/** Without limits of its own, but for the TTL; with a plan that does not depend on how small a table was (T83). */
+/** Without limits of its own, but for the TTL; with a plan that does not depend on how small a table was (T83, plans for small tables). */
 const SETTINGS = {
   synchronous_commit: 'on',
   default_transaction_isolation: 'read committed',
@@ -114,7 +114,7 @@ export function statementsFor(schema: string) {
       SELECT CASE WHEN in_time THEN 'in time' ELSE 'late' END,
         (SELECT count(pg_notify('${FORCE_RELEASE_CHANNEL}', m.conn::text)) FROM marked m)::text FROM call`,
     },
-    /** conns, for how long it may take, tokens: whether all of them have ended; those that have freed the tokens go on (T78) */
+    /** conns, for how long it may take, tokens: whether all of them have ended; those that have freed the tokens go on (T78, late operators) */
     end: {
       text: `SELECT coalesce(bool_and(pg_terminate_backend(l.pid, $2::text::bigint)), true)
         FROM ${s}.advisory_locks l WHERE l.key = ANY (${numbers(1)}) AND l.granted AND EXISTS (

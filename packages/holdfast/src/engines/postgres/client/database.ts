@@ -5,7 +5,7 @@
  *   behind a pooler in transaction mode.
  * - Every failure is a `BackendUnavailableError` with an honest outcome, or an `UnsupportedError` if trying again cannot
  *   help: a right, a table or a password that is missing. An `error` event of a connection that this
- *   layer touches never goes without a listener, which would end the process (T51).
+ *   layer touches never goes without a listener, which would end the process (T51, unheard errors).
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
@@ -30,7 +30,7 @@ export interface ListenEvents {
   readonly onNotification: (payload: string) => void
   /** From now on notifications arrive. Called again after each automatic re-connection, where the client has one. */
   readonly onListening: () => void
-  /** It ended, and does not come back by itself. At most once, and not after `close`. */
+  /** The listener's connection ended, and does not come back by itself. Called at most once, and not after `close`. */
   readonly onEnd: (error: unknown) => void
 }
 
@@ -43,7 +43,7 @@ export interface DedicatedConnection extends SqlRunner {
   /** At most once, also when it has ended already; not after `close`. */
   onEnd(listener: (error: unknown) => void): void
   close(): Promise<void>
-  /** It keeps the process alive only while a statement or `close` is awaited. */
+  /** The connection keeps the process alive only while a statement or `close` is awaited. */
   unref(): void
 }
 

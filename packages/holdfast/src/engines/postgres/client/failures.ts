@@ -1,4 +1,4 @@
-/** What went wrong at PostgreSQL, and whether the statement may have taken effect all the same. */
+/** Classifies failures of PostgreSQL, and says whether the statement may have taken effect all the same. */
 import {
   BackendUnavailableError,
   type CallOutcome,
@@ -60,7 +60,7 @@ function stateOfMissingPassword(error: unknown): string | null {
 }
 
 /**
- * What to do about a mistake that stays until it is corrected; null if it is something else. What is there already
+ * Advice for a mistake that stays until it is corrected; null if it is something else. What is there already
  * (duplicates, among them prepared statements behind a pooler) is no mistake of that kind: others came at the same time.
  */
 export function remedyOf(state: string | null): string | null {
@@ -108,7 +108,7 @@ export function asUnavailable(
   return new BackendUnavailableError(backend, `${message}${advice}`, outcome, { cause: error })
 }
 
-/** In the words of `pg` and the code of postgres.js. A server of another kind takes the connection, and waits for more. */
+/** A time-out while connecting, in the words of `pg` and the code of postgres.js. A server of another kind takes the connection, and waits for more. */
 function isUnwelcomed(error: unknown): boolean {
   if ((error as { code?: unknown } | null)?.code === 'CONNECT_TIMEOUT') return true
   return error instanceof Error && /due to connection timeout|^timeout expired/.test(error.message)

@@ -1,4 +1,4 @@
-/** What of a server's configuration and activity matters for locks. Nothing here is changed, and nothing is secret. */
+/** Findings about a server's configuration and activity that matter for locks. Nothing here is changed, and nothing is secret. */
 import type { Finding } from '../../../spi.ts'
 import { arrayLiteral } from './arrays.ts'
 import type { Parameter, Row } from './types.ts'
@@ -46,7 +46,7 @@ export async function readServerFacts(
   }
 }
 
-/** What every backend on PostgreSQL has to say about its server. */
+/** Findings that every backend on PostgreSQL has to tell about its server. */
 export function serverFindings(
   { settings, receivers, oldestTransactionS }: ServerFacts,
   { seesWarnings }: { readonly seesWarnings: boolean },

@@ -1,4 +1,4 @@
-/** What both backends on PostgreSQL ask the server at first contact. */
+/** Questions that both backends on PostgreSQL ask the server at first contact. */
 import { BackendUnavailableError, UnsupportedError } from '../../../base/errors.ts'
 import type { PostgresDatabase } from './database.ts'
 import { unseenWarnings } from './findings.ts'
@@ -8,7 +8,7 @@ export interface ServerNeeds {
   readonly backend: string
   /** The oldest version that will do. */
   readonly version: number
-  /** What to do about an older one. */
+  /** Advice for a server that is older. */
   readonly ifOlder: string
 }
 

@@ -154,7 +154,7 @@ describe.runIf(wanted('postgres'))('a locker from a URL', () => {
       const address = new URL(server.url)
       address.port = String(proxy.port)
       const locker = await openLocker(address.href.replace(/^postgres(ql)?:/, scheme), { callTimeoutMs: 500 })
-      // What is open ends, and what is opened from now on hears nothing.
+      // Open connections end, and those that are opened from now on hear nothing.
       proxy.drop('down')
       proxy.reset()
       await expect(locker.acquire('x', { waitMs: 0 })).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })

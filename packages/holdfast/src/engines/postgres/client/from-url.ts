@@ -21,7 +21,7 @@ export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient>
   end(): Promise<void>
 }
 
-/** What the libraries take in a connection string; everything else in it is ours, or a mistake. */
+/** Parameters that the libraries take in a connection string; everything else in it is ours, or a mistake. */
 export const connectionParameters = [
   'sslmode',
   'sslcert',
@@ -69,7 +69,7 @@ interface Target {
 }
 
 function targetOf(location: string, parameters: ReadonlyMap<string, string>): Target {
-  // Not shown: it may hold a password.
+  // The URL is not shown: it may hold a password.
   if (!/^\/\/([^@/]*@)?[^@/]*(\/[^/]*)?$/.test(location) || !URL.canParse(`postgres:${location}`))
     throw new InvalidArgumentError(
       'url',
@@ -85,7 +85,7 @@ function targetOf(location: string, parameters: ReadonlyMap<string, string>): Ta
   return { url, connectSeconds: checkConnectTimeout(parameters.get('connect_timeout')) }
 }
 
-/** In seconds, as libpq has it. */
+/** Connect time-outs are in seconds, as libpq has them. */
 function checkConnectTimeout(value: string | undefined): number {
   const seconds = value === undefined ? CONNECT_WITHIN_SECONDS : Number(value)
   if (!Number.isInteger(seconds) || seconds < 1 || seconds > 600 || value === '')
@@ -135,7 +135,7 @@ function withPostgresJs(
     max: CONNECTIONS,
     // There may be a pooler in transaction mode.
     prepare: false,
-    // It would ask for array types by itself on every new connection, and the failure of that could not be caught (T51).
+    // postgres.js would ask for array types by itself on every new connection, and the failure of that could not be caught (T51, unheard errors).
     fetch_types: false,
     onnotice: standbyNotices(),
     connect_timeout: connectSeconds,

@@ -1,7 +1,7 @@
 /** Names of schemas, tables and columns in statements. Values never get here: they are parameters. */
 import { InvalidArgumentError } from '../../../base/errors.ts'
 
-/** What PostgreSQL keeps of an identifier. */
+/** The bytes that PostgreSQL keeps of an identifier. */
 const LONGEST_BYTES = 63
 
 export function checkIdentifier(argument: string, identifier: unknown): string {
@@ -21,7 +21,7 @@ export function quoteIdentifier(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`
 }
 
-/** What is quoted already, and has no backslash, as a string constant: for functions that take the name of something. */
+/** A quoted name without backslashes, as a string constant: for functions that take the name of something. */
 export function quoteText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`
 }

@@ -1,11 +1,11 @@
 /**
  * A transaction that its client leaves idle, because the client is frozen or its network is gone, keeps its locks until
- * the server ends the session. Without a limit that is never (T86). So every transaction of ours has one.
+ * the server ends the session. Without a limit that is never (T86, frozen transactions). So every transaction of ours has one.
  */
 import { BackendUnavailableError } from '../../../base/errors.ts'
 import { sqlStateOf } from './failures.ts'
 
-/** What the server says when it ends a session for it. */
+/** The server's code when it ends a session for it. */
 const IDLE_IN_TRANSACTION = '25P03'
 
 const SETTING = 'idle_in_transaction_session_timeout'

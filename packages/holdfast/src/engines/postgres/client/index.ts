@@ -1,4 +1,4 @@
-/** What Holdfast knows of PostgreSQL's clients. */
+/** Everything that Holdfast knows of PostgreSQL's clients. */
 
 export { arrayLiteral } from './arrays.ts'
 export { conflictOf, refusedByTable, serverStateOf, typedStep } from './conflicts.ts'

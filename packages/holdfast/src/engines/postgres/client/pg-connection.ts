@@ -17,7 +17,7 @@ const states = new WeakMap<PgConnection, ConnectionState>()
 
 /**
  * One set of listeners for each connection, for as long as it lives: `pg` takes its own listener for `error` away while a
- * connection is checked out, and an `error` without a listener ends the process (T51).
+ * connection is checked out, and an `error` without a listener ends the process (T51, unheard errors).
  */
 export function stateOf(connection: PgConnection): ConnectionState {
   const known = states.get(connection)
@@ -61,7 +61,7 @@ export async function runStatement(
     throw failure
   }
   if (state.hasSkippedStandby) throw standbySkipped(backend)
-  // Of several statements at once, the rows of the last.
+  // Several statements at once answer with the rows of the last.
   const last = Array.isArray(answer) ? answer.at(-1) : answer
   return (last as { rows?: readonly Row[] } | undefined)?.rows ?? []
 }

@@ -14,7 +14,7 @@ export interface DedicatedOptions {
   readonly backend: string
   readonly clock: Clock
   readonly signal?: AbortSignal | undefined
-  /** It does not keep the process alive, from before the server's first answer on. */
+  /** The connection does not keep the process alive, from before the server's first answer on. */
   readonly unref?: boolean
 }
 

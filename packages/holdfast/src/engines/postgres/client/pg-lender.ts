@@ -2,7 +2,7 @@
  * Connections of a pool of `pg`, lent for one statement or one transaction.
  *
  * A locker's statements go over a connection beside the pool while the pool has none free: the user's own transactions may
- * have them all, and wait for the locker (T85). It is in a pool of one, which opens it when it is needed and closes it when it
+ * have them all, and wait for the locker (T85, shared clients). It is in a pool of one, which opens it when it is needed and closes it when it
  * has been idle.
  */
 import { cancelledCall, onAborted } from '../../../base/aborting.ts'

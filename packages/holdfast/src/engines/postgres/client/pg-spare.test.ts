@@ -1,4 +1,4 @@
-/** The connection beside a user's pool (T85): its opening, its end, and what it leaves in the pool. */
+/** The connection beside a user's pool (T85, shared clients): its opening, its end, and what it leaves in the pool. */
 import assert from 'node:assert/strict'
 import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
 import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'

@@ -10,7 +10,7 @@ import type { Parameter, PostgresJsRunner } from './types.ts'
 /** The number of the type `unknown`. */
 const UNKNOWN = 705
 
-/** What both clients send as the same text. */
+/** True for values that both clients send as the same text. */
 export function isPlain(value: unknown): value is Parameter | bigint {
   return value === null || ['string', 'number', 'boolean', 'bigint'].includes(typeof value)
 }
@@ -19,7 +19,7 @@ interface Types {
   readonly typed?: (value: string, type: number) => Parameter
 }
 
-/** What is not plain stays what it is, and postgres.js knows what to do with it. */
+/** Values that are not plain stay as they are, and postgres.js knows what to do with them. */
 export function asPlainText(sql: PostgresJsRunner, parameters: readonly Parameter[]): Parameter[] {
   const types = sql as Types
   const { typed } = types

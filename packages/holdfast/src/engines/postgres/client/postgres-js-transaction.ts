@@ -75,7 +75,7 @@ function refusal(assertOpen: () => void): Promise<never> | undefined {
   }
 }
 
-/** Its first step sends the query. */
+/** A cursor sends its query at its first step, which is refused after the end. */
 function refusingCursor(cursor: AsyncIterable<unknown>, assertOpen: () => void): AsyncIterable<unknown> {
   return {
     [Symbol.asyncIterator]: () => {

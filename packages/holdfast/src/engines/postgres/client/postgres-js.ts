@@ -104,7 +104,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
     const run = async (native: PostgresJsRunner): Promise<void> => {
       const sql = refusingAfterEnd(native, assertOpen)
       const limitIdle = limitIdleSql(maxIdleMs)
-      // Not awaited: it leaves together with the first statement. If it fails, so does that one.
+      // The idle limit is not awaited: it leaves together with the first statement. If it fails, so does that one.
       if (limitIdle !== null) native.unsafe(limitIdle).values().then(ignore, ignore)
       try {
         const query: SqlRunner['query'] = async (text, parameters = [], each = {}) => {
@@ -150,7 +150,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
     return (result as unknown as { readonly value: T }).value
   }
 
-  /** A reserved connection does not tell when it ends, and a statement after that ends the process (T51). */
+  /** A reserved connection does not tell when it ends, and a statement after that ends the process (T51, unheard errors). */
   async dedicated(): Promise<DedicatedConnection> {
     throw new UnsupportedError(
       `${this.#backend}: a client of postgres.js has no connection that tells when it ends. Use a Pool of pg.`,
@@ -162,7 +162,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
     const ifOpen = (tell: () => void) => {
       if (!closed) tell()
     }
-    // It listens again by itself whenever its connection has ended, also after a first attempt that failed.
+    // postgres.js listens again by itself whenever its connection has ended, also after a first attempt that failed.
     const listening = Promise.resolve(
       this.#sql.listen(
         channel,

@@ -23,7 +23,7 @@ export interface DrizzleTransaction {
   readonly _: { readonly session: object }
 }
 
-/** Whatever else can run a statement, and answers with the columns of its rows in order. */
+/** Runners of other libraries: they run a statement, and answer with the columns of its rows in order. */
 export interface CustomTransaction {
   readonly run: (text: string, parameters: readonly Parameter[]) => Promise<readonly Row[]>
 }
@@ -77,7 +77,7 @@ async function withPostgresJs(
   return (await tx.unsafe(text, asPlainText(tx, parameters), { prepare: true }).values()) as readonly Row[]
 }
 
-/** What Kysely makes of `CompiledQuery.raw`. Rows have the columns in order, whatever a plugin calls them. */
+/** Runs a statement as Kysely's `CompiledQuery.raw`. Rows have the columns in order, whatever a plugin calls them. */
 async function withKysely(
   tx: KyselyTransaction,
   text: string,

@@ -3,7 +3,7 @@
  * that any compatible client will do and neither has to be installed for the types.
  */
 
-/** What a statement can be given. Larger numbers go as text: both clients would lose digits above 2^53. */
+/** Parameters of a statement. Larger numbers go as text: both clients would lose digits above 2^53. */
 export type Parameter = string | number | boolean | null
 
 /**
@@ -51,7 +51,7 @@ export interface PgPool {
   readonly totalCount?: number
   readonly idleCount?: number
   readonly waitingCount?: number
-  /** What it was made with: Holdfast makes connections beside the pool in the same way. */
+  /** Options with which it was made: Holdfast makes connections beside the pool in the same way. */
   readonly options?: { readonly password?: unknown }
   connect(): Promise<PgPoolClient>
   on(event: 'error', listener: (error: Error) => void): unknown
@@ -59,7 +59,7 @@ export interface PgPool {
   end(): Promise<void>
 }
 
-/** What runs statements in postgres.js: the client, a transaction, or a reserved connection. */
+/** Runners of statements in postgres.js: the client, a transaction, or a reserved connection. */
 export interface PostgresJsRunner {
   unsafe(query: string, parameters?: Parameter[], options?: { prepare?: boolean }): PostgresJsQuery
 }

@@ -1,4 +1,4 @@
-/** A run ends with its lease: a holder that hangs or is frozen in its transaction does not block its successor (T86). */
+/** A run ends with its lease: a holder that hangs or is frozen in its transaction does not block its successor (T86, frozen transactions). */
 import assert from 'node:assert/strict'
 import { type Server, startPostgres, waitFor, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'

@@ -15,7 +15,7 @@ import { triggerSql } from './trigger-sql.ts'
  */
 export const guardTables: TablePart = {
   part: 'guards',
-  version: 3,
+  version: 1,
   // Which rights are needed depends on the user: an owner of tables that installs a fence needs none.
   relations: { guards: [], guard_names: [], guard_issuers: [] },
   printedBy: 'postgresGuardSchema()',

@@ -1,6 +1,6 @@
 /**
  * A run ends when one of its leases is lost: a holder that hangs in its transaction would keep the name's row from its
- * successor (T86). A release does not end it: that is the holder's own choice.
+ * successor (T86, frozen transactions). A release does not end it: that is the holder's own choice.
  */
 import { onAborted } from '../../../base/aborting.ts'
 import { isHoldfastError, LeaseLostError } from '../../../base/errors.ts'

@@ -1,4 +1,4 @@
-/** What must not compile, and what must. Checked by the type check of the repository; never run. */
+/** Types that must not compile, and types that must. Checked by the type check of the repository; never run. */
 import type { Kysely, Transaction } from 'kysely'
 import type pg from 'pg'
 import type postgres from 'postgres'
@@ -59,7 +59,7 @@ export async function writesOnly(): Promise<void> {
   const only: 'writes' = fenced.guards
   await fenced.install(pool)
   await showFence(tx, lease)
-  // @ts-expect-error a trigger sees no reads, so it is not a Guard (T40)
+  // @ts-expect-error a trigger sees no reads, so it is not a Guard (T40, unchecked reads)
   const guard: Guard<SqlTransaction> = fenced
   // @ts-expect-error an unfenced lease is no proof
   await showFence(tx, unfenced)

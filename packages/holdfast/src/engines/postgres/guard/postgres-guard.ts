@@ -73,7 +73,7 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly schema?: string
   /** Whether it may create them. Default: true. `postgresGuardSchema()` has the SQL for users who do it themselves. */
   readonly createSchema?: boolean
-  /** Of the transactions of `run`. Default: what the server or the client's settings say. */
+  /** The isolation level of the transactions of `run`. Default: that of the server or the client's settings. */
   readonly isolation?: Isolation
   /**
    * The server ends a transaction of `run` that was idle between two statements for that long, so that a holder that is
@@ -84,7 +84,7 @@ export interface PostgresGuardOptions<Client extends PostgresClient> extends Gua
   readonly clock?: Clock
 }
 
-/** What an effect gets: a checked-out client of `pg`, or a transaction of postgres.js. */
+/** The transaction that an effect gets: a checked-out client of `pg`, or a transaction of postgres.js. */
 export type TransactionOf<Client> = Client extends {
   connect: { (): Promise<infer PoolClient>; (callback: never): void }
 }
@@ -137,7 +137,7 @@ export function postgresGuardSchema(options: { readonly schema?: string } = {}):
 
 interface Parts {
   readonly database: PostgresDatabase
-  /** Of all guards of the client, with a key for each name: they would wait for each other's connections. */
+  /** The queues of all guards of the client, with a key for each name: they would wait for each other's connections. */
   readonly queue: SerialQueue<SqlRunner>
   readonly settings: GuardSettings
   readonly schema: string
@@ -215,7 +215,7 @@ class TableGuard extends GuardBase<NativeTransaction> {
   protected async enterIn(tx: SqlTransaction, { proofs, once }: Entry): Promise<void> {
     const runner = sqlRunnerOf(tx)
     await typedStep(async () => {
-      // What a transaction makes goes with it if it is rolled back, so only what was there before counts for the next.
+      // Tables that a transaction makes go with it if it is rolled back, so only those that were there before count for the next.
       if (!this.#hasTables) this.#hasTables = (await this.#ensureTables(runner)).found
       await this.#store.pass(runner, proofs, once)
     })

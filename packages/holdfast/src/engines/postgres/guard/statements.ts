@@ -1,4 +1,4 @@
-/** The guard's statements. Tokens travel as text: a client may read a 64-bit number as a double (T42). */
+/** The guard's statements. Tokens travel as text: a client may read a 64-bit number as a double (T42, tokens as doubles). */
 
 import { makeFence } from '../../../base/fence.ts'
 import type { Remembered } from '../../../guards/rule.ts'

@@ -1,5 +1,5 @@
 /**
- * What a guard remembers, as rows. The steps of a pass, in the user's transaction or that of `run`:
+ * A guard's memory, as rows. The steps of a pass, in the user's transaction or that of `run`:
  *
  *   1 lock and read the names · 2 read the floors · 3 judge · 4 lock the pin, make the issuers' rows, judge again ·
  *   5 remember · (the effect) · commit
@@ -83,10 +83,10 @@ export class PostgresStore {
     return this.#settings.name
   }
 
-  async #lock(runner: SqlRunner, proofs: readonly CheckedProof[]): Promise<Known> {
+  async #lock(runner: SqlRunner, proofs: readonly CheckedProof[]): Promise<LockedKnowledge> {
     const touchedMs = String(Math.round(this.#settings.clock.wallMs()))
     const rows = await runner.query(this.#sql.lock, [this.#guard, namesOf(proofs), touchedMs])
-    const known = new Known(String(rows[0]?.[7]))
+    const known = new LockedKnowledge(String(rows[0]?.[7]))
     for (const row of rows) {
       known.pinned ??= row[6] as string | null
       const remembered = readRemembered(row)
@@ -100,7 +100,7 @@ export class PostgresStore {
 
   async #decide(
     runner: SqlRunner,
-    known: Known,
+    known: LockedKnowledge,
     proofs: readonly CheckedProof[],
     once: boolean,
   ): Promise<Decision> {
@@ -121,7 +121,7 @@ export class PostgresStore {
   }
 
   /** Returns the issuers that have no row yet. */
-  async #readFloors(runner: SqlRunner, known: Known): Promise<readonly string[]> {
+  async #readFloors(runner: SqlRunner, known: LockedKnowledge): Promise<readonly string[]> {
     const { issuersToRead: issuers } = known
     if (issuers.length === 0) return []
     const rows = await runner.query(this.#sql.floors, [this.#guard, arrayLiteral(issuers)])
@@ -161,7 +161,7 @@ export class PostgresStore {
   }
 }
 
-class Known implements GuardKnowledge {
+class LockedKnowledge implements GuardKnowledge {
   readonly transaction: string
   readonly names = new Map<string, Remembered>()
   /** Null: the issuer has a row and no floor. */

@@ -1,4 +1,4 @@
-/** What the triggers of a fenced table cost: one judgement for a fence and a transaction, however many rows and fences. */
+/** Cost of the triggers of a fenced table: one judgement for a fence and a transaction, however many rows and fences. */
 import assert from 'node:assert/strict'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'

@@ -9,7 +9,7 @@
  * COMMIT;
  * ```
  *
- * It is not a `Guard`, by type: a trigger sees no reads, and guarding writes alone loses updates (T40). Read in the same
+ * It is not a `Guard`, by type: a trigger sees no reads, and guarding writes alone loses updates (T40, unchecked reads). Read in the same
  * transaction, after `postgresGuard(…).enter(tx, lease)`, which also sets the fence for the trigger.
  */
 
@@ -59,7 +59,7 @@ export interface TableFenceOptions {
 /** Writes only. For reads, and so for G5, use `enter` or `run` of a `postgresGuard` in the same transaction. */
 export interface TableFence {
   readonly guards: 'writes'
-  /** What `install` runs, for users who apply migrations themselves. It can be run again. */
+  /** The statements that `install` runs, for users who apply migrations themselves. They can be run again. */
   readonly installSql: string
   readonly removeSql: string
   /**
@@ -160,7 +160,7 @@ BEGIN
 END`)};`
 }
 
-/** In these types, values that are equal have one text, in every session: a row has one name. */
+/** Types in which equal values have one text, in every session: a row has one name. */
 const KEY_TYPES = ['smallint', 'integer', 'bigint', 'uuid', 'text', 'character varying', 'date', 'boolean']
 
 function refuseColumn(table: string, column: string): string {
@@ -184,7 +184,7 @@ END`)};`
 
 /** A fence as its triggers have it. */
 interface Fenced {
-  /** What they execute. */
+  /** The statement that they execute. */
   readonly call: string
   /** SQL: the function's oid; null if it does not exist. */
   readonly functionOid: string

@@ -1,4 +1,4 @@
-/** What is specific to PostgreSQL: transactions of every kind, and what other transactions do meanwhile. */
+/** Cases for PostgreSQL alone: transactions of every kind, and what other transactions do meanwhile. */
 import assert from 'node:assert/strict'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import { drizzle as drizzleJs } from 'drizzle-orm/postgres-js'

@@ -44,7 +44,7 @@ export interface TransactionTerms {
 }
 
 export interface Transaction<T> {
-  /** What the caller is told. */
+  /** The promise that the caller gets. */
   readonly told: Promise<T>
   /**
    * When its connection is free again, or was not for `callTimeoutMs` after the caller was told. Never rejects. A commit
@@ -67,7 +67,7 @@ export function transact<T>(
   /** For the statements before the effect. Those after it must not be cut off by it. */
   const opening = new AbortController()
   let isEndedWithLease = false
-  /** It has settled, or has not for as long as one waits for an answer. */
+  /** Resolves when the work has settled, or has not for as long as one waits for an answer. */
   const over = () =>
     settledWithin(clock, defaults.callTimeoutMs, done, { keepsProcessAlive: true }).then(ignore, ignore)
   const cancel = () => {
@@ -132,7 +132,7 @@ export function transact<T>(
         throw phase === 'opening' ? leaseEnd.signal.reason : leaseEnd.error
       // The effect's own error only says that its connection was gone.
       if (serverStateOf(error) === ENDED_AS_IDLE) throw error
-      // What an effect throws is passed on as it is, but for the server's word that all of it is to be done again.
+      // Errors of an effect are passed on as they are, but for the server's word that all of it is to be done again.
       if (failedEffect !== undefined) throw conflictOf(failedEffect.error) ?? failedEffect.error
       throw conflictOf(error) ?? constraintIn(error) ?? error
     } finally {

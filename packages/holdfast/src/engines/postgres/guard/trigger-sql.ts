@@ -7,7 +7,7 @@
  * statement is one of its own. A write that is refused is undone with all that the function did. It sees no reads.
  *
  * `fence_row` runs with the rights of its owner, so that writers of the table need no rights on the guard's rows. It can
- * raise the mark of every name, so only its owner may put it on a table, and roles that were granted EXECUTE (T80). It
+ * raise the mark of every name, so only its owner may put it on a table, and roles that were granted EXECUTE (T80, functions for strangers). It
  * asks again before it judges, because the server looks at that right only when a trigger is created.
  *
  * Triggers run for each row, because a write to a parent table runs no statement trigger of its children. So what is the same

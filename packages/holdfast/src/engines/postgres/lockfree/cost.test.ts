@@ -1,4 +1,4 @@
-/** What a claim reads: what it claims, whatever else the table has, and whatever the statistics say (T83). */
+/** Reads of a claim: only the rows that it claims, whatever else the table has, and whatever the statistics say (T83, plans for small tables). */
 import assert from 'node:assert/strict'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
@@ -11,7 +11,7 @@ const OTHERS = 50_000
 const DUE = 12
 
 const others: Record<string, string> = {
-  dead: "'ready', now() - interval '1 hour', 5, 5, NULL",
+  setAside: "'ready', now() - interval '1 hour', 5, 5, NULL",
   done: "'done', now() - interval '1 hour', 1, 5, now()",
   claimed: "'ready', now() + interval '1 hour', 1, 5, NULL",
   'claimed for the last time': "'ready', now() + interval '1 hour', 5, 5, NULL",
@@ -42,7 +42,7 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
 
   const fill = (what: string, count: number) =>
     client.query(`
-      INSERT INTO holdfast.jobs (queue, body, state, visible_at, attempts, max_attempts, done_at)
+      INSERT INTO holdfast.jobs (queue, body, state, visible_at, starts, max_starts, done_at)
       SELECT 'q', '1', ${others[what]} FROM generate_series(1, ${count})`)
   const read = async () => {
     const { rows } = await client.query(`
@@ -106,7 +106,7 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
   /** Pending jobs of one ordering key, or of as many keys as there are jobs. */
   const fillKeys = async (count: number, key: string, dueAt: string, given = 'NULL') => {
     await client.query(`
-      INSERT INTO holdfast.jobs (queue, ordering_key, body, visible_at, max_attempts)
+      INSERT INTO holdfast.jobs (queue, ordering_key, body, visible_at, max_starts)
       SELECT 'q', ${key}, '1', ${dueAt}, 5 FROM generate_series(1, ${count}) AS i`)
     await client.query(`
       WITH names AS (
@@ -188,13 +188,13 @@ describe.runIf(wanted('postgres'))('the cost of a claim', () => {
   test('tables of another layout are refused, with what to do', async () => {
     for (const part of ['jobs', 'idempotency']) {
       await client.query(
-        `INSERT INTO holdfast.parts VALUES ('${part}', 1, 'o') ON CONFLICT (part) DO UPDATE SET version = 1`,
+        `INSERT INTO holdfast.parts VALUES ('${part}', 2, 'o') ON CONFLICT (part) DO UPDATE SET version = 2`,
       )
       const use =
         part === 'jobs'
           ? postgresJobs({ client: pool, queue: 'q' }).claimJobs()
           : postgresIdempotent({ client: pool })({ scope: 's', key: 'k' }, () => 1)
-      await assert.rejects(use, { code: 'UNSUPPORTED', message: /layout 1.*another schema/ })
+      await assert.rejects(use, { code: 'UNSUPPORTED', message: /layout 2.*knows 1.*another schema/ })
     }
   })
 })

@@ -1,4 +1,4 @@
-// What has been told survives a crash of the server, whatever the settings of the client are.
+// Answers survive a crash of the server, whatever the settings of the client are.
 import assert from 'node:assert/strict'
 import { reach, type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
@@ -63,7 +63,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     await extended?.extend(3_600_000)
     await completed?.complete()
     await crashAndRestart(server)
-    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 1 })
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, setAside: 0, done: 1 })
     const sql = "SELECT 1 FROM holdfast.jobs WHERE visible_at > now() + interval '10 min' AND state = 'ready'"
     assert.equal((await pool.query(sql)).rowCount, 1)
   })
@@ -76,7 +76,7 @@ describe.runIf(wanted('postgres'))('with synchronous_commit off, after a crash',
     await pool.query('CHECKPOINT')
     await jobs.add('told')
     await crashAndRestart(server)
-    assert.deepEqual(await jobs.count(), { ready: 1, hidden: 0, dead: 0, done: 0 })
+    assert.deepEqual(await jobs.count(), { ready: 1, hidden: 0, setAside: 0, done: 0 })
   })
 
   test('the outcome under an idempotency key is what was told, also in a transaction of the user', async () => {
@@ -124,7 +124,7 @@ describe.runIf(wanted('postgres'))('whatever synchronous_commit the client has',
     await server.stop()
   })
 
-  /** What remains of the setting at the end of the transaction decides how its commit waits. */
+  /** The setting at the end of the transaction decides how its commit waits. */
   test.each([
     ['off', 'on'],
     ['local', 'on'],

@@ -86,7 +86,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
       isDying = false
       assert.equal((await jobs.count()).ready, 0)
       assert.equal(await idempotent({ scope: 'dead', key: library.name }, () => 'done'), 'done')
-      // What is dead would keep the client from ending.
+      // Dead connections would keep the client from ending.
       proxy.reset()
     },
   )

@@ -36,9 +36,9 @@ export type {
   AddJobOptions,
   ClaimedJob,
   ClaimJobsOptions,
-  DeadJob,
   JobCounts,
   Jobs,
+  SetAsideJob,
 } from './jobs.ts'
 
 export interface PostgresLockfreeOptions {

@@ -232,7 +232,7 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
       (await jobs.claimJobs({ limit: 10 })).map(({ payload }) => payload),
       ['a2'],
     )
-    assert.deepEqual(await jobs.count(), { ready: 1, hidden: 3, dead: 0, done: 1 })
+    assert.deepEqual(await jobs.count(), { ready: 1, hidden: 3, setAside: 0, done: 1 })
   })
 
   test('many keys really run at the same time: each job waits until one of every key has begun', async () => {
@@ -285,7 +285,7 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
         const claimed = await jobs.claimJobs({ limit: 2 })
         if (claimed.length === 0 && !wasAdding && (await jobs.count()).ready === 0) return
         for (const job of claimed) {
-          if (job.attempts === 1 && job.payload.endsWith('3')) await job.fail('planted')
+          if (job.starts === 1 && job.payload.endsWith('3')) await job.fail('planted')
           else {
             ran[String(job.orderingKey)]?.push(job.payload)
             await job.complete()
@@ -341,7 +341,7 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     const ran: string[] = []
     await until('all are done', async () => {
       for (const job of await jobs.claimJobs()) {
-        ran.push(`${job.payload} ${job.attempts}`)
+        ran.push(`${job.payload} ${job.starts}`)
         await job.complete()
       }
       return ran.length === 2
@@ -358,42 +358,42 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
   ] as const)(
     'a poison job is set aside when its worker %s for the last time, and the key goes on',
     async (_, end) => {
-      await addAll(['poison'], KEY, { maxAttempts: 2 })
+      await addAll(['poison'], KEY, { maxStarts: 2 })
       await addAll(['next'])
       const first = await claimOne()
       await first.fail('poison')
       const second = await claimOne()
-      assert.deepEqual([second.payload, second.attempts], ['poison', 2])
+      assert.deepEqual([second.payload, second.starts], ['poison', 2])
       await claimNone()
       await end(second)
       assert.deepEqual(await drain(), ['next'])
-      const [dead] = await jobs.dead()
-      assert.deepEqual([dead?.payload, dead?.orderingKey], ['poison', KEY])
+      const [aside] = await jobs.listSetAside()
+      assert.deepEqual([aside?.payload, aside?.orderingKey], ['poison', KEY])
     },
   )
 
-  test('a revived job is the next of its key, and not beside another', async () => {
-    await addAll(['poison'], KEY, { maxAttempts: 1 })
+  test('a requeued job is the next of its key, and not beside another', async () => {
+    await addAll(['poison'], KEY, { maxStarts: 1 })
     await addAll(['second', 'third'])
     const poison = await claimOne()
     await poison.fail('poison')
     const second = await claimOne()
-    assert.equal(await jobs.revive(poison.id), true)
+    assert.equal(await jobs.requeue(poison.id), true)
     await claimNone()
     await second.complete()
     assert.deepEqual(await drain(), ['poison', 'third'])
     // The key has no row by now, or one that waits for a job that was added for later.
-    await addAll(['poison'], 'other', { maxAttempts: 1 })
+    await addAll(['poison'], 'other', { maxStarts: 1 })
     const again = await claimOne()
     await again.fail('poison')
     await addAll(['later'], 'other', { delayMs: 60_000 })
     await claimNone()
-    assert.equal(await jobs.revive(again.id), true)
+    assert.equal(await jobs.requeue(again.id), true)
     assert.deepEqual(await drain(), ['poison'])
   })
 
   test('G7 a slow worker whose key was given on cannot complete, prolong or give back, and guards refuse its fence', async () => {
-    await addAll(['slow'], KEY, { maxAttempts: 1 })
+    await addAll(['slow'], KEY, { maxStarts: 1 })
     await addAll(['next'])
     const guard = memoryGuard<string>()
     const slow = await claimOne()

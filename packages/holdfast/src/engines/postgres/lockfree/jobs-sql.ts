@@ -6,7 +6,7 @@ import { ON_DISK } from './durable.ts'
  *
  * A job that was added, a token that is drawn, the time for which a job is hidden, and its completion are told when they
  * are on the disk. What a crash of the server takes back of the rest does no harm: a job that was given back is hidden
- * until its time is over, one that was revived is dead again, and one that was removed is removed another time.
+ * until its time is over, one that was requeued is set aside again, and one that was removed is removed another time.
  */
 export function jobStatements(s: string) {
   const ms = (parameter: string) => `${parameter}::text::double precision * interval '1 millisecond'`
@@ -25,7 +25,7 @@ export function jobStatements(s: string) {
       SELECT id::text, ${ON_DISK}
       FROM ${s}.add_job($1::text, $2::text, $3::text, $4::text, ${ms('$5')}, $6::text::integer) AS id`,
     claim: `
-      SELECT id::text, key, ordering_key, body, attempts::text, max_attempts::text, token::text, ${ON_DISK}
+      SELECT id::text, key, ordering_key, body, starts::text, max_starts::text, token::text, ${ON_DISK}
       FROM ${s}.claim_jobs($1::text, $2::text::integer, $3::text, ${ms('$4')})`,
     extend: `${withKey(`statement_timestamp() + ${ms('$3')}`, true)}
       UPDATE ${s}.jobs SET visible_at = statement_timestamp() + ${ms('$3')}
@@ -38,16 +38,16 @@ export function jobStatements(s: string) {
       UPDATE ${s}.jobs SET attempt = NULL, last_error = $3::text, visible_at = statement_timestamp() + ${ms('$4')}
       WHERE ${own} AND state = 'ready' AND ${hasKey} RETURNING 1`,
     count: `
-      SELECT count(*) FILTER (WHERE state = 'ready' AND attempts < max_attempts AND visible_at <= now())::text,
+      SELECT count(*) FILTER (WHERE state = 'ready' AND starts < max_starts AND visible_at <= now())::text,
         count(*) FILTER (WHERE state = 'ready' AND visible_at > now())::text,
-        count(*) FILTER (WHERE state = 'ready' AND attempts >= max_attempts AND visible_at <= now())::text,
+        count(*) FILTER (WHERE state = 'ready' AND starts >= max_starts AND visible_at <= now())::text,
         count(*) FILTER (WHERE state = 'done')::text
       FROM ${s}.jobs WHERE queue = $1::text`,
-    dead: `
-      SELECT id::text, key, ordering_key, body, attempts::text, last_error FROM ${s}.jobs
-      WHERE queue = $1::text AND state = 'ready' AND attempts >= max_attempts AND visible_at <= statement_timestamp()
+    setAside: `
+      SELECT id::text, key, ordering_key, body, starts::text, last_error FROM ${s}.jobs
+      WHERE queue = $1::text AND state = 'ready' AND starts >= max_starts AND visible_at <= statement_timestamp()
       ORDER BY id LIMIT $2::text::integer`,
-    revive: `SELECT id::text FROM ${s}.revive_job($1::text, $2::text::bigint) AS id`,
+    requeue: `SELECT id::text FROM ${s}.requeue_job($1::text, $2::text::bigint) AS id`,
     prune: `
       WITH old AS (
         SELECT id FROM ${s}.jobs

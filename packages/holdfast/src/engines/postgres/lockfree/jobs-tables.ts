@@ -1,9 +1,9 @@
 /**
  * The tables of jobs, and the functions that add and claim jobs.
  *
- * A claim reads the jobs that it claims, whatever else the queue has: dead, done, claimed, added for later, or waiting behind
- * another job of their ordering key. `jobs_claimable` has only jobs without an ordering key, and neither dead nor done ones.
- * A statement by old statistics might read all jobs instead, so `claim_jobs` leaves the planner no choice (T83).
+ * A claim reads the jobs that it claims, whatever else the queue has: set aside, done, claimed, added for later, or waiting behind
+ * another job of their ordering key. `jobs_claimable` has only jobs without an ordering key, and neither done nor set-aside ones.
+ * A statement by old statistics might read all jobs instead, so `claim_jobs` leaves the planner no choice (T83, plans for small tables).
  *
  * Order. `job_ordering_keys` has one row for each ordering key that has jobs: when the next one is due, and the token of the
  * claim that the key is given to. The row is the key's lease: jobs of one key are claimed, prolonged and completed under it.
@@ -11,7 +11,7 @@
  *
  *   no row ──add_job──▶ free ──claim_jobs: a token, due again after visibilityMs──▶ given
  *   given ──complete, fail, by the token──▶ free
- *   given ──due_at has come──▶ free, still with its token ──▶ claimed again: its job if it has attempts left, else the next one
+ *   given ──due_at has come──▶ free, still with its token ──▶ claimed again: its job if it has starts left, else the next one
  *   free ──claim_jobs finds no job──▶ no row
  *
  *   Two transactions add to one key: the second waits at the advisory lock until the first has ended, and draws its id after
@@ -22,7 +22,7 @@
  *     In REPEATABLE READ a second look shows nothing new, so it does not delete, and an adder does not trust its look.
  *   A worker dies: the row is due when its time is over, and its job is still the oldest.
  *   A worker is slow, and the key was given to another: the row has another token, so the slow one cannot prolong, complete or
- *     give back its job, even if that was its last attempt and another job runs by now.
+ *     give back its job, even if that was its last start and another job runs by now.
  *   Locks are taken in the order advisory lock, name, row of the key, job. A claim waits for none of the first three.
  *
  * Cost under an old snapshot (T106, a pg_dump): each claim and each completion leave a version of the key's row, which the
@@ -35,14 +35,14 @@
 import { quoteText } from '../client/index.ts'
 import { BY_INDEX, READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
-/** What can be claimed, now or later. The planner uses a partial index only for conditions that are written alike. */
-const PENDING = "state = 'ready' AND attempts < max_attempts"
+/** Pending jobs can be claimed, now or later. The planner uses a partial index only for conditions that are written alike. */
+const PENDING = "state = 'ready' AND starts < max_starts"
 const KEY_LOCK = "hashtextextended(the_key, hashtextextended('holdfast jobs ' || the_queue, 0))"
 const SEES_COMMITS = "current_setting('transaction_isolation') = 'read committed'"
 
 export const jobTables: TablePart = {
   part: 'jobs',
-  version: 4,
+  version: 1,
   relations: {
     jobs: READ_AND_WRITE,
     job_ordering_keys: READ_AND_WRITE,
@@ -59,8 +59,8 @@ CREATE TABLE IF NOT EXISTS ${s}.jobs (
   body         text NOT NULL,
   state        text NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'done')),
   visible_at   timestamptz NOT NULL,
-  attempts     integer NOT NULL DEFAULT 0,
-  max_attempts integer NOT NULL,
+  starts       integer NOT NULL DEFAULT 0,
+  max_starts   integer NOT NULL,
   attempt      text COLLATE "C",
   token        bigint,
   last_error   text,
@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS ${s}.jobs (
 );
 CREATE INDEX IF NOT EXISTS jobs_claimable ON ${s}.jobs (queue, visible_at, id) WHERE ordering_key IS NULL AND ${PENDING};
 CREATE INDEX IF NOT EXISTS jobs_in_order ON ${s}.jobs (queue, ordering_key, id) WHERE ordering_key IS NOT NULL AND ${PENDING};
-CREATE INDEX IF NOT EXISTS jobs_dead ON ${s}.jobs (queue, id) WHERE state = 'ready' AND attempts >= max_attempts;
+CREATE INDEX IF NOT EXISTS jobs_set_aside ON ${s}.jobs (queue, id) WHERE state = 'ready' AND starts >= max_starts;
 CREATE INDEX IF NOT EXISTS jobs_done ON ${s}.jobs (queue, done_at) WHERE state = 'done';
 CREATE TABLE IF NOT EXISTS ${s}.job_ordering_keys (
   queue        text COLLATE "C" NOT NULL,
@@ -98,7 +98,7 @@ BEGIN
   IF the_key IS NOT NULL THEN
     PERFORM pg_advisory_xact_lock(${KEY_LOCK});
   END IF;
-  RETURN QUERY INSERT INTO ${s}.jobs AS j (queue, key, ordering_key, body, visible_at, max_attempts)
+  RETURN QUERY INSERT INTO ${s}.jobs AS j (queue, key, ordering_key, body, visible_at, max_starts)
     VALUES (the_queue, unique_key, the_key, the_body, clock_timestamp() + delay, most_attempts)
     ON CONFLICT (queue, key) DO NOTHING RETURNING j.id;
   IF FOUND AND the_key IS NOT NULL THEN
@@ -147,7 +147,7 @@ BEGIN
       UPDATE ${s}.job_ordering_keys k SET due_at = head.visible_at, token = NULL, done_to = head.id - 1
       WHERE k.ctid = the_row;
     ELSE
-      UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
+      UPDATE ${s}.jobs j SET starts = j.starts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
         visible_at = hidden_until
       WHERE j.id = head.id RETURNING j.* INTO head;
       UPDATE ${s}.job_ordering_keys k SET is_given = true, due_at = hidden_until, token = head.token, done_to = head.id - 1
@@ -160,13 +160,13 @@ END
 $$;
 
 -- Under the lock of its name, no claim forgets the key.
-CREATE OR REPLACE FUNCTION ${s}.revive_job(the_queue text, the_id bigint) RETURNS SETOF bigint LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION ${s}.requeue_job(the_queue text, the_id bigint) RETURNS SETOF bigint LANGUAGE plpgsql
 ${BY_INDEX} AS $$
 DECLARE
   the_key text;
 BEGIN
-  UPDATE ${s}.jobs j SET attempts = 0, attempt = NULL, visible_at = clock_timestamp()
-  WHERE j.queue = the_queue AND j.id = the_id AND j.state = 'ready' AND j.attempts >= j.max_attempts
+  UPDATE ${s}.jobs j SET starts = 0, attempt = NULL, visible_at = clock_timestamp()
+  WHERE j.queue = the_queue AND j.id = the_id AND j.state = 'ready' AND j.starts >= j.max_starts
     AND j.visible_at <= clock_timestamp() RETURNING j.ordering_key INTO the_key;
   IF NOT FOUND THEN
     RETURN;
@@ -216,7 +216,7 @@ BEGIN
     SELECT d.id FROM ${s}.jobs d
     WHERE d.queue = the_queue AND d.ordering_key IS NULL AND d.visible_at <= statement_timestamp() AND ${PENDING}
     ORDER BY d.visible_at, d.id LIMIT most - given FOR UPDATE SKIP LOCKED)
-  UPDATE ${s}.jobs j SET attempts = j.attempts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
+  UPDATE ${s}.jobs j SET starts = j.starts + 1, attempt = the_attempt, token = nextval(${quoteText(`${s}.job_tokens`)}),
     visible_at = clock_timestamp() + hidden
   FROM due WHERE j.id = due.id RETURNING j.*;
   GET DIAGNOSTICS more = ROW_COUNT;

@@ -70,7 +70,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
       assert.equal(done.length, 200)
       assert.equal(new Set(done).size, 200)
       assert.equal(new Set(tokens).size, 200)
-      assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, dead: 0, done: 200 })
+      assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, setAside: 0, done: 200 })
       for (const each of opened) await each[Symbol.asyncDispose]()
     })
 
@@ -83,7 +83,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
       claimed.map(({ payload }) => payload),
       values,
     )
-    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 5, dead: 0, done: 0 })
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 5, setAside: 0, done: 0 })
     assert.deepEqual(await jobs.claimJobs({ limit: 10 }), [])
   })
 
@@ -113,11 +113,11 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
           )
           await assert.rejects(work, isRefused)
         }
-        assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 0 })
+        assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, setAside: 0, done: 0 })
         await connection.query('BEGIN')
         await job.complete({ tx: connection })
         await connection.query('COMMIT')
-        assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, dead: 0, done: 1 })
+        assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, setAside: 0, done: 1 })
       } finally {
         connection.release()
       }
@@ -131,7 +131,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await guard.run(slow.fence, () => {})
     await expire(slow)
     const other = await claimOne()
-    assert.deepEqual([slow.attempts, other.attempts], [1, 2])
+    assert.deepEqual([slow.starts, other.starts], [1, 2])
     assert.ok(other.fence.token > slow.fence.token)
     assert.equal(other.fence.name, slow.fence.name)
     await guard.run(other.fence, () => {})
@@ -148,10 +148,10 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.equal(await slow.fail(new Error('late')), 'not-held')
     assert.equal(slow.signal.aborted, true)
     assert.equal(slow.remainingMs, 0)
-    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 0 })
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, setAside: 0, done: 0 })
     await other.complete()
     await assert.rejects(slow.complete(), { code: 'LEASE_LOST' })
-    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, dead: 0, done: 1 })
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 0, setAside: 0, done: 1 })
   })
 
   test('a slow worker’s transaction is refused its completion, and undone with it', async () => {
@@ -197,12 +197,12 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
       throw planted
     })
     await assert.rejects(undone, planted)
-    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 0 })
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, setAside: 0, done: 0 })
     await job.complete()
   })
 
-  test('a job that failed comes again, later if so wished; after its attempts it is dead until it is revived', async () => {
-    await jobs.add('job', { maxAttempts: 2 })
+  test('a job that failed comes again, later if so wished; after maxStarts it is set aside until it is requeued', async () => {
+    await jobs.add('job', { maxStarts: 2 })
     const first = await claimOne()
     await first.fail(new Error('no luck\0'), { retryAfterMs: 60_000 })
     assert.deepEqual(await jobs.claimJobs(), [])
@@ -211,37 +211,37 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await second.fail('none again')
     await assert.rejects(second.complete(), { code: 'LEASE_LOST' })
     assert.deepEqual(await jobs.claimJobs(), [])
-    const [dead] = await jobs.dead()
-    assert.deepEqual(dead, {
+    const [aside] = await jobs.listSetAside()
+    assert.deepEqual(aside, {
       id: first.id,
       key: null,
       orderingKey: null,
       payload: 'job',
-      attempts: 2,
+      starts: 2,
       lastError: 'none again',
     })
-    assert.equal((await jobs.count()).dead, 1)
-    assert.equal(await jobs.revive(first.id), true)
-    assert.equal(await jobs.revive(first.id), false)
-    assert.equal((await claimOne()).attempts, 1)
+    assert.equal((await jobs.count()).setAside, 1)
+    assert.equal(await jobs.requeue(first.id), true)
+    assert.equal(await jobs.requeue(first.id), false)
+    assert.equal((await claimOne()).starts, 1)
   })
 
-  test('a job at its last attempt is not revived while a worker has it', async () => {
-    await jobs.add('job', { maxAttempts: 1 })
+  test('a job at its last start is not requeued while a worker has it', async () => {
+    await jobs.add('job', { maxStarts: 1 })
     const job = await claimOne()
-    assert.equal(await jobs.revive(job.id), false)
+    assert.equal(await jobs.requeue(job.id), false)
     assert.deepEqual(await jobs.claimJobs(), [])
     await job.complete()
   })
 
-  test('a worker that dies on its last attempt leaves a dead job, not a lost one', async () => {
-    await jobs.add('job', { maxAttempts: 1 })
+  test('a worker that dies on its last start leaves a job set aside, not lost', async () => {
+    await jobs.add('job', { maxStarts: 1 })
     const job = await claimOne()
-    assert.deepEqual(await jobs.dead(), [])
+    assert.deepEqual(await jobs.listSetAside(), [])
     await expire(job)
     assert.deepEqual(await jobs.claimJobs(), [])
     assert.deepEqual(
-      (await jobs.dead()).map(({ id }) => id),
+      (await jobs.listSetAside()).map(({ id }) => id),
       [job.id],
     )
   })
@@ -300,7 +300,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
       await new Promise((resolve) => setTimeout(resolve, 20))
     }
     assert.equal(again.id, id)
-    assert.equal(again.attempts, 2)
+    assert.equal(again.starts, 2)
   })
 
   test('completed jobs are removed after keepMs', async () => {
@@ -309,7 +309,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await (await claimOne(brief)).complete()
     await brief.add('kept')
     assert.ok((await brief.prune()) >= 1)
-    assert.deepEqual(await brief.count(), { ready: 1, hidden: 0, dead: 0, done: 0 })
+    assert.deepEqual(await brief.count(), { ready: 1, hidden: 0, setAside: 0, done: 0 })
   })
 
   test('a queue removes its own jobs only: what another keeps for longer, with its keys, stays', async () => {
@@ -322,7 +322,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.equal(await brief.prune(), 1)
     // The first claim of a worker removes what is old, too.
     await postgresJobs({ client: pool, queue: brief.queue, keepMs: 0 }).claimJobs()
-    assert.deepEqual(await kept.count(), { ready: 0, hidden: 0, dead: 0, done: 1 })
+    assert.deepEqual(await kept.count(), { ready: 0, hidden: 0, setAside: 0, done: 1 })
     assert.equal(await kept.add('job', { key: 'once' }), null)
     assert.ok(await brief.add('job', { key: 'once' }))
   })
@@ -345,7 +345,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
       }
     assert.deepEqual(done, ['next'])
     assert.deepEqual(answers, ['not-held', 'not-held'])
-    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, dead: 0, done: 1 })
+    assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, setAside: 0, done: 1 })
   })
 
   test('the grants on the page are enough, and one that is missing is said as such', async () => {
@@ -416,10 +416,10 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     for (const call of [
       () => jobs.add(1n as never),
       () => jobs.add('x', { delayMs: -1 }),
-      () => jobs.add('x', { maxAttempts: 0 }),
+      () => jobs.add('x', { maxStarts: 0 }),
       () => jobs.claimJobs({ limit: 0 }),
       () => jobs.claimJobs({ visibilityMs: 1 }),
-      () => jobs.revive('x'),
+      () => jobs.requeue('x'),
     ])
       await assert.rejects(call, { code: 'INVALID_ARGUMENT' })
   })

@@ -1,19 +1,19 @@
 /**
  * Jobs that several workers take from one table, each job to one worker at a time.
  *
- *   ready ──claimJobs: hidden for visibilityMs, attempts + 1, a new attempt and a higher token──▶ claimed
+ *   ready ──claimJobs: hidden for visibilityMs, starts + 1, a new attempt and a higher token──▶ claimed
  *   claimed ──complete, by the attempt that has it──▶ done ──keepMs──▶ (no row)
  *   claimed ──fail, by the attempt that has it──▶ ready, later
- *   claimed ──visibilityMs over──▶ ready; after maxAttempts: dead, until it is revived
+ *   claimed ──visibilityMs over──▶ ready; after maxStarts: set aside, until it is requeued
  *
- *   The answer to the claim is lost: the jobs come back when their time is over. That costs an attempt.
+ *   The answer to the claim is lost: the jobs come back when their time is over. That costs a start.
  *   A worker dies, or is paused past the time: another gets the job. The slow one's `signal` aborts, guards refuse its fence
  *     once the other has been there, and it cannot complete, prolong or give back the job: the row has another attempt.
  *   The answer to the completion is lost: it can be repeated, and says the truth, because the row stays for a while.
  *   A crash after the work and before the completion: the work is done again. For work within this database there is no
  *     such moment: `complete({ tx })` is part of the transaction that does the work.
  *
- * What an ordering key adds stands in `jobs-tables.ts`.
+ * Ordering keys are explained in `jobs-tables.ts`.
  */
 
 import { type Clock, type Instant, instantOf } from '../../../base/clock.ts'
@@ -41,21 +41,21 @@ export interface AddJobOptions {
   readonly key?: string
   /**
    * Jobs with the same ordering key run one at a time, in the order in which they were committed. A job that is retried, or
-   * was added for later, holds up the later ones of its key; one that is dead does not.
+   * was added for later, holds up the later ones of its key; one that is set aside does not.
    */
   readonly orderingKey?: string
-  /** No worker gets it before. Default 0. */
+  /** The delay before a worker may get it. 60,000: in a minute at the earliest. Default 0. */
   readonly delayMs?: number
-  /** How often it is given out at most. Default 5. */
-  readonly maxAttempts?: number
+  /** A job that was given to a worker so often, and is not completed, is set aside. 3: its third start is its last. Default 5. */
+  readonly maxStarts?: number
   /** Adds it in a transaction of yours. The tables must exist then: `await jobs.ready()`. */
   readonly tx?: SqlTransaction
 }
 
 export interface ClaimJobsOptions {
-  /** At most so many. Default 1. */
+  /** The most jobs to claim. 10: up to ten, which share one `visibilityMs`. Default 1. */
   readonly limit?: number
-  /** For how long they are hidden from others. Default 30 s. */
+  /** For how long they are hidden from others. 30,000, the default: after 30 s without `extend` another worker gets them. */
   readonly visibilityMs?: number
 }
 
@@ -64,9 +64,9 @@ export interface ClaimedJob<Payload> {
   readonly key: string | null
   readonly orderingKey: string | null
   readonly payload: Payload
-  /** How often it has been given out, this time included. */
-  readonly attempts: number
-  readonly maxAttempts: number
+  /** How often it has been given to a worker, this time included: 1 at the first. */
+  readonly starts: number
+  readonly maxStarts: number
   /**
    * A proof for guards: the worker that gets the job next has a higher token. With an ordering key it is the key's: so has the
    * worker of the key's next job.
@@ -77,31 +77,31 @@ export interface ClaimedJob<Payload> {
   readonly remainingMs: number
   /** Hides it for `visibilityMs` from now. @throws LeaseLostError */
   extend(visibilityMs?: number): Promise<void>
-  /** It is done. In a transaction of yours, it is done if that is committed. @throws LeaseLostError */
+  /** Marks the job as done. In a transaction of yours, it is done if that is committed. @throws LeaseLostError */
   complete(options?: { readonly tx?: SqlTransaction }): Promise<void>
   /**
-   * Gives it back, for another attempt after `retryAfterMs` (default at once). `not-held`: it was not this attempt's any
+   * Gives it back, to be started again after `retryAfterMs` (default at once). `not-held`: it was not this attempt's any
    * more, because it is another's by now, or done; nothing has happened.
    */
   fail(error?: unknown, options?: { readonly retryAfterMs?: number }): Promise<'given-back' | 'not-held'>
 }
 
-export interface DeadJob {
+export interface SetAsideJob {
   readonly id: string
   readonly key: string | null
   readonly orderingKey: string | null
   readonly payload: unknown
-  readonly attempts: number
+  readonly starts: number
   readonly lastError: string | null
 }
 
 export interface JobCounts {
-  /** Also those that wait behind another job of their ordering key. */
+  /** Jobs that are due, also those that wait behind another job of their ordering key. */
   readonly ready: number
-  /** Claimed, or added for later. */
+  /** Jobs that are claimed, or were added for later. */
   readonly hidden: number
-  /** Given out `maxAttempts` times, and not completed. */
-  readonly dead: number
+  /** Given to workers `maxStarts` times, and not completed. */
+  readonly setAside: number
   readonly done: number
 }
 
@@ -117,9 +117,10 @@ export interface Jobs<Payload = unknown> {
    */
   claimJobs(options?: ClaimJobsOptions): Promise<readonly ClaimedJob<Payload>[]>
   count(): Promise<JobCounts>
-  dead(options?: { readonly limit?: number }): Promise<readonly DeadJob[]>
-  /** Gives a dead job all its attempts again; false if it is not dead. It is the next of its ordering key. */
-  revive(id: string): Promise<boolean>
+  /** Jobs that were set aside, oldest first, with the last error of each; 100 unless told. */
+  listSetAside(options?: { readonly limit?: number }): Promise<readonly SetAsideJob[]>
+  /** Gives a job that was set aside all its starts again; false if it was not set aside. It is the next of its ordering key. */
+  requeue(id: string): Promise<boolean>
   /** Removes completed jobs of this queue that are older than `keepMs`; how many. `claimJobs` does so now and then. */
   prune(): Promise<number>
 }
@@ -160,15 +161,15 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
   }
 
   async add(payload: Payload, options: AddJobOptions = {}): Promise<string | null> {
-    checkKnownOptions('options', options, ['key', 'orderingKey', 'delayMs', 'maxAttempts', 'tx'])
-    const { key, orderingKey, delayMs = 0, maxAttempts = defaults.jobMaxAttempts, tx } = options
+    checkKnownOptions('options', options, ['key', 'orderingKey', 'delayMs', 'maxStarts', 'tx'])
+    const { key, orderingKey, delayMs = 0, maxStarts = defaults.jobMaxStarts, tx } = options
     const parameters = [
       this.queue,
       key === undefined ? null : checkText('key', key, limits.nameBytes),
       orderingKey === undefined ? null : checkText('orderingKey', orderingKey, limits.nameBytes),
       toJson('payload', payload),
       String(checkNumber('delayMs', delayMs, { min: 0, max: 1e13 })),
-      String(checkInteger('maxAttempts', maxAttempts, { min: 1, max: 1_000_000 })),
+      String(checkInteger('maxStarts', maxStarts, { min: 1, max: 1_000_000 })),
     ]
     const [row] = await this.#query('add', parameters, tx)
     return row === undefined ? null : String(row[0])
@@ -190,28 +191,28 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
 
   async count(): Promise<JobCounts> {
     const [row = []] = await this.#query('count', [this.queue])
-    const [ready = 0, hidden = 0, dead = 0, done = 0] = row.map(Number)
-    return { ready, hidden, dead, done }
+    const [ready = 0, hidden = 0, setAside = 0, done = 0] = row.map(Number)
+    return { ready, hidden, setAside, done }
   }
 
-  async dead(options: { readonly limit?: number } = {}): Promise<readonly DeadJob[]> {
+  async listSetAside(options: { readonly limit?: number } = {}): Promise<readonly SetAsideJob[]> {
     checkKnownOptions('options', options, ['limit'])
     const limit = checkInteger('limit', options.limit ?? 100, { min: 1, max: 10_000 })
-    const rows = await this.#query('dead', [this.queue, String(limit)])
-    return rows.map(([id, key, orderingKey, body, attempts, lastError]) => ({
+    const rows = await this.#query('setAside', [this.queue, String(limit)])
+    return rows.map(([id, key, orderingKey, body, starts, lastError]) => ({
       id: String(id),
       key: key as string | null,
       orderingKey: orderingKey as string | null,
       payload: fromJson(String(body)),
-      attempts: Number(attempts),
+      starts: Number(starts),
       lastError: lastError as string | null,
     }))
   }
 
-  async revive(id: string): Promise<boolean> {
+  async requeue(id: string): Promise<boolean> {
     if (typeof id !== 'string' || !/^[0-9]{1,18}$/.test(id))
       throw new InvalidArgumentError('id', 'must be the id of a job.')
-    return (await this.#query('revive', [this.queue, id])).length === 1
+    return (await this.#query('requeue', [this.queue, id])).length === 1
   }
 
   async prune(): Promise<number> {
@@ -223,7 +224,7 @@ export class PostgresJobs<Payload> implements Jobs<Payload> {
     const nowMs = this.#parts.clock.monotonicMs()
     if (nowMs - this.#prunedMs < PRUNING_INTERVAL_MS) return
     this.#prunedMs = nowMs
-    // What could not be removed does not count, and is removed another time.
+    // A failed removal does not count: the rows are removed another time.
     await this.prune().catch(() => 0)
   }
 }
@@ -244,21 +245,21 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   readonly key: string | null
   readonly orderingKey: string | null
   readonly payload: Payload
-  readonly attempts: number
-  readonly maxAttempts: number
+  readonly starts: number
+  readonly maxStarts: number
   readonly fence: Fence
   readonly #claim: JobClaim
   readonly #kept: KeptClaim
 
   constructor(claim: JobClaim, row: Row) {
-    const [id, key, orderingKey, body, attempts, maxAttempts, token] = row
+    const [id, key, orderingKey, body, starts, maxStarts, token] = row
     const { clock, queue, issuer, attempt, since, visibilityMs } = claim
     this.id = String(id)
     this.key = key as string | null
     this.orderingKey = orderingKey as string | null
     this.payload = fromJson(String(body)) as Payload
-    this.attempts = Number(attempts)
-    this.maxAttempts = Number(maxAttempts)
+    this.starts = Number(starts)
+    this.maxStarts = Number(maxStarts)
     // No slash in the last part: no two queues and keys have one resource.
     const last = this.orderingKey === null ? this.id : `key:${encodeURIComponent(this.orderingKey)}`
     const resource = resourceName('jobs', queue, last)
@@ -278,7 +279,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   async extend(visibilityMs = this.#claim.visibilityMs): Promise<void> {
     checkVisibility(visibilityMs)
     const since = instantOf(this.#claim.clock)
-    // What is lost stays lost, even if the job was not claimed since.
+    // A lost job stays lost, even if it was not claimed since.
     this.signal.throwIfAborted()
     if (!(await this.#act('extend', [String(visibilityMs)]))) throw this.#lost()
     if (!this.#kept.confirm(since, visibilityMs)) this.signal.throwIfAborted()
@@ -299,8 +300,8 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     const retryAfterMs = checkNumber('retryAfterMs', options.retryAfterMs ?? 0, { min: 0, max: 1e13 })
     const message = error === undefined ? null : String(error instanceof Error ? error.message : error)
     const stored = message === null ? null : storable(message)
-    // After its last attempt a job is dead at once, and does not hold up its ordering key.
-    const hiddenMs = this.attempts < this.maxAttempts ? retryAfterMs : 0
+    // After its last start a job is set aside at once, and does not hold up its ordering key.
+    const hiddenMs = this.starts < this.maxStarts ? retryAfterMs : 0
     const isOurs = await this.#act('fail', [stored, String(hiddenMs)])
     if (isOurs) this.#kept.stop()
     return isOurs ? 'given-back' : 'not-held'

@@ -8,7 +8,7 @@ const LONGEST_LOCK_WAIT_MS = 1_000
 
 /**
  * `idempotency_claim` locks the key's row, also one that did not exist, and judges it only then: a renewal and a takeover
- * meet at the row. The token is drawn after that, so tokens are in the order of claims (T67). In PL/pgSQL every statement
+ * meet at the row. The token is drawn after that, so tokens are in the order of claims (T67, tokens in the order of grants). In PL/pgSQL every statement
  * sees what was committed while the one before waited, under READ COMMITTED; under other levels the server says 40001.
  *
  * `begun_before`: another caller may have begun the work under an earlier claim. It stays until there is an outcome,
@@ -16,7 +16,7 @@ const LONGEST_LOCK_WAIT_MS = 1_000
  */
 export const keyTables: TablePart = {
   part: 'idempotency',
-  version: 2,
+  version: 1,
   relations: { idempotency: READ_AND_WRITE, idempotency_tokens: ['USAGE'] },
   printedBy: 'postgresLockfreeSchema()',
   sql: (s) => `

@@ -47,7 +47,7 @@ export class Part {
     return this.#origin
   }
 
-  /** In a transaction of the user's, if there is one; the tables must be there then. */
+  /** Runs in a transaction of the user's, if there is one; the tables must be there then. */
   async query(
     text: string,
     parameters: readonly Parameter[],
@@ -73,7 +73,7 @@ export class Part {
 }
 
 /**
- * What is stored must be stored with the user's own writes, or not at all; given a pool, or a connection on which nothing
+ * Results must be stored with the user's own writes, or not at all; given a pool, or a connection on which nothing
  * was begun, it would be stored by itself.
  */
 async function insistOnOne(runner: SqlRunner): Promise<void> {

@@ -29,7 +29,7 @@ export interface PostgresOptions {
   readonly pollMs?: number
 }
 
-/** What tests may replace besides, and `openLocker` needs. */
+/** Further parts: those that tests may replace, and those that `openLocker` needs. */
 export interface Surroundings {
   /** SQL of the schema, to plant a fault. */
   readonly schemaSql?: string
@@ -62,7 +62,7 @@ export async function openPostgres(
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
 
   const { schemaSql: sql, end } = surroundings
-  // In a client of our own there are no transactions of the user's.
+  // A client of our own has no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
     const origin = await ensureSchema(database, schema, {

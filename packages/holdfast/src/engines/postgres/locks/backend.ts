@@ -25,8 +25,8 @@ import type {
 import { arrayLiteral, type Parameter, pageOfSessions } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
-import { pageOfStates, statesOf } from './looking.ts'
 import { PostgresSession } from './session.ts'
+import { pageOfStates, statesOf } from './states.ts'
 
 export class PostgresBackend implements Backend<'fenced'> {
   readonly info: BackendInfo<'fenced'>

@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the way to the database, waiters and watchers. */
+/** State that the backend and its sessions share: the way to the database, waiters and watchers. */
 
 import type { Clock } from '../../../base/clock.ts'
 import { outcomeOf } from '../../../base/errors.ts'
@@ -189,7 +189,7 @@ export class Connection {
         if (row?.[0] !== true) return
       }
     }
-    // What was not swept does not count, and is swept another time.
+    // A failed sweep does not count: the rows are swept another time.
     this.#sweeping ??= run()
       .catch(ignore)
       .finally(() => {

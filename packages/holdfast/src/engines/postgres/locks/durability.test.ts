@@ -1,4 +1,4 @@
-// What survives: crashes, restarts, the end of every connection, a standby that does not answer.
+// Durability over crashes, restarts, the end of every connection, and a standby that does not answer.
 import { plantedSchema } from 'holdfast-lab/bugs'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import postgres from 'postgres'

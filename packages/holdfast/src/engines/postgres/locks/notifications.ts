@@ -10,7 +10,7 @@
  *   trying | hears | deaf ──connection ends──▶ trying, after a pause
  *   any ──no waiters──▶ stays as it is, without messages to itself
  *
- * All waiters look once whenever `hears` begins: what was sent before may have been missed (T19).
+ * All waiters look once whenever `hears` begins: what was sent before may have been missed (T19, lost wake-ups).
  */
 
 import type { Clock, Timer } from '../../../base/clock.ts'
@@ -26,7 +26,7 @@ export interface NotificationsOptions {
   readonly send: (message: string) => Promise<unknown>
   readonly isNeeded: () => boolean
   readonly onMessage: (message: string) => void
-  /** It hears from now on, or does not any more. */
+  /** The listener hears from now on, or does not any more. */
   readonly onChange: (hears: boolean) => void
   readonly onListen: () => void
 }
@@ -49,7 +49,7 @@ export class Notifications {
   #heard = 0
   #losses = 0
   #closed = false
-  /** Of several listeners in succession, only the last may speak. */
+  /** Only the last of several listeners in succession may speak. */
   #generation = 0
 
   constructor(options: NotificationsOptions) {
@@ -60,7 +60,7 @@ export class Notifications {
     return this.#state === 'hears'
   }
 
-  /** It has tried, and nothing arrives. */
+  /** True after the listener has tried, and nothing arrives. */
   get isDeaf(): boolean {
     return this.#state === 'deaf'
   }

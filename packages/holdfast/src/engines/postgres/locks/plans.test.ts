@@ -1,5 +1,5 @@
 /**
- * Plans are cached by each connection, and made by what the tables hold at that time (T83). Whatever they held: a call
+ * Plans are cached by each connection, and made by what the tables hold at that time (T83, plans for small tables). Whatever they held: a call
  * reads what belongs to its own names, and nothing else.
  */
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
@@ -134,7 +134,7 @@ class Caller {
     )
   }
 
-  /** What other names have: as many holders, waiters, marks and names with data. */
+  /** Rows of other names: as many holders, waiters, marks and names with data. */
   async fill(): Promise<void> {
     await this.#client.query(
       `

@@ -6,9 +6,9 @@ import { claims } from './sql/claims.ts'
 import { events } from './sql/events.ts'
 import { grants } from './sql/grants.ts'
 import { locks } from './sql/locks.ts'
-import { looking } from './sql/looking.ts'
 import { operators } from './sql/operators.ts'
 import { sessions } from './sql/sessions.ts'
+import { states } from './sql/states.ts'
 import { tables } from './sql/tables.ts'
 import { waiting } from './sql/waiting.ts'
 
@@ -31,7 +31,7 @@ const lockTables: TablePart = {
   },
   printedBy: 'postgresSchema()',
   sql: (s) =>
-    [tables, locks, events, grants, claims, sessions, waiting, operators, looking]
+    [tables, locks, events, grants, claims, sessions, waiting, operators, states]
       .map((part) => part(s))
       .join('\n'),
 }

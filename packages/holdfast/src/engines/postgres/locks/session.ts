@@ -20,7 +20,7 @@ import type {
 import { arrayLiteral } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
-import type { Granted, Waiter } from './waiting-room.ts'
+import type { RecordedGrant, Waiter } from './waiting-room.ts'
 
 export class PostgresSession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
   readonly #connection: Connection
@@ -77,7 +77,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
   enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
     const { room } = this.#connection
     return new Promise((resolve, reject) => {
-      const granted = (news: Granted) => this.#granted(request, news)
+      const granted = (news: RecordedGrant) => this.#granted(request, news)
       const waiter: Waiter = { request, call, session: this.#no, granted, resolve, reject }
       room.ask(waiter)
       this.#ask(request, true, call)
@@ -160,7 +160,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     throw new BackendUnavailableError('postgres', 'the attempt was abandoned', 'not-applied')
   }
 
-  #granted(claim: Claim, news: Granted) {
+  #granted(claim: Claim, news: RecordedGrant) {
     return { kind: 'granted' as const, grant: this.grantOf(claim, news) }
   }
 }

@@ -1,4 +1,4 @@
-/** A locker and guarded transactions that share one pool (T85). */
+/** A locker and guarded transactions that share one pool (T85, shared clients). */
 import assert from 'node:assert/strict'
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'

@@ -1,4 +1,4 @@
-// What it costs the server.
+// Cost of each call at the server.
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

@@ -9,14 +9,14 @@ import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/wait
 import { arrayLiteral, type Parameter } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 
-/** What the database records of a grant. */
-export interface Granted {
+/** A grant as the database records it. */
+export interface RecordedGrant {
   readonly token: bigint
   readonly data: string | null
 }
 
 /** `session`: the number of its row. */
-export type Waiter = AnyWaiter<'fenced', Granted> & { readonly session: number }
+export type Waiter = AnyWaiter<'fenced', RecordedGrant> & { readonly session: number }
 
 export interface WaitingRoomOptions {
   readonly clock: Clock
@@ -30,10 +30,10 @@ export interface WaitingRoomOptions {
 
 /** All waiters for a name look when its holder's time is up; not all at the same moment. */
 const SPREAD_MS = 3
-/** What is due again at once was not settled by the last look; it is looked at again, but not in a hot loop. */
+/** A waiter that is due again at once was not settled by the last look; it is looked at again, but not in a hot loop. */
 const SHORTEST_PAUSE_MS = 10
 
-export class WaitingRoom extends Room<Waiter, Granted> {
+export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   readonly #options: WaitingRoomOptions
   readonly #looks: Looks
 
@@ -51,7 +51,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     })
   }
 
-  /** It is queued, and time alone may change something in so many milliseconds. False if its wait is over already. */
+  /** The waiter is queued, and time alone may change something in so many milliseconds. False if its wait is over already. */
   queued(waiter: Waiter, dueInMs: number | null): boolean {
     if (!this.enter(waiter)) return false
     if (dueInMs === null) this.#looks.expectNews()
@@ -60,7 +60,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
   }
 
   /** `id`: the attempt, or its public half. */
-  granted(session: number, id: string, granted: Granted): void {
+  granted(session: number, id: string, granted: RecordedGrant): void {
     for (const waiter of this.find(id, session)) this.grant(waiter, granted)
   }
 

@@ -1,4 +1,4 @@
-/** What only this engine can get wrong about `watch`; the conformance suite has the rest. */
+/** Cases of `watch` that only this engine can get wrong; the conformance suite has the rest. */
 import { type Server, startPostgres, wanted } from 'holdfast-lab/servers'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
@@ -56,7 +56,7 @@ async function registered(operator: pg.Client, watchers = 1): Promise<void> {
   await until('it is registered', async () => (await counted(operator, 'watchers')) === watchers)
 }
 
-/** What a backend sends for one acquire, in a transaction of the test. */
+/** Sends one acquire as a backend does, in a transaction of the test. */
 async function takeBy(operator: pg.Client, name: string, session: number): Promise<void> {
   const { rows } = await operator.query(applySql('watched', [acquiring(name, `${name}.secret`, { session })]))
   expect(rowsOf(rows[0].answer)[0]?.slice(0, 3)).toEqual(['g', `${name}.secret`, 'granted'])

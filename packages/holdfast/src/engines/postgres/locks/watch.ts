@@ -35,7 +35,7 @@ export interface WatchersOptions {
   readonly isTold: () => boolean
 }
 
-/** What was seen is a snapshot, as text. In the middle of a page: the snapshot before it, and the last event that was told. */
+/** A position in the log: a snapshot, as text. In the middle of a page: the snapshot before it, and the last event that was told. */
 export interface Position {
   readonly log: string
   readonly seen: string

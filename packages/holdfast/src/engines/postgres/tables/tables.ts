@@ -65,7 +65,7 @@ export const READ_AND_WRITE: readonly Right[] = ['SELECT', 'INSERT', 'UPDATE', '
 export interface TablePart {
   readonly part: string
   readonly version: number
-  /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80). */
+  /** Its tables, views and sequences, with the rights on each that every user needs. A stranger owns none of them (T80, functions for strangers). */
   readonly relations: Readonly<Record<string, readonly Right[]>>
   /** Creates it: every statement can be run again. `schema` is quoted. */
   readonly sql: (schema: string) => string
@@ -128,7 +128,7 @@ export async function prepareTables(
   { create, clock }: { readonly create: boolean; readonly clock: Clock },
 ): Promise<string> {
   const limitMs = defaults.callTimeoutMs
-  // Of what the caller asked for, nothing has been begun.
+  // Nothing has been begun of the caller's request.
   const reason = () =>
     new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
   const work = async (limit: Cancellation) => {

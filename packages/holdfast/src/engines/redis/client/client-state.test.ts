@@ -1,4 +1,4 @@
-/** What is said of a client that is not connected, is not let in, or was closed: what is the matter, and what to do. */
+/** Errors about a client that is not connected, is not let in, or was closed: what is the matter, and what to do. */
 import assert from 'node:assert/strict'
 import { errorMonitor } from 'node:events'
 import { inspect } from 'node:util'
@@ -55,7 +55,7 @@ function listenersOf(client: RedisClient): number[] {
   return [errorMonitor, 'error', 'end'].map((event) => emitter.listenerCount(event))
 }
 
-/** What an acquire that would wait for long fails with. */
+/** The failure of an acquire that would wait for long. */
 async function failureOfAcquire(backend: Backend<Fencing>): Promise<Error> {
   const locker = createLocker(backend, { callTimeoutMs: 20_000 })
   try {

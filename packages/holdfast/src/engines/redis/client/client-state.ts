@@ -1,9 +1,9 @@
 /**
- * What a user's client tells by its events: whether it is connected, why it is not, and how often it may have lost a
+ * A client's state, by its events: whether it is connected, why it is not, and how often it may have lost a
  * connection. One set of listeners for each client, while anything watches it.
  *
  * It listens in a way that does not count as listening to `error`: a user without a listener of their own learns of errors as
- * before (T51). Only `handleErrors` changes that.
+ * before (T51, unheard errors). Only `handleErrors` changes that.
  */
 
 import { errorMonitor } from 'node:events'
@@ -11,7 +11,7 @@ import { ignore } from '../../../base/ignore.ts'
 import type { RedisClient } from './client.ts'
 import { reasonOf } from './failures.ts'
 
-/** What both libraries have in common. */
+/** The emitter that both libraries have in common. */
 interface Emitter {
   readonly status?: string
   readonly isOpen?: boolean
@@ -26,7 +26,7 @@ interface Emitter {
 export interface ClientWatcher {
   /** The client can send now, for the first time or again. */
   onReady?(): void
-  /** In the library's own words. */
+  /** An error, in the library's own words. */
   onError?(reason: string): void
   /** A try to connect failed, or a connection ended. */
   onFailed?(error: unknown): void
@@ -65,13 +65,13 @@ export class ClientState {
     return state
   }
 
-  /** What is sent now leaves now. */
+  /** True if a command leaves at once. */
   get isReady(): boolean {
     const { status, isReady, isOpen } = this.#client
     return status === undefined ? (isReady ?? isOpen ?? true) : status === 'ready'
   }
 
-  /** Not ready, and it makes no sense to wait: the client was closed, or was never told to connect. */
+  /** Waiting makes no sense: the client is not ready, and was closed, or was never told to connect. */
   get isClosed(): boolean {
     const { status, isOpen } = this.#client
     return status === undefined ? isOpen === false : status === 'end'

@@ -15,7 +15,7 @@ export interface IoRedisClient {
   disconnect(...args: never[]): unknown
 }
 
-/** What `createClient` or `createCluster` of node-redis returned, connected. */
+/** The client that `createClient` or `createCluster` of node-redis returned, connected. */
 export interface NodeRedisClient {
   readonly isOpen: boolean
   sendCommand(...args: never[]): Promise<unknown>

@@ -1,5 +1,5 @@
 /**
- * What the Redis backends and the Redis guard know of the user's client: scripts by SHA, plain commands to the
+ * The user's client, as the Redis backends and the Redis guard know it: scripts by SHA, plain commands to the
  * primaries, messages, and connections of our own. One interface for every supported library and topology.
  *
  * Every failure is a `BackendUnavailableError` that says whether the command may have been applied, or an
@@ -38,7 +38,7 @@ import type { RedisScript } from './script.ts'
 import { Subscriber, type Subscription } from './subscriber.ts'
 
 export interface RedisConnectionOptions {
-  /** Who speaks, in errors: `redis`, `redlock`. */
+  /** The speaker of errors: `redis`, `redlock`. */
   readonly backend: string
   readonly clock?: Clock
   readonly random?: Random
@@ -76,21 +76,21 @@ export class RedisConnection {
   readonly isCluster: boolean
   /** Where the client was told to connect to; no password. */
   readonly address: string
-  /** What the client puts in front of every key; keys are given to `run` without it. */
+  /** The prefix that the client puts in front of every key; keys are given to `run` without it. */
   readonly keyPrefix: string
   readonly #state: ClientState
   readonly #raw: RawRedis
   readonly #backend: string
   readonly #subscriber: Subscriber
   readonly #prompt: PromptConnections
-  /** What ends our listening to the client's events. */
+  /** Functions that end our listening to the client's events. */
   readonly #watches = new Set<() => void>()
   #isWatchingLosses = false
-  /** Of a client that forgets calls in flight when its connection closes: those, and those that it has not sent yet. */
+  /** Calls in flight, and calls not sent yet, of a client that forgets them when its connection closes: we reject them then. */
   readonly #sent = new Set<(error: unknown) => void>()
   readonly #unsent = new Set<(error: unknown) => void>()
   readonly #dedicated = new Set<Pick<RawConnection, 'close'>>()
-  /** Whatever is being opened when it aborts is not opened. */
+  /** Openings in progress end when it aborts. */
   readonly #ending = new AbortController()
 
   constructor(client: RedisClient, options: RedisConnectionOptions) {
@@ -156,7 +156,7 @@ export class RedisConnection {
     return this.#state.isReady ? this.heldUpBy : this.#unconnected()
   }
 
-  /** What a library says of a call that it gives up need not say why it could not send it. */
+  /** A library that gives up a call need not say why it could not send it, so the client's state is asked. */
   #failureOf(what: string, error: unknown): HoldfastError {
     const failure = redisFailure(this.#backend, what, error)
     const isOurs = this.#state.isReady || (error instanceof Error && isServerError(error))
@@ -348,7 +348,7 @@ export class RedisConnection {
     })
   }
 
-  /** Otherwise a call that the client forgets would never settle (T76). */
+  /** Otherwise a call that the client forgets would never settle (T76, calls that never settle). */
   #remember(fail: (error: unknown) => void): void {
     if (!this.#isWatchingLosses) this.#watchLosses()
     if (this.isConnected) this.#sent.add(fail)

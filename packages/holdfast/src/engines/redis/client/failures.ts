@@ -1,5 +1,5 @@
 /**
- * What an error of a client library says about the command. `not-applied` only where that is certain; everything else
+ * Classifies errors of a client library. `not-applied` only where that is certain; everything else
  * may have been applied, or may be yet: clients queue commands while they are offline, and send again what was not
  * answered when the connection broke.
  */
@@ -67,7 +67,7 @@ export function isDenial(said: string): boolean {
   return /\bNOPERM\b|\buser executing the script can't\b/.test(said)
 }
 
-/** What to do about a mistake that stays until it is corrected, by what the server said; null if it is something else. */
+/** Advice for a mistake that stays until it is corrected, by the server's message; null if it is something else. */
 export function remedyOf(said: string): string | null {
   if (/\b(WRONGPASS|NOAUTH)\b|\bERR invalid password/.test(said))
     return 'Give the right user and password, in the URL (redis://user:password@host:port) or to the client.'
@@ -116,7 +116,7 @@ export function notConnected(
     : new UnsupportedError(`${backend}: ${what}${said}. ${remedy}`, options)
 }
 
-/** What to check if a client cannot connect; without the last full stop. `whose`: the host and port. */
+/** Advice for a client that cannot connect; without the last full stop. `whose`: the host and port. */
 export function adviceFor(error: unknown, whose: string): string {
   const check = `Check that Redis runs, and the host and port ${whose}`
   return error === undefined || isHangUp.test(reasonOf(error))
@@ -124,7 +124,7 @@ export function adviceFor(error: unknown, whose: string): string {
     : check
 }
 
-/** The other side took the connection, and then ended it, or said what is not Redis. */
+/** The server is no Redis: it took the connection, and then ended it, or answered something else. */
 const isHangUp = /\b(EPIPE|ECONNRESET)\b|closed|Protocol error|RESP type/i
 
 export function withoutSecrets(error: unknown): unknown {

@@ -1,9 +1,9 @@
-/** What is shown of a holder that took the lock key with another client than Holdfast. */
+/** A foreign holder, for operators: it took the lock key with another client than Holdfast. */
 import { createHash } from 'node:crypto'
 import { type HolderState, LOCK_CAPACITY } from '../../../spi.ts'
 
 /**
- * `digest`: of the value that it stored, so that an operator's call is bound to that holder and not to the next one (T78).
+ * `digest`: of the value that it stored, so that an operator's call is bound to that holder and not to the next one (T78, late operators).
  * `leftMs`: negative if it has no end.
  */
 export function foreignHolder(digest: string, leftMs: number): HolderState {
@@ -12,7 +12,7 @@ export function foreignHolder(digest: string, leftMs: number): HolderState {
     holder: '(another client)',
     mode: 'exclusive',
     weight: LOCK_CAPACITY,
-    // It has none of ours.
+    // A foreign holder has no attempt of ours.
     session: '',
     ttlMs: 0,
     token: null,

@@ -52,7 +52,7 @@ export function partsOfLocation(
 
 function urlsOf(scheme: string, location: string): string[] {
   const parts = partsOfLocation(location)
-  // Not shown: it may hold a password.
+  // The URL is not shown: it may hold a password.
   if (parts === null)
     throw new InvalidArgumentError(
       'url',
@@ -95,7 +95,7 @@ interface IoRedis {
 }
 
 interface IoRedisInstance {
-  /** Of a `Redis`, in its types and not in its documents; a `Cluster` has none. */
+  /** The socket of a `Redis`, which is in its types and not in its documents; a `Cluster` has none. */
   readonly stream?: { unref?(): void }
   on(event: 'error', listener: (error: unknown) => void): unknown
   on(event: 'connect', listener: () => void): unknown
@@ -147,7 +147,7 @@ interface NodeRedisInstance {
 }
 
 interface NodeRedisSingle extends NodeRedisInstance {
-  /** Also for the connections to come. */
+  /** Unrefs its connections, also those to come. */
   unref(): void
 }
 
@@ -191,7 +191,7 @@ function unrefEveryPrimary(cluster: NodeRedisCluster): void {
 
 async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<OpenedRedisClient> {
   const opened = { client: made.client as unknown as RedisClient, close: async () => made.close() }
-  // Without a listener an error of the socket would end the process (T51); calls are told by themselves.
+  // Without a listener an error of the socket would end the process (T51, unheard errors); calls are told by themselves.
   let lastError: unknown
   made.client.on('error', (error) => {
     lastError = error

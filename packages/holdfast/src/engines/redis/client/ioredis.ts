@@ -10,7 +10,7 @@ import {
 } from './raw.ts'
 import { slotOf } from './slots.ts'
 
-/** What we use beyond what tells the libraries apart. */
+/** Methods that we use beyond what tells the libraries apart. */
 interface IoRedis {
   readonly status: string
   readonly stream?: { unref?(): void; destroy?(): void }
@@ -166,7 +166,7 @@ async function subscriberOn(own: IoRedis, stop: AbortSignal): Promise<RawSubscri
 }
 
 async function open(own: IoRedis, stop: AbortSignal): Promise<void> {
-  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
+  // Without a listener an error of the socket would end the process (T51, unheard errors); callers are told by 'end'.
   own.on('error', () => {})
   // No process stays alive for the sake of ours, also in its handshake: a pending call has a timer that does that.
   own.once('connect', () => own.stream?.unref?.())

@@ -51,7 +51,7 @@ export class LockKeys {
     return { pattern: `${escapeGlob(start)}*`, itemOf }
   }
 
-  /** What else a key of the user's must be: throws. */
+  /** Further rules for a key of the user's: throws if it breaks one. */
   protected checkChosen(_name: string, _key: string): void {}
 
   #chosen(choose: (name: string) => unknown, name: string): string {

@@ -153,7 +153,7 @@ function copyOf(client: Single): Single {
     disableOfflineQueue: false,
     commandOptions: {},
   })
-  // Without a listener an error of the socket would end the process (T51); callers are told by 'end'.
+  // Without a listener an error of the socket would end the process (T51, unheard errors); callers are told by 'end'.
   own.on('error', () => {})
   return own
 }
@@ -204,6 +204,6 @@ async function open(own: Single, stop: AbortSignal): Promise<void> {
 }
 
 function destroy(own: Single): void {
-  // It throws when it has ended by itself, which is what is wanted.
+  // The client throws when it has ended by itself, which is wanted here.
   if (own.isOpen) own.destroy()
 }

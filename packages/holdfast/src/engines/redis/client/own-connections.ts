@@ -6,7 +6,7 @@
  *
  * A client that has been reconnected may have found another primary, so what was opened before is not used any more.
  */
-import { SingleFlight, type WorkLimit } from '../../../base/single-flight.ts'
+import { SharedWork, type WorkLimit } from '../../../base/shared-work.ts'
 import type { Call } from '../../../spi.ts'
 import type { RedisConnection } from './connection.ts'
 
@@ -17,7 +17,7 @@ export interface OwnConnection {
 }
 
 interface Kept<C> {
-  readonly flight: SingleFlight<C>
+  readonly flight: SharedWork<C>
   /** `lossCount` of the client when it was opened. */
   readonly losses: number
   opened?: C
@@ -49,7 +49,7 @@ export class OwnConnections<C extends OwnConnection> {
       kept.opened = await this.#open(key, stop)
       return kept.opened
     }
-    const kept: Kept<C> = { flight: new SingleFlight('redis', open, limit), losses }
+    const kept: Kept<C> = { flight: new SharedWork('redis', open, limit), losses }
     this.#byPrimary.set(primary, kept)
     return kept.flight.join(call)
   }

@@ -1,4 +1,4 @@
-/** The connection of our own that a renewal takes when the client is late (T85): when it is opened, kept and closed. */
+/** The connection of our own that a renewal takes when the client is late (T85, shared clients): when it is opened, kept and closed. */
 import assert from 'node:assert/strict'
 import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'

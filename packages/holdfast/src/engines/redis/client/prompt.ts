@@ -1,6 +1,6 @@
 /**
  * A second way to the primary, over a connection of our own: on the user's connection everything waits behind a command that
- * blocks, such as BLPOP (T85).
+ * blocks, such as BLPOP (T85, shared clients).
  */
 
 import { callWith } from '../../../base/aborting.ts'
@@ -86,7 +86,7 @@ export class PromptConnections {
     try {
       return await own.run(script, keys, args, signal)
     } catch (error) {
-      // Others use it as well, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
+      // The connection is shared, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
       if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')) own.close()
       throw error
     }

@@ -1,4 +1,4 @@
-/** What the two adapters have in common: as little as the rest needs, without any policy. */
+/** Common methods of the two adapters: as little as the rest needs, without any policy. */
 
 /** The library does not tell where the client was told to connect to. */
 export const UNKNOWN_ADDRESS = 'unknown'
@@ -35,9 +35,9 @@ export interface RawRedis {
   readonly isCluster: boolean
   /** Where the client was told to connect to: host, port and database, or the group of Sentinel; `UNKNOWN_ADDRESS`. */
   readonly address: string
-  /** What the client puts in front of every key. */
+  /** The prefix that the client puts in front of every key. */
   readonly keyPrefix: string
-  /** What is sent in one turn of the event loop leaves in one write, at the end of the turn. */
+  /** True if commands of one turn of the event loop leave in one write, at the end of the turn. */
   readonly writesOncePerTurn: boolean
   /** The client forgets the commands in flight when its connection closes: their promises never settle. */
   readonly forgetsUnanswered?: boolean

@@ -22,7 +22,7 @@ export interface ScanRequest {
   readonly pattern: string
   readonly position: ScanPosition
   readonly limit: number
-  /** What a key is about; null for a key of others. Several keys may be about one item. */
+  /** The item that a key is about; null for a key of others. Several keys may be about one item. */
   itemOf(key: string): string | null
   /** The part of an item that may be shown in a position, if not all of it. Items are in byte order of it. */
   shownOf?(item: string): string

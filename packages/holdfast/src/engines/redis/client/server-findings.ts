@@ -39,7 +39,7 @@ export function refusalOf(info: string): Finding | null {
   return null
 }
 
-/** What is to be told of this server's maxmemory-policy; null if all is well. */
+/** The concern about this server's maxmemory-policy; null if all is well. */
 export async function evictionConcern(node: RedisNode, signal?: AbortSignal): Promise<Concern | null> {
   const policy = await settingOf(node, 'maxmemory-policy', signal)
   return policy === null ? unchecked('CONFIG GET', 'maxmemory-policy') : evictionOf(policy)
@@ -102,7 +102,7 @@ export type RedisVersion = readonly [major: number, minor: number]
 /** Scripts, `SET … PX` and `EXISTS` of several keys are older; 6.2 is the oldest that is still maintained. */
 export const OLDEST_REDIS: RedisVersion = [6, 2]
 
-/** Of a version as `INFO` tells it; one that does not tell is taken as it is. */
+/** True for an older version, as `INFO` tells it; a server that does not tell is taken as it is. */
 export function isOlder(version: string, [major, minor]: RedisVersion): boolean {
   const [, itsMajor, itsMinor] = /^(\d+)\.(\d+)/.exec(version) ?? []
   if (itsMajor === undefined) return false

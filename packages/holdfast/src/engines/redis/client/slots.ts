@@ -18,7 +18,7 @@ export function slotOf(key: string): number {
   return crc % SLOTS
 }
 
-/** What stands between the first `{` and the next `}`, if that is something. */
+/** The text between the first `{` and the next `}`, if there is some. */
 export function hashTagOf(key: string): string | null {
   const start = key.indexOf('{')
   if (start === -1) return null

@@ -5,7 +5,7 @@
  *   open ──connection lost──▶ coming back ──▶ open        [#comeBack]   tells every listener: messages may be missing
  *   any ──close──▶ ended                                               also a connection that is in its handshake
  *
- * What may go wrong between two steps: the connection is lost before or after a SUBSCRIBE is confirmed (everything is
+ * Failures between two steps: the connection is lost before or after a SUBSCRIBE is confirmed (everything is
  * subscribed anew on the next connection, and all listeners are told); a message comes for a channel that has been left
  * (it is dropped); it is lost silently (it is not noticed here: keep-alives must bring what matters); the server accepts
  * the connection and says nothing (it is given up after a while, and the next one is tried).
@@ -15,7 +15,7 @@ import type { Clock, Timer } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { growingPauseMs } from '../../../base/pauses.ts'
-import { SingleFlight } from '../../../base/single-flight.ts'
+import { SharedWork } from '../../../base/shared-work.ts'
 import type { RawSubscriber } from './raw.ts'
 
 export interface Subscription {
@@ -33,7 +33,7 @@ const PAUSES = { firstMs: 20, longestMs: 2_000 }
 const LONGEST_OPENING_MS = 10_000
 
 export class Subscriber {
-  readonly #flight: SingleFlight<RawSubscriber>
+  readonly #flight: SharedWork<RawSubscriber>
   readonly #clock: Clock
   readonly #random: Random
   readonly #listening = new Map<string, Listening>()
@@ -47,7 +47,7 @@ export class Subscriber {
     clock: Clock,
     random: Random,
   ) {
-    this.#flight = new SingleFlight(backend, (stop) => this.#connect(open(stop)), {
+    this.#flight = new SharedWork(backend, (stop) => this.#connect(open(stop)), {
       ms: LONGEST_OPENING_MS,
       clock,
     })

@@ -242,7 +242,7 @@ describe.runIf(wanted('redis'))('effects of a Redis guard', () => {
         outcome: 'not-applied',
         message: /another server or database/,
       })
-      // What lies in the first database is not touched.
+      // Keys in the first database are not touched.
       assert.equal(await stored(`database ${name}`), 'before')
     },
   )
@@ -276,7 +276,7 @@ describe.runIf(wanted('redis'))('effects of a Redis guard', () => {
     const client = await open(library, proxy)
     const guardFor = (callTimeoutMs: number) => redisGuard({ client, tag: 'opening', clock, callTimeoutMs })
     const [hasty, patient] = [guardFor(100), guardFor(5_000)]
-    // What they read first, they read over the connection of the client.
+    // Their first reads go over the connection of the client.
     for (const guard of [hasty, patient]) await guard.highest('n')
     proxy.hold('down', ({ label }) => label !== '1')
     const first = assert.rejects(hasty.set(fenceOf(1n), 'opening', 'x'), { outcome: 'not-applied' })

@@ -1,6 +1,6 @@
 /**
  * The connections that effects are sent over. A client library may send a command again that was not answered when its
- * connection broke (ioredis does), and the effect would be applied twice (T73). So effects do not use the user's
+ * connection broke (ioredis does), and the effect would be applied twice (T73, late originals). So effects do not use the user's
  * connection, but one of ours, which is opened at the first effect, and never used again once it is lost:
  *
  *   (none) ──effect──▶ open ──lost, idle, a call was not answered in time, the client has reconnected──▶ (none)
@@ -38,7 +38,7 @@ export interface CallLimit {
 class EffectConnection {
   readonly #connection: DedicatedConnection
   readonly #clock: Clock
-  /** What to add to the local monotonic clock for a time on the server's clock that is not later than the real one. */
+  /** The offset from the local monotonic clock to a time on the server's clock that is not later than the real one. */
   readonly #serverAheadMs: number
   #inFlight = 0
   #usedMs: number
@@ -97,7 +97,7 @@ class EffectConnection {
   }
 }
 
-/** Those of one client, for all guards on it. */
+/** The effect connections of one client, for all guards on it. */
 export class EffectConnections {
   readonly #client: RedisConnection
   readonly #clock: Clock

@@ -1,6 +1,6 @@
 /**
- * What a guard has read of its memory (the facts), and what a decision makes of it. The rule is decided outside of the
- * script, by `guards/rule.ts`. The script that applies the decision compares the facts first. If one differs, it changes nothing
+ * The facts that a guard has read of its memory, and what a decision makes of them. The rule is decided outside of the
+ * script, by `rule.ts`. The script that applies the decision compares the facts first. If one differs, it changes nothing
  * and answers with what is there now, and the guard decides again.
  */
 import type { Decision, GuardKnowledge } from '../../../guards/checkpoint.ts'
@@ -40,7 +40,7 @@ export class Facts implements GuardKnowledge {
     return [...this.#byField.values()]
   }
 
-  /** What is to be written to come from `before` to here. */
+  /** The writes that lead from `before` to here. */
   changesSince(before: Facts): readonly Fact[] {
     return this.all.filter((fact) => (before.#textOf(fact) ?? '') !== fact.text)
   }

@@ -1,4 +1,4 @@
-/** What the server says about an effect is told as a mistake in what was handed in, with every client library. */
+/** The server's errors about an effect are told as mistakes in what was handed in, with every client library. */
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'

@@ -1,5 +1,5 @@
 /**
- * What the server says about an effect of the user's: Lua that does not compile, a key that holds something else. These are
+ * Mistakes in an effect of the user's: Lua that does not compile, a key that holds something else. These are
  * mistakes in what was handed in, and the same call would fail again. Redis undoes nothing, and the errors say so.
  */
 import {
@@ -13,7 +13,7 @@ import {
 const scriptLine = /^(?:@?user_script: ?(\d+): )+-?/
 /** The server's own trouble, also when it met a command of the effect. */
 const troubles = /^(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|LOADING)\b/
-/** What a single command says before it writes anything. */
+/** Errors that a single command raises before it writes anything. */
 const misfits = /^(WRONGTYPE\b|ERR (value|increment|decrement))/
 
 /** For an error of `RedisConnection.run`: what to throw instead if the script did not compile, so that nothing has run. */

@@ -1,11 +1,11 @@
 /**
- * What a guard keeps in Redis, in three keys that lie in one slot of a Cluster:
+ * The keys of a guard in Redis, three that lie in one slot of a Cluster:
  *
  *   names     hash: name → the newest fence, and the highest exclusive token among all that were seen
  *   touched   sorted set: name, by when it was touched last
  *   issuers   hash: `pinned` → whose fence came first; `floor <issuer>` → what stays of forgotten names
  *
- * A token is text of 19 digits: a double, which is all that Lua has, tells only 53 of its 63 bits apart (T42). Texts of one
+ * A token is text of 19 digits: a double, which is all that Lua has, tells only 53 of its 63 bits apart (T42, tokens as doubles). Texts of one
  * length are ordered like the numbers. Neither names nor issuers contain control characters, so a line break parts them.
  */
 import { makeFence } from '../../../base/fence.ts'

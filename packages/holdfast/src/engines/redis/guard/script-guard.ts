@@ -41,9 +41,9 @@ export class ScriptGuard extends GuardBase<RedisTx> implements RedisGuard, Trans
   readonly #tag: string
   readonly #store: GuardStore
   readonly #queue = new SerialQueue()
-  /** What has been entered in transactions that are open, and the facts on which it was let in. */
+  /** Entries of transactions that are open, and the facts on which each was let in. */
   readonly #entered = new WeakMap<RedisTx, { readonly entries: readonly Entry[]; readonly facts: Facts }>()
-  /** What was there when a fence had passed: as long as it is, the fence passes again. */
+  /** The facts at which a fence has passed: as long as they are there, the fence passes again. */
   readonly #passed = new WeakMap<Fence, Facts>()
 
   constructor(
@@ -167,7 +167,7 @@ export class ScriptGuard extends GuardBase<RedisTx> implements RedisGuard, Trans
     return this.#store.forget(untouchedForMs)
   }
 
-  /** What passed is announced when it has been applied. */
+  /** A passed fence is announced when the effect has been applied, not here. */
   protected override announce(): void {}
 
   /** One effect in one script. */

@@ -49,7 +49,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ${NOW}
 `)
 
-/** What comes first in the answer of a framed script. */
+/** The first element of the answer of a framed script. */
 export const outcomes = {
   factsDiffer: 0,
   applied: 1,
@@ -142,7 +142,7 @@ return true`),
   increment: framedEffect(`
 redis.call('INCRBY', KEYS[1], ARGV[1])
 return redis.call('GET', KEYS[1])`),
-  // In parts: Lua cannot hand over more than some thousand arguments at once.
+  // Arguments are handed over in parts: Lua takes no more than some thousand at once.
   delete: framedEffect(`
 local removed = 0
 for from = 1, #KEYS, 1000 do removed = removed + redis.call('DEL', unpack(KEYS, from, math.min(from + 999, #KEYS))) end

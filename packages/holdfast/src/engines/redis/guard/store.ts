@@ -15,7 +15,7 @@ export interface Effect {
   readonly script: RedisScript
   readonly keys: readonly string[]
   readonly args: readonly string[]
-  /** What is to blame when it raises an error: an argument of the user's, and what was asked of it. */
+  /** The argument to blame when it raises an error, and what was asked of it. */
   readonly blame: { readonly argument: string; readonly what: string }
 }
 
@@ -63,7 +63,7 @@ export class GuardStore {
     return reply === null ? null : String(reply)
   }
 
-  /** In parts, so that no call holds the server up for long. */
+  /** Prunes in parts, so that no call holds the server up for long. */
   async forget(untouchedForMs: number): Promise<number> {
     const { names, touched, issuers } = this.#keys
     // The wall clock, because the guard outlives processes and machines. A stepped one forgets too early or too late:

@@ -70,7 +70,7 @@ export class RedisTransaction implements RedisTx {
     if (!/^-?\d{1,19}$/.test(before))
       throw new InvalidArgumentError('key', 'must hold a whole number, or nothing, to be incremented.')
     const after = BigInt(before) + amount
-    // What was set in this transaction keeps the time to live that it was given.
+    // A key that was set in this transaction keeps the time to live that it was given.
     const { word, ttlMs } = this.#written.get(key) ?? { word: 'keep', ttlMs: null }
     this.#written.set(key, { word: word === 'delete' ? 'set' : word, text: String(after), ttlMs })
     return after

@@ -4,7 +4,7 @@ import { BackendUnavailableError, type LossReason } from '../../../base/errors.t
 import type { RedisReply } from '../client/index.ts'
 import { refusedByServer } from './failures.ts'
 
-export type Answer =
+export type ScriptAnswer =
   /** `leftMs` undefined: from the sending of this request. */
   | {
       readonly kind: 'granted'
@@ -19,12 +19,12 @@ export type Answer =
   | { readonly kind: 'lost'; readonly reason: LossReason; readonly detail?: string }
   /** The attempt holds it by another grant. */
   | { readonly kind: 'replaced' }
-  /** What belongs beside the lock key, followed by this, is of another type, and not ours. Empty: the mark of the tokens. */
+  /** The key with this suffix beside the lock key is of another type, and not ours. An empty suffix: the key of the last token. */
   | { readonly kind: 'unusable'; readonly suffix: string }
   /** The stored last token is not a number below 2^52, so there is no next one. `:t`: the name's own; empty: that of all. */
   | { readonly kind: 'no-token'; readonly suffix: string }
 
-/** What a waiter can expect. */
+/** The outlook of a waiter: whether it is the first, and when its time comes. */
 export interface Outlook {
   readonly isFirst: boolean
   /** When time alone changes something; negative if that is not known. */
@@ -34,28 +34,28 @@ export interface Outlook {
 }
 
 /** Answers without details, by their first letter. */
-const plain: { readonly [letter: string]: Answer } = {
+const plain: { readonly [letter: string]: ScriptAnswer } = {
   f: { kind: 'queue-full' },
   x: { kind: 'abandoned' },
   r: { kind: 'released' },
   n: { kind: 'not-held' },
   k: { kind: 'prolonged' },
 }
-const busy: Answer = { kind: 'busy' }
+const busy: ScriptAnswer = { kind: 'busy' }
 
 /** The answers to so many requests, an Error where the server refused one, and maybe a note about the whole call. */
 export function readReply(
   reply: RedisReply,
   count: number,
-): { readonly answers: (Answer | Error)[]; readonly note?: string } {
+): { readonly answers: (ScriptAnswer | Error)[]; readonly note?: string } {
   const texts = typeof reply === 'string' ? reply.split(' ') : reply
   if (!Array.isArray(texts) || texts.length < count) throw notUnderstood()
-  const answers: (Answer | Error)[] = []
+  const answers: (ScriptAnswer | Error)[] = []
   for (let index = 0; index < count; index++) answers.push(readAnswer(texts[index]))
   return texts.length === count ? { answers } : { answers, note: String(texts[count]) }
 }
 
-function readAnswer(reply: RedisReply | undefined): Answer | Error {
+function readAnswer(reply: RedisReply | undefined): ScriptAnswer | Error {
   if (Array.isArray(reply)) return readList(reply)
   const text = String(reply)
   const rest = text.slice(1)
@@ -79,7 +79,7 @@ function readAnswer(reply: RedisReply | undefined): Answer | Error {
   }
 }
 
-function readList([kind, detail, left, data]: readonly RedisReply[]): Answer | Error {
+function readList([kind, detail, left, data]: readonly RedisReply[]): ScriptAnswer | Error {
   if (kind === 'e') return refusedByServer(String(detail))
   if (kind === 'l') return { kind: 'lost', reason: detail as LossReason, detail: String(left) }
   const leftMs = Number(left)
@@ -104,7 +104,7 @@ export function readToken(text: string): bigint | null {
   return text === '' ? null : BigInt(text)
 }
 
-/** What is pushed to the channel of a process: a grant, or that a waiter has become the first. */
+/** A push to the channel of a process: a grant, or that a waiter has become the first. */
 export type Push =
   | { readonly kind: 'granted'; readonly id: string; readonly grantId: string; readonly data?: string }
   | { readonly kind: 'first'; readonly id: string; readonly outlook: Outlook }

@@ -25,11 +25,11 @@ import type { Connection } from './connection.ts'
 import { diagnoseServer } from './diagnosis.ts'
 import { EventLog } from './event-log.ts'
 import { withoutRights } from './failures.ts'
-import { findSession, inspect } from './looking.ts'
 import { listPage, sessionPage } from './paging.ts'
 import { forceReleaseScript, forgetScript, resizeScript } from './scripts/operators.ts'
 import { openSessionScript } from './scripts/sessions.ts'
 import { RedisSession } from './session.ts'
+import { findSession, inspect } from './states.ts'
 
 /** A force-released holder must learn it at its next keep-alive, whatever its TTL is. */
 const FORCE_MARK_MS = 86_400_000

@@ -154,7 +154,7 @@ describe.runIf(wanted('redis'))('closing thousands of leases', () => {
     const [event] = await eventsDuring('close-failed', async () => {
       const closing = locker.close()
       await until('a part is released', () => left < LEASES)
-      // What has passed the proxy is done when the observer has its answer; what was done is then answered.
+      // Requests that have passed the proxy are done when the observer has its answer; they are then answered.
       const held = await countHeld(observer)
       await until('what was done is answered', () => left === held)
       await clock.advance(callTimeoutMs)

@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the way to the server, and the waiters. */
+/** State that the backend and its sessions share: the way to the server, and the waiters. */
 
 import { unlessAborted } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'

@@ -1,4 +1,4 @@
-/** What is refused and what is warned of before the first session, on real servers where such can be had. */
+/** Refusals and warnings before the first session, on real servers where such can be had. */
 import assert from 'node:assert/strict'
 import { redisCall, startRedis, startRedisPair, wanted } from 'holdfast-lab/servers'
 import { describe, test } from 'vitest'

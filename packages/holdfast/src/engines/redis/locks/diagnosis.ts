@@ -1,5 +1,5 @@
 /**
- * What a server must be. Before the first session, what is certainly wrong is refused, and what may cost guarantees is told as
+ * Requirements of a server. Before the first session, what is certainly wrong is refused, and what may cost guarantees is told as
  * a `warning` event. `diagnose` tells the same as findings, and what is only good to know as notes.
  */
 

@@ -1,24 +1,24 @@
 /**
  * One `enqueue`, from its request to its grant. `kit/waiting-room.ts` has the states.
  *
- * What may go wrong between two steps: the push overtakes the answer that says that there is a wait (the room knows the waiter
+ * Failures between two steps: the push overtakes the answer that says that there is a wait (the room knows the waiter
  * before its request leaves); the answer is lost (the lane says so, and core abandons the attempt).
  */
 import type { Instant } from '../../../base/clock.ts'
 import { outcomeOf } from '../../../base/errors.ts'
 import type { Asker } from '../../../kit/lane.ts'
 import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../../spi.ts'
-import { type Answer, LOOK_NOW } from './answers.ts'
+import { LOOK_NOW, type ScriptAnswer } from './answers.ts'
 import { refusedAcquire } from './failures.ts'
 import type { ClaimKey } from './requests.ts'
-import type { Granted, Waiter, WaitingRoom } from './waiting-room.ts'
+import type { RecordedGrant, Waiter, WaitingRoom } from './waiting-room.ts'
 
 type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
 
-/** What a session knows of an attempt that was asked for and is not known to be over. */
-export interface Known {
+/** An attempt that a session has asked for and does not know to be over. */
+export interface KnownAttempt {
   readonly name: string
-  /** It has, or may have, a position in the queue. */
+  /** The attempt has, or may have, a position in the queue. */
   isWaiting: boolean
   /** The request to queue it is in flight. */
   isAsked: boolean
@@ -27,12 +27,12 @@ export interface Known {
 /** The part of the session that an enqueue needs. */
 export interface EnqueueHost<F extends Fencing> {
   readonly room: WaitingRoom
-  handOut(request: AcquireRequest, granted: Granted): EnqueueResult<F>
+  handOut(request: AcquireRequest, granted: RecordedGrant): EnqueueResult<F>
   sinceOf(sent: Instant, leftMs: number): Instant
   forget(attempt: string): void
 }
 
-export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
+export class Enqueueing<F extends Fencing> implements Waiter, Asker<ScriptAnswer> {
   readonly request: AcquireRequest
   readonly claim: ClaimKey
   readonly session: EnqueueHost<F>
@@ -40,7 +40,7 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
   heartbeat: Instant
   readonly resolve: (result: Result<Fencing>) => void
   readonly reject: (error: unknown) => void
-  readonly #known: Known
+  readonly #known: KnownAttempt
   /** The attempt has not been asked for before. */
   readonly #isNew: boolean
 
@@ -49,7 +49,7 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
     request: AcquireRequest,
     asked: {
       readonly claim: ClaimKey
-      readonly known: Known
+      readonly known: KnownAttempt
       readonly isNew: boolean
       readonly sent: Instant
     },
@@ -68,7 +68,7 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
     this.reject = reject
   }
 
-  answered(answer: Answer): void {
+  answered(answer: ScriptAnswer): void {
     const { session, request, call } = this
     const { room } = session
     this.#known.isAsked = false
@@ -90,12 +90,12 @@ export class Enqueueing<F extends Fencing> implements Waiter, Asker<Answer> {
 
   failed(error: unknown): void {
     this.#known.isAsked = false
-    // What certainly came to nothing need not be abandoned, and leaves no mark.
+    // A request that certainly was not applied need not be abandoned, and leaves no mark.
     if (this.#isNew && outcomeOf(error) === 'not-applied') this.session.forget(this.request.attempt)
     this.session.room.fail(this, error)
   }
 
-  granted(granted: Granted): EnqueueResult<F> {
+  granted(granted: RecordedGrant): EnqueueResult<F> {
     this.#known.isWaiting = false
     return this.session.handOut(this.request, granted)
   }

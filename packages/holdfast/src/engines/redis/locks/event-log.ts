@@ -5,7 +5,7 @@
  *   idle ──the first watcher joins──▶ watched: subscribed, prolongs the log, looks at names that are due   [join]
  *   watched ──the last watcher leaves──▶ idle                                                             [leave]
  *
- * What may go wrong: a message is lost, or the subscription is interrupted (watchers read when it is back, and whenever the log
+ * Failures: a message is lost, or the subscription is interrupted (watchers read when it is back, and whenever the log
  * is prolonged); the server cannot be reached (everything is tried again); the log is gone or has been shortened (the next read
  * finds a gap).
  */
@@ -25,9 +25,9 @@ import { Looks } from '../../../kit/looks.ts'
 import type { Call } from '../../../spi.ts'
 import type { RedisReply, RedisScript, Subscription } from '../client/index.ts'
 import type { Connection } from './connection.ts'
-import { readEvent } from './looking.ts'
 import { checkNames, scanNames } from './paging.ts'
 import { lookAtDueScript, openLogScript, readLogScript } from './scripts/watching.ts'
+import { readEvent } from './states.ts'
 import { currentHolders, cursorOf, type Head, type Position, positionAt } from './watch.ts'
 
 const EVENTS_AT_ONCE = 256
@@ -40,7 +40,7 @@ const WATCH_AGAIN_MS = 500
 /** Finding all holders is the only work that grows with the number of names. */
 const LONGEST_FINDING_MS = 600_000
 
-/** What is done for all watchers, each at its own time, and again after a while if it failed. */
+/** Tasks for all watchers, each at its own time, and again after a while if it failed. */
 type Task = 'subscribe' | 'prolong' | 'look at due names'
 
 export class EventLog extends LogWatchers<Position> {

@@ -36,7 +36,7 @@ describe.runIf(wanted('redis'))('when redis fails', () => {
       const id = systemRandom.id() + systemRandom.id()
       const session = await late.openSession({ id, ttlMs: 30_000, holder: 'late' }, call()).then(namingGrants)
       const asked = request('late')
-      // What it sends is held back on the way; the caller gives up.
+      // Requests of this locker are held back on the way; the caller gives up.
       proxy.hold('up')
       const controller = new AbortController()
       const acquiring = session.tryAcquire(asked, call(controller.signal))

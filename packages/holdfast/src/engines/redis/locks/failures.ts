@@ -7,7 +7,7 @@ import {
 } from '../../../base/errors.ts'
 import type { AcquireRequest } from '../../../spi.ts'
 import { isDenied, remedyOf } from '../client/index.ts'
-import type { Answer } from './answers.ts'
+import type { ScriptAnswer } from './answers.ts'
 import { TOKEN_KEY } from './keys.ts'
 import { SLOT_IS_MOVING } from './scripts/prelude.ts'
 
@@ -38,7 +38,7 @@ export function withoutRights(what: string, error: unknown): unknown {
 }
 
 /** For an acquire that was answered with neither a grant nor a reason to wait. */
-export function refusedAcquire({ name, capacity }: AcquireRequest, answer: Answer): Error {
+export function refusedAcquire({ name, capacity }: AcquireRequest, answer: ScriptAnswer): Error {
   switch (answer.kind) {
     case 'abandoned':
       return new BackendUnavailableError('redis', 'the attempt was abandoned', 'not-applied')

@@ -1,4 +1,4 @@
-/** What becomes of a session when the server refuses to write: the heartbeat of a waiter, or everything. */
+/** Sessions whose server refuses to write: the heartbeat of a waiter, or everything. */
 import assert from 'node:assert/strict'
 import { redisCall, type Server, startRedis, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'

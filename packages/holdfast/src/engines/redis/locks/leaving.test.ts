@@ -1,4 +1,4 @@
-/** Waiters that gave up or died leave no positions behind that later operations would have to pass (T81). */
+/** Waiters that gave up or died leave no positions behind that later operations would have to pass (T81, leftover positions). */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { type Clock, createClock } from 'holdfast-lab/faults'
@@ -125,7 +125,7 @@ describe.runIf(wanted('redis'))('positions that waiters have left', () => {
     return (await count()) - before
   }
 
-  /** What is left, and what it costs, after so many waiters gave up behind a living head. */
+  /** Keys that are left, and their cost, after so many waiters gave up behind a living head. */
   async function costAfter(gaveUp: number) {
     const name = new Name(wire, `${gaveUp} gave up`)
     const [holder, head] = [await name.enqueue(), await name.enqueue()]

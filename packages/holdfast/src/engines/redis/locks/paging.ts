@@ -9,7 +9,7 @@ import { compareNames } from '../../../base/names.ts'
 import type { Call, NameState, Page, PageRequest, SessionState } from '../../../spi.ts'
 import { readScanCursor, SCAN_START, type ScanRequest, scanCursor, scanStep } from '../client/index.ts'
 import type { Connection } from './connection.ts'
-import { inspect, inspectSession } from './looking.ts'
+import { inspect, inspectSession } from './states.ts'
 
 /** How many items of a page are read at a time. */
 const READ_AT_ONCE = 100

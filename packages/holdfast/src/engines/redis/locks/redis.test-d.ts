@@ -1,4 +1,4 @@
-/** What must compile and what must not: checked by the compiler alone, never run. */
+/** Types that must compile and types that must not: checked by the compiler alone, never run. */
 import type { Cluster, Redis } from 'ioredis'
 import type { Cluster as Cluster5, Redis as Redis5 } from 'ioredis5'
 import type { createClient, createClientPool, createCluster } from 'redis'

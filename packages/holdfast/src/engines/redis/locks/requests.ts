@@ -16,7 +16,7 @@ export interface ClaimKey {
 export interface Request extends ClaimKey {
   readonly operation: OpCode
   readonly args: readonly string[]
-  /** Of an acquire. Requests that share this array share its arguments in a call. */
+  /** The terms of an acquire. Requests that share this array share its arguments in a call. */
   readonly terms?: readonly string[]
 }
 
@@ -38,7 +38,7 @@ export class Requests {
   /** Ties an attempt to its session, and is shown with it. The secret half of the attempt is what protects a claim. */
   readonly #tag: string
   readonly #holder: string
-  /** What nearly all requests of the session ask for. */
+  /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
 
   constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {

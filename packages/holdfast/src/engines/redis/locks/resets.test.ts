@@ -92,7 +92,7 @@ describe.runIf(wanted('redis'))('redis: a connection that is reset', () => {
       const refused = assert.rejects(queued, isUnknown)
       // The client has tried to connect once more in vain: the call is in its queue by now.
       await closed()
-      // What it has queued leaves as soon as it is ready.
+      // Commands that it has queued leave as soon as it is ready.
       events.once('ready', () => proxy.drop('down'))
       proxy.heal()
       await until('the server has answered', () => proxy.swallowedBytes('down') > 0)

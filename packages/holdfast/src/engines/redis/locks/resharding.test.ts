@@ -174,7 +174,7 @@ describe.runIf(wanted('redis'))('redis: a slot that is moved', () => {
   test.each(ofQueue.map((moved) => ({ moved })))(
     'T90 waiters get the name when the slot has been moved, released before or after: moved $moved',
     async ({ moved }) => {
-      // What is released meanwhile is handed over at the waiter's next heartbeat.
+      // A release meanwhile is handed over at the waiter's next heartbeat.
       const locker = await open(undefined, { fencing: 'clock-backed', ttlMs: 4_000 })
       for (const isReleasedBefore of [true, false]) {
         const name = `queue ${moved.join('')} ${isReleasedBefore}`

@@ -1,7 +1,7 @@
 /**
  * Sends requests to the server. Requests of one time leave together, in a Cluster those of one slot.
  *
- * What may go wrong: the call fails after it left (all its requests are unknown), or is answered late or never (the caller is
+ * Failures: the call fails after it left (all its requests are unknown), or is answered late or never (the caller is
  * released by its cancellation; the request may land all the same, and its abandon will meet it).
  */
 
@@ -11,7 +11,7 @@ import { throwIfCancelled } from '../../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../../kit/lane.ts'
 import type { Call } from '../../../spi.ts'
 import { type Promptness, type RedisConnection, type RedisReply, slotOf } from '../client/index.ts'
-import { type Answer, readReply } from './answers.ts'
+import { readReply, type ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
 import type { Request } from './requests.ts'
 import { requestScript } from './scripts/requests.ts'
@@ -20,7 +20,7 @@ import { requestScript } from './scripts/requests.ts'
 export type PromptLimits = Omit<Promptness, 'confirms'>
 
 /** Is told of each call that was answered: the indexes of its requests, and the answers so far to all requests. */
-export type OnAnswered = (indexes: readonly number[], answers: readonly (Answer | Error)[]) => void
+export type OnAnswered = (indexes: readonly number[], answers: readonly (ScriptAnswer | Error)[]) => void
 
 export interface SendAllOptions {
   readonly onAnswered?: OnAnswered
@@ -29,7 +29,7 @@ export interface SendAllOptions {
 
 /** Renewals in one call: half a millisecond of the server's time. */
 const MOST_RENEWALS = 500
-/** So many requests are worth a call of their own while another is in flight. */
+/** Requests that are worth a call of their own while another is in flight: 15 wait for its answer, 16 leave. */
 const MANY = 16
 /** A clock that is behind is behind at every grant; once in a while is enough to say so. */
 const WARNING_INTERVAL_MS = 60_000
@@ -38,7 +38,7 @@ export class Sender {
   readonly #connection: Connection
   readonly #client: RedisConnection
   /** One, or in a Cluster one for each slot that was used. */
-  readonly #lanes = new Map<number, Lane<Request, Answer>>()
+  readonly #lanes = new Map<number, Lane<Request, ScriptAnswer>>()
   #nextWarningMs = Number.NEGATIVE_INFINITY
 
   constructor(connection: Connection) {
@@ -47,7 +47,7 @@ export class Sender {
   }
 
   /** One request, together with those that come at the same time. */
-  ask(request: Request, call: Call, asker: Asker<Answer>): void {
+  ask(request: Request, call: Call, asker: Asker<ScriptAnswer>): void {
     const slot = this.#slotOf(request)
     let lane = this.#lanes.get(slot)
     if (lane === undefined) {
@@ -58,7 +58,7 @@ export class Sender {
   }
 
   /** The same with a promise. */
-  send(request: Request, call: Call): Promise<Answer> {
+  send(request: Request, call: Call): Promise<ScriptAnswer> {
     return new Promise((answered, failed) => this.ask(request, call, { answered, failed }))
   }
 
@@ -70,14 +70,14 @@ export class Sender {
     requests: readonly Request[],
     call: Call,
     { onAnswered, promptly }: SendAllOptions = {},
-  ): Promise<(Answer | Error)[]> {
+  ): Promise<(ScriptAnswer | Error)[]> {
     throwIfCancelled('redis', call)
-    const answers: (Answer | Error)[] = new Array(requests.length)
+    const answers: (ScriptAnswer | Error)[] = new Array(requests.length)
     const send = async (indexes: readonly number[]) => {
       const part = indexes.map((index) => requests[index] as Request)
       const settled = await this.#run(part, call.signal, promptly).catch((error: Error) => error)
       for (const [at, index] of indexes.entries())
-        answers[index] = settled instanceof Error ? settled : (settled[at] as Answer | Error)
+        answers[index] = settled instanceof Error ? settled : (settled[at] as ScriptAnswer | Error)
       if (!(settled instanceof Error)) onAnswered?.(indexes, answers)
     }
     const bySlot = new Map<number, number[]>()
@@ -103,7 +103,7 @@ export class Sender {
     return this.#client.isCluster ? slotOf(this.#client.keyPrefix + key) : 0
   }
 
-  #openLane(): Lane<Request, Answer> {
+  #openLane(): Lane<Request, ScriptAnswer> {
     const { client, clock } = this.#connection
     let lastBatch = 0
     return new Lane({
@@ -127,7 +127,7 @@ export class Sender {
     requests: readonly Request[],
     signal?: AbortSignal,
     promptly?: PromptLimits,
-  ): Promise<(Answer | Error)[]> {
+  ): Promise<(ScriptAnswer | Error)[]> {
     const keys: string[] = []
     const args: string[] = [this.#connection.setting]
     let last: readonly string[] | undefined
@@ -175,7 +175,7 @@ export class Sender {
 }
 
 /** Whether it says that a claim is there; over a connection of our own nothing else counts (`Promptness`). */
-function isConfirmation(answer: Answer | Error): boolean {
+function isConfirmation(answer: ScriptAnswer | Error): boolean {
   return !(answer instanceof Error) && ['prolonged', 'granted', 'waiting'].includes(answer.kind)
 }
 
@@ -185,7 +185,7 @@ function notConfirmed(): Error {
 }
 
 /** The client may have sent the call twice. Only `not-held` can then be wrong: the first copy may have released. */
-function unknownIfNotHeld(answer: Answer | Error): Answer | Error {
+function unknownIfNotHeld(answer: ScriptAnswer | Error): ScriptAnswer | Error {
   if (answer instanceof Error || answer.kind !== 'not-held') return answer
   const what =
     'it is not held, but the connection was lost during the call: the client may have sent the release twice'

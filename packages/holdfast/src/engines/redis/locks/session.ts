@@ -7,7 +7,7 @@
  *   alive ──its key is gone──▶ gone: what is known is given up        [#end]
  *   alive ──not proven alive for one TTL──▶ asked for ──▶ alive | gone   [#provenAlive]
  *
- * What may go wrong between two steps: the session expires while a claim that was asked for later lives on (no keep-alive
+ * Failures between two steps: the session expires while a claim that was asked for later lives on (no keep-alive
  * prolongs it, so it ends within one TTL); an acquire lands after the close (the same); the process dies (the same).
  */
 
@@ -30,23 +30,23 @@ import type {
   ListedClaims,
   LostClaim,
 } from '../../../spi.ts'
-import type { Answer } from './answers.ts'
+import type { ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
-import { type EnqueueHost, Enqueueing, type Known } from './enqueueing.ts'
+import { type EnqueueHost, Enqueueing, type KnownAttempt } from './enqueueing.ts'
 import { isOfAnotherType, refusedAcquire } from './failures.ts'
-import { findSession } from './looking.ts'
 import { Requests } from './requests.ts'
 import { OpCode } from './scripts/op-codes.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, keepSessionScript } from './scripts/sessions.ts'
-import type { Granted, Waiter, WaitingRoom } from './waiting-room.ts'
+import { findSession } from './states.ts'
+import type { RecordedGrant, Waiter, WaitingRoom } from './waiting-room.ts'
 
-/** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85). */
+/** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85, shared clients). */
 const LATE_AFTER_MS = 1_000
 /** For that connection and its handshake. */
 const LONGEST_OPENING_MS = 10_000
 
-/** What a keep-alive found out about the claims that it listed. */
+/** Findings of a keep-alive about the claims that it listed. */
 interface Findings<F extends Fencing> {
   readonly lost: LostClaim[]
   readonly granted: Grant<F>[]
@@ -61,7 +61,7 @@ export class RedisSession<F extends Fencing>
   readonly room: WaitingRoom
   readonly #connection: Connection
   readonly #requests: Requests
-  readonly #known = new TransientMap<string, Known>()
+  readonly #known = new TransientMap<string, KnownAttempt>()
   /** All claims that were listed last have been confirmed from then on. */
   #confirmedAt: Instant
   #isGone = false
@@ -86,7 +86,7 @@ export class RedisSession<F extends Fencing>
     const known = this.#known.get(attempt)
     if (known === undefined)
       this.#known.set(attempt, { name: request.name, isWaiting: false, isAsked: false })
-    let answer: Answer
+    let answer: ScriptAnswer
     try {
       answer = await this.#connection.sender.send(asking, call)
     } catch (error) {
@@ -135,7 +135,7 @@ export class RedisSession<F extends Fencing>
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
     const { clock, client, keys } = this.#connection
     const since = instantOf(clock)
-    // Of a request in flight the server may not know yet, and its answer will say more than a heartbeat could.
+    // Requests in flight may not have reached the server yet, and their answers will say more than a heartbeat could.
     const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
     const requests = [
       ...claims.held.map((claim) => this.#requests.renew(claim)),
@@ -169,7 +169,11 @@ export class RedisSession<F extends Fencing>
     return { kind: 'alive', since, ttlMs: this.ttlMs, lost, granted, unlisted: this.#unlisted(claims, lost) }
   }
 
-  #renewed(claim: GrantedClaim, answer: Answer | Error | undefined, { lost, unknown }: Findings<F>): void {
+  #renewed(
+    claim: GrantedClaim,
+    answer: ScriptAnswer | Error | undefined,
+    { lost, unknown }: Findings<F>,
+  ): void {
     const { name, attempt } = claim
     if (answer instanceof Error && !isOfAnotherType(answer)) unknown.push({ claim, failure: answer })
     else if (answer instanceof Error || answer?.kind === 'lost') {
@@ -184,7 +188,7 @@ export class RedisSession<F extends Fencing>
 
   #heartbeatAnswered(
     claim: Claim,
-    answer: Answer | Error | undefined,
+    answer: ScriptAnswer | Error | undefined,
     since: Instant,
     { lost, granted }: Findings<F>,
   ): void {
@@ -228,7 +232,7 @@ export class RedisSession<F extends Fencing>
     return unknown.map(({ claim }) => ({ attempt: claim.attempt, reason: 'unreachable' }))
   }
 
-  /** What the session may have besides what was listed and is not lost. */
+  /** Claims that the session may have besides those that were listed and are not lost. */
   #unlisted({ held, waiting }: ListedClaims, lost: readonly LostClaim[]): Claim[] {
     const unlisted = new Map<string, Claim>()
     for (const [attempt, { name }] of this.#known) unlisted.set(attempt, { name, attempt })
@@ -250,7 +254,7 @@ export class RedisSession<F extends Fencing>
     call: Call,
   ): Promise<'released' | 'not-held'> {
     return new Promise((resolve, failed) => {
-      const answered = ({ kind }: Answer) => {
+      const answered = ({ kind }: ScriptAnswer) => {
         this.forget(claim.attempt)
         resolve(kind === 'released' ? 'released' : 'not-held')
       }
@@ -308,14 +312,14 @@ export class RedisSession<F extends Fencing>
     this.#known.delete(attempt)
   }
 
-  /** What was granted before counts from when it was prolonged: so long ago as its time has run since. */
+  /** The instant from which an earlier grant counts: so long ago as its session's time has run since it was prolonged. */
   sinceOf(sent: Instant, leftMs: number): Instant {
     return prolongedSince(sent, { ttlMs: this.ttlMs, leftMs })
   }
 
-  handOut(claim: Claim, granted: Granted): { readonly kind: 'granted'; readonly grant: Grant<F> } {
+  handOut(claim: Claim, granted: RecordedGrant): { readonly kind: 'granted'; readonly grant: Grant<F> } {
     const { isFenced } = this.#connection.demands
-    // Of a process without fencing, the grant is known by its time.
+    // Grants of a process without fencing are named by their time, which has a point.
     if (isFenced && granted.grantId.includes('.'))
       throw new BackendUnavailableError(
         'redis',
@@ -329,7 +333,7 @@ export class RedisSession<F extends Fencing>
   }
 }
 
-function lostClaim(attempt: string, answer: Answer | Error): LostClaim {
+function lostClaim(attempt: string, answer: ScriptAnswer | Error): LostClaim {
   if (answer instanceof Error || answer.kind !== 'lost') return { attempt, reason: 'deleted' }
   const { reason, detail } = answer
   return { attempt, reason, ...(detail !== undefined && { detail }) }

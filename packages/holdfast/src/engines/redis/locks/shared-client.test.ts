@@ -1,4 +1,4 @@
-/** A locker on a client that the user blocks with a command of their own (T85). */
+/** A locker on a client that the user blocks with a command of their own (T85, shared clients). */
 import assert from 'node:assert/strict'
 import { startProxy } from 'holdfast-lab/faults'
 import { type Server, startRedis, wanted } from 'holdfast-lab/servers'

@@ -165,7 +165,7 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
         mark,
         'it is left for the operator to see',
       )
-      // What the error says to do.
+      // The remedy that the error names.
       await redisCall(marked, 'DEL', 'holdfast:token')
       const next = await rig.fenced(marked.url, { backend: { epoch: 1 } })
       assert((await tokenOf(next)) > 4503599627370495n)

@@ -7,14 +7,14 @@ import { systemRandom } from '../../../base/ids.ts'
 import type { EnqueueResult } from '../../../spi.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
-import { type Answer, LOOK_NOW, type Outlook } from './answers.ts'
+import { LOOK_NOW, type Outlook, type ScriptAnswer } from './answers.ts'
 import { type EnqueueHost, Enqueueing } from './enqueueing.ts'
 import { WaitingRoom } from './waiting-room.ts'
 
 const outlook: Outlook = { isFirst: false, dueMs: 60_000, isForeign: false }
-const waiting: Answer = { kind: 'waiting', outlook }
+const waiting: ScriptAnswer = { kind: 'waiting', outlook }
 
-function stage(answerTo: () => Answer | Error = () => ({ kind: 'granted', grantId: '9' })) {
+function stage(answerTo: () => ScriptAnswer | Error = () => ({ kind: 'granted', grantId: '9' })) {
   const clock = createFakeClock()
   const looked: string[] = []
   const room = new WaitingRoom({
@@ -124,7 +124,7 @@ describe('waiters on redis', () => {
 
   test('G11 a look that fails is not taken for a lost position: it is made again soon', async () => {
     const failed = new Error('OOM command not allowed')
-    const answers: (Answer | Error)[] = [failed, failed, { kind: 'granted', grantId: '9' }]
+    const answers: (ScriptAnswer | Error)[] = [failed, failed, { kind: 'granted', grantId: '9' }]
     const { clock, room, ask, looked } = stage(() => answers.shift() ?? failed)
     const { enqueueing, turn, token } = ask(newAttempt())
     turn.promise.catch(() => {})

@@ -4,27 +4,27 @@
  *
  * - when the holder's time is over: the first waiter at that moment, others a little later, in case the first is dead;
  * - again and again while a foreign client holds, because its release is not pushed; only the first waiter;
- * - all of them when the subscription was interrupted, because pushes may be missing (T19).
+ * - all of them when the subscription was interrupted, because pushes may be missing (T19, lost wake-ups).
  *
  * A grant that was pushed counts from the waiter's last heartbeat that is known to have been applied, never from the
- * receipt of the push (T65).
+ * receipt of the push (T65, belief from the push).
  */
 import type { Clock, Instant } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
 import { Looks } from '../../../kit/looks.ts'
 import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/waiting-room.ts'
 import type { Fencing } from '../../../spi.ts'
-import { type Answer, type Outlook, readPush } from './answers.ts'
+import { type Outlook, readPush, type ScriptAnswer } from './answers.ts'
 import { type ClaimKey, lookAt, type Request } from './requests.ts'
 import type { OnAnswered } from './sender.ts'
 
-export interface Granted {
+export interface RecordedGrant {
   readonly grantId: string
   readonly since: Instant
   readonly data?: string | undefined
 }
 
-export interface Waiter extends AnyWaiter<Fencing, Granted> {
+export interface Waiter extends AnyWaiter<Fencing, RecordedGrant> {
   readonly claim: ClaimKey
   /** When the last request was sent that is known to have prolonged its position. */
   heartbeat: Instant
@@ -37,13 +37,13 @@ export interface WaitingRoomOptions {
   readonly look: (
     requests: readonly Request[],
     onAnswered: OnAnswered,
-  ) => Promise<readonly (Answer | Error)[]>
+  ) => Promise<readonly (ScriptAnswer | Error)[]>
 }
 
 /** For a name whose holder's end is not known, while another process has the first waiter. */
 const UNKNOWN_MS = 5_000
 
-export class WaitingRoom extends Room<Waiter, Granted> {
+export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   readonly #look: WaitingRoomOptions['look']
   readonly #looks: Looks
 
@@ -53,13 +53,13 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     this.#looks = new Looks({
       ...options,
       isNeeded: () => this.size > 0,
-      // Not waited for: on a Cluster one primary may be silent, and must not delay looks at the others.
+      // Answers are not waited for: on a Cluster one primary may be silent, and must not delay looks at the others.
       look: async (names, isForAll) =>
         this.#lookFor(isForAll ? this.waiters : [...names].flatMap((name) => this.of(name).slice(0, 1))),
     })
   }
 
-  /** What a waiter was told of its position. */
+  /** Notes a waiter's position and when it is due, as it was told. */
   expect(waiter: Waiter, { isFirst, dueMs, isForeign }: Outlook): void {
     if (!this.isWaiting(waiter)) return
     const pollMs = this.#looks.pollInMs()
@@ -92,7 +92,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     super.close(error)
   }
 
-  /** It prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
+  /** A look prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
   #lookFor(waiters: readonly Waiter[]): void {
     if (waiters.length === 0) return
     const requests = waiters.map(({ claim }) => lookAt(claim))
@@ -106,7 +106,7 @@ export class WaitingRoom extends Room<Waiter, Granted> {
     )
   }
 
-  #found(waiter: Waiter, answer: Answer | Error | undefined): void {
+  #found(waiter: Waiter, answer: ScriptAnswer | Error | undefined): void {
     if (answer === undefined || answer instanceof Error) return
     if (answer.kind === 'waiting') {
       this.expect(waiter, answer.outlook)

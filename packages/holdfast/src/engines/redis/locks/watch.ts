@@ -29,10 +29,10 @@ export async function* currentHolders(
     for (const { name, holders, atMs } of states)
       for (const { id, holder, owner, token, heldForMs, session } of holders) {
         // The log tells of what was granted after its end was read. In one millisecond with that, or with this look, it cannot
-        // be known; nor if the clock was set back (T109).
+        // be known; nor if the clock was set back (T109, events in the same tick).
         const grantedAtMs = atMs - heldForMs
         const isNewer = heldForMs > 0 && grantedAtMs > head.nowMs
-        // Of other clients' locks nothing is logged.
+        // Locks of other clients are not logged.
         if (isNewer || session === '' || seen.has(id)) continue
         seen.add(id)
         if (grantedAtMs >= head.nowMs) alsoLogged.add(id)

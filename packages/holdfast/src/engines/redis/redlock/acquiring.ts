@@ -1,12 +1,12 @@
 /**
  * One try to get the votes of a majority. All nodes are asked at once. With a quorum of votes the answer is there. Without one,
- * every answer or time-out is awaited, and what was won is given back before the caller tries again (T25).
+ * every answer or time-out is awaited, and what was won is given back before the caller tries again (T25, leftover votes).
  *
- * - The caller goes away: what was won is given back in the background (T14).
- * - A node answers after its time-out (T15): it is told to abandon the attempt behind the request. The mark also refuses a
- *   request that comes even later, because the client reconnected or sent it again (T73).
- * - Two callers split the votes, also evenly (T24): both give back, and both try again after a pause of random length.
- * - The votes come in later than the TTL: core counts from before the asking, and gives the lease back (T6).
+ * - The caller goes away: what was won is given back in the background (T14, cleanup after cancelling).
+ * - A node answers after its time-out (T15, late acquires): it is told to abandon the attempt behind the request. The mark also refuses a
+ *   request that comes even later, because the client reconnected or sent it again (T73, late originals).
+ * - Two callers split the votes, also evenly (T24, even splits): both give back, and both try again after a pause of random length.
+ * - The votes come in later than the TTL: core counts from before the asking, and gives the lease back (T6, late grants).
  */
 
 import { BackendUnavailableError, quote } from '../../../base/errors.ts'
@@ -70,7 +70,7 @@ async function takeBack(ensemble: Ensemble, claim: NodeClaim, votes: Poll<VoteRe
   return votes.uncertain + releasing.failed.length
 }
 
-/** What a try without a majority answers, when it has been taken back. */
+/** The answer of a try without a majority, when it has been taken back. */
 export async function refused(
   ensemble: Ensemble,
   claim: NodeClaim,

@@ -10,9 +10,9 @@ import { describeInfo } from '../../../kit/info.ts'
 import type { BackendInfo } from '../../../spi.ts'
 import { ClientState, isRedisClient, LockKeys, type RedisClient, RedisConnection } from '../client/index.ts'
 import { RedlockBackend } from './backend.ts'
-import { Deadlines } from './deadlines.ts'
 import { Ensemble } from './ensemble.ts'
 import { RedlockNode } from './node.ts'
+import { NodeTimeouts } from './node-timeouts.ts'
 
 export interface RedlockOptions {
   /**
@@ -37,7 +37,7 @@ export interface RedlockOptions {
    */
   readonly maxTtlMs?: number
   /**
-   * What the nodes keep over a crash. `none` (the default): it is not relied on, so a restarted node does not count for
+   * Persistence of the nodes over a crash. `none` (the default): it is not relied on, so a restarted node does not count for
    * `maxTtlMs`. `every-write`: all nodes have `appendonly yes` and `appendfsync always`, and count at once.
    */
   readonly persistence?: 'none' | 'every-write'
@@ -103,14 +103,14 @@ export function openRedlock(options: RedlockOptions, { closeClients }: Surroundi
   const namespace = checkNamespace(options.namespace ?? defaults.namespace)
   const quarantineMs = persistence === 'none' ? Math.ceil(maxTtlMs + defaultDriftMs(maxTtlMs)) : 0
   const keys = new LockKeys(namespace, checkCallback('key', options.key))
-  const deadlines = new Deadlines(clock, nodeTimeoutMs)
+  const timeouts = new NodeTimeouts(clock, nodeTimeoutMs)
   const timings = { connectTimeoutMs, nodeTimeoutMs, quarantineMs }
   const nodes = clients.map((client, index) => {
     const connection = connectionOf(client, index, { clock, random })
     const label = `node ${index + 1} of ${clients.length}`
     const readiness = ClientState.of(client)
     readiness.handleErrors()
-    return new RedlockNode({ index, connection, readiness, label, clock, deadlines, ...timings })
+    return new RedlockNode({ index, connection, readiness, label, clock, timeouts, ...timings })
   })
   const ensemble = new Ensemble({
     nodes,

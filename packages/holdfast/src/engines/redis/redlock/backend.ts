@@ -22,11 +22,11 @@ import { isOlder, OLDEST_REDIS, type RedisReply } from '../client/index.ts'
 import { diagnose } from './diagnosis.ts'
 import { assertDistinct, type Ensemble } from './ensemble.ts'
 import { ownerText } from './keys.ts'
-import { type Found, lookAt } from './looking.ts'
 import type { ClaimRequest, Identity, RedlockNode } from './node.ts'
 import { scanPage } from './paging.ts'
 import { attachScript } from './scripts.ts'
 import { RedlockSession } from './session.ts'
+import { type Found, lookAt } from './states.ts'
 
 export class RedlockBackend implements Backend<'unfenced'> {
   readonly info: BackendInfo<'unfenced'>
@@ -117,7 +117,7 @@ export class RedlockBackend implements Backend<'unfenced'> {
     throw new UnsupportedError('redlock issues no fencing tokens, so there are none to check.')
   }
 
-  /** Looks again, and then ends exactly the holder that it saw (T74, T78). */
+  /** Looks again, and then ends exactly the holder that it saw (T74, misaimed force releases; T78, late operators). */
   async forceRelease(
     name: string,
     ids: readonly string[],

@@ -14,7 +14,7 @@ export interface NodeClaim extends Claim {
   readonly owner: string
 }
 
-/** What an `acquire` answers: the time of the grant, or a refusal. */
+/** A node's vote, the answer to an `acquire`: the time of the grant, or a refusal. */
 export type VoteReply = RedisReply
 
 export function isGranted(reply: VoteReply | undefined): reply is string {
@@ -62,9 +62,9 @@ export function giveUpRequest(
 export class HeldClaim {
   readonly claim: NodeClaim
   readonly grantId: string
-  /** It may be lost; that is unknown until a keep-alive says so. */
+  /** The claim may be lost; that is unknown until a keep-alive says so. */
   confirmedAt: Instant
-  /** It is being given up, so that it is not restored any more. */
+  /** The claim is being given up, so that it is not restored any more. */
   isOver = false
   readonly #terms: readonly string[]
   readonly #votes: Poll<VoteReply>
@@ -112,7 +112,7 @@ export class HeldClaim {
     this.#restored = [...this.#restored, node]
     const grantedAt = () => this.grantedAt(node)
     const reply = await node.request(acquireRequest(this.claim, this.#terms, grantedAt))
-    // The first time counts: a node that names another one later was reached by a copy of the request (T84).
+    // The first time counts: a node that names another one later was reached by a copy of the request (T84, late duplicates).
     if (isGranted(reply)) this.#times[node.index] ||= this.grantedAt(node) || reply
   }
 }

@@ -29,7 +29,7 @@ export interface ContactOptions {
 export interface ContactHandlers {
   /** Sends what comes first on a connection, and waits for no answer. */
   onConnected(): Promise<void>
-  /** It can be asked, for the first time or again. */
+  /** The node can be asked, for the first time or again. */
   onOpen(): void
   failure(reason: string): Error
 }
@@ -49,7 +49,7 @@ export class Contact {
   #limitMs: number
   #wait: Wait | undefined
   #entering: Promise<void> | undefined
-  /** What the client said last of why it is not connected. */
+  /** The client's last message about why it is not connected. */
   #trouble: string | undefined
 
   constructor(options: ContactOptions, handlers: ContactHandlers) {
@@ -104,7 +104,7 @@ export class Contact {
   }
 
   #enter(): Promise<void> {
-    // What cannot be sent first does not keep the node from being asked.
+    // A handler that cannot be sent first does not keep the node from being asked.
     this.#entering ??= this.#handlers
       .onConnected()
       .catch(ignore)

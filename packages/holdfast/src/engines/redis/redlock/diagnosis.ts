@@ -1,4 +1,4 @@
-/** What about the servers matters for locks: the checks of the start, and further ones. */
+/** Findings about the servers that matter for locks: the checks of the start, and further ones. */
 
 import type { Call, Finding } from '../../../spi.ts'
 import { evictionConcern, ifPermitted, infoField, refusalOf, settingOf, unchecked } from '../client/index.ts'

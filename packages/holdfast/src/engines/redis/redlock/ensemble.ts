@@ -15,7 +15,7 @@ import { Lifetime } from '../../../kit/lifetime.ts'
 import type { Call } from '../../../spi.ts'
 import { type LockKeys, textOf } from '../client/index.ts'
 import type { RedlockNode } from './node.ts'
-import { type Answer, Poll, reasonOf } from './poll.ts'
+import { type NodeAnswer, Poll, reasonOf } from './poll.ts'
 
 export interface EnsembleOptions {
   readonly nodes: readonly RedlockNode[]
@@ -33,7 +33,7 @@ export class Ensemble {
   readonly options: EnsembleOptions
   readonly nodes: readonly RedlockNode[]
   readonly quorum: number
-  /** So many nodes that say no leave no quorum for a yes. */
+  /** The nodes whose no leaves no quorum for a yes. 3 of 5 with a quorum of 3. */
   readonly blocking: number
   readonly keys: LockKeys
   readonly #warned = new Set<string>()
@@ -71,7 +71,7 @@ export class Ensemble {
   }
 
   /** The same without promises. */
-  pollWith<V>(ask: (node: RedlockNode, answer: Answer<V>) => void): Poll<V> {
+  pollWith<V>(ask: (node: RedlockNode, answer: NodeAnswer<V>) => void): Poll<V> {
     return new Poll(this.nodes, ask, this.#failed)
   }
 
@@ -82,7 +82,7 @@ export class Ensemble {
     await this.answeredByQuorum(poll, 'connecting: done', call, 'not-applied')
   }
 
-  /** Until a quorum has answered; rejects without one. */
+  /** Waits until a quorum has answered; rejects without one. */
   async answeredByQuorum(poll: Poll<unknown>, what: string, call: Call, outcome: CallOutcome): Promise<void> {
     const answered = () => poll.count(() => true)
     await poll.until(() => answered() >= this.quorum, call)
@@ -107,7 +107,7 @@ export class Ensemble {
       (failures === '' ? '' : ` (${failures})`) +
       (note === '' ? '' : `. ${note}`) +
       hint
-    // So many that are closed, or do not let this user in, leave no quorum until an operator acts: that is not waited for.
+    // Nodes that are closed, or do not let this user in, may leave no quorum until an operator acts: that is not waited for.
     const isFinal =
       failed.filter(({ error }) => isHoldfastError(error, 'UNSUPPORTED')).length >= this.blocking
     return isFinal && outcome === 'not-applied'

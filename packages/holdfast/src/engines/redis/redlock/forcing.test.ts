@@ -1,4 +1,4 @@
-/** What a force release says when some of the servers do not answer. */
+/** Answers of a force release when some of the servers do not answer. */
 import assert from 'node:assert/strict'
 import { wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'

@@ -1,4 +1,4 @@
-/** What `redlock://…` says: which nodes, and which options. */
+/** Reads `redlock://…`: which nodes, and which options. */
 
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import { loadPeer } from '../../../base/load-peer.ts'

@@ -1,4 +1,4 @@
-/** What is held stays held by a majority, and ends when the majority is gone; and what operators see of it. */
+/** Leases stay held by a majority, and end when the majority is gone; and how operators see them. */
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'
@@ -211,7 +211,7 @@ describe.runIf(wanted('redis'))('redlock: keeping', () => {
     assert.deepEqual(kept.lost, [{ attempt: held.attempt, reason: 'force-released', detail }])
     await stage.rival('x', stage.all)
     assert.equal((await backend.inspect('x', call()))?.holders[0]?.holder, '(another client)')
-    // Bound to what was seen: another stranger that comes in between stays (T78).
+    // Bound to what was seen: another stranger that comes in between stays (T78, late operators).
     const ids = (await backend.inspect('x', call()))?.holders.map(({ id }) => id) ?? []
     await stage.remove('x', stage.all)
     await stage.rival('x', stage.all, 'another value')

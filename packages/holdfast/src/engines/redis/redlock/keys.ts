@@ -13,7 +13,7 @@ export function ownerText(attempt: string, session: string): string {
 
 /**
  * A grant is known by its votes: for each node, which process it was and its time of the grant. A late copy of the request,
- * after the lock was deleted, gets another time (T84).
+ * after the lock was deleted, gets another time (T84, late duplicates).
  */
 export function grantIdOf(
   votes: readonly { readonly runId: string | null; readonly grantedAt: string }[],
@@ -33,12 +33,12 @@ export function grantedAtBy(runId: string | null, grantId: string): string {
   return vote?.slice(vote.indexOf(':') + 1) ?? ''
 }
 
-/** What a lock says beyond its owner, for operators. */
+/** Details of a lock beyond its owner, for operators. */
 export interface Details {
   readonly holder: string
   readonly note?: string | undefined
   readonly owner?: string | undefined
-  /** Of the session. */
+  /** The TTL of the session. */
   readonly ttlMs: number
 }
 

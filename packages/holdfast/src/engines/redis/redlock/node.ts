@@ -25,8 +25,8 @@ import {
   remedyOf,
 } from '../client/index.ts'
 import { Contact } from './contact.ts'
-import type { Deadlines } from './deadlines.ts'
 import { bootKey } from './keys.ts'
+import type { NodeTimeouts } from './node-timeouts.ts'
 import { allScripts, claimsScript, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
@@ -39,12 +39,12 @@ export interface ClaimRequest {
   argsFor(node: RedlockNode): readonly string[]
 }
 
-/** What a server says of itself. */
+/** A server's identity, in its own words. */
 export interface Identity {
-  /** Of its process; empty if the user may not ask. */
+  /** The id of its process; empty if the user may not ask. */
   readonly runId: string
   readonly version: string
-  /** Of the session that was opened with it. */
+  /** The TTL of the session that was opened with it. */
   readonly ttlMs: number
 }
 
@@ -55,14 +55,14 @@ export interface NodeOptions {
   /** For messages: `node 2 of 5`. */
   readonly label: string
   readonly clock: Clock
-  readonly deadlines: Deadlines
+  readonly timeouts: NodeTimeouts
   readonly connectTimeoutMs: number
   readonly nodeTimeoutMs: number
   readonly quarantineMs: number
 }
 
 export interface NodeObserver {
-  /** It can be asked, for the first time or again. */
+  /** The node can be asked, for the first time or again. */
   onOpen(): void
   /** Something about the server that can cost locks. */
   onConcern(concern: Concern): void
@@ -112,7 +112,7 @@ export class RedlockNode {
     this.#observer = observer
   }
 
-  /** Its answers are late: it owes one, or the last one that it owed took too long. */
+  /** The node's answers are late: it owes one, or the last one that it owed took too long. */
   get isSlow(): boolean {
     return this.isSilent || this.#lateMs !== undefined
   }
@@ -158,7 +158,7 @@ export class RedlockNode {
     this.connection.close()
   }
 
-  /** In order with the other requests for claims. What is asked while an answer is awaited leaves together. */
+  /** Asks in order with the other requests for claims. Requests that come while an answer is awaited leave together. */
   ask(request: ClaimRequest, asker: Asker<RedisReply>): void {
     this.#lane.add(request, neverCancelled, asker)
   }
@@ -297,14 +297,14 @@ export class RedlockNode {
     answered: (reply: RedisReply) => void,
     failed: (error: unknown) => void,
   ): void {
-    const { clock, deadlines, nodeTimeoutMs } = this.#options
-    const request = deadlines.add(() => {
+    const { clock, timeouts, nodeTimeoutMs } = this.#options
+    const request = timeouts.add(() => {
       this.#owed++
       const before = this.#lateMs === undefined ? '' : `; its answer before came after ${this.#lateMs} ms`
       failed(this.#failure(`no answer within ${nodeTimeoutMs} ms${before}`, 'unknown'))
     })
     const isLate = () => {
-      const isInTime = deadlines.remove(request)
+      const isInTime = timeouts.remove(request)
       this.#lateMs = isInTime ? undefined : Math.ceil(clock.monotonicMs() - request.dueMs + nodeTimeoutMs)
       if (!isInTime) this.#owed--
       return !isInTime
@@ -319,7 +319,7 @@ export class RedlockNode {
     )
   }
 
-  /** In the order of the wire this comes before the next request; the answers are not awaited. */
+  /** These commands come before the next request in the order of the wire; their answers are not awaited. */
   async #loadScripts(): Promise<void> {
     const [primary] = await this.connection.nodes()
     if (primary === undefined) return

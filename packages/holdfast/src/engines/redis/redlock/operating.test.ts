@@ -1,4 +1,4 @@
-/** What operators see of the servers: lists in pages while some servers do not answer, and findings. */
+/** The operators' view of the servers: lists in pages while some servers do not answer, and findings. */
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, test } from 'vitest'

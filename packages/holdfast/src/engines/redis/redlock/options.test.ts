@@ -1,4 +1,4 @@
-/** What is refused before a server is asked, and what a URL says. */
+/** Options that are refused before a server is asked, and those of a URL. */
 import assert from 'node:assert/strict'
 import { redisCall, wanted } from 'holdfast-lab/servers'
 import { Cluster, Redis } from 'ioredis'

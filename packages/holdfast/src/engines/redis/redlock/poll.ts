@@ -6,8 +6,8 @@ import type { Asker } from '../../../kit/lane.ts'
 import type { Call } from '../../../spi.ts'
 import type { RedlockNode } from './node.ts'
 
-/** What has become of the question at one node. */
-export class Answer<V> implements Asker<V> {
+/** The state of the question at one node. */
+export class NodeAnswer<V> implements Asker<V> {
   readonly node: RedlockNode
   readonly #poll: Poll<V>
   state: 'pending' | 'answered' | 'failed' = 'pending'
@@ -32,17 +32,17 @@ export class Answer<V> implements Asker<V> {
     this.#poll.heard()
   }
 
-  /** It failed, and the node may have done what it was asked all the same, or may do it yet. */
+  /** The question failed, and the node may have done what it was asked all the same, or may do it yet. */
   get isUncertain(): boolean {
     return this.state === 'failed' && outcomeOf(this.error) === 'unknown'
   }
 }
 
-export type Answered<V> = Answer<V> & { readonly value: V }
+export type Answered<V> = NodeAnswer<V> & { readonly value: V }
 
 export class Poll<V> {
   /** One for each node, in the order of the nodes. */
-  readonly answers: readonly Answer<V>[]
+  readonly answers: readonly NodeAnswer<V>[]
   readonly onFailed: (node: RedlockNode, error: unknown) => void
   #pending: number
   /** Callbacks are dropped when they have been called: a late answer must not keep alive what they refer to. */
@@ -53,12 +53,12 @@ export class Poll<V> {
 
   constructor(
     nodes: readonly RedlockNode[],
-    ask: (node: RedlockNode, answer: Answer<V>) => void,
+    ask: (node: RedlockNode, answer: NodeAnswer<V>) => void,
     onFailed: (node: RedlockNode, error: unknown) => void,
   ) {
     this.onFailed = onFailed
     this.#pending = nodes.length
-    this.answers = nodes.map((node) => new Answer(node, this))
+    this.answers = nodes.map((node) => new NodeAnswer(node, this))
     for (const answer of this.answers) ask(answer.node, answer)
   }
 
@@ -87,7 +87,7 @@ export class Poll<V> {
     return this.answers.filter((answer): answer is Answered<V> => answer.state === 'answered')
   }
 
-  get failed(): readonly Answer<V>[] {
+  get failed(): readonly NodeAnswer<V>[] {
     return this.answers.filter(({ state }) => state === 'failed')
   }
 
@@ -102,7 +102,7 @@ export class Poll<V> {
     return this.answers.filter(({ isUncertain }) => isUncertain).length
   }
 
-  /** What became of the nodes that did not answer, in a few words. */
+  /** Describes the failures of the nodes that did not answer, in a few words. */
   describeFailures(): string {
     return this.failed.map(({ node, error }) => `${node.label}: ${reasonOf(node, error)}`).join('; ')
   }
@@ -124,7 +124,7 @@ export class Poll<V> {
   }
 }
 
-/** What the node or the client said, without what we, and the server's interpreter, have put around it. */
+/** The error's reason, without what we, and the server's interpreter, have put around it. */
 export function reasonOf(node: RedlockNode, error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   const text = message

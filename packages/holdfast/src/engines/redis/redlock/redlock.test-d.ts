@@ -1,4 +1,4 @@
-/** What must not compile, and what must. Checked by the type check of the repository; never run. */
+/** Types that must not compile, and types that must. Checked by the type check of the repository; never run. */
 import type { Redis as IoRedis } from 'ioredis'
 import type { Redis as IoRedis5 } from 'ioredis5'
 import type { createClient } from 'redis'

@@ -3,7 +3,7 @@
  *
  * A node may have lost a lock that the majority has, because it was restarted, or because another client's try was in the way
  * when it was asked. The lock is restored there after the majority has been confirmed, not in the same step: a request that sets
- * what it does not find would bring back what has expired (T31). So a lease outlives the restart of all nodes, one after the
+ * what it does not find would bring back what has expired (T31, revived locks). So a lease outlives the restart of all nodes, one after the
  * other.
  */
 import { elapsedMs } from '../../../base/clock.ts'
@@ -23,11 +23,11 @@ export interface Renewal {
   readonly session: string
   readonly ttlMs: number
   readonly listed: readonly GrantedClaim[]
-  /** What is known of them here, by attempt. */
+  /** Claims as they are known here, by attempt. */
   readonly held: ReadonlyMap<string, HeldClaim>
 }
 
-/** What a node that answered lacks of what the majority has. */
+/** Claims that a node lacks although the majority has them. */
 export interface Missing {
   readonly session: boolean
   readonly attempts: readonly string[]
@@ -37,7 +37,7 @@ interface Kept {
   readonly knowsSession: boolean
   /** A digit for each listed claim: see `keepAliveScript`. */
   readonly digits: string
-  /** Of those that were released by force, by their index: what the operator said; empty if it is not known. */
+  /** The operator's reasons for force releases, by the index of the claim; empty if it is not known. */
   readonly reasons: ReadonlyMap<number, string>
 }
 

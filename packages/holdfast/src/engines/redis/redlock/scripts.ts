@@ -1,7 +1,7 @@
 /**
- * What a node does, as Lua scripts. A script runs as a whole, so nothing happens between two of its lines.
+ * Scripts of a node, in Lua. A script runs as a whole, so nothing happens between two of its lines.
  *
- * What a node keeps:
+ * Keys of a node:
  *
  *   lock      string, PX   `hfr1|<attempt>|<session>|<lock-delay ms>|<granted at>|<details>`: the vote of this node. The
  *                          start, up to and with the session, is its owner. It lives for TTL + lock-delay.
@@ -190,7 +190,7 @@ return {found[1], found[2], redis.call('PTTL', KEYS[1])}
 /**
  * KEYS session, then the locks of the claims; ARGV ttl, then the owner of each and the time of its grant here, empty if it
  * is not known. Prolongs what is there, and creates nothing. Answers with a digit for each claim: 1 kept, 0 missing, 2
- * another has it, 3 released by force, 4 granted once more by a late copy of the request (T84); behind the digits, if there
+ * another has it, 3 released by force, 4 granted once more by a late copy of the request (T84, late duplicates); behind the digits, if there
  * is a 3, with the operator's reason of each of them. Without the session, with nothing.
  */
 export const keepAliveScript = redisScript(`${holding}

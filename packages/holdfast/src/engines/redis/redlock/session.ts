@@ -39,7 +39,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   readonly #ensemble: Ensemble
   readonly #holder: string
   readonly #key: string
-  /** What nearly all requests of the session ask for. */
+  /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
   readonly #held = new TransientMap<string, HeldClaim>()
   /** From its close on, nothing is restored. */
@@ -197,7 +197,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   }
 
   /**
-   * With a bare majority, one server whose clock is stepped is enough for a second holder (T77). The votes that are missing may
+   * With a bare majority, one server whose clock is stepped is enough for a second holder (T77, one stepped clock). The votes that are missing may
    * be there by now: those of a rival that has given up, or of a server that is told of the session only now.
    */
   #completeVotes(votes: Poll<VoteReply>, held?: HeldClaim): void {
@@ -213,7 +213,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     this.#ensemble.inBackground(async () => {
       if (this.#isClosed) return
       if (session) await node.open([this.#key], [String(this.ttlMs), this.#holder])
-      // It may have been opened there after its end.
+      // The session may have been opened there after its end.
       if (this.#isClosed) await node.request(giveUpRequest('close', this.#nothing))
       // An attempt that was asked for twice is over when the last of them is.
       else await Promise.all(claims.map((held) => this.#isOver(held) || held.restoreAt(node)))

@@ -61,12 +61,12 @@ export function isBusy(error: unknown): boolean {
   return code === sqliteCodes.BUSY || code === sqliteCodes.LOCKED || code === sqliteCodes.PROTOCOL
 }
 
-/** What was written breaks a rule of the user's own tables. */
+/** True for a write that breaks a rule of the user's own tables. */
 export function isConstraintViolation(error: unknown): boolean {
   return primaryCodeOf(error) === sqliteCodes.CONSTRAINT
 }
 
-/** What to do when the file itself is wrong, so that trying again will not help; undefined if it is not. */
+/** Advice for a file that is wrong in itself, so that trying again will not help; undefined if it is not. */
 export function remedyFor(error: unknown): string | undefined {
   switch (primaryCodeOf(error)) {
     case sqliteCodes.READONLY:
@@ -109,7 +109,7 @@ export function fileOf(database: SqliteDatabase): string {
     const row = prepare(database, 'PRAGMA database_list').get()
     return String((row as { file?: unknown } | undefined)?.file ?? '')
   } catch {
-    // It is closed or broken: the caller is about to say so.
+    // The file is closed or broken: the caller is about to say so.
     return ''
   }
 }

@@ -1,4 +1,4 @@
-/** What Holdfast knows of connections to SQLite, for modules that use a file of the user's. */
+/** Everything that Holdfast knows of connections to SQLite, for modules that use a file of the user's. */
 export {
   fileOf,
   isBusy,

@@ -1,4 +1,4 @@
-/** What is specific to SQLite: connections of every kind, from their opening to their end. */
+/** Cases for SQLite alone: connections of every kind, from their opening to their end. */
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -4,7 +4,7 @@ import { InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
 import { prepare, type SqliteDatabase } from '../client/index.ts'
 
 const LAYOUT_VERSION = 1n
-/** What the sqlite backend writes into the header of its files ('HFST'). */
+/** The mark that the sqlite backend writes into the header of its files ('HFST'). */
 const LOCK_FILE_ID = 0x48465354n
 
 const tables = `

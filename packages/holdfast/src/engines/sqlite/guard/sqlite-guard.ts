@@ -188,7 +188,7 @@ class TableGuard<Database extends SqliteDatabase>
   }
 }
 
-/** In another file the guard would remember something else, and refuse no stale fence. */
+/** A guard in another file would remember something else, and refuse no stale fence. */
 function assertSameFile(given: SqliteDatabase, own: SqliteDatabase): void {
   if (given === own) return
   const file = fileOf(given)

@@ -1,6 +1,6 @@
 /**
- * What a guard remembers, as rows. Every statement is parameterised, and integers are read as bigint: a token has
- * 63 bits, and a double only 53 (T42).
+ * A guard's memory, as rows. Every statement is parameterised, and integers are read as bigint: a token has
+ * 63 bits, and a double only 53 (T42, tokens as doubles).
  */
 
 import type { Clock } from '../../../base/clock.ts'

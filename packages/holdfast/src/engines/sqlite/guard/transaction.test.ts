@@ -1,4 +1,4 @@
-/** What is specific to SQLite: transactions that end in every possible way. */
+/** Cases for SQLite alone: transactions that end in every possible way. */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

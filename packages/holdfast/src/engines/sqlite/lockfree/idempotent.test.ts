@@ -447,7 +447,7 @@ describe('answers that get lost', () => {
     },
   )
 
-  /** What a call ends with, and after how long by a clock of its own. */
+  /** The end of a call, and after how long it comes by a clock of its own. */
   async function ending(clock: FakeClock, call: Promise<unknown>) {
     const startMs = clock.monotonicMs()
     let ended: { readonly how: unknown; readonly afterMs: number } | undefined

@@ -185,7 +185,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
     const { scope, key, attempt } = claimed
     return this.#step((database) => {
       if (!begun) prepare(database, statements.forget).run(scope, key, attempt)
-      // What is still there was begun, now or before.
+      // A row that is still there was begun, now or before.
       const expiresMs = this.#wallMs() + BigInt(Math.round(keepMs))
       prepare(database, statements.endLease).run(expiresMs, scope, key, attempt)
       return standingOf(database, claimed)
@@ -224,7 +224,7 @@ export class SqliteKeys implements KeyStore<SqliteDatabase> {
         return body(database)
       }
       const result = await transact(terms, async () => ownStep(database, work, WHO))
-      // Not before: what was made is undone with a transaction that fails.
+      // The origin is kept from here on, not before: a transaction that fails undoes the tables.
       this.#origin = origin
       return result
     })

@@ -36,7 +36,7 @@ export interface SqliteOptions {
   readonly machine?: MachineIdentity
 }
 
-/** What tests may replace besides. */
+/** Further parts that tests may replace. */
 export interface Surroundings {
   readonly fileSystemTypeOf?: FileSystemTypeOf
   readonly socketFolder?: string

@@ -24,8 +24,8 @@ import type {
   WatchEvent,
 } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
-import { inspect, list, sessions } from './looking.ts'
 import { SqliteSession } from './session.ts'
+import { inspect, list, sessions } from './states.ts'
 import type { Statistics } from './statistics.ts'
 
 export class SqliteBackend implements Backend<'fenced'> {
@@ -41,7 +41,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     this.#connection = connection
   }
 
-  /** What it has done so far, for tests and measurements. */
+  /** Counts of its work so far, for tests and measurements. */
   get statistics(): Readonly<Statistics> {
     return this.#connection.statistics
   }
@@ -50,7 +50,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     const { namespace, machine } = this.#connection
     const { id, holder, ttlMs } = request
     const since = instantOf(this.clock)
-    // What has expired is removed first, so that a late repetition does not bring a session back (T31).
+    // Expired sessions are removed first, so that a late repetition does not bring one back (T31, revived locks).
     const opened = await this.#connection.prolong(call, (tx) => {
       const row = tx.sql.openSession.first(id, namespace, holder, ttlMs, tx.nowMs, machine.bootId)
       if (row === undefined)

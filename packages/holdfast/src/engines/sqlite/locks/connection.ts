@@ -1,4 +1,4 @@
-/** What the backend and its sessions share: the open file, the way to write to it, the waiters and the watchers. */
+/** State that the backend and its sessions share: the open file, the way to write to it, the waiters and the watchers. */
 
 import { type Clock, sleep } from '../../../base/clock.ts'
 import { publicIdOf, type Random } from '../../../base/ids.ts'
@@ -36,7 +36,7 @@ export interface ConnectionOptions {
   readonly socketFolder?: string
 }
 
-/** What the parts of a connection share. */
+/** The parts that a connection's users share. */
 export interface Context extends ConnectionOptions {
   readonly database: Database
   readonly sql: Statements
@@ -81,7 +81,7 @@ export class Connection {
 
   /**
    * For what keeps sessions alive: it overtakes what waits to be written. Before anything is prolonged, this must still be
-   * the file that newcomers find, with the same log, and still the same boot's (T105). Replacing the file or its log, or
+   * the file that newcomers find, with the same log, and still the same boot's (T105, unlinked logs). Replacing the file or its log, or
    * bringing it to another boot while it is open, ends the leases of processes that do not see it: within one TTL, because
    * a grant is believed for as long as the last prolongation of its session. Acquires are not checked.
    */

@@ -36,7 +36,7 @@ export class Query<Row> {
   }
 }
 
-/** Not every release of Node binds numbered parameters. To some it gives no value. */
+/** Numbered parameters are not bound by every release of Node; some get no value. */
 function bindsNumberedParameters(connection: DatabaseSync): boolean {
   try {
     return connection.prepare('SELECT ?1 AS value').get('given')?.value === 'given'
@@ -90,14 +90,14 @@ export class Database {
     this.#commit.run()
   }
 
-  /** After some errors SQLite has already rolled back by itself. */
+  /** SQLite has already rolled back by itself after some errors. */
   rollBack(): void {
     try {
       this.#connection.exec('ROLLBACK')
     } catch {}
   }
 
-  /** What is committed within `work` is on the disk when it returns, and not only in the system's memory. */
+  /** Commits within `work` are on the disk when it returns, and not only in the system's memory. */
   durably<T>(work: () => T): T {
     this.#connection.exec('PRAGMA synchronous = FULL')
     try {

@@ -10,7 +10,7 @@ export interface Diagnosed {
   readonly path: string
   readonly synchronous: Synchronous
   readonly fileSystemTypeOf: FileSystemTypeOf
-  /** Of the library that this process uses, as `3.53.4`. */
+  /** The version of the library that this process uses, as `3.53.4`. */
   readonly sqliteVersion: string
   /** Why the leases of this process cannot be prolonged; null if they can. */
   readonly problem: string | null
@@ -95,7 +95,7 @@ function isBefore(version: string, wanted: readonly number[]): boolean {
 const WRITABLE_BY_ALL = 0o002
 const STICKY = 0o1000
 
-/** In a sticky folder like /tmp only the owner of a file may replace it. */
+/** A sticky folder like /tmp lets only the owner of a file replace it. */
 async function writableByAll(path: string): Promise<boolean> {
   if (process.platform === 'win32') return false
   const modeOf = (asked: string) =>

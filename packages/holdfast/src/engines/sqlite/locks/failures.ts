@@ -1,4 +1,4 @@
-/** What SQLite's error codes mean for a caller. */
+/** Maps SQLite's error codes to typed errors for callers. */
 import { dirname, join } from 'node:path'
 import { hasSharedZero } from '../../../base/clock.ts'
 import {

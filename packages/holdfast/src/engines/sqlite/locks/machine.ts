@@ -1,6 +1,6 @@
 /**
  * Which machine this is, and since which start. Expiry is judged by the monotonic clock, whose readings mean
- * something only to processes of the same boot and of the same time namespace (T71): after a restart the old
+ * something only to processes of the same boot and of the same time namespace (T71, restarts of the machine): after a restart the old
  * readings lie days ahead, and in another time namespace they are shifted.
  */
 import { execFileSync } from 'node:child_process'

@@ -23,7 +23,7 @@ import { checkOnePath } from './file-checks.ts'
 import { sqlite } from './index.ts'
 import { APPLICATION_ID, SCHEMA_VERSION } from './schema.ts'
 
-const fixture = new URL('../../../../test/sqlite/fixtures/schema-2.sql', import.meta.url)
+const fixture = new URL('../../../../test/sqlite/fixtures/schema-1.sql', import.meta.url)
 
 function throwsTyped(open: () => unknown, code: ErrorCode, says: RegExp): void {
   assert.throws(open, (error) => {
@@ -166,13 +166,13 @@ describe('the layout', () => {
       rig.open()
       await rig.closeAll()
       rig.sql(`PRAGMA user_version = ${version}`)
-      const says = new RegExp(`version ${version} of the layout.*knows version 2.*one release of Holdfast`)
+      const says = new RegExp(`version ${version} of the layout.*knows version 1.*one release of Holdfast`)
       throwsTyped(() => rig.open(), 'UNSUPPORTED', says)
       assert.equal(rig.sql('PRAGMA user_version')[0]?.user_version, version)
     },
   )
 
-  test('a file of version 2 opens: holders exclude, waiters keep their turn, tokens go on', async () => {
+  test('a file of version 1 opens: holders exclude, waiters keep their turn, tokens go on', async () => {
     await using rig = new SqliteRig()
     writeFixture(rig)
     const client = rig.open()
@@ -198,7 +198,7 @@ describe('the layout', () => {
     )
   })
 
-  test('what this release creates is version 2, to the letter: a change needs a new version', async () => {
+  test('what this release creates is version 1, to the letter: a change needs a new version', async () => {
     await using rig = new SqliteRig()
     const layout = () =>
       rig

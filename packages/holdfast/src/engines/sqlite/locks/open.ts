@@ -4,8 +4,8 @@
  *   path ──checkFile──▶ a file that may be ours ──ensureSchema──▶ ours ──WAL──▶ shared ──admit──▶ open
  *   ours ──of another boot──▶ closed ──removeRemains──▶ without remains
  *
- * What a restart of the machine leaves in the file is over: no process survived it, and the monotonic readings of the
- * last boot mean nothing now (T71). The first process after a restart removes it. It must be certain that there
+ * Claims in the file end with a restart of the machine: no process survived it, and the monotonic readings of the
+ * last boot mean nothing now (T71, restarts of the machine). The first process after a restart removes it. It must be certain that there
  * was one: a container may be shown a boot id of its own, and its neighbours' claims must not be taken for remains.
  * After a restart no process can have the file open, so the removal takes the file for itself alone, and when it cannot
  * get that, it refuses.
@@ -108,7 +108,7 @@ function removeRemains(path: string, { bootId, timeNamespaceOffset }: MachineIde
     connection.exec('BEGIN IMMEDIATE')
     // Another process may have been faster, and what the file holds now is alive. Closing undoes the transaction.
     if (connection.prepare('SELECT boot_id FROM meta').get()?.boot_id === bootId) return
-    // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, T68).
+    // Tokens that were reserved may have been given out by commits that a power failure has undone (T38, restarting tokens; T68, tokens lost in a crash).
     connection
       .prepare(
         'UPDATE meta SET next_token = reserved_token, boot_id = ?, time_namespace = ?, watched_until = NULL, log_id = NULL',

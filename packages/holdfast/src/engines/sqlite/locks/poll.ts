@@ -1,7 +1,7 @@
 /**
  * Looks at the file for what other processes have written and have not told, and does what is due. One timer serves all
  * waiters and watchers of this process. A look that finds that no other process has written to the file since the last one
- * asks nothing else, so 1,000 waiters cost as little as one (T28).
+ * asks nothing else, so 1,000 waiters cost as little as one (T28, one wake-up a release).
  */
 import { Looks } from '../../../kit/looks.ts'
 import type { Context } from './connection.ts'
@@ -12,7 +12,7 @@ type PollContext = Pick<Context, 'sql' | 'clock' | 'random' | 'statistics' | 'po
 /** A reason to poll. */
 export interface Onlooker {
   readonly isIdle: boolean
-  /** Others have written to the file. If it throws, the next poll looks again. */
+  /** Called when others have written to the file. If it throws, the next poll looks again. */
   look(): void
 }
 
@@ -78,7 +78,7 @@ export class FilePoll {
     try {
       if (nextDueMs(sql) <= clock.monotonicMs()) await this.#catchUp()
     } catch {
-      // What could not be done is tried again at the next poll.
+      // A task that failed is tried again at the next poll.
       return
     }
     if (!this.#isIdle) this.#lookWhenDue()

@@ -1,5 +1,5 @@
 /**
- * What the file looks like. Its version stands in the file, and a file of another version is refused: two layouts would not
+ * The tables of the file. Their version stands in the file, and a file of another version is refused: two layouts would not
  * exclude each other.
  *
  * `holders`, `waiters` and `marks` belong to a row of `sessions`, and are deleted with it (`removeSession`). A row of
@@ -7,7 +7,7 @@
  * Times are milliseconds on the machine's monotonic clock and mean something only for the boot in `boot_id`.
  * `events` has rows only while the file is watched (`event-log.ts`).
  *
- * What an acquire costs is the number of pages that it changes, because the log of SQLite writes and checksums whole
+ * Cost of an acquire is the number of pages that it changes, because the log of SQLite writes and checksums whole
  * pages. So pages are small, and `holders` is one b-tree, without rowids and without an index by session: that would be
  * one more page for every acquire and every release, to save a keep-alive and the end of a session from reading all
  * holders, which takes half a millisecond for 10,000.
@@ -18,7 +18,7 @@ import type { MachineIdentity } from './machine.ts'
 
 /** 'HFST'; it stands in the header of the file and tells it from those of other programs. */
 export const APPLICATION_ID = 0x48465354
-export const SCHEMA_VERSION = 2
+export const SCHEMA_VERSION = 1
 const PAGE_BYTES = 1_024
 
 const TABLES = `
@@ -111,7 +111,7 @@ CREATE TABLE events (
 ) STRICT;
 `
 
-/** What a new file remembers of its making. */
+/** The origin of a file: the machine and the boot in which it was made. */
 export interface Origin extends MachineIdentity {
   readonly fileId: string
 }

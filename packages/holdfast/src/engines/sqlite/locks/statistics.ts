@@ -1,4 +1,4 @@
-/** What a backend has done so far, for tests and measurements. */
+/** Counts of a backend's work so far, for tests and measurements. */
 export type Statistics = ReturnType<typeof noStatistics>
 
 export function noStatistics() {

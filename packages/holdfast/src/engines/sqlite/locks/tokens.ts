@@ -1,9 +1,9 @@
 /**
  * Tokens strictly increase for the whole file (G2), through every crash.
  *
- * A token is drawn in the transaction of its grant (T37), from a counter in the file. A commit survives the end of a
+ * A token is drawn in the transaction of its grant (T37, tokens drawn apart), from a counter in the file. A commit survives the end of a
  * process, but without waiting for the disk it need not survive a power failure, which would put the counter back
- * after the tokens have been seen (T68). So tokens are given out only below a mark that was raised beforehand by a
+ * after the tokens have been seen (T68, tokens lost in a crash). So tokens are given out only below a mark that was raised beforehand by a
  * commit that did wait for the disk; after a restart of the machine the counter goes on at that mark.
  *
  *   crash after raising the mark         a part of the block is never used

@@ -54,7 +54,7 @@ export class Transaction implements Step<Owner> {
   readonly sql: Statements
   /**
    * Read after the write lock was won. A process that prolonged a session has committed before that, and none can
-   * while this transaction is open, so what has expired by this time stays so (T66).
+   * while this transaction is open, so what has expired by this time stays so (T66, racing take-overs).
    */
   readonly nowMs: number
   /** Undefined until a token is drawn. */

@@ -10,9 +10,9 @@ import { type LogPage, type LogPicture, LogWatchers, PROLONGED_EVERY_MS } from '
 import { currentHolders, type ToldEvent, toldEvent } from '../../../kit/watching.ts'
 import type { Call, PageRequest } from '../../../spi.ts'
 import type { Connection } from './connection.ts'
-import { list } from './looking.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
 import type { EventRow, Statements } from './statements.ts'
+import { list } from './states.ts'
 
 const EVENTS_AT_ONCE = 256
 
@@ -87,7 +87,7 @@ export class FileWatchers extends LogWatchers<Position> implements Onlooker {
     for (;;) {
       await this.#connection.openLog(call)
       const head = await this.#connection.read(call, (sql) => sql.logHead.first())
-      // It is closed again only if this process was stopped for a minute right here.
+      // The log is closed again only if this process was stopped for a minute right here.
       if (head?.log_id != null) return { logId: head.log_id, last: head.last, nextToken: head.next_token }
     }
   }

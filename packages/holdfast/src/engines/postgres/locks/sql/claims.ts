@@ -1,5 +1,5 @@
 /**
- * What sessions do with their claims: one call for a batch, each request with its own answer, none of which raises.
+ * Claims of sessions: one call for a batch, each request with its own answer, none of which raises.
  *
  *   g  acquire   granted | busy | queued | queue-full | late | abandoned | session-gone | mismatch (the capacity, in data)
  *   r  release   released | not-held
@@ -9,14 +9,14 @@
  * Answers are rows in JSON, each after a comma: op, attempt, kind, token, data, ms, session. `handed` is a grant to a waiter
  * of the caller's process; without a token this waiter should look.
  *
- * What may go wrong between the steps of a call: send · lock · judge · write · commit · answer.
+ * Failures between the steps of a call: send · lock · judge · write · commit · answer.
  *   Crash or error before the commit: nothing happened. Crash or lost answer after it: a claim is the session's and ends
  *   with it; asked again, the attempt finds its own row and the same token. A cancelled wait for a standby counts as a
  *   lost answer. A pause anywhere: the locks are held meanwhile, time is read after they are won, and belief counts
  *   from the session's last prolongation, which is older.
  *   A session that ends between the look at it and the commit: the claim is over as soon as it is there (see locks).
  *   Released and granted to the next are one transaction: there is no moment in which the name is free for others.
- *   Abandon leaves its mark under the lock of the name, which a late request for the same attempt takes first (T73).
+ *   Abandon leaves its mark under the lock of the name, which a late request for the same attempt takes first (T73, late originals).
  *
  * Rows come and go thousands of times a second, and leave entries in the indexes. A plain index scan marks those that
  * it found dead, so that the next one passes over them; a bitmap scan does not, and would become slower with every call.

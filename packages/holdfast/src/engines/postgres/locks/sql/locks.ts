@@ -9,13 +9,13 @@
  * The snapshot of each statement is taken after the locks, so it shows all that was committed under them (hence READ
  * COMMITTED, which `begin_work` insists on).
  *
- * Expiry is judged while holding the session's row (T66). A keep-alive holds it until its commit is durable, so the call that
+ * Expiry is judged while holding the session's row (T66, racing take-overs). A keep-alive holds it until its commit is durable, so the call that
  * has it sees whether the time was prolonged. A session that was found to be over is marked as `ended` in the same
  * transaction, and nothing brings it back, not even a clock that is set back. Only this way of being over takes
  * something away; to see without the lock that a session is alive is enough to add to what it has, because what is
  * added ends with the session.
  *
- * Every connection caches its plans, and would go on with one that was made while a table was small when it is large (T83).
+ * Every connection caches its plans, and would go on with one that was made while a table was small when it is large (T83, plans for small tables).
  * So the planner has no choice. Functions that clients call have BY_INDEX. A lookup compares the columns with which an index
  * begins, and no column of another index: what must not be looked up by is an expression (`h.session + 0`,
  * `w.name || ''`). OFFSET 0 keeps a lookup from becoming a join, which might read all rows once instead of a few rows often.

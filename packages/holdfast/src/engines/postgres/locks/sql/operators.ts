@@ -1,5 +1,5 @@
 /**
- * What an operator may do to a name, on what the operator saw, and only until `p_not_after_ms` (T78): `too-late` after that.
+ * Operators' changes to a name, on what the operator saw, and only until `p_not_after_ms` (T78, late operators): `too-late` after that.
  * Rows as in claims: how it went is the kind of a row `operated`. The expiry is judged once the name is locked, because the
  * call may have waited for it.
  */

@@ -31,7 +31,7 @@ import { steps } from './steps.ts'
  * One script is one step: nothing can come between. What may go wrong between two of them:
  * - a holder's time runs out: Redis removes the key, and the next look grants to the first waiter;
  * - a waiter dies: its position counts only until its heartbeat ends, and what it is granted ends then too (G10);
- * - a push is lost: the next heartbeat or look answers with the grant (T19);
+ * - a push is lost: the next heartbeat or look answers with the grant (T19, lost wake-ups);
  * - the lock key is deleted: its holders are over, also those of lock:h (their generation is not current);
  * - lock:s or lock:q is deleted: its waiters are lost, and are told at their next heartbeat;
  * - lock:s is deleted: the holders of several are not known any more, and the name stays closed until the end of

@@ -1,4 +1,4 @@
-/** What an argument of the request script asks for, in one character: it is sent with every request. */
+/** Operations of the request script, in one character each: one is sent with every request. */
 export const OpCode = {
   /** No request: what the acquires that follow ask for, all of them exclusive. Arguments: body, ttl, channel. */
   terms: 'T',
@@ -17,7 +17,7 @@ export const OpCode = {
   abandon: 'x',
   /** The heartbeat of a waiter. The TTL. */
   heartbeat: 'h',
-  /** What has become of a waiter. */
+  /** Looks up the state of a waiter. */
   look: 'l',
 } as const
 

@@ -50,7 +50,7 @@ if n.kind == 'free' and #waiters == 0 and not n.data then return false end
 return { n.kind, n.capacity or 0, closed, n.data and { n.data } or {}, holders, waiters, nowMs, lib.left(n), lib.digest(n) }
 `)
 
-/** Refuses a call that arrives after its expiry (T78). */
+/** Refuses a call that arrives after its expiry (T78, late operators). */
 const operatorStart = `${start}
 if nowMs >= tonumber(ARGV[2]) then return 'late' end
 `

@@ -1,17 +1,17 @@
 /**
- * What every script about names starts with: the server's time and the tokens, both looked at only when they are needed.
+ * The prelude of every script about names: the server's time and the tokens, both looked at only when they are needed.
  *
  * ARGV[1], the setting, is one digit, followed by the key that exists while the namespace is watched (watching.ts); on a Redis
  * Cluster by nothing. The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last
  * of KEYS), and on a Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the
  * server's time in microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as
- * `1.79e+15` (T69). It is drawn in the step that grants (T37), and survives the loss of all data, because the clock does (T38).
+ * `1.79e+15` (T69, numbers in Lua). It is drawn in the step that grants (T37, tokens drawn apart), and survives the loss of all data, because the clock does (T38, restarting tokens).
  *
  * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
  * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.
  *
  * A grant is known by its token, or without tokens by the server's time when it was made: an attempt whose request arrives
- * once more after its lock was deleted gets another (T84).
+ * once more after its lock was deleted gets another (T84, late duplicates).
  *
  * If the last token is not a number, or the next would exceed 2^52 − 1, nothing is granted: an operator must decide which
  * tokens come next. Larger ones would leave no room for an epoch, and from 2^53 on Lua's numbers lose digits.

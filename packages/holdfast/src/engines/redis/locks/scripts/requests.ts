@@ -13,7 +13,7 @@
  *            r, n           released, not held
  *            k, l<reason>   prolonged, lost; lreplaced: the attempt holds it by another grant
  *            {l, reason, detail}   lost by a force release, with the operator's reason
- *            y:s, y:t, y    what belongs beside the lock key is of another type, and not ours; y: the mark of the tokens
+ *            y:s, y:t, y    a key beside the lock key is of another type, and not ours: lock:s, lock:t; y: the key of the last token
  *            z:t, z         the last token, of the name or of all, is not a number below 2^52: there is no next one
  *            {e, message}   the server refused a command of this request
  *

@@ -1,9 +1,9 @@
-/** What operators see, of one moment: the rows of `sql/looking.ts`. */
+/** The operators' view, of one moment: the rows of `sql/states.ts`. */
 
 import type { HolderState, NameState, Page } from '../../../spi.ts'
 import type { Row } from '../client/index.ts'
 
-/** In the order of the names' bytes. */
+/** Names come in the order of their bytes. */
 export function statesOf(rows: readonly Row[]): NameState[] {
   return rows.map(([text]) => stateOf(JSON.parse(String(text)) as ShownState))
 }

@@ -12,7 +12,7 @@ export interface Pending {
   expire(): void
 }
 
-export class Deadlines {
+export class NodeTimeouts {
   readonly #clock: Clock
   readonly #afterMs: number
   /** In the order in which they are due. An array, because a Set would keep requests alive that came and went. */

@@ -9,7 +9,7 @@ const ms = (interval: string) => `extract(epoch FROM ${interval})::double precis
 const claim = (c: string) => `'id', left(${c}.attempt, ${ID_LENGTH}), 'holder', z.holder, 'owner', ${c}.owner,
   'session', left(z.id, ${ID_LENGTH}), 'ttlMs', z.ttl_ms, 'mode', ${c}.mode, 'weight', ${c}.weight, 'note', ${c}.note`
 
-export const looking = (s: string) => `
+export const states = (s: string) => `
 -- As the SPI has it, with tokens as text. No row for a name that is not in use.
 CREATE OR REPLACE FUNCTION ${s}.states(p_namespace text, p_names text[], p_with_waiters boolean) RETURNS SETOF jsonb
 LANGUAGE plpgsql STABLE ${BY_INDEX} AS $$

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { callWith } from './aborting.ts'
-import { SingleFlight } from './single-flight.ts'
+import { SharedWork } from './shared-work.ts'
 
 /** Work that the test settles, and the signals that it was started with. */
 function work() {
@@ -15,10 +15,10 @@ function work() {
   return { runs, start }
 }
 
-describe('SingleFlight', () => {
+describe('SharedWork', () => {
   test('callers at the same time share one run, and its result is kept', async () => {
     const { runs, start } = work()
-    const flight = new SingleFlight('acme', start)
+    const flight = new SharedWork('acme', start)
     const both = Promise.all([flight.join(callWith()), flight.join()])
     runs[0]?.resolve('open')
     expect(await both).toEqual(['open', 'open'])
@@ -28,7 +28,7 @@ describe('SingleFlight', () => {
 
   test('a run that failed is started anew by the next caller', async () => {
     const { runs, start } = work()
-    const flight = new SingleFlight('acme', start)
+    const flight = new SharedWork('acme', start)
     const first = flight.join()
     runs[0]?.reject(new Error('refused'))
     await expect(first).rejects.toThrow('refused')
@@ -40,7 +40,7 @@ describe('SingleFlight', () => {
 
   test('T102 a cancelled caller leaves the others, and the last one ends the run', async () => {
     const { runs, start } = work()
-    const flight = new SingleFlight('acme', start)
+    const flight = new SharedWork('acme', start)
     const [one, other] = [new AbortController(), new AbortController()]
     const waits = [flight.join(callWith(one.signal)), flight.join(callWith(other.signal))]
     one.abort()
@@ -54,7 +54,7 @@ describe('SingleFlight', () => {
 
   test('a caller that was cancelled before starts nothing', async () => {
     const { runs, start } = work()
-    const flight = new SingleFlight('acme', start)
+    const flight = new SharedWork('acme', start)
     await expect(flight.join(callWith(AbortSignal.abort()))).rejects.toMatchObject({ outcome: 'not-applied' })
     expect(runs).toHaveLength(0)
   })
@@ -62,7 +62,7 @@ describe('SingleFlight', () => {
   test('a run that takes longer than its limit fails', async () => {
     const clock = createFakeClock()
     const { runs, start } = work()
-    const flight = new SingleFlight('acme', start, { ms: 100, clock })
+    const flight = new SharedWork('acme', start, { ms: 100, clock })
     const waiting = flight.join()
     waiting.catch(() => {})
     await clock.advance(100)
@@ -76,7 +76,7 @@ describe('SingleFlight', () => {
 
   test('a result that is dropped is handed back, and the next caller starts anew', async () => {
     const { runs, start } = work()
-    const flight = new SingleFlight('acme', start)
+    const flight = new SharedWork('acme', start)
     const opened = flight.join()
     runs[0]?.resolve('old')
     await opened

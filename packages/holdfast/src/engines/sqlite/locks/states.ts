@@ -1,5 +1,5 @@
 /**
- * What operators see, read from one snapshot. Readers do not wait for writers, so nothing is cleaned up on the way: what has
+ * The operators' view, read from one snapshot. Readers do not wait for writers, so nothing is cleaned up on the way: what has
  * expired is left out here, and the lock-delay that it leaves behind is worked out.
  */
 import { compareNames } from '../../../base/names.ts'
@@ -20,7 +20,7 @@ export function inspect(
   return inSnapshot(sql, () => read(sql, namespace, [name, name], nowMs, holdersOnly))[0] ?? null
 }
 
-/** In the order of the names' bytes, which is how SQLite compares text. */
+/** Names come in the order of their bytes, which is how SQLite compares text. */
 export function list(
   sql: Statements,
   { namespace, prefix }: { readonly namespace: string; readonly prefix: string },
@@ -117,7 +117,7 @@ function read(
   return [...found.values()].filter(isInUse).sort((a, b) => compareNames(a.name, b.name))
 }
 
-/** Not if nothing is left of it but what has expired. */
+/** False if nothing is left of the name but what has expired. */
 function isInUse({ holders, waiters, data, closedForMs }: Gathered): boolean {
   return holders.length + waiters.length > 0 || data !== undefined || closedForMs > 0
 }

@@ -21,7 +21,7 @@ interface Running<T> {
   callers: number
 }
 
-export class SingleFlight<T> {
+export class SharedWork<T> {
   readonly #backend: string
   readonly #start: (signal: AbortSignal) => Promise<T>
   readonly #limit: WorkLimit | undefined

@@ -1,4 +1,4 @@
-/** What operators see of a name, from the rows of `show` and `list`. */
+/** The operators' view of a name, from the rows of `show` and `list`. */
 
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../../spi.ts'
 import type { Row } from '../client/index.ts'

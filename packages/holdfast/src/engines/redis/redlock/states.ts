@@ -1,6 +1,6 @@
 /**
- * What a majority of the nodes says about names. Where nodes do not answer, a name is shown as held if it may be held: a
- * server that is down is no reason to call a name free (T56).
+ * The majority's view of names. Where nodes do not answer, a name is shown as held if it may be held: a
+ * server that is down is no reason to call a name free (T56, unknown is not free).
  */
 
 import { publicIdOf } from '../../../base/ids.ts'

@@ -1,4 +1,4 @@
-/** What operators see of names and sessions, read from the answers of the scripts. */
+/** The operators' view of names and sessions, read from the answers of the scripts. */
 
 import { publicIdOf } from '../../../base/ids.ts'
 import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
