@@ -392,6 +392,16 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     assert.deepEqual(await drain(), ['poison'])
   })
 
+  test('a job that died with its worker is revived while its key waits for a later one: it runs before that', async () => {
+    await addAll(['poison'], KEY, { maxAttempts: 1 })
+    await addAll(['later'], KEY, { delayMs: 60_000 })
+    const poison = await claimOne()
+    await expire(poison)
+    await claimNone()
+    assert.equal(await jobs.revive(poison.id), true)
+    assert.deepEqual(await drain(), ['poison'])
+  })
+
   test('G7 a slow worker whose key was given on cannot complete, prolong or give back, and guards refuse its fence', async () => {
     await addAll(['slow'], KEY, { maxAttempts: 1 })
     await addAll(['next'])
