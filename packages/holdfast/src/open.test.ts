@@ -215,6 +215,16 @@ describe('engines of other packages', () => {
       /must load for acme: a module that exports openFromUrl/,
     ],
     ['no module', { acme: async () => undefined }, /must load for acme: a module that exports openFromUrl/],
+    [
+      'an opening of nothing',
+      { acme: async () => ({ openFromUrl: () => undefined }) },
+      /must load for acme: a module whose openFromUrl\(url\) returns a backend/,
+    ],
+    [
+      'an opening of what is no backend',
+      { acme: async () => ({ openFromUrl: async () => ({}) }) },
+      /must load for acme: a module whose openFromUrl\(url\) returns a backend/,
+    ],
   ])('%s is refused', (_, engines, rule) => refused('acme:', rule, { engines }))
 
   test('a module that cannot be loaded fails with its own error', () =>

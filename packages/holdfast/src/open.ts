@@ -97,7 +97,13 @@ export async function openBackend(url: string, engines: Engines = {}): Promise<B
       'engines',
       `must load for ${scheme}: a module that exports openFromUrl(url).`,
     )
-  return engine.openFromUrl(parsed)
+  const backend = await engine.openFromUrl(parsed)
+  if (typeof backend?.[Symbol.asyncDispose] !== 'function' || typeof backend.info !== 'object')
+    throw new InvalidArgumentError(
+      'engines',
+      `must load for ${scheme}: a module whose openFromUrl(url) returns a backend.`,
+    )
+  return backend
 }
 
 /** Holdfast's own, and those that were given. None may take another's place: a program would lock somewhere else unnoticed. */

@@ -198,6 +198,26 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
       assert.equal(works, 1)
     })
 
+  test('T104 a storeError that throws for an error without a text of its own: the work is not done twice either', async () => {
+    const messages: readonly PropertyDescriptor[] = [
+      { value: { code: 42 } },
+      { value: undefined },
+      { value: Object.create(null) },
+      { get: () => assert.fail('no message') },
+    ]
+    for (const message of messages) {
+      const request = fresh()
+      const planted = Object.defineProperty(new Error(), 'message', message)
+      const storeError = () => assert.fail('no such code')
+      const failing = first()(request, () => Promise.reject(planted), { storeError })
+      await assert.rejects(failing, { code: 'INVALID_ARGUMENT', argument: 'storeError' })
+      await assert.rejects(
+        first()(request, () => assert.fail('done already'), { waitMs: 0 }),
+        { code: 'STORED_FAILURE' },
+      )
+    }
+  })
+
   test('an error that is to be stored comes out as it is once, and as STORED_FAILURE from then on', async () => {
     const request = fresh()
     const planted = Object.assign(new Error('card declined'), { reason: 'declined' })

@@ -422,8 +422,17 @@ export function refusedLeaseId(error: unknown): string | undefined {
 
 /** Describes anything that was thrown, and never throws. */
 export function textOf(thrown: unknown): string {
+  return textFrom(() => thrown)
+}
+
+/** The same, of an error without its name. Users set `message` to anything. */
+export function messageOf(thrown: unknown): string {
+  return textFrom(() => (thrown instanceof Error ? thrown.message : thrown))
+}
+
+function textFrom(read: () => unknown): string {
   try {
-    return String(thrown)
+    return String(read())
   } catch {
     return 'something that has no text was thrown'
   }

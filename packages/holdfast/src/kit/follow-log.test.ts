@@ -15,6 +15,9 @@ class ArrayLog extends LogWatchers<number> {
   readonly names: (string | null)[] = []
   readonly steps: string[] = []
   first = 0
+  /** Holders of the picture that the log may tell of as well, and where the log was when the picture was begun. */
+  alsoLogged: readonly string[] = []
+  pictureAt: number | undefined
   /** Called before each read. */
   beforeRead: () => Promise<void> = async () => {}
 
@@ -49,7 +52,10 @@ class ArrayLog extends LogWatchers<number> {
 
   async picture(prefix: string): Promise<LogPicture<number>> {
     this.steps.push('picture')
-    return { at: this.names.length, restart: 'log:gap', holders: [toldOf(`${prefix}held`)] }
+    const { alsoLogged } = this
+    const holders = [`${prefix}held`, ...alsoLogged].map(toldOf)
+    const at = this.pictureAt ?? this.names.length
+    return { at, restart: 'log:gap', holders, alsoLogged: new Set(alsoLogged) }
   }
 
   cursorOf(at: number): string {
@@ -114,6 +120,46 @@ describe('following a log', () => {
       cancel()
     },
   )
+
+  test('T109 what a picture has told is not told again, also to a watcher that comes back with a cursor of it', async () => {
+    const log = new ArrayLog()
+    log.alsoLogged = ['x', 'y']
+    log.pictureAt = 0
+    log.add('between', 'x', 'y', 'last')
+    const first = follow(log, 'other:1')
+    await log.clock.settle()
+    expect(first.seen).toEqual([
+      'gap log:gap',
+      'held log:gap',
+      'x log:gap',
+      'y log:0+x+y',
+      'between log:1+x+y',
+      'last log:4',
+    ])
+    for (const cursor of ['log:0+x+y', 'log:1+x+y', 'log:4']) {
+      const next = follow(log, cursor)
+      await log.clock.settle()
+      expect(next.seen).toEqual(first.seen.slice(first.seen.findIndex((each) => each.endsWith(cursor)) + 1))
+      next.cancel()
+    }
+    first.cancel()
+  })
+
+  test('T109 what the log turns out not to tell again is forgotten, and so many that a cursor would be long are a gap', async () => {
+    const log = new ArrayLog()
+    log.alsoLogged = ['x']
+    const few = follow(log, 'other:1')
+    await log.clock.settle()
+    log.add('one')
+    await log.clock.settle()
+    expect(few.seen.slice(-2)).toEqual(['x log:0+x', 'one log:1'])
+    few.cancel()
+    log.alsoLogged = Array.from({ length: 501 }, (_, number) => `id ${number}`)
+    const many = follow(log, 'other:1')
+    await log.clock.settle()
+    expect(many.seen.at(-1)).toBe('id 500 log:gap')
+    many.cancel()
+  })
 
   test('an engine that cannot be reached is asked again, and nothing is missed', async () => {
     const log = new ArrayLog()

@@ -19,6 +19,14 @@ export const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 /** A log keeps its last events, at least so many. */
 export const KEPT_EVENTS = 10_000
 
+/**
+ * A cursor carries the ids of holders that were told and that the log may tell of again (T109). No cursor of a log, and no id,
+ * has this sign in it.
+ */
+const TOLD = '+'
+/** With more of them a cursor leads to a gap: it must stay short. */
+const MOST_TOLD = 500
+
 /** `P`: a position in the log. */
 export interface LogPage<P> {
   /** Events in order, each with the position after it. Null: nothing to tell. */
@@ -82,8 +90,14 @@ async function* eventsOf<P>(
     unlessStopped(Promise.resolve(work), (stop) => call.onCancel(() => stop(call.signal.reason)))
   // A watcher that comes back keeps the log open before it reads, so that it reads on.
   const head = await ask(log.head(call))
-  let at = cursor === undefined ? head : log.positionAt(cursor)
-  let told = new Set<string>()
+  const [position, ...toldBefore] = cursor?.split(TOLD) ?? []
+  let at = position === undefined ? head : log.positionAt(position)
+  let told = new Set(toldBefore.slice(0, MOST_TOLD))
+  let restart = ''
+  const cursorOf = (after: P) => {
+    if (told.size > MOST_TOLD) return restart
+    return [log.cursorOf(after), ...told].join(TOLD)
+  }
   while (!call.cancelled) {
     const seen = log.news.changes
     throwIfFailed(log)
@@ -92,15 +106,19 @@ async function* eventsOf<P>(
       if (page === null) {
         at = null
         const now = await ask(log.picture(prefix, call))
-        yield* picture(now.holders, { restart: now.restart, end: log.cursorOf(now.at) })
+        restart = now.restart
+        for await (const event of picture(now.holders, { restart, end: '' })) {
+          const isEnd = event.cursor === ''
+          if (isEnd) told = new Set(now.alsoLogged)
+          yield isEnd ? { ...event, cursor: cursorOf(now.at) } : event
+        }
         at = now.at
-        told = new Set(now.alsoLogged)
         continue
       }
       at = page.next
       for (const { event, at: after } of page.events) {
         const isTold = event?.kind === 'acquired' && told.delete(event.id)
-        if (event?.name.startsWith(prefix) && !isTold) yield { ...event, cursor: log.cursorOf(after) }
+        if (event?.name.startsWith(prefix) && !isTold) yield { ...event, cursor: cursorOf(after) }
         if (call.cancelled) return
       }
       if (!page.isLast) continue

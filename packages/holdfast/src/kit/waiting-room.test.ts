@@ -62,6 +62,23 @@ test('news that overtakes the answer finds the waiter, and the answer changes no
   assert.equal(tokenOf(waiter), 7n)
 })
 
+test('T103 news that cannot be understood fails the waiter, and not the one who brings it', async () => {
+  const { room, ask, emptied } = stage()
+  const planted = new Error('no token')
+  const waiter = {
+    ...ask('x'),
+    granted: () => {
+      throw planted
+    },
+  }
+  room.ask(waiter)
+  assert(room.enter(waiter))
+  room.grant(waiter, 7n)
+  await soon()
+  assert.equal(waiter.outcome.reason, planted)
+  assert.deepEqual([room.isWaiting(waiter), emptied()], [false, 1])
+})
+
 test('waiters are found by attempt, session and name; the last one that leaves is told', () => {
   const { room, ask, emptied } = stage()
   const [a, b, other] = [ask('x'), ask('x', 2), ask('y')]

@@ -16,6 +16,7 @@ import {
   InvalidArgumentError,
   isHoldfastError,
   LeaseLostError,
+  messageOf,
   NotCommittedError,
   outcomeOf,
   quote,
@@ -117,7 +118,7 @@ export class ClaimedWork<Tx> {
       body = toJson('result', result)
     } catch (error) {
       // The work is done and must not be done again, although no caller can be told its result.
-      await this.#settle({ kind: 'failed', body: toJson('failure', messageOf(error)) })
+      await this.#settle({ kind: 'failed', body: toJson('failure', failureOf(error)) })
       throw error
     }
     await this.#settle({ kind: 'done', body })
@@ -170,7 +171,7 @@ export class ClaimedWork<Tx> {
       const failure = await this.#terms.storeError?.(error)
       if (failure !== undefined) body = toJson('failure', failure)
     } catch (cause) {
-      await this.#conclude(toJson('failure', messageOf(error)))
+      await this.#conclude(toJson('failure', failureOf(error)))
       throw new InvalidArgumentError(
         'storeError',
         `has failed: ${textOf(cause)}. The message of the work's error was stored instead, so the work is not done again: ${textOf(error)}`,
@@ -254,7 +255,6 @@ function unanswered(resource: string, why: string, cause: unknown): BackendUnava
   )
 }
 
-function messageOf(error: unknown): { readonly message: string } {
-  const message = error instanceof Error ? error.message : textOf(error)
-  return { message: message.slice(0, MESSAGE_CHARACTERS) }
+function failureOf(error: unknown): { readonly message: string } {
+  return { message: messageOf(error).slice(0, MESSAGE_CHARACTERS) }
 }

@@ -15,6 +15,17 @@ function recorder(clock: FakeClock) {
 }
 
 describe('the fake clock', () => {
+  test('both clocks arrive, however small the steps between are', async () => {
+    const clock = createFakeClock()
+    const endMs = clock.wallMs() + 1
+    const step = () => {
+      if (clock.wallMs() < endMs) clock.setTimer(0.000_1, step)
+    }
+    step()
+    await clock.advance(1.1)
+    assert(clock.wallMs() >= endMs)
+  })
+
   test('stands still until it is told to move', async () => {
     const clock = createFakeClock({ monotonicMs: 5, wallMs: 7 })
     const { fired, at } = recorder(clock)

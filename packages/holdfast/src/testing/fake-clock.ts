@@ -25,7 +25,8 @@ export function createFakeClock(
   start: { readonly monotonicMs?: number; readonly wallMs?: number } = {},
 ): FakeClock {
   let monotonicMs = start.monotonicMs ?? 1_000_000
-  let wallMs = start.wallMs ?? 1_700_000_000_000
+  /** The wall clock is this much ahead. Added up by itself, it would lose steps that are too small for its large numbers. */
+  let aheadMs = (start.wallMs ?? 1_700_000_000_000) - monotonicMs
   let order = 0
   const timers = new Set<ArmedTimer>()
 
@@ -50,7 +51,7 @@ export function createFakeClock(
 
   return {
     monotonicMs: () => monotonicMs,
-    wallMs: () => wallMs,
+    wallMs: () => monotonicMs + aheadMs,
     setTimer(delayMs, fire): Timer {
       const timer: ArmedTimer = { dueMs: monotonicMs + Math.max(0, delayMs), order: order++, fire }
       timers.add(timer)
@@ -60,26 +61,22 @@ export function createFakeClock(
       const endMs = monotonicMs + ms
       await settle()
       for (let timer = nextDueBy(endMs); timer !== undefined; timer = nextDueBy(endMs)) {
-        const stepMs = Math.max(0, timer.dueMs - monotonicMs)
-        monotonicMs += stepMs
-        wallMs += stepMs
+        monotonicMs = Math.max(monotonicMs, timer.dueMs)
         timers.delete(timer)
         timer.fire()
         await settle()
       }
-      wallMs += Math.max(0, endMs - monotonicMs)
       monotonicMs = Math.max(monotonicMs, endMs)
       await settle()
     },
     block(ms) {
       monotonicMs += ms
-      wallMs += ms
     },
     stepWall(ms) {
-      wallMs += ms
+      aheadMs += ms
     },
     suspend(ms) {
-      wallMs += ms
+      aheadMs += ms
     },
     settle,
     get pendingTimers() {

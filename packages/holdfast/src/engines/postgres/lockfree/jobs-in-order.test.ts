@@ -392,6 +392,25 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     assert.deepEqual(await drain(), ['poison'])
   })
 
+  test('one claim gets the jobs of all keys that a dead worker had, as many as it asks for', async () => {
+    for (const key of ['a', 'b', 'c']) await addAll([key], key)
+    const claimed = await jobs.claimJobs({ limit: 3 })
+    for (const job of claimed) await expire(job)
+    const again = async (limit: number) => (await jobs.claimJobs({ limit })).map(({ payload }) => payload)
+    assert.equal((await again(2)).length, 2)
+    assert.equal((await again(2)).length, 1)
+  })
+
+  test('a job that died with its worker is revived while its key waits for a later one: it runs before that', async () => {
+    await addAll(['poison'], KEY, { maxAttempts: 1 })
+    await addAll(['later'], KEY, { delayMs: 60_000 })
+    const poison = await claimOne()
+    await expire(poison)
+    await claimNone()
+    assert.equal(await jobs.revive(poison.id), true)
+    assert.deepEqual(await drain(), ['poison'])
+  })
+
   test('G7 a slow worker whose key was given on cannot complete, prolong or give back, and guards refuse its fence', async () => {
     await addAll(['slow'], KEY, { maxStarts: 1 })
     await addAll(['next'])

@@ -348,6 +348,17 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.deepEqual(await jobs.count(), { ready: 0, hidden: 1, setAside: 0, done: 1 })
   })
 
+  test('whatever the work threw, its job is given back', async () => {
+    await jobs.add('any')
+    const told: unknown[] = []
+    for (const thrown of [Object.create(null), Object.assign(new Error(), { message: Symbol('none') }), {}]) {
+      assert.equal(await (await claimOne()).fail(thrown), 'given-back')
+      const { rows } = await pool.query('SELECT last_error FROM holdfast.jobs WHERE queue = $1', [jobs.queue])
+      told.push(rows[0].last_error)
+    }
+    assert.deepEqual(told, ['something that has no text was thrown', 'Symbol(none)', '[object Object]'])
+  })
+
   test('the grants on the page are enough, and one that is missing is said as such', async () => {
     const page = readFileSync(new URL('../../../../../../docs/lockfree.md', import.meta.url), 'utf8')
     const grants = page.match(/^GRANT .*;$/gm) ?? []

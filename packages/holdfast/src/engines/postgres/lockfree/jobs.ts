@@ -18,7 +18,7 @@
 
 import { type Clock, type Instant, instantOf } from '../../../base/clock.ts'
 import { defaults, limits } from '../../../base/defaults.ts'
-import { InvalidArgumentError, LeaseLostError } from '../../../base/errors.ts'
+import { InvalidArgumentError, LeaseLostError, messageOf } from '../../../base/errors.ts'
 import type { Fence } from '../../../base/fence.ts'
 import { newAttempt, type Random } from '../../../base/ids.ts'
 import { checkText } from '../../../base/names.ts'
@@ -298,8 +298,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   ): Promise<'given-back' | 'not-held'> {
     checkKnownOptions('options', options, ['retryAfterMs'])
     const retryAfterMs = checkNumber('retryAfterMs', options.retryAfterMs ?? 0, { min: 0, max: 1e13 })
-    const message = error === undefined ? null : String(error instanceof Error ? error.message : error)
-    const stored = message === null ? null : storable(message)
+    const stored = error === undefined ? null : storable(messageOf(error))
     // After its last start a job is set aside at once, and does not hold up its ordering key.
     const hiddenMs = this.starts < this.maxStarts ? retryAfterMs : 0
     const isOurs = await this.#act('fail', [stored, String(hiddenMs)])

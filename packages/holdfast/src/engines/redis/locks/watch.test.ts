@@ -494,12 +494,15 @@ describe.runIf(wanted('redis'))('watching while time stands still', () => {
     const session = await sessionOn(backend)
     // More than one page of the list.
     await Promise.all(Array.from({ length: 3_000 }, (_, number) => take(session, request(`old ${number}`))))
+    time.step(10)
     const controller = new AbortController()
     onTestFinished(() => controller.abort())
     const watched = backend.watch?.('', { cursor: 'of another log' }, callWith(controller.signal)) ?? []
     const told = new Map<string, number>()
     let isLastTaken = false
+    const afterPicture: WatchEvent[] = []
     for await (const event of watched) {
+      if (!event.cursor.endsWith(':gap')) afterPicture.push(event)
       if (event.kind !== 'gap') told.set(event.name, (told.get(event.name) ?? 0) + 1)
       else {
         time.step(beforeMs)
@@ -518,6 +521,10 @@ describe.runIf(wanted('redis'))('watching while time stands still', () => {
       [...told].filter(([, times]) => times > 1),
       [],
     )
+    // One that comes back with the end of the picture is told the same.
+    const [end, ...rest] = afterPicture
+    const again = watching(backend, end?.cursor)
+    await again.sees(...rest.map((event) => `acquired ${event.kind === 'gap' ? '' : event.name}`))
   })
 
   test('names whose next time cannot be stored are looked at again after a pause', async () => {
