@@ -20,13 +20,17 @@ interface Entry {
 export class ClusterDoors implements AsyncDisposable {
   readonly #cluster: FaultyCluster
   readonly #entries: readonly Entry[]
+  /** And not restarted: the case has failed in between. */
+  readonly #killed: ReadonlySet<Server>
 
-  private constructor(cluster: FaultyCluster, entries: readonly Entry[]) {
+  private constructor(cluster: FaultyCluster, entries: readonly Entry[], killed: ReadonlySet<Server>) {
     this.#cluster = cluster
     this.#entries = entries
+    this.#killed = killed
   }
 
   static async open(cluster: FaultyCluster): Promise<ClusterDoors> {
+    const killed = new Set<Server>()
     const entries = cluster.members.map(async (server): Promise<Entry> => {
       const proxy = await startProxy(server)
       const door = {
@@ -41,13 +45,19 @@ export class ClusterDoors implements AsyncDisposable {
         door,
         pause: () => server.pause(),
         resume: () => server.resume(),
-        kill: () => server.kill(),
-        restart: () => server.restart(),
+        async kill() {
+          await server.kill()
+          killed.add(server)
+        },
+        async restart() {
+          await server.restart()
+          killed.delete(server)
+        },
         ...(cluster.cutOff && { cutOff }),
       }
       return { server, proxy, member }
     })
-    return new ClusterDoors(cluster, await Promise.all(entries))
+    return new ClusterDoors(cluster, await Promise.all(entries), killed)
   }
 
   get members(): readonly ClusterMember[] {
@@ -70,8 +80,8 @@ export class ClusterDoors implements AsyncDisposable {
   async heal(): Promise<void> {
     for (const { proxy } of this.#entries) proxy.heal()
     this.#cluster.heal?.()
-    // One that was killed and is down is started by the case that has killed it.
-    for (const { server } of this.#entries) await server.resume().catch(() => {})
+    for (const { server, member } of this.#entries)
+      await (this.#killed.has(server) ? member.restart() : server.resume())
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

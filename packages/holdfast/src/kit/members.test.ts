@@ -113,6 +113,20 @@ describe('the members of a cluster', () => {
     expect(opened).toEqual(['a'])
   })
 
+  test('a call that was given up neither asks another member nor leaves this one', async () => {
+    const given = new Cancellation()
+    const asked = members.ask(
+      async () => {
+        given.cancel(new Error('given up'))
+        return refuse()
+      },
+      never,
+      given,
+    )
+    await expect(asked).rejects.toThrow('no leader')
+    expect([opened, members.current?.isOpen]).toEqual([['a'], true])
+  })
+
   test('a connection that has closed is replaced, and one that is closed each time is told', async () => {
     const link = await members.connected(callWith())
     link.isOpen = false

@@ -3,7 +3,7 @@
  *
  *   none ──a call──▶ connecting ──one member has accepted──▶ connected           [connected]
  *   connecting ──all members have failed──▶ none                                 [#connect]
- *   connected ──it does not serve, is silent or closed──▶ none, the next member is meant   [leave]
+ *   connected ──it does not serve, is silent or closed──▶ none, and the next member is meant   [leave]
  *
  * Failures that arrive together move on once: only the current connection is left (T101, the healthy member is skipped). No call ends
  * the connecting that others share (T102). A request goes to another member only if it was certainly not applied.
@@ -97,14 +97,17 @@ export class Members<C extends MemberConnection> {
       try {
         return await ask(connection)
       } catch (error) {
-        const isLast = asked >= hosts.length || clock.monotonicMs() >= untilMs
+        const isLast = asked >= hosts.length || call.cancelled || clock.monotonicMs() >= untilMs
         if (isLast || !isForAnotherMember(error)) throw error
         this.leave(connection)
       }
     }
   }
 
-  /** The answer, unless the call is cancelled. A connection on which it has been silent for long is left, then and after `silence.ms`. */
+  /**
+   * The answer, unless the call is cancelled. Then, and after `silence.ms`, the connection is left if it has been silent for long: a
+   * request of 600 ms that is given up leaves it, if nothing else was answered on it meanwhile.
+   */
   answered<R>(
     connection: C,
     ask: () => Asked<R>,

@@ -45,7 +45,7 @@ export interface ClusterWorld {
   leader(): Promise<ClusterMember>
   /** A client that knows these members only, and tries them in this order: at their own addresses, or through their doors. */
   client(members: readonly ClusterMember[], way: 'direct' | 'doors'): Promise<Backend<'fenced'>>
-  /** Resolves when the members that were paused or cut off follow a leader again. Nothing is lost that doors have held. */
+  /** Ends all faults. Resolves when every member runs and follows a leader. */
   heal(): Promise<void>
   /** Keys of claims and sessions that the engine has, in its own words. */
   remains(): Promise<readonly string[]>
@@ -126,6 +126,11 @@ export class ClusterStage {
 
   others(than: ClusterMember): ClusterMember[] {
     return this.members.filter((member) => member !== than)
+  }
+
+  async cutOff(member: ClusterMember): Promise<void> {
+    assert(member.cutOff, "members have no cutOff: provide it, or declare lacks: ['partitions']")
+    await member.cutOff()
   }
 
   /** A client of all members that begins at this one. */

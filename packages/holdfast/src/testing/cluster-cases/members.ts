@@ -71,7 +71,7 @@ export const memberCases = clusterTopic('members of a cluster', [
       const leader = await stage.world.leader()
       // It holds nothing, so nothing but the session itself is read.
       const session = await stage.session(await stage.world.client([leader], 'direct'))
-      await leader.cutOff?.()
+      await stage.cutOff(leader)
       const given = new Cancellation()
       const kept = unavailable(session.keepAlive({ held: [], waiting: [] }, given))
       // It takes an election time-out until the leader knows that it is alone.
@@ -121,7 +121,7 @@ export const memberCases = clusterTopic('members of a cluster', [
       const held = await holder.acquire('x')
       const waiting = waiter.acquire('x')
       await stage.waits('x')
-      await one.cutOff?.()
+      await stage.cutOff(one)
       await held.release()
       const taken = await waiting
       assert.equal(taken.state, 'held')
