@@ -15,6 +15,7 @@ export { checkNamespace, checkText, compareNames, escapeName, unescapeName } fro
 export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
 export { growingPauseMs, type PauseRange } from './base/pauses.ts'
 export { settledWithin, type WithinOptions, withLimit } from './base/within.ts'
+export { type AskingTerms, askAgain } from './kit/asking-again.ts'
 export {
   cancelledCall,
   checkIdentity,
@@ -59,6 +60,7 @@ export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Lifetime } from './kit/lifetime.ts'
 export { Looks, type LooksOptions } from './kit/looks.ts'
+export { type Asked, type MemberConnection, Members, type MembersOptions } from './kit/members.ts'
 export {
   type JoinResult,
   type OrderedStore,

@@ -1,6 +1,6 @@
 /**
- * For tests: of code that uses a locker (`testLocker`), of your own backend, store or guard (`describeBackend`, `describeStore`,
- * `describeGuard`), and of anything over an engine that misbehaves (`faultyBackend`).
+ * For tests: of code that uses a locker (`testLocker`), of your own backend, store, cluster or guard (`describeBackend`, `describeStore`,
+ * `describeCluster`, `describeGuard`), and of anything over an engine that misbehaves (`faultyBackend`).
  */
 
 // For the world of a backend: its clients, cases side by side, and one time for clients and server.
@@ -18,6 +18,16 @@ export {
   type Hook,
   type World,
 } from './describe-backend.ts'
+export {
+  type ClusterAbility,
+  type ClusterCase,
+  type ClusterDoor,
+  type ClusterMember,
+  type ClusterSuite,
+  type ClusterWorld,
+  clusterCases,
+  describeCluster,
+} from './describe-cluster.ts'
 export {
   describeGuard,
   type GuardCase,

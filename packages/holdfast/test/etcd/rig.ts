@@ -1,6 +1,5 @@
 /** A cluster, backends on it that end with the test, and what an operator does behind their back. */
 
-import { startProxy } from 'holdfast-lab/faults'
 import {
   type EtcdCluster,
   fetchJson,
@@ -38,12 +37,6 @@ export class Rig implements AsyncDisposable {
     const backend = await openEtcd({ hosts: this.hosts, namespace: this.#namespace, ...options })
     this.#backends.push(backend)
     return backend
-  }
-
-  /** Hosts behind proxies, and the proxies. */
-  async proxies() {
-    const proxies = await Promise.all(this.cluster.members.map((member) => startProxy(member)))
-    return { proxies, hosts: proxies.map(({ host, port }) => `http://${host}:${port}`) }
   }
 
   /** etcd's HTTP gateway, as an operator would use etcdctl. */

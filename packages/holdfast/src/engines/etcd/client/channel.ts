@@ -17,6 +17,7 @@ import {
 import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
 import { afterThisTurn, type Clock, type Timer } from '../../../base/clock.ts'
+import type { Asked, MemberConnection } from '../../../kit/members.ts'
 import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
 import { Frames } from './frames.ts'
 import type { EtcdAnswer, Method } from './messages.ts'
@@ -61,7 +62,7 @@ interface InFlight {
   fail(error: ConnectionError): void
 }
 
-export class Channel {
+export class Channel implements MemberConnection {
   readonly host: string
   readonly #session: ClientHttp2Session
   readonly #socket: Socket | undefined
@@ -365,11 +366,6 @@ export class Channel {
       limit.cancel()
     })
   }
-}
-
-export interface Asked<R> {
-  readonly answer: Promise<R>
-  readonly cancel: () => void
 }
 
 /** Any text may come. What is no valid encoding is shown as it is. */

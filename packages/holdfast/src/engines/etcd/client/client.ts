@@ -1,21 +1,22 @@
 /**
- * A client for a cluster of etcd: one connection at a time, to one member. It moves to another member when this one refuses
- * (no leader, a learner), cannot be reached, or leaves requests unanswered.
+ * A client for a cluster of etcd: one connection at a time, to one member (`kit/members.ts`). It moves to another member when this one
+ * refuses (no leader, a learner), cannot be reached, or leaves requests unanswered.
  *
  * A request goes to another member if it is certain that it was not applied, or if it only reads. A request that may be applied twice is
- * asked again while its call lasts, after a silence or an unknown outcome (`asking-again.ts`, ADR 0022). Every other request is sent
+ * asked again while its call lasts, after a silence or an unknown outcome (`kit/asking-again.ts`, ADR 0022). Every other request is sent
  * once; if its outcome is unknown, the caller is told so.
  *
  * Every request settles, also without a limit of its caller's and whatever the other side does: connecting, the token and each answer
  * have limits of their own, and no request is asked again after `ANSWER_LIMIT_MS`.
  */
 
-import { callWith } from '../../../base/aborting.ts'
+import { callWith, cancelledCall } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { SharedWork } from '../../../base/shared-work.ts'
+import { askAgain } from '../../../kit/asking-again.ts'
+import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
-import { AGAIN_AFTER_MS, askAgain } from './asking-again.ts'
 import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
 import {
   asUnavailable,
@@ -40,23 +41,18 @@ export interface EtcdClientOptions {
 const CONNECT_LIMIT_MS = 1_000
 /** etcd makes its answer slow on purpose. */
 const AUTHENTICATION_LIMIT_MS = 5_000
-/** A request that was given up after so long without any answer on its connection says something about the connection. */
-const STUCK_AFTER_MS = 500
+/** An election takes one to two seconds with etcd's defaults. */
+const AGAIN_AFTER_MS = 1_500
 
 export class EtcdClient {
   readonly backend: string
   readonly #options: EtcdClientOptions
   readonly #clock: Clock
-  /** Which host is connected to next. */
-  #next = 0
-  #connecting: Promise<Channel> | undefined
-  /** The one to which `#connecting` has led. */
-  #channel: Channel | undefined
+  readonly #members: Members<Channel>
   /** Callers share the request for it, and none of them alone cancels it (T102, shared work). */
   readonly #authenticating: SharedWork<string>
   /** The result of `#authenticating`. */
   #token: string | undefined
-  #isClosed = false
   /** Requests and messages on streams that were sent, for tests and measurements. */
   sent = 0
 
@@ -65,6 +61,14 @@ export class EtcdClient {
     this.backend = backend
     this.#options = options
     this.#clock = clock
+    this.#members = new Members({
+      backend,
+      hosts: options.hosts,
+      clock,
+      open: (host) => this.#open(host),
+      notSent: (why) => new ConnectionError(why, 'not-applied'),
+      isForAnotherMember,
+    })
     const limit = { ms: AUTHENTICATION_LIMIT_MS, clock }
     this.#authenticating = new SharedWork(backend, (signal) => this.#authenticate(callWith(signal)), limit)
   }
@@ -82,45 +86,39 @@ export class EtcdClient {
     try {
       if (!isRepeatable) return await this.#ask(method, message, untilMs, call)
       const send = (copy: Call, onSilence: () => void) => this.#ask(method, message, untilMs, copy, onSilence)
-      return await askAgain({ clock: this.#clock, send, onAgain, untilMs, asTold }, call)
+      const terms = { backend: this.backend, clock: this.#clock, send, onAgain, untilMs, asTold }
+      return await askAgain({ ...terms, isForAnotherMember }, call)
     } catch (error) {
       throw asTold(error)
     }
   }
 
-  async #ask<Q, R extends EtcdAnswer>(
+  #ask<Q, R extends EtcdAnswer>(
     method: Method<Q, R>,
     message: Q,
     untilMs: number,
     call: Call,
     onSilence?: () => void,
   ): Promise<R> {
-    let refusals = 0
-    let hasNewToken = false
-    for (;;) {
-      let channel: Channel | undefined
-      let metadata: Metadata | undefined
-      try {
-        channel = await this.#connected(call)
-        metadata = await this.#metadata(call)
-        return await this.#askOn(channel, method, message, metadata, call, onSilence)
-      } catch (failure) {
-        const error = changesNothing(method, message) ? asNotApplied(failure) : failure
-        if (this.#clock.monotonicMs() >= untilMs) throw error
-        if (isStaleToken(error) && metadata !== undefined && !hasNewToken) {
-          hasNewToken = true
+    const ask = async (channel: Channel) => {
+      for (let hasNewToken = false; ; hasNewToken = true) {
+        const metadata = await this.#metadata(call)
+        try {
+          return await this.#askOn(channel, method, message, metadata, call, onSilence)
+        } catch (failure) {
+          const error = changesNothing(method, message) ? asNotApplied(failure) : failure
+          if (!isStaleToken(error) || hasNewToken || this.#clock.monotonicMs() >= untilMs) throw error
           this.forgetToken(metadata)
-        } else if (isForAnotherMember(error) && channel !== undefined && ++refusals < this.hosts.length)
-          this.leave(channel)
-        else throw error
+        }
       }
     }
+    return this.#members.ask(ask, untilMs, call)
   }
 
   /** A connection, and what every request on it carries. For streams. */
   async connect(call: Call): Promise<{ readonly channel: Channel; readonly metadata: Metadata }> {
     try {
-      return { channel: await this.#connected(call), metadata: await this.#metadata(call) }
+      return { channel: await this.#members.connected(call), metadata: await this.#metadata(call) }
     } catch (error) {
       throw this.#failure(error)
     }
@@ -135,7 +133,7 @@ export class EtcdClient {
   ): Promise<R> {
     let channel: Channel | undefined
     try {
-      channel = await Channel.open(host, this.#options.tls, this.#clock, CONNECT_LIMIT_MS)
+      channel = await this.#open(host)
       return await this.#askOn(channel, method, message, await this.#metadata(call), call)
     } catch (error) {
       throw this.#failure(error)
@@ -150,22 +148,17 @@ export class EtcdClient {
 
   /** Requests and streams on the current connection, for tests. Those on connections that were left end with them. */
   get inFlight(): number {
-    return this.#channel?.inFlight ?? 0
+    return this.#members.current?.inFlight ?? 0
   }
 
   close(): void {
-    this.#isClosed = true
     this.#authenticating.drop(new ConnectionError('the client is closed', 'not-applied'))
-    this.#channel?.destroy()
+    this.#members.close()
   }
 
-  /** The connection does not serve. The first caller that says so moves the next request to another member (T101, failures that arrive together). */
+  /** The connection does not serve. */
   leave(channel: Channel): void {
-    channel.leave()
-    if (this.#channel !== channel) return
-    this.#channel = undefined
-    this.#connecting = undefined
-    this.#next++
+    this.#members.leave(channel)
   }
 
   /** The next request asks for another one than that with which a request was refused. */
@@ -173,6 +166,10 @@ export class EtcdClient {
     if (token === undefined || this.#token !== token) return
     this.#token = undefined
     this.#authenticating.drop(new Error('the token is not valid any more'))
+  }
+
+  #open(host: string): Promise<Channel> {
+    return Channel.open(host, this.#options.tls, this.#clock, CONNECT_LIMIT_MS)
   }
 
   #failure(error: unknown): HoldfastError {
@@ -187,77 +184,16 @@ export class EtcdClient {
     call: Call,
     onSilence?: () => void,
   ): Promise<R> {
-    if (call.cancelled) throw this.#cancelled(call, 'not-applied')
+    if (call.cancelled) throw cancelledCall(this.backend, call.signal, 'not-applied')
     this.sent++
-    const answersBefore = channel.answers
-    const sentMs = this.#clock.monotonicMs()
-    const asked = channel.ask(method, message, metadata)
-    const leaveIfStuck = () => {
-      const isLong = this.#clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
-      if (isLong && channel.answers === answersBefore) this.leave(channel)
-    }
-    const silence =
-      onSilence &&
-      this.#clock.setTimer(AGAIN_AFTER_MS, () => {
-        leaveIfStuck()
-        onSilence()
-      })
-    const answer = await new Promise<R>((resolve, reject) => {
-      const untie = call.onCancel(() => {
-        leaveIfStuck()
-        reject(this.#cancelled(call, 'unknown'))
-        asked.cancel()
-      })
-      asked.answer.then(resolve, reject).finally(() => {
-        untie()
-        silence?.cancel()
-      })
-    })
+    const ask = () => channel.ask(method, message, metadata)
+    const silence = onSilence && { ms: AGAIN_AFTER_MS, tell: onSilence }
+    const answer = await this.#members.answered(channel, ask, call, silence)
     if (isOther(method, message, answer)) {
       this.leave(channel)
       throw malformed(channel.host, 'it answers another request')
     }
     return answer
-  }
-
-  /** The current connection, or the first that can be made. Callers share the attempt. */
-  async #connected(call: Call): Promise<Channel> {
-    for (let tries = 1; ; tries++) {
-      if (this.#isClosed) throw new ConnectionError('the client is closed', 'not-applied')
-      this.#connecting ??= this.#connect()
-      const connecting = this.#connecting
-      const channel = await new Promise<Channel>((resolve, reject) => {
-        const untie = call.onCancel(() => reject(this.#cancelled(call, 'not-applied')))
-        connecting.then(resolve, reject).finally(untie)
-      })
-      if (channel.isOpen) return channel
-      // A stopped member would accept the next connection, too.
-      this.leave(channel)
-      if (tries > this.hosts.length)
-        throw new ConnectionError(`${channel.host} closes each connection at once`, 'not-applied')
-    }
-  }
-
-  #connect(): Promise<Channel> {
-    const connecting = (async () => {
-      const { hosts, tls } = this.#options
-      for (let tries = 1; ; tries++) {
-        const host = hosts[this.#next % hosts.length] ?? ''
-        try {
-          const channel = await Channel.open(host, tls, this.#clock, CONNECT_LIMIT_MS)
-          if (this.#isClosed) channel.destroy()
-          this.#channel = channel
-          return channel
-        } catch (error) {
-          this.#next++
-          if (tries >= hosts.length || this.#isClosed) throw error
-        }
-      }
-    })()
-    connecting.catch(() => {
-      if (this.#connecting === connecting) this.#connecting = undefined
-    })
-    return connecting
   }
 
   /** Every request asks for a leader: a member that is cut off refuses at once, and ends its streams. */
@@ -269,7 +205,7 @@ export class EtcdClient {
   async #authenticate(call: Call): Promise<string> {
     const { username: name = '', password = '' } = this.#options
     try {
-      const channel = await this.#connected(call)
+      const channel = await this.#members.connected(call)
       const { token } = await this.#askOn(channel, methods.authenticate, { name, password }, {}, call)
       this.#token = token
       return token
@@ -279,13 +215,6 @@ export class EtcdClient {
       if (!(told instanceof BackendUnavailableError)) throw told
       throw new ConnectionError(`no token: ${messageOf(error)}`, 'not-applied', { cause: error })
     }
-  }
-
-  #cancelled(call: Call, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {
-    const when = outcome === 'not-applied' ? ' before it was sent' : ''
-    return new BackendUnavailableError(this.backend, `the call was cancelled${when}`, outcome, {
-      cause: call.signal.reason,
-    })
   }
 }
 

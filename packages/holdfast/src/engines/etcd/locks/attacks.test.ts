@@ -109,37 +109,6 @@ describe.runIf(wanted('etcd'))('etcd under attack', () => {
     expect(watch.seen.slice(before)).toEqual(['acquired after'])
   })
 
-  test('T96 G10 a watch that begins on a frozen member is told events, after another call was given up', async () => {
-    await using rig = await Rig.start({ members: 3 })
-    const leader = await rig.cluster.leader()
-    const [follower, other] = rig.cluster.members.filter((member) => member !== leader) as [Server, Server]
-    const backend = await rig.backend({ hosts: [follower.url, other.url, leader.url] })
-    const session = await openSession(await rig.backend({ hosts: [leader.url, other.url] }))
-    await backend.inspect('x', call())
-    await follower.pause()
-    await using watch = watched(backend)
-    // The connection is left because of this call, while the first read of the watch is in flight on it.
-    await expect(backend.inspect('x', limitedCall(600))).rejects.toMatchObject({
-      code: 'BACKEND_UNAVAILABLE',
-    })
-    await waitFor('an event', async () => {
-      const result = await session.tryAcquire(request('after'), call())
-      if (result.kind === 'granted') await session.release(result.grant, { keepForMs: 0 }, call())
-      return watch.seen.length > 0 || null
-    })
-    await follower.resume()
-  })
-
-  test('a process can start while the first member is stopped', async () => {
-    await using rig = await Rig.start({ members: 3 })
-    const leader = await rig.cluster.leader()
-    const [follower] = rig.cluster.members.filter((member) => member !== leader) as [Server]
-    await follower.pause()
-    const session = await openSession(await rig.backend({ hosts: [follower.url, leader.url] }))
-    expect((await session.tryAcquire(request('x'), call())).kind).toBe('granted')
-    await follower.resume()
-  })
-
   test('a keep-alive lists more leases than one read can have, and misses none', async () => {
     await using rig = await Rig.start()
     const backend = await rig.backend()

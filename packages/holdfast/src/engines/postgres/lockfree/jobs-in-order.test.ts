@@ -401,13 +401,13 @@ describe.runIf(wanted('postgres'))('jobs in order', () => {
     assert.equal((await again(2)).length, 1)
   })
 
-  test('a job that died with its worker is revived while its key waits for a later one: it runs before that', async () => {
-    await addAll(['poison'], KEY, { maxAttempts: 1 })
+  test('a job that was set aside with its worker is requeued while its key waits for a later one: it runs before that', async () => {
+    await addAll(['poison'], KEY, { maxStarts: 1 })
     await addAll(['later'], KEY, { delayMs: 60_000 })
     const poison = await claimOne()
     await expire(poison)
     await claimNone()
-    assert.equal(await jobs.revive(poison.id), true)
+    assert.equal(await jobs.requeue(poison.id), true)
     assert.deepEqual(await drain(), ['poison'])
   })
 

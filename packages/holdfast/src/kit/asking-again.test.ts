@@ -1,12 +1,14 @@
 /** When a request is asked again, which answer counts, and what is said of its outcome. */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { callWith } from '../../../base/aborting.ts'
-import { Cancellation } from '../../../base/cancellation.ts'
-import { BackendUnavailableError } from '../../../base/errors.ts'
-import type { Call } from '../../../spi.ts'
-import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
-import { AGAIN_AFTER_MS, askAgain } from './asking-again.ts'
-import { asUnavailable, ConnectionError, EtcdError } from './failures.ts'
+import { callWith } from '../base/aborting.ts'
+import { Cancellation } from '../base/cancellation.ts'
+import { BackendUnavailableError, type CallOutcome, HoldfastError, UnsupportedError } from '../base/errors.ts'
+import type { Call } from '../spi.ts'
+import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import { askAgain } from './asking-again.ts'
+
+/** By the sender's measure. */
+const AGAIN_AFTER_MS = 1_500
 
 interface Copy {
   readonly call: Call
@@ -14,10 +16,11 @@ interface Copy {
   readonly fail: (error: unknown) => void
 }
 
-const lost = () => new ConnectionError('the connection was lost', 'unknown')
-const noLeader = () => new EtcdError(14, 'etcdserver: no leader')
-const full = () => new EtcdError(8, 'etcdserver: mvcc: database space exceeded')
-const denied = () => new EtcdError(7, 'etcdserver: permission denied')
+const unavailable = (what: string, outcome: CallOutcome) => new BackendUnavailableError('acme', what, outcome)
+const lost = () => unavailable('the connection was lost', 'unknown')
+const noLeader = () => unavailable('no leader', 'not-applied')
+const full = () => unavailable('the disk is full', 'not-applied')
+const denied = () => new UnsupportedError('the user may not write')
 
 describe('T98 a request that may be asked again', () => {
   let clock: FakeClock
@@ -33,9 +36,11 @@ describe('T98 a request that may be asked again', () => {
     const result: { answer?: string; error?: unknown } = {}
     askAgain<string>(
       {
+        backend: 'acme',
         clock,
         untilMs: clock.monotonicMs() + limitMs,
-        asTold: (error) => asUnavailable('etcd', error),
+        asTold: (error) => (error instanceof HoldfastError ? error : unavailable(String(error), 'unknown')),
+        isForAnotherMember: (error) => error instanceof Error && error.message.includes('no leader'),
         onAgain: () => again++,
         send: (copy, onSilence) =>
           new Promise((answer, fail) => {
@@ -43,7 +48,7 @@ describe('T98 a request that may be asked again', () => {
             const settled = () => silence.cancel()
             copy.onCancel(() => {
               settled()
-              fail(new BackendUnavailableError('etcd', 'the call was cancelled', 'unknown'))
+              fail(unavailable('the call was cancelled', 'unknown'))
             })
             copies.push({
               call: copy,

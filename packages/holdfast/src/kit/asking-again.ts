@@ -1,40 +1,35 @@
 /**
- * Asks a request again that may be applied twice, for as long as the call lasts. etcd drops what it has proposed when its leader dies,
- * and says so only after its own time-out of 7 s (T98, dropped proposals). So the client does not wait for that.
+ * Asks a request again that may be applied twice, for as long as the call lasts. A cluster may drop what it has proposed when its
+ * leader dies, and say so late or never: etcd after its own time-out of 7 s (T98, dropped proposals). So the client does not wait for that.
  *
  *   copy sent ──answered──▶ answered: the first answer counts, of whichever copy
- *   copy sent ──silent for AGAIN_AFTER_MS──▶ next copy, while this one is still in flight
+ *   copy sent ──silent for longer than an election──▶ next copy, while this one is still in flight
  *   copy sent ──outcome unknown; or there is no leader, and a copy before it is unknown──▶ pause ──▶ next copy
  *   copy sent ──refused for another reason──▶ failed: unknown if another copy may have been applied, else not applied
  *
- * Any copy may land later than the answer, or not at all. What may be asked again, and why that does no harm, is said where it is
- * asked: `Statement` in ../locks/connection.ts, and `repeatable` in client.ts.
+ * Any copy may land later than the answer, or not at all. Which requests may be asked again, and why that does no harm, is said by
+ * the engine where it asks (ADR 0022).
  */
-import { Cancellation } from '../../../base/cancellation.ts'
-import type { Clock, Timer } from '../../../base/clock.ts'
-import {
-  BackendUnavailableError,
-  type HoldfastError,
-  isHoldfastError,
-  withOutcome,
-} from '../../../base/errors.ts'
-import type { Call } from '../../../spi.ts'
-import { isForAnotherMember } from './failures.ts'
+import { Cancellation } from '../base/cancellation.ts'
+import type { Clock, Timer } from '../base/clock.ts'
+import { BackendUnavailableError, type HoldfastError, isHoldfastError, withOutcome } from '../base/errors.ts'
+import type { Call } from '../spi.ts'
 
-/** An election takes one to two seconds with etcd's defaults. */
-export const AGAIN_AFTER_MS = 1_500
 /** While there is no leader, members refuse at once. */
 const PAUSE_MS = 200
 
 export interface AskingTerms<R> {
+  readonly backend: string
   readonly clock: Clock
-  /** Sends a copy. `onSilence`: it has had no answer for AGAIN_AFTER_MS. */
+  /** Sends a copy. `onSilence`: it has had no answer for longer than an election takes. */
   readonly send: (copy: Call, onSilence: () => void) => Promise<R>
   /** Before each copy but the first. */
   readonly onAgain: (() => void) | undefined
   /** The end of asking again: no new copies after it, on the monotonic clock. */
   readonly untilMs: number
   readonly asTold: (error: unknown) => HoldfastError
+  /** The copy was certainly not applied, and another member, or this one after an election, may accept it. */
+  readonly isForAnotherMember: (error: unknown) => boolean
 }
 
 export function askAgain<R>(terms: AskingTerms<R>, call: Call): Promise<R> {
@@ -101,7 +96,7 @@ class Asking<R> {
     const told = this.#terms.asTold(error)
     const isUnknown = isHoldfastError(told, 'BACKEND_UNAVAILABLE') && told.outcome === 'unknown'
     this.#isUnsure ||= isUnknown
-    const mayPass = isUnknown || (this.#sent > 1 && isForAnotherMember(error))
+    const mayPass = isUnknown || (this.#sent > 1 && this.#terms.isForAnotherMember(error))
     if (!mayPass) this.#fail(told)
     else if (!this.#mayGoOn) {
       if (this.#inFlight === 0) this.#fail(told)
@@ -113,7 +108,7 @@ class Asking<R> {
 
   #fail(failure: HoldfastError): void {
     const isUnsure = this.#isUnsure || this.#inFlight > 0
-    this.#settle(() => this.#reject(isUnsure ? asUnknown(failure) : failure))
+    this.#settle(() => this.#reject(isUnsure ? asUnknown(this.#terms.backend, failure) : failure))
   }
 
   #settle(settle: () => void): void {
@@ -124,7 +119,7 @@ class Asking<R> {
   }
 }
 
-function asUnknown(error: HoldfastError): HoldfastError {
+function asUnknown(backend: string, error: HoldfastError): HoldfastError {
   if (error instanceof BackendUnavailableError) return withOutcome(error, 'unknown')
-  return new BackendUnavailableError('etcd', error.message.replace(/\.$/, ''), 'unknown', { cause: error })
+  return new BackendUnavailableError(backend, error.message.replace(/\.$/, ''), 'unknown', { cause: error })
 }
