@@ -13,9 +13,9 @@ const MOST_FILES = 420
 
 /** How many packed bytes each part of the library may add. A new engine or recipe brings its own line. */
 const allowances: Readonly<Record<string, number>> = {
-  'core and kit': 50_000,
+  'core and kit': 58_000,
   documents: 90_000,
-  testing: 55_000,
+  testing: 62_000,
   'guards and lockfree': 15_000,
   memory: 10_000,
   sqlite: 35_000,
@@ -23,7 +23,7 @@ const allowances: Readonly<Record<string, number>> = {
   redlock: 20_000,
   postgres: 60_000,
   'postgres-advisory': 20_000,
-  etcd: 30_000,
+  etcd: 25_000,
   'recipes/election': 7_000,
   'recipes/lock-order': 7_000,
   'recipes/partitions': 7_000,
