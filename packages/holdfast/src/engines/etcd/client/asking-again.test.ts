@@ -23,10 +23,12 @@ describe('T98 a request that may be asked again', () => {
   let clock: FakeClock
   let copies: Copy[]
   let again: number
+  let isOver: boolean
   beforeEach(() => {
     clock = createFakeClock()
     copies = []
     again = 0
+    isOver = false
   })
 
   function ask(call: Call = callWith(), limitMs = 20_000) {
@@ -35,6 +37,7 @@ describe('T98 a request that may be asked again', () => {
       {
         clock,
         untilMs: clock.monotonicMs() + limitMs,
+        isOver: () => isOver,
         asTold: (error) => asUnavailable('etcd', error),
         onAgain: () => again++,
         send: (copy, onSilence) =>
@@ -146,6 +149,18 @@ describe('T98 a request that may be asked again', () => {
       await clock.advance(60_000)
       expect([copies.length, clock.pendingTimers]).toEqual([sent, 0])
     }
+  })
+
+  test('has no new copies after the end of the client, and is unknown', async () => {
+    const result = ask()
+    copies[0]?.fail(lost())
+    await clock.settle()
+    isOver = true
+    await clock.advance(200)
+    copies[1]?.fail(new ConnectionError('the client is closed', 'not-applied'))
+    await clock.advance(60_000)
+    expect(result.error).toMatchObject({ outcome: 'unknown' })
+    expect([copies.length, clock.pendingTimers]).toEqual([2, 0])
   })
 
   test('has no new copies after its limit, and fails when the last of them has', async () => {

@@ -34,6 +34,8 @@ export interface AskingTerms<R> {
   readonly onAgain: (() => void) | undefined
   /** Until when there are new copies, on the monotonic clock. */
   readonly untilMs: number
+  /** After the end of the client nothing is asked again. */
+  readonly isOver: () => boolean
   readonly asTold: (error: unknown) => HoldfastError
 }
 
@@ -92,8 +94,8 @@ class Asking<R> {
   }
 
   get #mayGoOn(): boolean {
-    const { clock, untilMs } = this.#terms
-    return !this.#copies.cancelled && clock.monotonicMs() < untilMs
+    const { clock, untilMs, isOver } = this.#terms
+    return !this.#copies.cancelled && !isOver() && clock.monotonicMs() < untilMs
   }
 
   #failed(error: unknown, number: number): void {

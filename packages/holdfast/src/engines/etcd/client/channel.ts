@@ -46,6 +46,8 @@ const PING_EVERY_MS = 6_000
 const LEFT_LIMIT_MS = 3_000
 /** For one answer, also if its caller sets no limit: etcd itself gives up a request after 7 s, or later with slow elections. */
 export const ANSWER_LIMIT_MS = 20_000
+/** An answer of which so many bytes have come is on its way, however long it is. Less is as good as nothing. */
+const PIECE_BYTES = 4_096
 
 const writer = new Writer()
 
@@ -57,6 +59,8 @@ function framed<T>(schema: Schema<T>, message: T): Buffer {
 interface InFlight {
   readonly stream: ClientHttp2Stream
   readonly messages: 'one' | 'many'
+  /** Of its answer, that have come. */
+  pieces: number
   /** Settles it, and closes the stream. */
   fail(error: ConnectionError): void
 }
@@ -66,7 +70,7 @@ export class Channel {
   readonly #session: ClientHttp2Session
   readonly #socket: Socket | undefined
   readonly #clock: Clock
-  /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
+  /** Grows with every answer, and every piece of one. What is unanswered while it stands still may never be answered. */
   answers = 0
   readonly #inFlight = new Set<InFlight>()
   #heardMs = 0
@@ -137,6 +141,7 @@ export class Channel {
   /** The answer, or a rejection with an EtcdError or a ConnectionError. `cancel` gives the request up. */
   ask<Q, R extends Answer>(method: Method<Q, R>, message: Q, metadata: Metadata): Asked<R> {
     let cancel = () => {}
+    let pieces = () => 0
     const answer = new Promise<R>((resolve, reject) => {
       let received: R | undefined
       const onMessage = (message: R) => {
@@ -153,8 +158,9 @@ export class Channel {
       if (asked === null) return
       asked.stream.end(framed(method.request, message))
       cancel = () => asked.fail(new ConnectionError('the request was given up', 'unknown'))
+      pieces = () => asked.pieces
     })
-    return { answer, cancel: () => cancel() }
+    return { answer, cancel: () => cancel(), pieces: () => pieces() }
   }
 
   /** `onEnd` is told once why the stream has ended. */
@@ -245,6 +251,7 @@ export class Channel {
     const opened: InFlight = {
       stream,
       messages,
+      pieces: 0,
       fail: (error) => {
         settle(error)
         stream.close(constants.NGHTTP2_CANCEL)
@@ -261,6 +268,7 @@ export class Channel {
     this.#listen()
     const frames = new Frames()
     let hasBegun = false
+    let bytes = 0
     let status: IncomingHttpHeaders | undefined
     let cause: unknown
     const onHeaders = (headers: IncomingHttpHeaders) => {
@@ -276,6 +284,10 @@ export class Channel {
     stream.on('trailers', onHeaders)
     stream.on('data', (chunk: Buffer) => {
       this.#heardMs = this.#clock.monotonicMs()
+      bytes += chunk.length
+      const pieces = Math.floor(bytes / PIECE_BYTES)
+      if (messages === 'one') this.answers += pieces - opened.pieces
+      opened.pieces = pieces
       for (const message of this.#messages(opened, frames, chunk, response)) {
         if (messages === 'many') {
           limit?.cancel()
@@ -370,6 +382,8 @@ export class Channel {
 export interface Asked<R> {
   readonly answer: Promise<R>
   readonly cancel: () => void
+  /** How much of the answer has come. */
+  readonly pieces: () => number
 }
 
 /** Any text may come. What is no valid encoding is shown as it is. */

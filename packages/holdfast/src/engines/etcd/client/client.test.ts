@@ -6,7 +6,7 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { EtcdClient } from './client.ts'
-import { type Answer, type Method, methods } from './messages.ts'
+import { type Answer, type Event, type Method, methods } from './messages.ts'
 import { Writer } from './protobuf.ts'
 import { always, get, put } from './transactions.ts'
 import { Watches } from './watches.ts'
@@ -120,6 +120,17 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(await settled).toBe('unknown')
     })
 
+    test('a client that is closed meanwhile', async () => {
+      const asked: Exchange[] = []
+      const server = await serve((exchange) => void asked.push(exchange))
+      const client = connected([server])
+      const settled = outcome(client.ask(methods.leaseKeepAlive, { ID: 1 }, neverCancelled))
+      await waitFor('it is asked', async () => asked.length || null)
+      client.close()
+      const late = new Promise((resolve) => setTimeout(() => resolve('late'), 1_000))
+      expect(await Promise.race([settled, late])).toBe('unknown')
+    })
+
     test('a server that closes each connection at once', async () => {
       const server = stack.use(
         await GrpcServer.start(
@@ -167,6 +178,37 @@ describe('the client', { timeout: 20_000 }, () => {
     })
   })
 
+  test('T100 a large answer that keeps coming is not asked for again, and its connection is kept', async () => {
+    const kv = { key: 'k', create_revision: 1, mod_revision: 1, value: 'v'.repeat(4_096), lease: 0 }
+    const kvs = Array.from({ length: 40 }, () => kv)
+    const large = frame(encoded(methods.range, { header, kvs, more: false, count: 40 }))
+    const asked: Exchange[] = []
+    const server = await serve((exchange) => {
+      asked.push(exchange)
+      exchange.stream.respond(GRPC, { waitForTrailers: true })
+      exchange.stream.on('wantTrailers', () => exchange.stream.sendTrailers({ 'grpc-status': '0' }))
+    })
+    const client = connected([server])
+    const answer = client.ask(methods.range, { key: 'k' }, neverCancelled)
+    await waitFor('it is asked for', async () => asked.length > 0 || null)
+    const stream = asked[0]?.stream
+    const step = Math.ceil(large.length / 10)
+    for (let at = 0; at < large.length; at += step) {
+      const given = new Cancellation()
+      const another = outcome(client.ask(methods.range, { key: 'a' }, given))
+      await waitFor('another is', async () => asked.length > 1 + at / step || null)
+      stream?.write(large.subarray(at, at + step))
+      // Its answer comes after what was written before it.
+      await new Promise<void>((resolve) => stream?.session?.ping(() => resolve()))
+      await pass(600)
+      given.cancel(new Error('given up'))
+      await another
+    }
+    stream?.end()
+    expect((await answer).kvs).toHaveLength(40)
+    expect(server.connections).toBe(1)
+  })
+
   describe('T103 an answer that is not valid is no answer', () => {
     const cases: readonly (readonly [string, (exchange: Exchange) => void])[] = [
       ['nothing, and the status OK', ({ stream }) => refuse(stream, 0)],
@@ -202,6 +244,24 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(await outcome(client.ask(methods.txn, put1, neverCancelled))).toBe('answered')
       expect(await outcome(client.ask(methods.txn, more, neverCancelled))).toBe('unknown')
       expect(await outcome(client.ask(methods.txn, reads, neverCancelled))).toBe('not-applied')
+    })
+
+    test('an event without a key, which ends the stream and not the process', async () => {
+      const told = { created: false, canceled: false, cancel_reason: '', fragment: false }
+      const event = (kv: object) => ({ type: 0, ...kv }) as Event
+      const kv = { key: 'a', create_revision: 1, mod_revision: 1, value: '', lease: 0 }
+      const events = [event({ kv }), event({})]
+      const server = await serve(({ stream }) => {
+        stream.respond(GRPC)
+        stream.write(frame(encoded(methods.watch, { header, watch_id: 1, ...told, events })))
+      })
+      const watches = new Watches(connected([server]), neverCancelled, clock)
+      const responses: unknown[] = []
+      let lost: unknown
+      const onResponse = (response: unknown) => responses.push(response)
+      watches.add({ key: 'a' }, { onResponse, onLost: (error) => (lost = error) })
+      await waitFor('it is lost', async () => lost !== undefined || null)
+      expect([responses, watches.count]).toEqual([[], 0])
     })
 
     test('its connection is left', async () => {

@@ -11,7 +11,7 @@
  */
 
 import { callWith } from '../../../base/aborting.ts'
-import type { Clock } from '../../../base/clock.ts'
+import type { Clock, Timer } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { SingleFlight } from '../../../base/single-flight.ts'
 import type { Call } from '../../../spi.ts'
@@ -82,7 +82,8 @@ export class EtcdClient {
     try {
       if (!isRepeatable) return await this.#ask(method, message, untilMs, call)
       const send = (copy: Call, onSilence: () => void) => this.#ask(method, message, untilMs, copy, onSilence)
-      return await askAgain({ clock: this.#clock, send, onAgain, untilMs, asTold }, call)
+      const isOver = () => this.#isClosed
+      return await askAgain({ clock: this.#clock, send, onAgain, untilMs, isOver, asTold }, call)
     } catch (error) {
       throw asTold(error)
     }
@@ -196,12 +197,16 @@ export class EtcdClient {
       const isLong = this.#clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
       if (isLong && channel.answers === answersBefore) this.leave(channel)
     }
-    const silence =
-      onSilence &&
-      this.#clock.setTimer(AGAIN_AFTER_MS, () => {
+    let silence: Timer | undefined
+    // A large answer may take longer. Asked for once more, it would come later.
+    const listen = (pieces: number, onEnd: () => void) => {
+      silence = this.#clock.setTimer(AGAIN_AFTER_MS, () => {
+        if (asked.pieces() > pieces) return listen(asked.pieces(), onEnd)
         leaveIfStuck()
-        onSilence()
+        onEnd()
       })
+    }
+    if (onSilence !== undefined) listen(0, onSilence)
     const answer = await new Promise<R>((resolve, reject) => {
       const untie = call.onCancel(() => {
         leaveIfStuck()

@@ -115,7 +115,12 @@ export class Watches {
   }
 
   #received(response: WatchResponse): void {
-    const { watch_id: id, canceled } = response
+    const { watch_id: id, canceled, events } = response
+    // What is told to a watcher must not throw.
+    if (events.some(({ kv }) => kv === undefined)) {
+      this.#lose(new Error('an event has no key'))
+      return
+    }
     // Refused before it was given its id: the token of the stream is not valid any more.
     if (canceled && id <= 0) {
       if (this.#opened !== undefined) this.#client.forgetToken(this.#opened.metadata)
