@@ -160,6 +160,37 @@ describe('a keep-alive', () => {
   })
 })
 
+describe('G11 a claim that is at the engine is never told as not applied', () => {
+  const refuse = async () => {
+    throw new BackendUnavailableError('simulated', 'no leader', 'not-applied')
+  }
+  const outcome = (asked: Promise<unknown> | undefined) =>
+    expect(asked).rejects.toHaveProperty('outcome', 'unknown')
+
+  test('T98 the second copy of a join finds the key of the first, and cannot look', async () => {
+    const session = new TestSession(instantOf(clock))
+    const { claims } = session
+    const { join } = claims
+    claims.join = async (...asked) => {
+      await join(...asked)
+      return { ...(await join(...asked)), mayLandAgain: true }
+    }
+    claims.look = refuse
+    await outcome(session.tryAcquire(asked('a'), call()))
+    expect(session.store.show('x')).toBe('a*')
+    expect(session.ended).toEqual([])
+  })
+
+  test('one that disagrees about the capacity cannot leave', async () => {
+    const session = new TestSession(instantOf(clock))
+    const permits = { ...asked('a'), mode: 'permits', weight: 1, capacity: 3 } as const
+    await session.tryAcquire(permits, call())
+    session.claims.leave = refuse
+    await outcome(session.enqueue({ ...permits, attempt: 'b', capacity: 2 }, call()))
+    expect(session.store.show('x')).toBe('a* b')
+  })
+})
+
 describe('giving up', () => {
   let session: TestSession<Instant>
   beforeEach(() => {
