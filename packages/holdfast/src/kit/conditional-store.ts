@@ -87,6 +87,9 @@ export interface ClaimStore<C extends StoredClaim = StoredClaim>
   /** The attempt's mark, if there is one. */
   markOf(claim: Claim, call: Call): Promise<MarkRecord | undefined>
 
+  /** What the claim holds, where this costs less than a look at the name and all its waiters. */
+  held?(claim: GrantedClaim, call: Call): Promise<C | undefined>
+
   /** Writes the data cell if the claim still has the grant under which it was read. */
   putData(own: C, record: DataRecord, call: Call): Promise<boolean>
 

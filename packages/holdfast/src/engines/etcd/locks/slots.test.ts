@@ -6,7 +6,7 @@ import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
-import { isRead, methods, type TxnRequest } from '../client/index.ts'
+import { isRead, kvsOf, methods, type TxnRequest, type TxnResponse } from '../client/index.ts'
 import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 import { unavailable } from './connection.ts'
@@ -229,6 +229,21 @@ describe('keys that are used again', () => {
     for (const asked of waiting) await expect(session.tryAcquire(asked, call())).rejects.toThrow(/abandoned/)
     await session.abandon(held, call())
     await expect(take({ ...request('x'), attempt: held.attempt })).rejects.toThrow(/abandoned/)
+  })
+
+  test('G9 data are written without a look at those who wait', async () => {
+    const held = await take(request('x'))
+    for (let waiters = 0; waiters < 20; waiters++) session.enqueue?.(request('x'), call()).catch(() => {})
+    await settle()
+    const { ask } = engine
+    let read = 0
+    engine.ask = (async (...asked: Parameters<typeof ask>) => {
+      const answer = (await ask.apply(engine, asked)) as TxnResponse
+      read += kvsOf(answer).length
+      return answer
+    }) as never
+    expect(await session.setData?.(held, 'a note', call())).toBe('stored')
+    expect(read).toBe(1)
   })
 
   describe('T98 what is asked twice', () => {
