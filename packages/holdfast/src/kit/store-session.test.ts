@@ -98,6 +98,8 @@ describe('a keep-alive', () => {
       { attempt: 'a', reason: 'taken-over' },
       { attempt: 'a', reason: 'force-released', detail: 'stuck' },
     ])
+    // Nothing is kept of what is lost.
+    expect(session.ended).toEqual(['a', 'a', 'a'])
   })
 
   test('T84 what is held under another grant is lost, and is unlisted', async () => {
@@ -133,6 +135,17 @@ describe('a keep-alive', () => {
     expect(store.requests).toEqual(['prolong', 'look', 'confirm', 'claims besides'])
     expect((await waiting).kind).toBe('granted')
     expect(kept).toMatchObject({ granted: [{ attempt: 'second' }], lost: [] })
+  })
+
+  test('G9 looks once for a waiter of its own that goes on waiting', async () => {
+    await session.take('first')
+    const second = asked('second')
+    session.enqueue(second, call()).catch(() => {})
+    await clock.settle()
+    store.requests = []
+    const kept = await session.keepAlive({ held: [], waiting: [second] }, call())
+    expect(kept).toMatchObject({ granted: [], lost: [] })
+    expect(store.requests).toEqual(['prolong', 'look', 'claims besides'])
   })
 
   test('does not call lost what is still on its way to the engine', async () => {

@@ -16,7 +16,7 @@ import {
 } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
-import { afterThisTurn, type Clock, type Timer } from '../../../base/clock.ts'
+import { afterThisTurn, type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
 import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
 import { Frames } from './frames.ts'
 import type { Answer, Method } from './messages.ts'
@@ -121,7 +121,7 @@ export class Channel {
           new ConnectionError(connectionFailure(host, isConnected, what), 'not-applied', { cause: what }),
         )
       }
-      let timer: Timer = clock.setTimer(limitMs, () => fail('silent'))
+      let timer: Timer = judgeLate(clock, limitMs, () => fail('silent'))
       // After the connection is made, the streams on it tell their own failures.
       session.on('error', fail)
       session.once('close', () => fail('closed'))
@@ -129,7 +129,7 @@ export class Channel {
         isConnected = true
         socket = connected
         timer.cancel()
-        timer = clock.setTimer(limitMs, () => fail('silent'))
+        timer = judgeLate(clock, limitMs, () => fail('silent'))
       })
       session.once('remoteSettings', () => {
         timer.cancel()
@@ -214,7 +214,7 @@ export class Channel {
   #leaveSoon(): void {
     if (this.#isLeft) return
     this.#isLeft = true
-    this.#leaving = this.#clock.setTimer(LEFT_LIMIT_MS, () => this.destroy())
+    this.#leaving = judgeLate(this.#clock, LEFT_LIMIT_MS, () => this.destroy())
     this.#session.close()
   }
 
@@ -258,7 +258,7 @@ export class Channel {
       },
     }
     const limited = () =>
-      this.#clock.setTimer(ANSWER_LIMIT_MS, () => {
+      judgeLate(this.#clock, ANSWER_LIMIT_MS, () => {
         const what = `no answer from ${this.host} within ${ANSWER_LIMIT_MS} ms`
         opened.fail(new ConnectionError(what, 'unknown'))
         this.leave()

@@ -18,6 +18,7 @@ const encoded = <R extends Answer>({ response }: Method<unknown, R>, message: R)
 
 const found = encoded(methods.range, { header, kvs: [], more: false, count: 3 })
 const written = encoded(methods.txn, { header, succeeded: true, responses: [{}] })
+const created = { created: true, canceled: false, cancel_reason: '', fragment: false, events: [] }
 const both = Buffer.concat([frame(found), frame(found)])
 const put1 = always([put('a', '1')])
 
@@ -160,8 +161,26 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(watches.count).toBe(0)
     })
 
+    test('a watch on a connection that is left, which is told at once', async () => {
+      const server = await serve(({ stream, path }) => {
+        if (path !== methods.watch.path) return
+        stream.respond(GRPC)
+        stream.write(frame(encoded(methods.watch, { header, watch_id: 1, ...created })))
+      })
+      const client = connected([server])
+      const watches = new Watches(client, neverCancelled, clock)
+      let [isCreated, isLost] = [false, false]
+      watches.add({ key: 'a' }, { onResponse: () => (isCreated = true), onLost: () => (isLost = true) })
+      await waitFor('it is created', async () => isCreated || null)
+      const given = new Cancellation()
+      const asked = outcome(client.ask(methods.range, { key: 'a' }, given))
+      await pass(600)
+      given.cancel(new Error('given up'))
+      expect(await asked).toBe('unknown')
+      await waitFor('it is told', async () => isLost || null)
+    })
+
     test('a watch in the middle of an event', async () => {
-      const created = { created: true, canceled: false, cancel_reason: '', fragment: false, events: [] }
       const asked: Exchange[] = []
       const server = await serve((exchange) => {
         asked.push(exchange)
@@ -376,6 +395,29 @@ describe('the client', { timeout: 20_000 }, () => {
       state.valid = 'second'
       await Promise.all(Array.from({ length: 64 }, () => read(client)))
       expect(state.authentications).toBe(2)
+    })
+
+    test('again, when a stream of watches is refused with the old one', async () => {
+      const tokens: unknown[] = []
+      const server = await serve(({ stream, path, headers }) => {
+        if (path === methods.authenticate.path)
+          return respond(
+            stream,
+            frame(encoded(methods.authenticate, { header, token: `token ${tokens.length}` })),
+          )
+        tokens.push(headers.token)
+        stream.respond(GRPC)
+        const refused = { ...created, created: false, canceled: true, watch_id: 0 }
+        const told = tokens.length === 1 ? refused : { ...created, watch_id: 2 }
+        stream.write(frame(encoded(methods.watch, { header, ...told })))
+      })
+      const watches = new Watches(connected([server], user), neverCancelled, clock)
+      const answered = () =>
+        new Promise((resolve) =>
+          watches.add({ key: 'a' }, { onResponse: () => resolve('created'), onLost: () => resolve('lost') }),
+        )
+      expect([await answered(), await answered()]).toEqual(['lost', 'created'])
+      expect(tokens).toEqual(['token 0', 'token 1'])
     })
 
     test('and a request that did not get one was not applied', async () => {

@@ -11,7 +11,7 @@
  */
 
 import { callWith } from '../../../base/aborting.ts'
-import type { Clock, Timer } from '../../../base/clock.ts'
+import { afterThisTurn, type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { SingleFlight } from '../../../base/single-flight.ts'
 import type { Call } from '../../../spi.ts'
@@ -200,7 +200,7 @@ export class EtcdClient {
     let silence: Timer | undefined
     // A large answer may take longer. Asked for once more, it would come later.
     const listen = (pieces: number, onEnd: () => void) => {
-      silence = this.#clock.setTimer(AGAIN_AFTER_MS, () => {
+      silence = judgeLate(this.#clock, AGAIN_AFTER_MS, () => {
         if (asked.pieces() > pieces) return listen(asked.pieces(), onEnd)
         leaveIfStuck()
         onEnd()
@@ -209,9 +209,12 @@ export class EtcdClient {
     if (onSilence !== undefined) listen(0, onSilence)
     const answer = await new Promise<R>((resolve, reject) => {
       const untie = call.onCancel(() => {
-        leaveIfStuck()
         reject(this.#cancelled(call, 'unknown'))
-        asked.cancel()
+        // If this process itself was late, the answer may be there and not yet read.
+        afterThisTurn(() => {
+          leaveIfStuck()
+          asked.cancel()
+        })
       })
       asked.answer.then(resolve, reject).finally(() => {
         untie()

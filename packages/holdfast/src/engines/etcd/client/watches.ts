@@ -1,6 +1,6 @@
 /** All watches of a client share one stream. When the stream ends, all of them are told, and the next watch opens a new one. */
 
-import type { Clock, Timer } from '../../../base/clock.ts'
+import { type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
 import type { Call } from '../../../spi.ts'
 import type { Channel, Metadata, Stream } from './channel.ts'
 import type { EtcdClient } from './client.ts'
@@ -136,7 +136,7 @@ export class Watches {
 
   #limit(id: number): void {
     const lose = () => this.#lose(new Error(`a watch was not created within ${CREATED_LIMIT_MS} ms`))
-    this.#limits.set(id, this.#clock.setTimer(CREATED_LIMIT_MS, lose))
+    this.#limits.set(id, judgeLate(this.#clock, CREATED_LIMIT_MS, lose))
   }
 
   #answered(id: number): void {

@@ -4,8 +4,13 @@ import type { FaultyProxy } from 'holdfast-lab/faults'
 import { waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/etcd/rig.ts'
+import { Cancellation } from '../../../base/cancellation.ts'
+import { systemClock } from '../../../base/clock.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { EtcdClient, methods } from '../client/index.ts'
+import { Watches } from '../client/watches.ts'
 
 describe.runIf(wanted('etcd'))('the network', () => {
   let rig: Rig
@@ -64,6 +69,36 @@ describe.runIf(wanted('etcd'))('the network', () => {
     const { holders } = (await (await rig.backend()).inspect('x', call())) ?? { holders: [] }
     expect(holders.map(({ token }) => token)).toEqual([result.grant.token])
     expect(await session.release(result.grant, { keepForMs: 0 }, call())).toBe('released')
+  })
+
+  test('T98 a process that was blocked reads its answers before it asks again, or leaves the member', async () => {
+    const block = async (ms: number) => {
+      // What was asked for in this turn is sent.
+      await new Promise((resolve) => setImmediate(resolve))
+      const startMs = performance.now()
+      while (performance.now() - startMs < ms);
+    }
+    const client = new EtcdClient('etcd', { hosts: [rig.hosts[0] as string] }, systemClock)
+    const first = client.ask(methods.range, { key: 'a' }, neverCancelled)
+    await block(1_200)
+    expect((await first).count).toBe(0)
+    const watches = new Watches(client, neverCancelled, systemClock)
+    let [lost, again, created] = [false, 0, false]
+    watches.add({ key: 'a' }, { onResponse: () => (created = true), onLost: () => (lost = true) })
+    await waitFor('it watches', async () => created || null)
+    const [ID, given] = [4_711, new Cancellation()]
+    const onAgain = () => void again++
+    const asked = client.ask(methods.leaseGrant, { ID, TTL: 60 }, neverCancelled, onAgain)
+    const cancelled = client.ask(methods.range, { key: 'a' }, given)
+    const limit = setTimeout(() => given.cancel(new Error('given up')), 1_000)
+    await block(1_700)
+    await Promise.allSettled([asked, cancelled])
+    clearTimeout(limit)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect([lost, again]).toEqual([false, 0])
+    await client.ask(methods.leaseRevoke, { ID }, neverCancelled)
+    watches.close()
+    client.close()
   })
 
   test('G11 T13 a release whose answer is lost is unknown, because its copy finds nothing to release', async () => {
