@@ -2,14 +2,15 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
-import { isRead, kvsOf, methods, type TxnRequest, type TxnResponse } from '../client/index.ts'
+import { always, isRead, kvsOf, methods, put, type TxnRequest, type TxnResponse } from '../client/index.ts'
 import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
-import { unavailable } from './connection.ts'
+import { Connection, unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
 
 describe('keys that are used again', () => {
@@ -345,6 +346,14 @@ describe('keys that are used again', () => {
         expect(await session.setData?.(grant, 'a note', call())).toBe('stored')
       })
       expect(sent.filter((transaction) => !isRead(transaction))).toHaveLength(1)
+    })
+
+    test('what leaves at the same moment as data is asked again all the same', async () => {
+      const connection = new Connection(engine.client, 'n', createFakeClock(), systemRandom)
+      const store = (name: string, isRepeatable: boolean) =>
+        connection.commit(name, () => always([put(name, '1')]), call(), isRepeatable)
+      const committed = await Promise.all([store('join', true), store('data', false)])
+      expect(committed.map(({ isRepeated }) => isRepeated)).toEqual([true, false])
     })
 
     test('a session is opened and closed as if it was asked once', async () => {
