@@ -1,6 +1,7 @@
 /** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import { callWith } from '../../../base/aborting.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
@@ -245,6 +246,15 @@ describe('keys that are used again', () => {
     }) as never
     expect(await session.setData?.(held, 'a note', call())).toBe('stored')
     expect(read).toBe(1)
+  })
+
+  test('T78 of two calls that forget the same data, one does', async () => {
+    const held = await take(request('x'))
+    await session.setData?.(held, 'a note', call())
+    await release(held)
+    const forget = () =>
+      backend.forget('x', 'a note', callWith(undefined, { notAfterMs: Number.MAX_SAFE_INTEGER }))
+    expect((await Promise.all([forget(), forget()])).sort()).toEqual(['changed', 'forgotten'])
   })
 
   describe('T98 what is asked twice', () => {
