@@ -132,6 +132,23 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(await Promise.race([settled, late])).toBe('unknown')
     })
 
+    test('a client that is closed, on a connection that was left', async () => {
+      const asked: Exchange[] = []
+      const server = await serve((exchange) => void asked.push(exchange))
+      const client = connected([server])
+      const settled = outcome(client.ask(methods.txn, put1, neverCancelled))
+      const given = new Cancellation()
+      const another = outcome(client.ask(methods.range, { key: 'a' }, given))
+      await waitFor('both are asked', async () => asked.length === 2 || null)
+      await clock.advance(600)
+      given.cancel(new Error('given up'))
+      await another
+      await new Promise((resolve) => setImmediate(resolve))
+      client.close()
+      const late = new Promise((resolve) => setTimeout(() => resolve('late'), 1_000))
+      expect(await Promise.race([settled, late])).toBe('unknown')
+    })
+
     test('a server that closes each connection at once', async () => {
       const server = stack.use(
         await GrpcServer.start(

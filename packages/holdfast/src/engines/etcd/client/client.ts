@@ -52,6 +52,8 @@ export class EtcdClient {
   #connecting: Promise<Channel> | undefined
   /** The one to which `#connecting` has led. */
   #channel: Channel | undefined
+  /** Connections that were left while something was in flight on them. */
+  readonly #left = new Set<Channel>()
   /** Callers share the request for it, and none of them alone cancels it (T102). */
   readonly #authenticating: SingleFlight<string>
   /** The result of `#authenticating`. */
@@ -158,6 +160,7 @@ export class EtcdClient {
     this.#isClosed = true
     this.#authenticating.drop(new ConnectionError('the client is closed', 'not-applied'))
     this.#channel?.destroy()
+    for (const left of this.#left) left.destroy()
   }
 
   /** The connection does not serve. The first caller that says so moves the next request to another member (T101). */
@@ -167,6 +170,8 @@ export class EtcdClient {
     this.#channel = undefined
     this.#connecting = undefined
     this.#next++
+    for (const left of this.#left) if (left.inFlight === 0) this.#left.delete(left)
+    this.#left.add(channel)
   }
 
   /** The next request asks for another one than that with which a request was refused. */
