@@ -165,8 +165,11 @@ describe('a keep-alive', () => {
     await session.take('first')
     const waiting = session.enqueue(asked('second'), call())
     await clock.settle()
+    // No watch tells of it.
+    store.isHeld = true
     store.endSession('id')
-    await clock.advance(1)
+    for (const event of store.inFlight.splice(0)) event.lose(true)
+    store.isHeld = false
     expect(await session.keepAlive(nothing, call())).toEqual({ kind: 'gone' })
     expect(await waiting).toEqual({ kind: 'session-gone' })
     expect(session.believedSince).toEqual(since)

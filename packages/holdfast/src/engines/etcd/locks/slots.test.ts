@@ -248,6 +248,43 @@ describe('keys that are used again', () => {
     expect(read).toBe(1)
   })
 
+  test('T78 a semaphore one of whose sessions ends between the look and the write of a resize is not resized', async () => {
+    const held = await take(permits('x', 1, 3))
+    const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+    await take(permits('x', 1, 3), other as Session)
+    const { ask } = engine
+    engine.ask = (async (...asked: Parameters<typeof ask>) => {
+      if (!isRead(asked[1] as TxnRequest)) {
+        engine.ask = ask
+        await other.close(call())
+      }
+      return ask.apply(engine, asked)
+    }) as never
+    const operating = callWith(undefined, { notAfterMs: Number.MAX_SAFE_INTEGER })
+    expect(await backend.resize('x', { from: 3, to: 2 }, operating)).toBe('changed')
+    expect(await holders('x')).toEqual([held.token])
+  })
+
+  test('T78 data that were stored between the look and the write of a forget stay', async () => {
+    const store = async (data: string) => {
+      const held = await take(request('x'))
+      expect(await session.setData?.(held, data, call())).toBe('stored')
+      await release(held)
+    }
+    await store('old')
+    const { ask } = engine
+    engine.ask = (async (...asked: Parameters<typeof ask>) => {
+      if (!isRead(asked[1] as TxnRequest)) {
+        engine.ask = ask
+        await store('new')
+      }
+      return ask.apply(engine, asked)
+    }) as never
+    const operating = callWith(undefined, { notAfterMs: Number.MAX_SAFE_INTEGER })
+    expect(await backend.forget('x', 'old', operating)).toBe('changed')
+    expect((await backend.inspect('x', call()))?.data).toBe('new')
+  })
+
   test('T78 of two calls that forget the same data, one does', async () => {
     const held = await take(request('x'))
     await session.setData?.(held, 'a note', call())
