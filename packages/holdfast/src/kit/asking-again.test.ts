@@ -26,10 +26,12 @@ describe('T98 a request that may be asked again', () => {
   let clock: FakeClock
   let copies: Copy[]
   let again: number
+  let isOver: boolean
   beforeEach(() => {
     clock = createFakeClock()
     copies = []
     again = 0
+    isOver = false
   })
 
   function ask(call: Call = callWith(), limitMs = 20_000) {
@@ -41,6 +43,7 @@ describe('T98 a request that may be asked again', () => {
         untilMs: clock.monotonicMs() + limitMs,
         asTold: (error) => (error instanceof HoldfastError ? error : unavailable(String(error), 'unknown')),
         isForAnotherMember: (error) => error instanceof Error && error.message.includes('no leader'),
+        isOver: () => isOver,
         onAgain: () => again++,
         send: (copy, onSilence) =>
           new Promise((answer, fail) => {
@@ -151,6 +154,18 @@ describe('T98 a request that may be asked again', () => {
       await clock.advance(60_000)
       expect([copies.length, clock.pendingTimers]).toEqual([sent, 0])
     }
+  })
+
+  test('has no new copies after the end of the client, and is unknown', async () => {
+    const result = ask()
+    copies[0]?.fail(lost())
+    await clock.settle()
+    isOver = true
+    await clock.advance(200)
+    copies[1]?.fail(unavailable('the client is closed', 'not-applied'))
+    await clock.advance(60_000)
+    expect(result.error).toMatchObject({ outcome: 'unknown' })
+    expect([copies.length, clock.pendingTimers]).toEqual([2, 0])
   })
 
   test('has no new copies after its limit, and fails when the last of them has', async () => {

@@ -27,6 +27,8 @@ export interface AskingTerms<R> {
   readonly onAgain: (() => void) | undefined
   /** The end of asking again: no new copies after it, on the monotonic clock. */
   readonly untilMs: number
+  /** After the end of the client nothing is asked again. */
+  readonly isOver: () => boolean
   readonly asTold: (error: unknown) => HoldfastError
   /** The copy was certainly not applied, and another member, or this one after an election, may accept it. */
   readonly isForAnotherMember: (error: unknown) => boolean
@@ -87,8 +89,8 @@ class Asking<R> {
   }
 
   get #mayGoOn(): boolean {
-    const { clock, untilMs } = this.#terms
-    return !this.#copies.cancelled && clock.monotonicMs() < untilMs
+    const { clock, untilMs, isOver } = this.#terms
+    return !this.#copies.cancelled && !isOver() && clock.monotonicMs() < untilMs
   }
 
   #failed(error: unknown, number: number): void {

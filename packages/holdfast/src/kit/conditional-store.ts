@@ -105,6 +105,9 @@ export interface ClaimStore<C extends QueuedClaim = StoredClaim>
   /** The attempt's mark, if there is one. */
   markOf(claim: Claim, call: Call): Promise<MarkRecord | undefined>
 
+  /** The claim that has this grant, where this costs less than a look at the name and all its waiters. */
+  held?(claim: GrantedClaim, call: Call): Promise<C | undefined>
+
   /** Writes the data cell if the claim is this session's, and still has the grant under which it was read (G7). */
   putData(own: C, record: DataRecord, call: Call): Promise<boolean>
 

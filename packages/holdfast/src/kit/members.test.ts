@@ -9,6 +9,7 @@ class Link implements MemberConnection {
   readonly host: string
   isOpen = true
   answers = 0
+  inFlight = 0
   isDestroyed = false
 
   constructor(host: string) {
@@ -145,10 +146,15 @@ describe('the members of a cluster', () => {
       const cancel = () => {
         isCancelled = true
       }
-      const asked = members.answered(link, () => ({ answer: new Promise(() => {}), cancel }), call)
+      const asked = members.answered(
+        link,
+        () => ({ answer: new Promise(() => {}), cancel, pieces: () => 0 }),
+        call,
+      )
       await clock.advance(ms)
       meanwhile(link)
       call.cancel(new Error('given up'))
+      await clock.settle()
       await expect(asked).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
       expect(isCancelled).toBe(true)
       return link
@@ -164,12 +170,32 @@ describe('the members of a cluster', () => {
       expect((await giveUpAfter(5_000, (link) => link.answers++)).isOpen).toBe(true)
     })
 
+    test('T100 is kept while a large answer keeps coming', async () => {
+      const link = await members.connected(callWith())
+      const { promise: answer, resolve } = Promise.withResolvers<string>()
+      let [told, pieces] = [0, 0]
+      const silence = { ms: 1_500, tell: () => told++ }
+      const ask = () => ({ answer, cancel: () => {}, pieces: () => pieces })
+      const asked = members.answered(link, ask, callWith(), silence)
+      for (pieces = 1; pieces < 4; pieces++) await clock.advance(1_500)
+      expect([told, link.isOpen]).toEqual([0, true])
+      await clock.advance(3_000)
+      expect(told).toBe(1)
+      resolve('all of it')
+      await asked
+    })
+
     test('is left after a silence, of which the asker is told, and the answer still counts', async () => {
       const link = await members.connected(callWith())
       const { promise: answer, resolve } = Promise.withResolvers<string>()
       let told = 0
       const silence = { ms: 1_500, tell: () => told++ }
-      const asked = members.answered(link, () => ({ answer, cancel: () => {} }), callWith(), silence)
+      const asked = members.answered(
+        link,
+        () => ({ answer, cancel: () => {}, pieces: () => 0 }),
+        callWith(),
+        silence,
+      )
       await clock.advance(1_499)
       expect([told, link.isOpen]).toEqual([0, true])
       await clock.advance(1)
@@ -178,6 +204,14 @@ describe('the members of a cluster', () => {
       expect(await asked).toBe('late')
       expect(clock.pendingTimers).toBe(0)
     })
+  })
+
+  test('T96 close ends the connections that were left as well', async () => {
+    const link = await members.connected(callWith())
+    link.inFlight = 1
+    members.leave(link)
+    members.close()
+    expect(link.isDestroyed).toBe(true)
   })
 
   test('after close nothing is connected, and a connection that was being made is destroyed', async () => {

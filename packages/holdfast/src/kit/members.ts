@@ -9,7 +9,7 @@
  * the connecting that others share (T102). A request goes to another member only if it was certainly not applied.
  */
 import { cancelledCall, unlessStopped } from '../base/aborting.ts'
-import type { Clock } from '../base/clock.ts'
+import { afterThisTurn, type Clock, judgeLate, type Timer } from '../base/clock.ts'
 import type { Call } from '../spi.ts'
 
 export interface MemberConnection {
@@ -17,6 +17,8 @@ export interface MemberConnection {
   readonly isOpen: boolean
   /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
   readonly answers: number
+  /** Requests and streams. */
+  readonly inFlight: number
   /** Takes no new requests. Those in flight may still be answered, for a bounded time. */
   leave(): void
   destroy(): void
@@ -39,6 +41,8 @@ export interface MembersOptions<C extends MemberConnection> {
 export interface Asked<R> {
   readonly answer: Promise<R>
   readonly cancel: () => void
+  /** How much of the answer has come. */
+  readonly pieces: () => number
 }
 
 /** A request that was given up after so long without any answer on its connection says something about the connection. */
@@ -51,10 +55,16 @@ export class Members<C extends MemberConnection> {
   #connecting: Promise<C> | undefined
   /** The one to which `#connecting` has led. */
   #current: C | undefined
+  /** Connections that were left while something was in flight on them. */
+  readonly #left = new Set<C>()
   #isClosed = false
 
   constructor(options: MembersOptions<C>) {
     this.#options = options
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
   }
 
   get current(): C | undefined {
@@ -87,6 +97,8 @@ export class Members<C extends MemberConnection> {
     this.#current = undefined
     this.#connecting = undefined
     this.#next++
+    for (const left of this.#left) if (left.inFlight === 0) this.#left.delete(left)
+    this.#left.add(connection)
   }
 
   /** Asks one member, and then others for as long as they refuse, each of them once. No other is asked after `untilMs`. */
@@ -117,22 +129,29 @@ export class Members<C extends MemberConnection> {
     const { backend, clock } = this.#options
     const answersBefore = connection.answers
     const sentMs = clock.monotonicMs()
-    const { answer, cancel } = ask()
+    const { answer, cancel, pieces } = ask()
     const leaveIfStuck = () => {
       const isLong = clock.monotonicMs() - sentMs >= STUCK_AFTER_MS
       if (isLong && connection.answers === answersBefore) this.leave(connection)
     }
-    const timer =
-      silence &&
-      clock.setTimer(silence.ms, () => {
+    let timer: Timer | undefined
+    // A large answer may take longer. Asked for once more, it would come later.
+    const listen = ({ ms, tell }: NonNullable<typeof silence>, seen = 0) => {
+      timer = judgeLate(clock, ms, () => {
+        if (pieces() > seen) return listen({ ms, tell }, pieces())
         leaveIfStuck()
-        silence.tell()
+        tell()
       })
+    }
+    if (silence !== undefined) listen(silence)
     return unlessStopped(answer, (stop) => {
       const untie = call.onCancel(() => {
-        leaveIfStuck()
         stop(cancelledCall(backend, call.signal, 'unknown'))
-        cancel()
+        // If this process itself was late, the answer may be there and not yet read.
+        afterThisTurn(() => {
+          leaveIfStuck()
+          cancel()
+        })
       })
       return () => {
         untie()
@@ -144,6 +163,7 @@ export class Members<C extends MemberConnection> {
   close(): void {
     this.#isClosed = true
     this.#current?.destroy()
+    for (const left of this.#left) left.destroy()
   }
 
   async #connect(): Promise<C> {

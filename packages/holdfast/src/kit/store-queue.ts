@@ -1,5 +1,10 @@
 /** One session's claims in the queues: what the answers of a `ClaimStore` mean for the predecessor queue. */
-import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.ts'
+import {
+  BackendUnavailableError,
+  CapacityMismatchError,
+  isHoldfastError,
+  withOutcome,
+} from '../base/errors.ts'
 import type { AcquireRequest, Call } from '../spi.ts'
 import type { ClaimStore, Joined } from './conditional-store.ts'
 import type { JoinResult, OrderedStore, QueueEntry, QueueStanding, QueueView } from './ordered-store.ts'
@@ -37,7 +42,7 @@ export class StoreQueue<C extends QueuedClaim> implements OrderedStore {
       return this.#refused(request, joined.name, isFirst && joined.mayLandAgain === true, call)
     const { own, name } = joined
     if (name.capacity !== null && name.capacity !== request.capacity)
-      await this.#leaveAsMismatch(request, name.capacity, call)
+      await whileQueued(this.#leaveAsMismatch(request, name.capacity, call))
     return { kind: 'waiting', isNew: true, queue: this.#queue(request, name, own) }
   }
 
@@ -74,7 +79,7 @@ export class StoreQueue<C extends QueuedClaim> implements OrderedStore {
     call: Call,
   ): Promise<JoinResult> {
     if (name.claim(request.attempt) !== undefined) {
-      const standing = await this.look(request, call)
+      const standing = await whileQueued(this.look(request, call))
       return standing.kind === 'waiting' ? { ...standing, isNew } : standing
     }
     const other = name.claims.find(({ mode }) => (mode === 'permits') !== (request.mode === 'permits'))
@@ -101,6 +106,15 @@ export class StoreQueue<C extends QueuedClaim> implements OrderedStore {
 
   async #missing(call: Call): Promise<QueueStanding> {
     return (await this.#store.isAlive(call)) ? { kind: 'deleted' } : { kind: 'session-gone' }
+  }
+}
+
+/** Its key is there, and may be granted. That the next step was not applied does not change this. */
+async function whileQueued<T>(step: Promise<T>): Promise<T> {
+  try {
+    return await step
+  } catch (error) {
+    throw isHoldfastError(error, 'BACKEND_UNAVAILABLE') ? withOutcome(error, 'unknown') : error
   }
 }
 

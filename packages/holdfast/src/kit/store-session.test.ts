@@ -98,6 +98,8 @@ describe('a keep-alive', () => {
       { attempt: 'a', reason: 'taken-over' },
       { attempt: 'a', reason: 'force-released', detail: 'stuck' },
     ])
+    // Nothing is kept of what is lost.
+    expect(session.ended).toEqual(['a', 'a', 'a'])
   })
 
   test('T84 what is held under another grant is lost, and is unlisted', async () => {
@@ -133,6 +135,17 @@ describe('a keep-alive', () => {
     expect(store.requests).toEqual(['prolong', 'look', 'confirm', 'claims besides'])
     expect((await waiting).kind).toBe('granted')
     expect(kept).toMatchObject({ granted: [{ attempt: 'second' }], lost: [] })
+  })
+
+  test('G9 looks once for a waiter of its own that goes on waiting', async () => {
+    await session.take('first')
+    const second = asked('second')
+    session.enqueue(second, call()).catch(() => {})
+    await clock.settle()
+    store.requests = []
+    const kept = await session.keepAlive({ held: [], waiting: [second] }, call())
+    expect(kept).toMatchObject({ granted: [], lost: [] })
+    expect(store.requests).toEqual(['prolong', 'look', 'claims besides'])
   })
 
   test('does not call lost what is still on its way to the engine', async () => {
@@ -176,11 +189,45 @@ describe('a keep-alive', () => {
     await session.take('first')
     const waiting = session.enqueue(asked('second'), call())
     await clock.settle()
+    // No watch tells of it.
+    store.isHeld = true
     store.endSession('id')
-    await clock.advance(1)
+    for (const event of store.inFlight.splice(0)) event.lose(true)
+    store.isHeld = false
     expect(await session.keepAlive(nothing, call())).toEqual({ kind: 'gone' })
     expect(await waiting).toEqual({ kind: 'session-gone' })
     expect(session.believedSince).toEqual(since)
+  })
+})
+
+describe('G11 a claim that is at the engine is never told as not applied', () => {
+  const refuse = async () => {
+    throw new BackendUnavailableError('simulated', 'no leader', 'not-applied')
+  }
+  const outcome = (asked: Promise<unknown> | undefined) =>
+    expect(asked).rejects.toHaveProperty('outcome', 'unknown')
+
+  test('T98 the second copy of a join finds the key of the first, and cannot look', async () => {
+    const session = new TestSession(instantOf(clock))
+    const { claims } = session
+    const { join } = claims
+    claims.join = async (...asked) => {
+      await join(...asked)
+      return { ...(await join(...asked)), mayLandAgain: true }
+    }
+    claims.look = refuse
+    await outcome(session.tryAcquire(asked('a'), call()))
+    expect(session.store.show('x')).toBe('a*')
+    expect(session.ended).toEqual([])
+  })
+
+  test('one that disagrees about the capacity cannot leave', async () => {
+    const session = new TestSession(instantOf(clock))
+    const permits = { ...asked('a'), mode: 'permits', weight: 1, capacity: 3 } as const
+    await session.tryAcquire(permits, call())
+    session.claims.leave = refuse
+    await outcome(session.enqueue({ ...permits, attempt: 'b', capacity: 2 }, call()))
+    expect(session.store.show('x')).toBe('a* b')
   })
 })
 

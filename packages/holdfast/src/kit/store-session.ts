@@ -103,7 +103,7 @@ export class StoreSession<
 
   async setData(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'> {
     this.#lifetime.begin(call)
-    const own = await this.#claimOf(claim, call)
+    const own = await (this.#store.held?.(claim, call) ?? this.#claimOf(claim, call))
     if (own === undefined || String(own.token) !== claim.grantId) return 'not-held'
     const owner = own.record?.owner
     const written = { data, id: own.id, holder: this.holder, token: claim.grantId }

@@ -16,7 +16,7 @@ import {
 } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
-import { afterThisTurn, type Clock, type Timer } from '../../../base/clock.ts'
+import { afterThisTurn, type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
 import type { Asked, MemberConnection } from '../../../kit/members.ts'
 import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
 import { Frames } from './frames.ts'
@@ -47,6 +47,8 @@ const PING_EVERY_MS = 6_000
 const LEFT_LIMIT_MS = 3_000
 /** For one answer, also if its caller sets no limit: etcd itself gives up a request after 7 s, or later with slow elections. */
 export const ANSWER_LIMIT_MS = 20_000
+/** An answer of which so many bytes have come is on its way, however long it is. Less is as good as nothing. */
+const PIECE_BYTES = 4_096
 
 const writer = new Writer()
 
@@ -58,6 +60,8 @@ function framed<T>(schema: Schema<T>, message: T): Buffer {
 interface InFlight {
   readonly stream: ClientHttp2Stream
   readonly messages: 'one' | 'many'
+  /** Of its answer, that have come. */
+  pieces: number
   /** Settles it, and closes the stream. */
   fail(error: ConnectionError): void
 }
@@ -67,7 +71,7 @@ export class Channel implements MemberConnection {
   readonly #session: ClientHttp2Session
   readonly #socket: Socket | undefined
   readonly #clock: Clock
-  /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
+  /** Grows with every answer, and every piece of one. What is unanswered while it stands still may never be answered. */
   answers = 0
   readonly #inFlight = new Set<InFlight>()
   #heardMs = 0
@@ -118,7 +122,7 @@ export class Channel implements MemberConnection {
           new ConnectionError(connectionFailure(host, isConnected, what), 'not-applied', { cause: what }),
         )
       }
-      let timer: Timer = clock.setTimer(limitMs, () => fail('silent'))
+      let timer: Timer = judgeLate(clock, limitMs, () => fail('silent'))
       // After the connection is made, the streams on it tell their own failures.
       session.on('error', fail)
       session.once('close', () => fail('closed'))
@@ -126,7 +130,7 @@ export class Channel implements MemberConnection {
         isConnected = true
         socket = connected
         timer.cancel()
-        timer = clock.setTimer(limitMs, () => fail('silent'))
+        timer = judgeLate(clock, limitMs, () => fail('silent'))
       })
       session.once('remoteSettings', () => {
         timer.cancel()
@@ -138,6 +142,7 @@ export class Channel implements MemberConnection {
   /** The answer, or a rejection with an EtcdError or a ConnectionError. `cancel` gives the request up. */
   ask<Q, R extends EtcdAnswer>(method: Method<Q, R>, message: Q, metadata: Metadata): Asked<R> {
     let cancel = () => {}
+    let pieces = () => 0
     const answer = new Promise<R>((resolve, reject) => {
       let received: R | undefined
       const onMessage = (message: R) => {
@@ -154,8 +159,9 @@ export class Channel implements MemberConnection {
       if (asked === null) return
       asked.stream.end(framed(method.request, message))
       cancel = () => asked.fail(new ConnectionError('the request was given up', 'unknown'))
+      pieces = () => asked.pieces
     })
-    return { answer, cancel: () => cancel() }
+    return { answer, cancel: () => cancel(), pieces: () => pieces() }
   }
 
   /** `onEnd` is told once why the stream has ended. */
@@ -209,7 +215,7 @@ export class Channel implements MemberConnection {
   #leaveSoon(): void {
     if (this.#isLeft) return
     this.#isLeft = true
-    this.#leaving = this.#clock.setTimer(LEFT_LIMIT_MS, () => this.destroy())
+    this.#leaving = judgeLate(this.#clock, LEFT_LIMIT_MS, () => this.destroy())
     this.#session.close()
   }
 
@@ -246,13 +252,14 @@ export class Channel implements MemberConnection {
     const opened: InFlight = {
       stream,
       messages,
+      pieces: 0,
       fail: (error) => {
         settle(error)
         stream.close(constants.NGHTTP2_CANCEL)
       },
     }
     const limited = () =>
-      this.#clock.setTimer(ANSWER_LIMIT_MS, () => {
+      judgeLate(this.#clock, ANSWER_LIMIT_MS, () => {
         const what = `no answer from ${this.host} within ${ANSWER_LIMIT_MS} ms`
         opened.fail(new ConnectionError(what, 'unknown'))
         this.leave()
@@ -262,6 +269,7 @@ export class Channel implements MemberConnection {
     this.#listen()
     const frames = new Frames()
     let hasBegun = false
+    let bytes = 0
     let status: IncomingHttpHeaders | undefined
     let cause: unknown
     const onHeaders = (headers: IncomingHttpHeaders) => {
@@ -277,6 +285,10 @@ export class Channel implements MemberConnection {
     stream.on('trailers', onHeaders)
     stream.on('data', (chunk: Buffer) => {
       this.#heardMs = this.#clock.monotonicMs()
+      bytes += chunk.length
+      const pieces = Math.floor(bytes / PIECE_BYTES)
+      if (messages === 'one') this.answers += pieces - opened.pieces
+      opened.pieces = pieces
       for (const message of this.#messages(opened, frames, chunk, response)) {
         if (messages === 'many') {
           limit?.cancel()

@@ -6,7 +6,7 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { EtcdClient } from './client.ts'
-import { type EtcdAnswer, type Method, methods } from './messages.ts'
+import { type EtcdAnswer, type Event, type Method, methods } from './messages.ts'
 import { Writer } from './protobuf.ts'
 import { always, get, put } from './transactions.ts'
 import { Watches } from './watches.ts'
@@ -18,6 +18,7 @@ const encoded = <R extends EtcdAnswer>({ response }: Method<unknown, R>, message
 
 const found = encoded(methods.range, { header, kvs: [], more: false, count: 3 })
 const written = encoded(methods.txn, { header, succeeded: true, responses: [{}] })
+const created = { created: true, canceled: false, cancel_reason: '', fragment: false, events: [] }
 const both = Buffer.concat([frame(found), frame(found)])
 const put1 = always([put('a', '1')])
 
@@ -120,6 +121,34 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(await settled).toBe('unknown')
     })
 
+    test('a client that is closed meanwhile', async () => {
+      const asked: Exchange[] = []
+      const server = await serve((exchange) => void asked.push(exchange))
+      const client = connected([server])
+      const settled = outcome(client.ask(methods.leaseKeepAlive, { ID: 1 }, neverCancelled))
+      await waitFor('it is asked', async () => asked.length || null)
+      client.close()
+      const late = new Promise((resolve) => setTimeout(() => resolve('late'), 1_000))
+      expect(await Promise.race([settled, late])).toBe('unknown')
+    })
+
+    test('a client that is closed, on a connection that was left', async () => {
+      const asked: Exchange[] = []
+      const server = await serve((exchange) => void asked.push(exchange))
+      const client = connected([server])
+      const settled = outcome(client.ask(methods.txn, put1, neverCancelled))
+      const given = new Cancellation()
+      const another = outcome(client.ask(methods.range, { key: 'a' }, given))
+      await waitFor('both are asked', async () => asked.length === 2 || null)
+      await clock.advance(600)
+      given.cancel(new Error('given up'))
+      await another
+      await new Promise((resolve) => setImmediate(resolve))
+      client.close()
+      const late = new Promise((resolve) => setTimeout(() => resolve('late'), 1_000))
+      expect(await Promise.race([settled, late])).toBe('unknown')
+    })
+
     test('a server that closes each connection at once', async () => {
       const server = stack.use(
         await GrpcServer.start(
@@ -149,8 +178,26 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(watches.count).toBe(0)
     })
 
+    test('a watch on a connection that is left, which is told at once', async () => {
+      const server = await serve(({ stream, path }) => {
+        if (path !== methods.watch.path) return
+        stream.respond(GRPC)
+        stream.write(frame(encoded(methods.watch, { header, watch_id: 1, ...created })))
+      })
+      const client = connected([server])
+      const watches = new Watches(client, neverCancelled, clock)
+      let [isCreated, isLost] = [false, false]
+      watches.add({ key: 'a' }, { onResponse: () => (isCreated = true), onLost: () => (isLost = true) })
+      await waitFor('it is created', async () => isCreated || null)
+      const given = new Cancellation()
+      const asked = outcome(client.ask(methods.range, { key: 'a' }, given))
+      await pass(600)
+      given.cancel(new Error('given up'))
+      expect(await asked).toBe('unknown')
+      await waitFor('it is told', async () => isLost || null)
+    })
+
     test('a watch in the middle of an event', async () => {
-      const created = { created: true, canceled: false, cancel_reason: '', fragment: false, events: [] }
       const asked: Exchange[] = []
       const server = await serve((exchange) => {
         asked.push(exchange)
@@ -165,6 +212,37 @@ describe('the client', { timeout: 20_000 }, () => {
       await pass(22_000)
       expect(isLost).toBe(true)
     })
+  })
+
+  test('T100 a large answer that keeps coming is not asked for again, and its connection is kept', async () => {
+    const kv = { key: 'k', create_revision: 1, mod_revision: 1, value: 'v'.repeat(4_096), lease: 0 }
+    const kvs = Array.from({ length: 40 }, () => kv)
+    const large = frame(encoded(methods.range, { header, kvs, more: false, count: 40 }))
+    const asked: Exchange[] = []
+    const server = await serve((exchange) => {
+      asked.push(exchange)
+      exchange.stream.respond(GRPC, { waitForTrailers: true })
+      exchange.stream.on('wantTrailers', () => exchange.stream.sendTrailers({ 'grpc-status': '0' }))
+    })
+    const client = connected([server])
+    const answer = client.ask(methods.range, { key: 'k' }, neverCancelled)
+    await waitFor('it is asked for', async () => asked.length > 0 || null)
+    const stream = asked[0]?.stream
+    const step = Math.ceil(large.length / 10)
+    for (let at = 0; at < large.length; at += step) {
+      const given = new Cancellation()
+      const another = outcome(client.ask(methods.range, { key: 'a' }, given))
+      await waitFor('another is', async () => asked.length > 1 + at / step || null)
+      stream?.write(large.subarray(at, at + step))
+      // Its answer comes after what was written before it.
+      await new Promise<void>((resolve) => stream?.session?.ping(() => resolve()))
+      await pass(600)
+      given.cancel(new Error('given up'))
+      await another
+    }
+    stream?.end()
+    expect((await answer).kvs).toHaveLength(40)
+    expect(server.connections).toBe(1)
   })
 
   describe('T103 an answer that is not valid is no answer', () => {
@@ -202,6 +280,24 @@ describe('the client', { timeout: 20_000 }, () => {
       expect(await outcome(client.ask(methods.txn, put1, neverCancelled))).toBe('answered')
       expect(await outcome(client.ask(methods.txn, more, neverCancelled))).toBe('unknown')
       expect(await outcome(client.ask(methods.txn, reads, neverCancelled))).toBe('not-applied')
+    })
+
+    test('an event without a key, which ends the stream and not the process', async () => {
+      const told = { created: false, canceled: false, cancel_reason: '', fragment: false }
+      const event = (kv: object) => ({ type: 0, ...kv }) as Event
+      const kv = { key: 'a', create_revision: 1, mod_revision: 1, value: '', lease: 0 }
+      const events = [event({ kv }), event({})]
+      const server = await serve(({ stream }) => {
+        stream.respond(GRPC)
+        stream.write(frame(encoded(methods.watch, { header, watch_id: 1, ...told, events })))
+      })
+      const watches = new Watches(connected([server]), neverCancelled, clock)
+      const responses: unknown[] = []
+      let lost: unknown
+      const onResponse = (response: unknown) => responses.push(response)
+      watches.add({ key: 'a' }, { onResponse, onLost: (error) => (lost = error) })
+      await waitFor('it is lost', async () => lost !== undefined || null)
+      expect([responses, watches.count]).toEqual([[], 0])
     })
 
     test('its connection is left', async () => {
@@ -316,6 +412,29 @@ describe('the client', { timeout: 20_000 }, () => {
       state.valid = 'second'
       await Promise.all(Array.from({ length: 64 }, () => read(client)))
       expect(state.authentications).toBe(2)
+    })
+
+    test('again, when a stream of watches is refused with the old one', async () => {
+      const tokens: unknown[] = []
+      const server = await serve(({ stream, path, headers }) => {
+        if (path === methods.authenticate.path)
+          return respond(
+            stream,
+            frame(encoded(methods.authenticate, { header, token: `token ${tokens.length}` })),
+          )
+        tokens.push(headers.token)
+        stream.respond(GRPC)
+        const refused = { ...created, created: false, canceled: true, watch_id: 0 }
+        const told = tokens.length === 1 ? refused : { ...created, watch_id: 2 }
+        stream.write(frame(encoded(methods.watch, { header, ...told })))
+      })
+      const watches = new Watches(connected([server], user), neverCancelled, clock)
+      const answered = () =>
+        new Promise((resolve) =>
+          watches.add({ key: 'a' }, { onResponse: () => resolve('created'), onLost: () => resolve('lost') }),
+        )
+      expect([await answered(), await answered()]).toEqual(['lost', 'created'])
+      expect(tokens).toEqual(['token 0', 'token 1'])
     })
 
     test('and a request that did not get one was not applied', async () => {

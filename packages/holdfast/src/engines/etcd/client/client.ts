@@ -87,7 +87,7 @@ export class EtcdClient {
       if (!isRepeatable) return await this.#ask(method, message, untilMs, call)
       const send = (copy: Call, onSilence: () => void) => this.#ask(method, message, untilMs, copy, onSilence)
       const terms = { backend: this.backend, clock: this.#clock, send, onAgain, untilMs, asTold }
-      return await askAgain({ ...terms, isForAnotherMember }, call)
+      return await askAgain({ ...terms, isOver: () => this.#members.isClosed, isForAnotherMember }, call)
     } catch (error) {
       throw asTold(error)
     }

@@ -108,6 +108,7 @@ export type WatchRequest = MessageOf<typeof watchRequest>
 
 /** `type` 0: put, 1: deleted. */
 const event = received({ type: [1, 'int'], kv: [2, keyValue], prev_kv: [3, keyValue] })
+/** One without a key is not valid (`Watches`). */
 export type Event = MessageOf<typeof event> & { readonly kv: KeyValue }
 const watchResponse = received({
   header: [1, header],

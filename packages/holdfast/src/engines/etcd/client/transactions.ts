@@ -19,6 +19,8 @@ export const created = (key: string, revision: number): Compare => ({
 
 export const absent = (key: string): Compare => created(key, 0)
 
+export const exists = (key: string): Compare => ({ ...absent(key), result: GREATER })
+
 export const none = (range: Range): Compare => ({ ...range, target: CREATE })
 
 /** Was last written at the revision. */

@@ -1,6 +1,6 @@
 /** All watches of a client share one stream. When the stream ends, all of them are told, and the next watch opens a new one. */
 
-import type { Clock, Timer } from '../../../base/clock.ts'
+import { type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
 import type { Call } from '../../../spi.ts'
 import type { Channel, Metadata, Stream } from './channel.ts'
 import type { EtcdClient } from './client.ts'
@@ -115,7 +115,12 @@ export class Watches {
   }
 
   #received(response: WatchResponse): void {
-    const { watch_id: id, canceled } = response
+    const { watch_id: id, canceled, events } = response
+    // What is told to a watcher must not throw.
+    if (events.some(({ kv }) => kv === undefined)) {
+      this.#lose(new Error('an event has no key'))
+      return
+    }
     // Refused before it was given its id: the token of the stream is not valid any more.
     if (canceled && id <= 0) {
       if (this.#opened !== undefined) this.#client.forgetToken(this.#opened.metadata)
@@ -131,7 +136,7 @@ export class Watches {
 
   #limit(id: number): void {
     const lose = () => this.#lose(new Error(`a watch was not created within ${CREATED_LIMIT_MS} ms`))
-    this.#limits.set(id, this.#clock.setTimer(CREATED_LIMIT_MS, lose))
+    this.#limits.set(id, judgeLate(this.#clock, CREATED_LIMIT_MS, lose))
   }
 
   #answered(id: number): void {

@@ -6,7 +6,11 @@ import { describe, expect, test } from 'vitest'
 import { base64, limitedCall, openSession, Rig } from '../../../../test/etcd/rig.ts'
 import { callWith } from '../../../base/aborting.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { systemClock } from '../../../base/clock.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { EtcdClient, methods } from '../client/index.ts'
+import { Watches } from '../client/watches.ts'
 import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 
@@ -27,6 +31,37 @@ function watched(backend: EtcdBackend) {
 }
 
 describe.runIf(wanted('etcd'))('etcd under attack', () => {
+  test('T98 a process that was blocked reads its answers before it asks again, or leaves the member', async () => {
+    const block = async (ms: number) => {
+      // What was asked for in this turn is sent.
+      await new Promise((resolve) => setImmediate(resolve))
+      const startMs = performance.now()
+      while (performance.now() - startMs < ms);
+    }
+    await using rig = await Rig.start()
+    const client = new EtcdClient('etcd', { hosts: [rig.hosts[0] as string] }, systemClock)
+    const first = client.ask(methods.range, { key: 'a' }, neverCancelled)
+    await block(1_200)
+    expect((await first).count).toBe(0)
+    const watches = new Watches(client, neverCancelled, systemClock)
+    let [lost, again, created] = [false, 0, false]
+    watches.add({ key: 'a' }, { onResponse: () => (created = true), onLost: () => (lost = true) })
+    await waitFor('it watches', async () => created || null)
+    const [ID, given] = [4_711, new Cancellation()]
+    const onAgain = () => void again++
+    const asked = client.ask(methods.leaseGrant, { ID, TTL: 60 }, neverCancelled, onAgain)
+    const cancelled = client.ask(methods.range, { key: 'a' }, given)
+    const limit = setTimeout(() => given.cancel(new Error('given up')), 1_000)
+    await block(1_700)
+    await Promise.allSettled([asked, cancelled])
+    clearTimeout(limit)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect([lost, again]).toEqual([false, 0])
+    await client.ask(methods.leaseRevoke, { ID }, neverCancelled)
+    watches.close()
+    client.close()
+  })
+
   test('a backend that is closed while its first watch opens does not connect any more', async () => {
     await using rig = await Rig.start()
     const { hostname, port } = new URL(rig.hosts[0] ?? '')

@@ -13,20 +13,19 @@ import { Found, foundByName } from './records.ts'
 export const BACKEND = 'etcd'
 
 /**
- * A transaction for one name. `build` is told its position in the batch, which is part of the token. A batch is asked again (T98, dropped proposals) if all
- * of its statements may be. That does no harm, however late a copy lands:
+ * A transaction for one name. `build` is told its position in the batch, which is part of the token. A batch is asked again (T98,
+ * dropped proposals). That does no harm, however late a copy lands:
  *
  *   join       finds the key that the first copy has made, with its grant. A copy that lands when the attempt is over makes a claim
  *              that is unlisted in the next keep-alive. So the attempt is never settled, and its key is nobody else's (slots.ts).
  *   confirm    compares the creation of its key, and that it waits. So a second copy does nothing, and reads the grant of the first.
  *   leave, abandon   delete a key only if it is the attempt's.
  *   release    compares the revision of its grant. If the second copy finds nothing to release, the outcome is unknown (T13).
- *   data       is never asked again: a late copy would undo what the same holder has stored since.
+ *   data       is never asked again: a late copy would undo what the same holder has stored since. So it leaves in batches of its own.
  */
 interface Statement {
   readonly name: string
   readonly build: (index: number) => etcd.TxnRequest
-  readonly isRepeatable: boolean
 }
 
 /** `branch`: the condition was met; that of the transaction in the else branch was; or neither. */
@@ -49,6 +48,8 @@ export class Connection {
   readonly lifetime: Lifetime
   readonly watches: etcd.Watches
   readonly #lane: Lane<Statement, Committed>
+  /** For what is never asked again. */
+  readonly #onceLane: Lane<Statement, Committed>
   readonly #looks: Lane<string, Found>
 
   constructor(client: etcd.EtcdClient, namespace: string, clock: Clock, random: Random) {
@@ -59,7 +60,7 @@ export class Connection {
     this.keys = new Keys(namespace)
     this.lifetime = new Lifetime(BACKEND, clock)
     this.watches = new etcd.Watches(client, neverCancelled, clock)
-    this.#lane = new Lane({
+    const options = {
       backend: BACKEND,
       clock,
       maxBatch: MAX_BATCH,
@@ -69,9 +70,10 @@ export class Connection {
       minFurther: 16,
       // Two small transactions cost the members more than one.
       minSplit: Number.POSITIVE_INFINITY,
-      keyOf: ({ name }) => name,
-      send: (statements, call) => this.#send(statements, call),
-    })
+      keyOf: ({ name }: Statement) => name,
+    }
+    this.#lane = new Lane({ ...options, send: (statements, call) => this.#send(statements, true, call) })
+    this.#onceLane = new Lane({ ...options, send: (statements, call) => this.#send(statements, false, call) })
     this.#looks = new Lane({
       backend: BACKEND,
       clock,
@@ -83,7 +85,7 @@ export class Connection {
   /** One attempt. What leaves at the same moment is one transaction. */
   commit(name: string, build: Statement['build'], call: Call, isRepeatable = true): Promise<Committed> {
     this.lifetime.begin(call)
-    return this.#lane.ask({ name, build, isRepeatable }, call)
+    return (isRepeatable ? this.#lane : this.#onceLane).ask({ name, build }, call)
   }
 
   /** A name as it is now. */
@@ -111,15 +113,19 @@ export class Connection {
     if (this.lifetime.isOver) return
     this.lifetime.end()
     this.#lane.close()
+    this.#onceLane.close()
     this.#looks.close()
     this.watches.close()
     this.client.close()
   }
 
   /** A full etcd refuses a whole batch for one put. What puts nothing is then sent without the others. */
-  async #send(statements: readonly Statement[], call: Call): Promise<(Committed | Error)[]> {
+  async #send(
+    statements: readonly Statement[],
+    isRepeatable: boolean,
+    call: Call,
+  ): Promise<(Committed | Error)[]> {
     const requests = statements.map(({ build }, index) => build(index))
-    const isRepeatable = statements.every((statement) => statement.isRepeatable)
     try {
       return await this.#commitAll(requests, isRepeatable, call)
     } catch (error) {

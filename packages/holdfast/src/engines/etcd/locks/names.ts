@@ -98,11 +98,9 @@ export class EtcdNames implements NameStore<FoundClaim> {
     const { keys } = this.#connection
     const cell = keys.data(name)
     const unused = modes.map((mode) => etcd.none(keys.part(name, mode)))
-    return this.#writeIf(
-      [...unused, etcd.unchangedSince({ key: cell, range_end: `${cell}\0` }, Number(version))],
-      [etcd.remove(cell)],
-      call,
-    )
+    const range = { key: cell, range_end: `${cell}\0` }
+    const isSame = [etcd.exists(cell), etcd.unchangedSince(range, Number(version))]
+    return this.#writeIf([...unused, ...isSame], [etcd.remove(cell)], call)
   }
 
   async #writeIf(compare: readonly etcd.Compare[], writes: readonly etcd.Operation[], call: Call) {

@@ -1,15 +1,17 @@
 /** Keys are used again, and late copies of requests do no harm to the attempt that has the key now. */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
+import { callWith } from '../../../base/aborting.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
-import { isRead, methods, type TxnRequest } from '../client/index.ts'
+import { always, isRead, kvsOf, methods, put, type TxnRequest, type TxnResponse } from '../client/index.ts'
 import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
-import { unavailable } from './connection.ts'
+import { Connection, unavailable } from './connection.ts'
 import { Slots } from './slots.ts'
 
 describe('keys that are used again', () => {
@@ -231,6 +233,67 @@ describe('keys that are used again', () => {
     await expect(take({ ...request('x'), attempt: held.attempt })).rejects.toThrow(/abandoned/)
   })
 
+  test('G9 data are written without a look at those who wait', async () => {
+    const held = await take(request('x'))
+    for (let waiters = 0; waiters < 20; waiters++) session.enqueue?.(request('x'), call()).catch(() => {})
+    await settle()
+    const { ask } = engine
+    let read = 0
+    engine.ask = (async (...asked: Parameters<typeof ask>) => {
+      const answer = (await ask.apply(engine, asked)) as TxnResponse
+      read += kvsOf(answer).length
+      return answer
+    }) as never
+    expect(await session.setData?.(held, 'a note', call())).toBe('stored')
+    expect(read).toBe(1)
+  })
+
+  test('T78 a semaphore one of whose sessions ends between the look and the write of a resize is not resized', async () => {
+    const held = await take(permits('x', 1, 3))
+    const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+    await take(permits('x', 1, 3), other as Session)
+    const { ask } = engine
+    engine.ask = (async (...asked: Parameters<typeof ask>) => {
+      if (!isRead(asked[1] as TxnRequest)) {
+        engine.ask = ask
+        await other.close(call())
+      }
+      return ask.apply(engine, asked)
+    }) as never
+    const operating = callWith(undefined, { notAfterMs: Number.MAX_SAFE_INTEGER })
+    expect(await backend.resize('x', { from: 3, to: 2 }, operating)).toBe('changed')
+    expect(await holders('x')).toEqual([held.token])
+  })
+
+  test('T78 data that were stored between the look and the write of a forget stay', async () => {
+    const store = async (data: string) => {
+      const held = await take(request('x'))
+      expect(await session.setData?.(held, data, call())).toBe('stored')
+      await release(held)
+    }
+    await store('old')
+    const { ask } = engine
+    engine.ask = (async (...asked: Parameters<typeof ask>) => {
+      if (!isRead(asked[1] as TxnRequest)) {
+        engine.ask = ask
+        await store('new')
+      }
+      return ask.apply(engine, asked)
+    }) as never
+    const operating = callWith(undefined, { notAfterMs: Number.MAX_SAFE_INTEGER })
+    expect(await backend.forget('x', 'old', operating)).toBe('changed')
+    expect((await backend.inspect('x', call()))?.data).toBe('new')
+  })
+
+  test('T78 of two calls that forget the same data, one does', async () => {
+    const held = await take(request('x'))
+    await session.setData?.(held, 'a note', call())
+    await release(held)
+    const forget = () =>
+      backend.forget('x', 'a note', callWith(undefined, { notAfterMs: Number.MAX_SAFE_INTEGER }))
+    expect((await Promise.all([forget(), forget()])).sort()).toEqual(['changed', 'forgotten'])
+  })
+
   describe('T98 what is asked twice', () => {
     beforeEach(() => {
       engine.asksTwice = 'both'
@@ -330,6 +393,14 @@ describe('keys that are used again', () => {
         expect(await session.setData?.(grant, 'a note', call())).toBe('stored')
       })
       expect(sent.filter((transaction) => !isRead(transaction))).toHaveLength(1)
+    })
+
+    test('what leaves at the same moment as data is asked again all the same', async () => {
+      const connection = new Connection(engine.client, 'n', createFakeClock(), systemRandom)
+      const store = (name: string, isRepeatable: boolean) =>
+        connection.commit(name, () => always([put(name, '1')]), call(), isRepeatable)
+      const committed = await Promise.all([store('join', true), store('data', false)])
+      expect(committed.map(({ isRepeated }) => isRepeated)).toEqual([true, false])
     })
 
     test('a session is opened and closed as if it was asked once', async () => {

@@ -103,6 +103,12 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     return (await this.#connection.read([mark], call)).mark
   }
 
+  async held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
+    await this.#locate([claim], call)
+    const [own] = await this.#claimsIn([etcd.get(this.#keyOf(claim))], call)
+    return own
+  }
+
   async putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
     if (own.lease !== this.#session.lease) return false
     const request = this.#statements.setData(own, record)
