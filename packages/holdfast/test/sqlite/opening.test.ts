@@ -110,4 +110,17 @@ describe('a log that is removed while processes use it', () => {
     await assert.rejects(old.tryAcquire('y'), /locks\.db-wal was removed or replaced/)
     assert.match(String((await old.diagnose())[0]?.what), /locks\.db-wal was removed or replaced/)
   })
+
+  test('T105 G2 an old process that is closed later does not remove the log of newcomers, nor write its own over it', async () => {
+    const path = join(freshFolder(), 'locks.db')
+    const old = createLocker(openSqlite({ path }), { ttlMs: 1_000 })
+    await (await old.acquire('x')).release()
+    for (const suffix of ['-wal', '-shm']) rmSync(path + suffix)
+    const newcomer = async () =>
+      /^token (\d+)/.exec(String((await start('open.ts', path, 'x').ended)[0]))?.[1]
+    const tokens = [await newcomer(), await newcomer()]
+    await old.close()
+    tokens.push(await newcomer())
+    assert.deepEqual(tokens, ['1', '2', '3'])
+  })
 })

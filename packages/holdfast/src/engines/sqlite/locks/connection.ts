@@ -45,6 +45,13 @@ export interface Context extends ConnectionOptions {
 
 const READ_AGAIN_AFTER_MS = 5
 
+/**
+ * The last connection that is closed writes its log into the file, and removes what is at the log's path. If the log was removed
+ * while it was used, that is the log of newcomers, with all that they have committed. So such a connection is not closed, nor left
+ * to the collector, which would close it (T105).
+ */
+const leftOpen: Database[] = []
+
 export class Connection {
   readonly namespace: string
   readonly clock: Clock
@@ -144,7 +151,11 @@ export class Connection {
     this.watchers.close(closed)
     this.writer.close()
     this.wakeUps.close()
-    this.#context.database.close()
+    const { file, database } = this.#context
+    const displaced = file.displaced()
+    // SQLite looks after a removed file itself, but not after a removed log.
+    if (displaced === null || displaced === file.path) database.close()
+    else leftOpen.push(database)
   }
 
   readonly #committed = ({ endedSessions, handovers }: Transaction): void => {
