@@ -60,7 +60,13 @@ export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Lifetime } from './kit/lifetime.ts'
 export { Looks, type LooksOptions } from './kit/looks.ts'
-export { type Asked, type MemberConnection, Members, type MembersOptions } from './kit/members.ts'
+export {
+  type Asked,
+  type MemberConnection,
+  Members,
+  type MembersOptions,
+  type Silence,
+} from './kit/members.ts'
 export {
   type JoinResult,
   type OrderedStore,

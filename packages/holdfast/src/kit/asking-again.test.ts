@@ -41,9 +41,9 @@ describe('T98 a request that may be asked again', () => {
         backend: 'acme',
         clock,
         untilMs: clock.monotonicMs() + limitMs,
+        isOver: () => isOver,
         asTold: (error) => (error instanceof HoldfastError ? error : unavailable(String(error), 'unknown')),
         isForAnotherMember: (error) => error instanceof Error && error.message.includes('no leader'),
-        isOver: () => isOver,
         onAgain: () => again++,
         send: (copy, onSilence) =>
           new Promise((answer, fail) => {
@@ -162,7 +162,7 @@ describe('T98 a request that may be asked again', () => {
     await clock.settle()
     isOver = true
     await clock.advance(200)
-    copies[1]?.fail(unavailable('the client is closed', 'not-applied'))
+    copies[1]?.fail(noLeader())
     await clock.advance(60_000)
     expect(result.error).toMatchObject({ outcome: 'unknown' })
     expect([copies.length, clock.pendingTimers]).toEqual([2, 0])

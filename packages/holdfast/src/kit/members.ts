@@ -15,9 +15,9 @@ import type { Call } from '../spi.ts'
 export interface MemberConnection {
   readonly host: string
   readonly isOpen: boolean
-  /** Grows with every answer. A request that is unanswered while it stands still may never be answered. */
+  /** Grows with every answer, and every piece of one. A request that is unanswered while it stands still may never be answered. */
   readonly answers: number
-  /** Requests and streams. */
+  /** Requests and streams that are not settled. */
   readonly inFlight: number
   /** Takes no new requests. Those in flight may still be answered, for a bounded time. */
   leave(): void
@@ -41,8 +41,14 @@ export interface MembersOptions<C extends MemberConnection> {
 export interface Asked<R> {
   readonly answer: Promise<R>
   readonly cancel: () => void
-  /** How much of the answer has come. */
+  /** How much of the answer has come, in pieces of any size. */
   readonly pieces: () => number
+}
+
+/** The asker is told when nothing of an answer has come for so long. */
+export interface Silence {
+  readonly ms: number
+  readonly tell: () => void
 }
 
 /** A request that was given up after so long without any answer on its connection says something about the connection. */
@@ -120,12 +126,7 @@ export class Members<C extends MemberConnection> {
    * The answer, unless the call is cancelled. Then, and after `silence.ms`, the connection is left if it has been silent for long: a
    * request of 600 ms that is given up leaves it, if nothing else was answered on it meanwhile.
    */
-  answered<R>(
-    connection: C,
-    ask: () => Asked<R>,
-    call: Call,
-    silence?: { readonly ms: number; readonly tell: () => void },
-  ): Promise<R> {
+  answered<R>(connection: C, ask: () => Asked<R>, call: Call, silence?: Silence): Promise<R> {
     const { backend, clock } = this.#options
     const answersBefore = connection.answers
     const sentMs = clock.monotonicMs()
@@ -136,14 +137,14 @@ export class Members<C extends MemberConnection> {
     }
     let timer: Timer | undefined
     // A large answer may take longer. Asked for once more, it would come later.
-    const listen = ({ ms, tell }: NonNullable<typeof silence>, seen = 0) => {
+    const listen = (before: number, { ms, tell }: Silence) => {
       timer = judgeLate(clock, ms, () => {
-        if (pieces() > seen) return listen({ ms, tell }, pieces())
+        if (pieces() > before) return listen(pieces(), { ms, tell })
         leaveIfStuck()
         tell()
       })
     }
-    if (silence !== undefined) listen(silence)
+    if (silence !== undefined) listen(0, silence)
     return unlessStopped(answer, (stop) => {
       const untie = call.onCancel(() => {
         stop(cancelledCall(backend, call.signal, 'unknown'))

@@ -86,8 +86,9 @@ export class EtcdClient {
     try {
       if (!isRepeatable) return await this.#ask(method, message, untilMs, call)
       const send = (copy: Call, onSilence: () => void) => this.#ask(method, message, untilMs, copy, onSilence)
-      const terms = { backend: this.backend, clock: this.#clock, send, onAgain, untilMs, asTold }
-      return await askAgain({ ...terms, isOver: () => this.#members.isClosed, isForAnotherMember }, call)
+      const isOver = () => this.#members.isClosed
+      const terms = { backend: this.backend, clock: this.#clock, send, onAgain, untilMs, isOver, asTold }
+      return await askAgain({ ...terms, isForAnotherMember }, call)
     } catch (error) {
       throw asTold(error)
     }

@@ -38,8 +38,8 @@ export async function diagnose(file: Diagnosed): Promise<readonly Finding[]> {
       what: `This process cannot use its file any more: ${problem}.`,
       why: 'Processes that open the path now do not see the leases of this one, and this one renews none of them.',
       fix:
-        'Restart all processes that use the file, on one path and under one kernel. If the file, its -wal or its -shm was ' +
-        'removed or replaced, raise the epoch as well: tokens may have been given out twice.',
+        'End all processes that use the file by a signal or process.exit(), and start them on one path and under one kernel. ' +
+        'If the file, its -wal or its -shm was removed or replaced, raise the epoch as well: tokens may have been given out twice.',
     },
     isBefore(sqliteVersion, [3, 51, 3]) && {
       code: 'HOLDFAST_SQLITE_VERSION',
