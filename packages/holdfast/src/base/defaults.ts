@@ -43,6 +43,7 @@ export const defaults = {
   jobKeepMs: 86_400_000,
 } as const
 
+/** How large what users pass may be. */
 export const limits = {
   nameBytes: 255,
   namespaceBytes: 100,

@@ -6,6 +6,7 @@
  * - A node answers after its time-out (T15, late acquires): it is told to abandon the attempt behind the request. The mark also refuses a
  *   request that comes even later, because the client reconnected or sent it again (T73, late originals).
  * - Two callers split the votes, also evenly (T24, even splits): both give back, and both try again after a pause of random length.
+ * - A node was restarted without its claims: its votes do not count while its quarantine lasts (`grantedBy`).
  * - The votes come in later than the TTL: core counts from before the asking, and gives the lease back (T6, late grants).
  */
 

@@ -3,6 +3,8 @@
  *
  *   answering ──no answer within the time-out──▶ silent ──the answer comes, or the connection fails──▶ answering
  *
+ *   started a moment ago (`identity` in scripts.ts) ──its quarantine is over──▶ its votes count
+ *
  * A connection answers in order, so a silent node is not asked again before it has answered: a dead node costs one time-out,
  * not one for each call, and what it was not asked has certainly not been applied. Only what gives something up is sent to it.
  *

@@ -5,7 +5,7 @@
  *   granted   it had been granted before
  *   gone      its session is over
  *   missing   it is not in the queue any more (why, in data)
- *   due       in so many milliseconds the next look at this name is worth it
+ *   due       in so many milliseconds the next look at this name is worth it (`due_in` in grants)
  */
 import { BY_INDEX } from '../../tables/tables.ts'
 

@@ -1,4 +1,7 @@
-/** Lua: the waiters of a name, and which of them is granted next. Part of `library.ts`. */
+/**
+ * Lua: the waiters of a name. `settle` hands a free name over: it grants to the first waiters and publishes each grant on the channel
+ * of the waiter's process. Part of `library.ts`.
+ */
 export const queue = `
   -- A waiter by its record, read at most once in a step: all parts of the step use the same table.
   local function waiter_of(n, who)
