@@ -1,8 +1,7 @@
 /**
  * `clock-jump`: the clock that the engine counts leases by is set ahead while one is held. The engine gives the name away
  * at once, and its holder, which has done nothing wrong, goes on believing until its next keep-alive. The TTL is long, so
- * that this keep-alive is far away, also for a client that a busy machine makes try several times: on Redlock a keep-alive that
- * comes first wins the votes back.
+ * that this keep-alive is far away.
  */
 import { needFault } from './engines/engine.ts'
 import { nowMs } from './observer.ts'
@@ -18,6 +17,7 @@ export function clockJumpScenario({ seconds = 0, ttlMs = 60_000 }: PassOptions =
     async play(stage) {
       const clock = needFault(stage.engine, 'clock')
       await overtakeRepeatedly(stage, seconds, {
+        everyMs: 5_000,
         async strike() {
           const from = nowMs()
           const how = clock.step(2 * ttlMs)
@@ -42,6 +42,7 @@ export function clockJumpOneScenario({ seconds = 0, ttlMs = 60_000 }: PassOption
     async play(stage) {
       const { part, step, rejoin } = needFault(stage.engine, 'oneClock')
       await overtakeRepeatedly(stage, seconds, {
+        everyMs: 5_000,
         async prepare() {
           part(overtaken)
         },

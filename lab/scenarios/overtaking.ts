@@ -3,6 +3,7 @@
  * takes a whole turn; `first` goes on, and writes what it had read before. Driven by what the clients report, not by how
  * long something takes.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { nowMs } from './observer.ts'
 import type { Stage } from './scenario.ts'
 
@@ -20,6 +21,8 @@ export interface Misfortune {
   prepare?(): Promise<void>
   /** When `first` has read. From then on, or after one TTL, `second` can get the name. */
   strike(): Promise<void>
+  /** It strikes again while `second` is not done: a vote for `first` may have come to a server after the last strike. */
+  readonly everyMs?: number
   /** When `second` is done. */
   relieve?(): Promise<void>
 }
@@ -33,7 +36,11 @@ export async function overtakeRepeatedly(
     await misfortune.prepare?.()
     await crew.ask(overtaken, { kind: 'turn', entry: `${overtaken} ${number}`, thinkMs: null }, 'read')
     await misfortune.strike()
-    await crew.ask(overtaker, { kind: 'turn', entry: `${overtaker} ${number}`, thinkMs: 0 }, 'done')
+    const turn = { kind: 'turn', entry: `${overtaker} ${number}`, thinkMs: 0 } as const
+    const isDone = crew.ask(overtaker, turn, 'done').then(() => true)
+    const { everyMs } = misfortune
+    while (!(await Promise.race([isDone, ...(everyMs ? [sleep(everyMs, false)] : [])])))
+      await misfortune.strike()
     say(`${number}: ${overtaker} is done; ${overtaken} goes on`)
     const late = crew.next(overtaken, 'done')
     crew.order(overtaken, { kind: 'go' })
