@@ -22,7 +22,7 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'a waiter takes the end of its predecessor for its own turn, although a waiter in the middle may have cancelled',
     edits: [
       {
-        file: `${etcd}/statements.ts`,
+        file: `${etcd}/store.ts`,
         find: 'etcd.onCondition([...same, isEligible], grant, otherwise)',
         replaceBy: 'etcd.onCondition(same, grant, otherwise)',
       },
@@ -34,7 +34,7 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'a waiter is granted without a look at its own key, which may have gone while it waited',
     edits: [
       {
-        file: `${etcd}/statements.ts`,
+        file: `${etcd}/store.ts`,
         find: 'const same = [etcd.created(own, order), ...waits(own, attempt), isOpen]',
         replaceBy: 'const same = [isOpen]',
       },
@@ -59,7 +59,7 @@ export const etcdBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${etcd}/store.ts`,
-        find: '[keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]',
+        find: '[this.#keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]',
         replaceBy: 'held.map((claim) => this.#keyOf(claim))',
       },
     ],
@@ -70,9 +70,9 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'a release deletes the key of its attempt, whichever grant that is',
     edits: [
       {
-        file: `${etcd}/statements.ts`,
-        find: 'return etcd.onCondition([etcd.written(own, revision)], [etcd.remove(own), ...close])',
-        replaceBy: 'return etcd.onCondition([], [etcd.remove(own), ...close])',
+        file: `${etcd}/store.ts`,
+        find: 'etcd.onCondition([etcd.written(own, grant.revision)], [etcd.remove(own), ...closing])',
+        replaceBy: 'etcd.onCondition([], [etcd.remove(own), ...closing])',
       },
     ],
     foundBy: noticedBy('G7'),
@@ -82,7 +82,7 @@ export const etcdBugs: readonly SourceBug[] = [
     what: 'an abandon deletes the key that its attempt had, although another attempt may have it now',
     edits: [
       {
-        file: `${etcd}/statements.ts`,
+        file: `${etcd}/store.ts`,
         find: 'etcd.onCondition(isOf(own, attempt), [etcd.remove(own)])',
         replaceBy: 'etcd.onCondition([], [etcd.remove(own)])',
       },

@@ -1,41 +1,70 @@
-/** One session's claims at etcd: the kit's `ClaimStore` over the transactions of `statements.ts`. */
+/**
+ * One session's claims at etcd. What may go wrong between the steps of its transactions:
+ *
+ *   join       creates the key, granted if nothing is in the way. Lost answer: the attempt asked again finds its key, and an abandon
+ *              deletes it. A copy that lands after the abandon finds the mark (T73, late originals); after the end of the session, no session key.
+ *              A join that was sent once and answered cannot land again, so its abandon needs no mark.
+ *   confirm    after waiting, on condition that the same key is there (T17) and waits, and nothing older is there (T92). The grant is
+ *              this write, so its token is not older than the wait (C54). A pause before it: the session may have ended, and its keys
+ *              with it. A pause after it: belief counts from the session's last prolongation.
+ *   release    compares the revision of the grant, so a successor is never hit (G7).
+ *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in
+ *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99, full engines): what lands late is
+ *              found by the next keep-alive.
+ *
+ * A transaction that writes on the session's lease compares the session's key, which is on the same lease. So the lease lives, and a
+ * batch cannot fail because of one request. Comparisons see what was before the whole batch, so a batch has one request for a name.
+ */
 import { instantOf } from '../../../base/clock.ts'
-import type { DataRecord, MarkRecord } from '../../../kit/claim-records.ts'
+import {
+  claimRecord,
+  type DataRecord,
+  type MarkRecord,
+  type SessionRecord,
+} from '../../../kit/claim-records.ts'
 import type { ClaimStore, GrantedByStore, Joined, Prolonged } from '../../../kit/conditional-store.ts'
 import type { QueueEntry, QueueView, WatchedKey } from '../../../kit/ordered-store.ts'
 import type { StoredName } from '../../../kit/stored-name.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim, Mode } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import { type Committed, type Connection, unavailable } from './connection.ts'
-import { type GrantParts, leaseOf, modes, partsOfGrant, tokenOf } from './keys.ts'
-import { Found, type FoundClaim } from './records.ts'
-import type { Slots } from './slots.ts'
-import { type SessionRef, Statements } from './statements.ts'
+import { type Keys, leaseOf, modes, partsOfGrant, tokenOf } from './keys.ts'
+import { claimValue, Found, type FoundClaim, isOf, waits } from './records.ts'
+import { Slots } from './slots.ts'
+
+/** A session as its transactions name it. `revision`: that of its key's creation. */
+export interface SessionRef {
+  readonly lease: number
+  readonly revision: number
+  readonly record: SessionRecord
+  /** By this process, so that it knows the keys of all its claims. */
+  readonly isOpenedHere: boolean
+}
 
 const ONLY_DELETIONS = [0]
 
 export class EtcdClaims implements ClaimStore<FoundClaim> {
   readonly comparesOrder = true
   readonly #connection: Connection
+  readonly #keys: Keys
   readonly #session: SessionRef
-  readonly #statements: Statements
+  readonly #slots = new Slots()
 
   constructor(connection: Connection, session: SessionRef) {
     this.#connection = connection
+    this.#keys = connection.keys
     this.#session = session
-    this.#statements = new Statements(connection.keys, session)
   }
 
   async join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined<FoundClaim>> {
     if (!this.#session.isOpenedHere) await this.#locate([request], call)
     this.#slots.take(request)
-    const nowMs = this.#connection.clock.wallMs()
-    const build = (index: number) => this.#statements.join(request, mayWait, nowMs, index)
+    const build = (index: number) => this.#join(request, mayWait, index)
     const committed = await this.#connection.commit(request.name, build, call)
     const { found, branch, isRepeated: mayLandAgain } = committed
     const { name } = found
     if (branch === 'first') return { ...granted(request.mode, committed), mayLandAgain }
-    const key = this.#statements.key(request, request.mode)
+    const key = this.#key(request, request.mode)
     if (branch === 'second') {
       const own = { key, order: BigInt(found.revision), weight: request.weight, granted: false }
       return { kind: 'created', own, name, mayLandAgain }
@@ -57,7 +86,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
   }
 
   async isAlive(call: Call): Promise<boolean> {
-    const read = [etcd.get(this.#connection.keys.session(this.#session.lease))]
+    const read = [etcd.get(this.#keys.session(this.#session.lease))]
     return (await this.#connection.read(read, call)).session?.revision === this.#session.revision
   }
 
@@ -67,39 +96,52 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     seen: QueueView | null,
     call: Call,
   ): Promise<GrantedByStore | StoredName<FoundClaim>> {
-    const [own, version, nowMs] = [Number(order), Number(seen?.version ?? 0), this.#connection.clock.wallMs()]
-    const build = (index: number) => this.#statements.confirm(request, own, version, nowMs, index)
+    const [own, version] = [Number(order), Number(seen?.version ?? 0)]
+    const build = (index: number) => this.#confirm(request, own, version, index)
     const committed = await this.#connection.commit(request.name, build, call)
     return committed.branch === 'none' ? committed.found.name : granted(request.mode, committed)
   }
 
   async leave(request: AcquireRequest, call: Call): Promise<void> {
-    await this.#commit(request, this.#statements.leave(request), call)
+    const own = this.#key(request, request.mode)
+    await this.#commit(request, etcd.onCondition(waits(own, request.attempt), [etcd.remove(own)]), call)
   }
 
   async release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean> {
     const grant = partsOfGrant(claim.grantId)
     if (grant === null) return false
     await this.#locate([claim], call)
-    const closed = keepForMs > 0 ? await this.#releaseClosed(claim, grant, keepForMs, call) : null
-    const { isDone, isRepeated } =
-      closed ?? (await this.#commit(claim, this.#statements.release(claim, grant, null), call))
-    if (!isDone && isRepeated)
+    const own = this.#key(claim, grant.mode)
+    const release = (...closing: readonly etcd.Operation[]) =>
+      etcd.onCondition([etcd.written(own, grant.revision)], [etcd.remove(own), ...closing])
+    const closed = keepForMs > 0 ? await this.#releaseClosed(claim, release, keepForMs, call) : null
+    const { branch, isRepeated } = closed ?? (await this.#commit(claim, release(), call))
+    if (branch === 'none' && isRepeated)
       throw unavailable('the release was asked again, and an earlier copy may have been applied', 'unknown')
-    return isDone
+    return branch === 'first'
   }
 
+  /** Whether it waits or is granted, and in whichever mode. */
   async remove(claim: Claim, _isSettled: boolean, call: Call): Promise<void> {
     if (!this.#slots.knows(claim)) await this.#locate([claim], call)
-    if (this.#slots.knows(claim)) await this.#commit(claim, this.#statements.remove(claim), call)
+    if (!this.#slots.knows(claim)) return
+    const { attempt } = claim
+    const removals = modes.map((mode) => {
+      const own = this.#key(claim, mode)
+      return { txn: etcd.onCondition(isOf(own, attempt), [etcd.remove(own)]) }
+    })
+    await this.#commit(claim, etcd.always(removals), call)
   }
 
+  /** A session that has gone has left nothing, so there is nothing to do. */
   async mark(claim: Claim, call: Call): Promise<void> {
-    await this.#commit(claim, this.#statements.mark(claim), call).catch(unlessFull)
+    const { lease } = this.#session
+    const mark = etcd.put(this.#keys.mark(lease, claim.attempt), '{"reason":"abandoned"}', lease)
+    await this.#commit(claim, etcd.onCondition([this.#alive], [mark]), call).catch(unlessFull)
   }
 
   async markOf({ attempt }: Claim, call: Call): Promise<MarkRecord | undefined> {
-    const mark = etcd.get(this.#connection.keys.mark(this.#session.lease, attempt))
+    const mark = etcd.get(this.#keys.mark(this.#session.lease, attempt))
     return (await this.#connection.read([mark], call)).mark
   }
 
@@ -111,19 +153,20 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
 
   async putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
     if (own.lease !== this.#session.lease) return false
-    const request = this.#statements.setData(own, record)
+    const cell = etcd.put(this.#keys.data(own.name), JSON.stringify(record))
+    const request = etcd.onCondition([etcd.written(own.key, own.revision)], [cell])
     return (await this.#connection.commit(own.name, () => request, call, false)).branch === 'first'
   }
 
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
-    const { client, clock, keys } = this.#connection
+    const { client, clock } = this.#connection
     const since = instantOf(clock)
     await this.#locate(held, call)
     const { lease } = this.#session
     // Without any read in it, a member would answer a transaction by itself, however old its state is.
-    const reads = [keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]
+    const reads = [this.#keys.session(lease), ...held.map((claim) => this.#keyOf(claim))]
     const operations = reads.map((key) => etcd.get(key, { keys_only: true }))
-    const check = etcd.onCondition([this.#statements.alive()], operations.slice(0, etcd.READS_AT_ONCE))
+    const check = etcd.onCondition([this.#alive], operations.slice(0, etcd.READS_AT_ONCE))
     const { isProlonged, response } = await etcd.prolongLease(client, lease, check, call)
     if (!response.succeeded) return null
     if (!isProlonged)
@@ -138,12 +181,11 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
 
   /** The leader lists the keys on the lease. They are read, because the list may be old. */
   async claimsBesides(known: ReadonlySet<string>, call: Call): Promise<readonly Claim[]> {
-    const { client, keys } = this.#connection
     const lease = { ID: this.#session.lease, keys: true }
     const slots = new Set([...known].map((attempt) => this.#slots.of(attempt)))
-    const { keys: attached } = await client.ask(etcd.methods.leaseTimeToLive, lease, call)
-    const claims = attached
-      .map((key) => ({ key, ...keys.parse(key) }))
+    const { keys } = await this.#connection.client.ask(etcd.methods.leaseTimeToLive, lease, call)
+    const claims = keys
+      .map((key) => ({ key, ...this.#keys.parse(key) }))
       .filter(({ mode }) => mode !== undefined)
     // A late join may have the slot of a known attempt, in another mode.
     const reads = [...Map.groupBy(claims, ({ id = '' }) => id)].flatMap(([id, found]) =>
@@ -158,16 +200,15 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
   }
 
   capacityKey(name: string): string {
-    return this.#connection.keys.part(name, 'capacity').key
+    return this.#keys.part(name, 'capacity').key
   }
 
   /** The session's key goes first: watchers read claims that are deleted together with it as expired. */
   async close(call: Call): Promise<void> {
-    const { client, keys } = this.#connection
     const { lease } = this.#session
-    const deletion = etcd.onCondition([this.#statements.alive()], [etcd.remove(keys.session(lease))])
+    const deletion = etcd.onCondition([this.#alive], [etcd.remove(this.#keys.session(lease))])
     await this.#connection.transact(deletion, call, () => {})
-    await etcd.revokeLease(client, lease, call)
+    await etcd.revokeLease(this.#connection.client, lease, call)
   }
 
   watch(
@@ -189,22 +230,22 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
    * what would keep the name closed. It refuses every new grant as well.
    */
   async #releaseClosed(
-    claim: GrantedClaim,
-    grant: GrantParts,
+    claim: Claim,
+    release: (closing: etcd.Operation) => etcd.TxnRequest,
     keepForMs: number,
     call: Call,
-  ): Promise<Done | null> {
+  ): Promise<Outcome | null> {
     const { client, namespace, random } = this.#connection
     const ID = leaseOf(namespace, random.id())
     try {
       await etcd.grantLease(client, ID, keepForMs, call)
-      // The lease may be over. Then only this release fails, and not a batch.
-      const request = this.#statements.release(claim, grant, ID)
+      const kept = this.#keys.of(claim.name, 'kept', 0, this.#slots.of(claim.attempt))
       let isRepeated = false
-      const { succeeded } = await this.#connection.transact(request, call, () => {
+      // The lease may be over. Then only this release fails, and not a batch.
+      const { succeeded } = await this.#connection.transact(release(etcd.put(kept, '', ID)), call, () => {
         isRepeated = true
       })
-      return { isDone: succeeded, isRepeated }
+      return { branch: succeeded ? 'first' : 'none', isRepeated }
     } catch (error) {
       return unlessFull(error)
     }
@@ -216,7 +257,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
       claims.filter((claim) => !this.#slots.knows(claim)).map((claim) => [claim.attempt, claim]),
     )
     const reads = [...unknown.values()].flatMap(({ name }) =>
-      modes.map((mode) => etcd.getAll(this.#connection.keys.claims(name, mode, this.#session.lease))),
+      modes.map((mode) => etcd.getAll(this.#keys.claims(name, mode, this.#session.lease))),
     )
     for (const claim of await this.#claimsIn(reads, call))
       if (unknown.has(claim.attempt)) this.#slots.set(claim, claim.slot)
@@ -224,28 +265,96 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
 
   async #claimsIn(reads: readonly etcd.Operation[], call: Call): Promise<readonly FoundClaim[]> {
     const { kvs, revision } = await etcd.readAll(this.#connection.client, reads, call)
-    return new Found(this.#connection.keys, kvs, revision).name.claims
+    return new Found(this.#keys, kvs, revision).name.claims
   }
 
-  async #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<Done> {
-    const { branch, isRepeated } = await this.#connection.commit(claim.name, () => request, call)
-    return { isDone: branch === 'first', isRepeated }
+  #commit(claim: Claim, request: etcd.TxnRequest, call: Call): Promise<Committed> {
+    return this.#connection.commit(claim.name, () => request, call)
+  }
+
+  #key({ name, attempt }: Claim, mode: Mode): string {
+    return this.#keys.of(name, mode, this.#session.lease, this.#slots.of(attempt))
   }
 
   #keyOf(claim: GrantedClaim): string {
-    return this.#statements.key(claim, partsOfGrant(claim.grantId)?.mode ?? 'exclusive')
+    return this.#key(claim, partsOfGrant(claim.grantId)?.mode ?? 'exclusive')
   }
 
-  get #slots(): Slots {
-    return this.#statements.slots
+  get #alive(): etcd.Compare {
+    return etcd.created(this.#keys.session(this.#session.lease), this.#session.revision)
+  }
+
+  /** Granted if nothing is in the way; else it waits, if it may; else it is read why not. */
+  #join(request: AcquireRequest, mayWait: boolean, index: number): etcd.TxnRequest {
+    const { name, attempt, mode } = request
+    const own = this.#key(request, mode)
+    const mark = etcd.absent(this.#keys.mark(this.#session.lease, attempt))
+    const may = [this.#alive, mark, etcd.absent(own)]
+    const inTheWay = this.#keys.part(name, 'exclusive', mode === 'shared' ? 'permits' : 'shared')
+    // Locks and semaphores do not mix.
+    const others = (mode === 'permits' ? (['exclusive', 'shared'] as const) : (['permits'] as const)).map(
+      (each) => this.#keys.part(name, each),
+    )
+    const refused = [...this.#status(request), ...others.map((each) => etcd.getAll(each, { limit: 1 }))]
+    const waits = [...this.#older(request), this.#put(request)]
+    const waiting = etcd.onCondition([...may, ...others.map(etcd.none)], waits, refused)
+    const otherwise = mayWait || mode === 'permits' ? [{ txn: waiting }] : refused
+    return etcd.onCondition([...may, etcd.none(inTheWay)], this.#grant(request, index), otherwise)
+  }
+
+  /** For permits: the claim was eligible at the revision `version`, and stays so unless the capacity was changed since. */
+  #confirm(request: AcquireRequest, order: number, version: number, index: number) {
+    const { name, attempt, mode } = request
+    const own = this.#key(request, mode)
+    const isOpen = etcd.none(this.#keys.part(name, 'kept'))
+    const same = [etcd.created(own, order), ...waits(own, attempt), isOpen]
+    const grant = this.#grant(request, index)
+    const otherwise = [...this.#status(request), ...this.#older(request, order - 1)]
+    const conflicts = this.#keys.part(name, 'exclusive', mode === 'shared' ? 'exclusive' : 'shared')
+    const isEligible =
+      mode === 'permits'
+        ? etcd.unchangedSince(this.#keys.part(name, 'capacity'), version)
+        : etcd.nothingOlder(conflicts, order)
+    const confirm = etcd.onCondition([...same, isEligible], grant, otherwise)
+    // The own key is among the writers, so there is one. For a reader there may be none.
+    return mode === 'shared'
+      ? etcd.onCondition([...same, etcd.none(conflicts)], grant, [{ txn: confirm }])
+      : confirm
+  }
+
+  /** Claims that stand in front of it. Of locks the youngest is enough, unless the waiters are counted. */
+  #older({ name, mode, maxWaiters }: AcquireRequest, before?: number): etcd.Operation[] {
+    const all = [this.#keys.part(name, 'exclusive', 'shared'), this.#keys.part(name, 'capacity')]
+    if (mode === 'permits' || maxWaiters !== undefined) return all.map((range) => etcd.getAll(range))
+    const kept = etcd.getAll(this.#keys.part(name, 'kept'), { limit: 1 })
+    const writer = etcd.youngest(this.#keys.part(name, 'exclusive'), before)
+    return mode === 'shared'
+      ? [kept, writer]
+      : [kept, writer, etcd.youngest(this.#keys.part(name, 'shared'), before)]
+  }
+
+  /** `index`: it is granted at this position of a batch. */
+  #put(request: AcquireRequest, index?: number): etcd.Operation {
+    const { lease, record } = this.#session
+    const written = claimRecord(request, record, this.#connection.clock.wallMs())
+    return etcd.put(this.#key(request, request.mode), claimValue(request.attempt, written, index), lease)
+  }
+
+  #grant(request: AcquireRequest, index: number): etcd.Operation[] {
+    return [this.#put(request, index), etcd.get(this.#keys.data(request.name))]
+  }
+
+  #status(request: AcquireRequest): etcd.Operation[] {
+    const { lease } = this.#session
+    const own = this.#key(request, request.mode)
+    const data = this.#keys.data(request.name)
+    return [this.#keys.session(lease), this.#keys.mark(lease, request.attempt), own, data].map((key) =>
+      etcd.get(key),
+    )
   }
 }
 
-interface Done {
-  readonly isDone: boolean
-  /** The request was sent more than once. */
-  readonly isRepeated: boolean
-}
+type Outcome = Pick<Committed, 'branch' | 'isRepeated'>
 
 function granted(mode: Mode, { revision, index, found }: Committed): GrantedByStore {
   return { kind: 'granted', token: tokenOf(revision, index, mode), previousData: found.data?.data }
