@@ -1,0 +1,67 @@
+/** The backend on an ensemble of ZooKeeper: what opens a session, and what finds one. The rest is the kit's (`StoreBackend`). */
+import type { Instant } from '../../../base/clock.ts'
+import { publicIdOf } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { type OpenedClaims, StoreBackend } from '../../../kit/store-backend.ts'
+import type { QueuedClaim } from '../../../kit/stored-name.ts'
+import type { BackendInfo, Call, SessionHandle, SessionRequest } from '../../../spi.ts'
+import type { Session } from '../client/index.ts'
+import { type Connection, unavailable } from './connection.ts'
+import { ZooKeeperNames } from './names.ts'
+import { type FoundClaim, parse, type StoredSession, sessionData } from './records.ts'
+import { ZooKeeperClaims } from './store.ts'
+
+export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
+  readonly #connection: Connection
+
+  constructor(connection: Connection, info: BackendInfo<'fenced'>) {
+    const { clock, random, lifetime } = connection
+    super({ info, names: new ZooKeeperNames(connection), clock, random, lifetime })
+    this.#connection = connection
+  }
+
+  /**
+   * A session at ZooKeeper first, then the node that names it. If the node is there, an earlier request for this id has opened a session:
+   * then this one is ended, and that one is used.
+   */
+  async openClaims({ id, ttlMs, holder }: SessionRequest, call: Call): Promise<OpenedClaims<QueuedClaim, Instant>> {
+    const { client, keys } = this.#connection
+    const session = await client.open(ttlMs, call)
+    const path = keys.session(id)
+    const record = { id: publicIdOf(id), holder, ttlMs: session.timeoutMs }
+    const data = sessionData(record, session)
+    const created = await session.ask({ op: 'create', path, data, mode: 'ephemeral' }, call)
+    if (created.ok && session.since !== null)
+      return { id, ttlMs: session.timeoutMs, holder, since: session.since, claims: this.#claims(session, path, record) }
+    const stored = await session.ask({ op: 'getData', path }, call)
+    session.end(call).catch(ignore)
+    const found = stored.ok ? await this.#attach(path, parse<StoredSession>(stored.data), call) : null
+    // Since when it lives, only a keep-alive can tell.
+    const prolonged = (await found?.claims.prolong([], call)) ?? null
+    if (found === null || prolonged === null)
+      throw unavailable('the session has ended while it was opened again', 'not-applied')
+    return { ...found, id, since: prolonged.since }
+  }
+
+  async findClaims(handle: SessionHandle, call: Call): Promise<OpenedClaims<QueuedClaim, null> | null> {
+    const id = String(handle.id)
+    const path = this.#connection.keys.session(id)
+    const stored = await (await this.#connection.client.shared(call)).ask({ op: 'getData', path }, call)
+    const found = stored.ok ? await this.#attach(path, parse<StoredSession>(stored.data), call) : null
+    return found && { ...found, id, since: null }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#connection.close()
+  }
+
+  async #attach(path: string, record: StoredSession, call: Call) {
+    const { holder, ttlMs, zooKeeper } = record
+    const session = await this.#connection.client.attach(BigInt(zooKeeper), ttlMs, call)
+    return session && { ttlMs, holder, claims: this.#claims(session, path, record) }
+  }
+
+  #claims(session: Session, path: string, { id, holder, ttlMs }: StoredSession | Omit<StoredSession, 'zooKeeper'>) {
+    return new ZooKeeperClaims(this.#connection, { session, path, record: { id, holder, ttlMs } })
+  }
+}
