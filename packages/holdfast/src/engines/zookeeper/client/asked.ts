@@ -54,8 +54,10 @@ export class Asked<O extends AnyOp = AnyOp> implements Expected {
   settle(outcome: Outcome<O>): void {
     if (this.isSettled) return
     this.isSettled = true
-    if (outcome instanceof Error) return this.#reject(outcome)
-    this.#onReply?.(outcome)
-    this.#resolve(outcome)
+    if (outcome instanceof Error) this.#reject(outcome)
+    else {
+      this.#onReply?.(outcome)
+      this.#resolve(outcome)
+    }
   }
 }

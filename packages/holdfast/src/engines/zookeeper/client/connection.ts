@@ -134,7 +134,10 @@ export class Connection {
   }
 
   #read(reader: Reader): void {
-    if (this.#expected[0]?.xid === null) return this.#answer(0, 0n, 0, reader)
+    if (this.#expected[0]?.xid === null) {
+      this.#answer(0, 0n, 0, reader)
+      return
+    }
     const [xid, zxid, error] = [reader.int(), reader.long(), reader.int()]
     if (xid === EVENT_XID) {
       const event = readEvent(reader)

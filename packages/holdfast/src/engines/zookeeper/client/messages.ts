@@ -15,7 +15,7 @@ export interface Stat {
   /** Counts the creates and deletes of children. */
   readonly cversion: number
   readonly aversion: number
-  /** The session of an ephemeral node, 0n for others; a container has -2^63. */
+  /** The session of an ephemeral node, 0n for others. */
   readonly ephemeralOwner: bigint
   readonly dataLength: number
   readonly numChildren: number
@@ -85,7 +85,7 @@ export type AnyOp = keyof AllRequests
 export type Request<O extends AnyOp = Op> = { [K in O]: { readonly op: K } & AllRequests[K] }[O]
 export type PartOp = 'create' | 'delete' | 'setData' | 'check'
 export type Part = Request<PartOp>
-/** `path`: of a create. `stat`: of a create or a setData. */
+/** `path`: of a create. `stat`: of a setData. */
 export interface PartResult {
   readonly path?: string
   readonly stat?: Stat
@@ -124,6 +124,8 @@ const ALL_RIGHTS = 31
 /** Every event of a path. */
 const ANY_WATCH = 3
 const PERSISTENT_RECURSIVE = 1
+const CREATE = 1
+const CREATE_2 = 15
 const CREATE_CONTAINER = 19
 const ERROR = -1
 const flags: Readonly<Record<CreateMode, number>> = {
@@ -145,7 +147,7 @@ const readOf = (writer: Writer, { path }: Requests['exists'], { watches }: Terms
 
 const messages: { readonly [O in AnyOp]: Message<O> } = {
   create: {
-    code: ({ mode }) => (mode === 'container' ? CREATE_CONTAINER : 15),
+    code: ({ mode }) => (mode === 'container' ? CREATE_CONTAINER : CREATE_2),
     write: (writer, { path, data = '', mode = 'persistent' }, { acl }) => {
       const [scheme, id] = acls[acl]
       writer.text(path).text(data)
@@ -278,13 +280,14 @@ function readParts(reader: Reader, parts: readonly Part[]): PartResult[] {
   return results
 }
 
+/** Before 3.8.2 a part that creates is answered without a stat, so nobody gets one. */
 function readPart<O extends PartOp>(reader: Reader, type: number, part: Request<O>): PartResult {
   const message: Message<O> = messages[part.op]
-  const code = codeOf(message, part)
-  // What a part has created is told in one way only.
-  if (type !== (code === CREATE_CONTAINER ? 15 : code))
+  if (part.op === 'create' && type === CREATE) return { path: reader.text() }
+  if (type !== (part.op === 'create' ? CREATE_2 : codeOf(message, part)))
     throw new MalformedError(`a part has the type ${type}`)
-  return message.read(reader, part)
+  const result: PartResult = message.read(reader, part)
+  return result.path === undefined ? result : { path: result.path }
 }
 
 function readStat(reader: Reader): Stat {

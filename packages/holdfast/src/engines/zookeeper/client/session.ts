@@ -24,7 +24,7 @@ import { ignore } from '../../../base/ignore.ts'
 import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { Call } from '../../../spi.ts'
-import { Asked, type OnAnswer, type Outcome } from './asked.ts'
+import { Asked, type OnAnswer } from './asked.ts'
 import { Connection, type ConnectionTerms, type Expected } from './connection.ts'
 import { SESSION_MOVED, unavailable } from './failures.ts'
 import { Writer } from './jute.ts'
@@ -264,10 +264,12 @@ export class Session {
   #flush(): void {
     if (this.#isGateClosed || this.#unsent.length === 0) return
     const connection = this.#connection
-    if (!connection?.isOpen) return this.#reattach()
-    const leaving = this.#unsent.filter(({ isSettled }) => !isSettled)
-    this.#unsent = []
-    this.#write(connection, leaving)
+    if (!connection?.isOpen) this.#reattach()
+    else
+      this.#write(
+        connection,
+        this.#unsent.splice(0).filter(({ isSettled }) => !isSettled),
+      )
   }
 
   #write(connection: Connection, leaving: readonly Asked[], before: readonly Expected[] = []): void {
@@ -283,12 +285,13 @@ export class Session {
   /** After the connection was lost: at once if requests wait, soon if something is watched or the session is kept alive. */
   #resume(): void {
     if (this.#state !== 'living' || this.#attachments > 0) return
-    if (this.#unsent.some(({ isSettled }) => !isSettled)) return this.#flush()
-    if (this.#connection?.isOpen || (this.#watches.size === 0 && !this.#isPinged)) return
-    const { clock, random } = this.#terms
-    const pauseMs = growingPauseMs(this.#failures, PAUSES) * (0.5 + random.fraction() / 2)
-    this.#pause?.cancel()
-    this.#pause = clock.setTimer(pauseMs, () => this.#reattach())
+    if (this.#unsent.some(({ isSettled }) => !isSettled)) this.#flush()
+    else if (!this.#connection?.isOpen && (this.#watches.size > 0 || this.#isPinged)) {
+      const { clock, random } = this.#terms
+      const pauseMs = growingPauseMs(this.#failures, PAUSES) * (0.5 + random.fraction() / 2)
+      this.#pause?.cancel()
+      this.#pause = clock.setTimer(pauseMs, () => this.#reattach())
+    }
   }
 
   #reattach(): void {
