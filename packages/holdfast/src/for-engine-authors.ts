@@ -55,6 +55,7 @@ export {
   PROLONGED_EVERY_MS,
   WATCHED_FOR_MS,
 } from './kit/follow-log.ts'
+export { type FrameHead, Frames, MalformedError } from './kit/frames.ts'
 export { ifInstalled, noneInstalled } from './kit/if-installed.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'

@@ -1,6 +1,8 @@
-export { ZooKeeperClient, type ZooKeeperClientOptions, type ZooKeeperTls } from './client.ts'
+export { ZooKeeperClient, type ZooKeeperClientOptions } from './client.ts'
+export type { ZooKeeperTls } from './connection.ts'
 export type {
   CreateMode,
+  NodeEvent,
   Op,
   Part,
   PartOp,
@@ -13,4 +15,5 @@ export type {
   Results,
   Stat,
 } from './messages.ts'
-export type { Prolonged, Replies, Session, TreeEvent, TreeWatcher, WatchTold } from './session.ts'
+export type { Prolonged, Replies, Session } from './session.ts'
+export type { TreeWatcher, WatchTold } from './watches.ts'

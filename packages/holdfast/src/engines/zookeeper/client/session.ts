@@ -1,20 +1,53 @@
-/** A session of ZooKeeper, and the connection that it has at the moment. */
-import type { Instant } from '../../../base/clock.ts'
+/**
+ * A session of ZooKeeper. It has one connection at a time; the session and its watches outlive the connection.
+ *
+ *   attached ──broken, silent──▶ detached ──a request, a watch or a ping is due──▶ attaching      [#reattach]
+ *   attached ──prolong──▶ gate closed, drained ──▶ attaching                                      [#attachTo]
+ *   attaching ──ConnectReply with this id, and all answers──▶ attached, gate open                 [#attachTo]
+ *   attaching ──closed, silent, refused──▶ attaching, at the next member                          [#attach]
+ *   any ──ConnectReply with time-out 0 or another id, or -112──▶ gone                             [#over]
+ *   any ──drop──▶ closed
+ *
+ * What was not written waits for the next connection; what was written is unknown when its connection ends. A re-attachment never ends
+ * the session. Its one write has all that must come before other requests: credentials, pending watches, the requests of its caller.
+ */
+import { cancelledCall, unlessStopped } from '../../../base/aborting.ts'
+import { afterThisTurn, type Instant, instantOf, judgeLate, type Timer } from '../../../base/clock.ts'
+import {
+  asNotApplied,
+  BackendUnavailableError,
+  type HoldfastError,
+  isHoldfastError,
+} from '../../../base/errors.ts'
+import type { Random } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { Call } from '../../../spi.ts'
-import type { Op, Reply, Request } from './messages.ts'
+import { Asked, type OnAnswer } from './asked.ts'
+import { Connection, type ConnectionTerms, type Expected } from './connection.ts'
+import { SESSION_MOVED, unavailable } from './failures.ts'
+import { Writer } from './jute.ts'
+import {
+  type AnyOp,
+  type ConnectReply,
+  type Op,
+  type Refused,
+  type Reply,
+  type Request,
+  readConnect,
+  writeConnect,
+} from './messages.ts'
+import { type TreeWatcher, Watches, type WatchTold } from './watches.ts'
 
-/** `lost`: the session has gone, or was dropped. Nothing more comes. */
-export type WatchTold = 'created' | 'deleted' | 'changed' | 'lost'
-
-export interface TreeEvent {
-  readonly kind: 'created' | 'deleted' | 'changed'
-  readonly path: string
-}
-
-export interface TreeWatcher {
-  onEvent(event: TreeEvent): void
-  /** The connection was lost, or the session has gone. Events may be missing, and nothing more comes. */
-  onLost(): void
+export interface SessionTerms extends ConnectionTerms {
+  readonly hosts: readonly string[]
+  readonly acl: 'creator' | 'open'
+  /** `user:password`. */
+  readonly user: Buffer | undefined
+  readonly random: Random
+  /** The member that served last, for new sessions. */
+  readonly preferred: { member: number }
 }
 
 export type Replies<R extends readonly Request[]> = {
@@ -28,64 +61,410 @@ export interface Prolonged<R extends readonly Request[]> {
   readonly replies: Replies<R>
 }
 
-const notYet = (): never => {
-  throw new Error('not yet')
+interface Attached {
+  readonly since: Instant
+  readonly replies: readonly Reply<AnyOp>[]
 }
 
-export class Session {
-  readonly id: bigint
-  /** Just before the ConnectRequest was written; null for an attached session. */
-  readonly since: Instant | null
+/** A request that is given up after so long without any answer on its connection says something about the connection. */
+const STUCK_AFTER_MS = 500
+const PAUSES = { firstMs: 50, longestMs: 2_000 }
+const [SHORTEST_ATTACH_MS, LONGEST_ATTACH_MS] = [250, 1_000]
+/** For one member. A keep-alive has a third of the session's time, so two members can be asked in it. */
+const attachLimitMs = (timeoutMs: number) =>
+  Math.min(LONGEST_ATTACH_MS, Math.max(SHORTEST_ATTACH_MS, timeoutMs / 6))
+/** For what is in flight before a re-attachment: a third of a keep-alive's limit. */
+const drainLimitMs = (timeoutMs: number) => Math.min(LONGEST_ATTACH_MS, timeoutMs / 9)
+const MAX_XID = 2 ** 31 - 1
 
-  constructor(id: bigint, since: Instant | null) {
-    this.id = id
-    this.since = since
+export class Session {
+  readonly #terms: SessionTerms
+  /** The same at every attachment: another one would change the session's time. */
+  readonly #askedMs: number
+  readonly #watches = new Watches()
+  readonly #writer = new Writer()
+  #id: bigint
+  #password: Buffer
+  #since: Instant | null = null
+  #timeoutMs: number
+  #member: number
+  #connection: Connection | undefined
+  #state: 'living' | 'gone' | 'closed' = 'living'
+  /** The newest state that was seen. A member that is behind it does not attach the session. */
+  #zxid = 0n
+  #xid = 0
+  #unsent: Asked[] = []
+  #isFlushDue = false
+  #isGateClosed = false
+  /** Attachments are made one after the other. */
+  #attaching: Promise<unknown> = Promise.resolve()
+  #attachments = 0
+  #failures = 0
+  #isPinged = false
+  #ping: Timer | undefined
+  #pause: Timer | undefined
+
+  /** `id`: 0n for a new one. */
+  constructor(terms: SessionTerms, id: bigint, password: Buffer, timeoutMs: number) {
+    this.#terms = terms
+    this.#id = id
+    this.#password = password
+    this.#askedMs = timeoutMs
+    this.#timeoutMs = timeoutMs
+    this.#member = terms.preferred.member
+  }
+
+  get id(): bigint {
+    return this.#id
+  }
+
+  /** Just before the ConnectRequest was written; null for a session that another process has opened. */
+  get since(): Instant | null {
+    return this.#since
   }
 
   /** As negotiated; a re-attachment may change it. */
   get timeoutMs(): number {
-    return notYet()
+    return this.#timeoutMs
   }
 
   get isGone(): boolean {
-    return notYet()
+    return this.#state === 'gone'
+  }
+
+  /** Paths with a pending watch of one event, for tests and measurements. */
+  get watched(): number {
+    return this.#watches.size
+  }
+
+  /** The first attachment. False: the session has gone. */
+  async open(call: Call): Promise<boolean> {
+    const isNew = this.#id === 0n
+    const attached = await this.#alone((call) => this.#attach([], call), call)
+    if (attached !== null && isNew) this.#since = attached.since
+    return attached !== null
   }
 
   /** Requests of one turn leave together, in their order. */
-  ask<O extends Op>(_request: Request<O>, _call: Call): Promise<Reply<O>> {
-    return notYet()
+  ask<O extends Op>(request: Request<O>, call: Call): Promise<Reply<O>> {
+    return this.#ask(request, call)
   }
 
-  /** `tell` is called at most once, also before the answer has been awaited; never after `unwatch`. */
+  /**
+   * The reply, and a watch of one event. `tell` is called at most once, maybe before the reply was awaited, and not after `unwatch`.
+   * `exists` also watches a node that is missing; `getData` does not.
+   */
   watch<O extends 'exists' | 'getData'>(
-    _request: Request<O>,
-    _tell: (told: WatchTold) => void,
-    _call: Call,
+    request: Request<O>,
+    tell: (told: WatchTold) => void,
+    call: Call,
   ): Promise<Reply<O>> {
-    return notYet()
+    const { op, path } = request
+    return this.#ask(request, call, ({ ok, ...reply }: Reply<O>) => {
+      const isMissing = op === 'exists' && 'code' in reply && reply.code === 'no-node'
+      if (ok || isMissing) this.#watches.add(path, ok, tell)
+    })
   }
 
-  unwatch(_path: string, _tell: (told: WatchTold) => void): void {
-    notYet()
+  unwatch(path: string, tell: (told: WatchTold) => void): void {
+    this.#watches.delete(path, tell)
   }
 
-  /** Persistent and recursive. The returned function ends it. */
-  watchTree(_path: string, _watcher: TreeWatcher, _call: Call): Promise<() => void> {
-    return notYet()
+  /** Watches the node and all below it, for many events. The returned function ends it; null: the session has gone. */
+  async watchTree(path: string, watcher: TreeWatcher, call: Call): Promise<(() => void) | null> {
+    let isLast = () => false
+    const { ok } = await this.#ask({ op: 'addWatch', path }, call, (reply) => {
+      if (reply.ok) isLast = this.#watches.addTree(path, watcher)
+    })
+    if (!ok) return null
+    return () => {
+      if (isLast()) this.#ask({ op: 'removeWatches', path }, neverCancelled).catch(ignore)
+    }
   }
 
-  /** Null: the session has gone. */
-  prolong<const R extends readonly Request[]>(_requests: R, _call: Call): Promise<Prolonged<R> | null> {
-    return notYet()
+  /**
+   * Re-attaches the session on a new connection, with these requests behind it. It is prolonged if one of them was a write and was
+   * applied: then the member still had its leader. They may be sent more than once. Null: the session has gone.
+   */
+  async prolong<const R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
+    const attached = await this.#alone((call) => this.#attach(requests, call), call)
+    if (attached === null) return null
+    return { since: attached.since, timeoutMs: this.#timeoutMs, replies: attached.replies as Replies<R> }
   }
 
-  /** Ends the session and deletes its ephemeral nodes. */
-  end(_call: Call): Promise<void> {
-    return notYet()
+  /** For a session that is not prolonged otherwise. Pings prove nothing about claims (T62, answers of a follower that is cut off). */
+  startPings(): void {
+    this.#isPinged = true
+    this.#pingLater()
   }
 
-  /** Closes the connections. The session lives on until its time is up. */
+  /** Ends the session, and deletes its ephemeral nodes. */
+  async end(call: Call): Promise<void> {
+    await this.#ask({ op: 'closeSession' }, call)
+    this.drop()
+  }
+
+  /** Closes the connection. The session lives on until its time is up. */
   drop(): void {
-    notYet()
+    this.#over('closed')
+    this.#connection?.destroy('the session was closed')
+  }
+
+  async #ask<O extends AnyOp>(
+    request: Request<O>,
+    call: Call,
+    onReply?: (reply: Reply<O>) => void,
+  ): Promise<Reply<O>> {
+    const { backend, clock } = this.#terms
+    if (call.cancelled) throw cancelledCall(backend, call.signal, 'not-applied')
+    const asked = new Asked(backend, request, this.#onAnswer, onReply)
+    if (this.#state !== 'living') asked.settle(this.#refusal())
+    else {
+      this.#unsent.push(asked)
+      this.#flushSoon()
+    }
+    const untie = call.onCancel(() => {
+      const { sent } = asked
+      asked.settle(cancelledCall(backend, call.signal, sent === undefined ? 'not-applied' : 'unknown'))
+      if (sent === undefined || clock.monotonicMs() - sent.atMs < STUCK_AFTER_MS) return
+      // If this process itself was late, the answer may be there and not yet read.
+      afterThisTurn(() => this.#leaveIfSilent(sent))
+    })
+    return asked.answer.finally(untie)
+  }
+
+  /** What every answer tells of the session. */
+  readonly #onAnswer: OnAnswer = (zxid, error, outcome) => {
+    if (zxid > this.#zxid) this.#zxid = zxid
+    if (error === SESSION_MOVED) this.#connection?.destroy('another connection has the session')
+    if (!(outcome instanceof Error) && !outcome.ok && outcome.code === 'session-gone') this.#over('gone')
+  }
+
+  #refusal(): Refused | HoldfastError {
+    if (this.isGone) return { ok: false, zxid: this.#zxid, code: 'session-gone' }
+    return unavailable(this.#terms.backend, 'the session was closed', 'not-applied')
+  }
+
+  #leaveIfSilent({ connection, answers }: NonNullable<Asked['sent']>): void {
+    if (!connection.isOpen || connection.answers > answers) return
+    this.#member++
+    connection.destroy(`${connection.host} was silent`)
+  }
+
+  #flushSoon(): void {
+    if (this.#isFlushDue) return
+    this.#isFlushDue = true
+    queueMicrotask(() => {
+      this.#isFlushDue = false
+      this.#flush()
+    })
+  }
+
+  /** Everything that waits leaves in one write. */
+  #flush(): void {
+    if (this.#isGateClosed || this.#unsent.length === 0) return
+    const connection = this.#connection
+    if (!connection?.isOpen) this.#reattach()
+    else
+      this.#write(
+        connection,
+        this.#unsent.splice(0).filter(({ isSettled }) => !isSettled),
+      )
+  }
+
+  #write(connection: Connection, leaving: readonly Asked[], before: readonly Expected[] = []): void {
+    const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
+    for (const asked of leaving) {
+      this.#xid = this.#xid < MAX_XID ? this.#xid + 1 : 1
+      asked.write(this.#writer, this.#xid, this.#terms.acl)
+      asked.sent = sent
+    }
+    connection.write(this.#writer.take(), [...before, ...leaving])
+  }
+
+  /** After the connection was lost: at once if requests wait, soon if something is watched or the session is kept alive. */
+  #resume(): void {
+    if (this.#state !== 'living' || this.#attachments > 0) return
+    if (this.#unsent.some(({ isSettled }) => !isSettled)) this.#flush()
+    else if (!this.#connection?.isOpen && (this.#watches.size > 0 || this.#isPinged)) {
+      const { clock, random } = this.#terms
+      const pauseMs = growingPauseMs(this.#failures, PAUSES) * (0.5 + random.fraction() / 2)
+      this.#pause?.cancel()
+      this.#pause = clock.setTimer(pauseMs, () => this.#reattach())
+    }
+  }
+
+  #reattach(): void {
+    if (this.#state !== 'living' || this.#attachments > 0 || this.#connection?.isOpen) return
+    const attach = async () => {
+      try {
+        await this.#attach([], neverCancelled)
+      } catch (error) {
+        // No member could be reached, so they were not sent.
+        const { backend } = this.#terms
+        const failure = isHoldfastError(error)
+          ? error
+          : unavailable(backend, String(error), 'not-applied', error)
+        const told = failure instanceof BackendUnavailableError ? asNotApplied(failure) : failure
+        for (const asked of this.#unsent.splice(0)) asked.settle(told)
+      }
+    }
+    this.#alone(attach, neverCancelled).catch(ignore)
+  }
+
+  #alone<T>(attach: (call: Call) => Promise<T>, call: Call): Promise<T> {
+    this.#attachments++
+    const done = this.#attaching
+      .then(() => attach(call))
+      .finally(() => {
+        this.#attachments--
+        this.#isGateClosed = false
+        this.#resume()
+      })
+    this.#attaching = done.catch(ignore)
+    return unlessStopped(done, (stop) =>
+      call.onCancel(() => stop(cancelledCall(this.#terms.backend, call.signal, 'unknown'))),
+    )
+  }
+
+  /** Each member once, and the first one twice: another connection may have had the session for a moment. */
+  async #attach(requests: readonly Request[], call: Call): Promise<Attached | null> {
+    for (let tries = 0; ; tries++) {
+      if (this.isGone) return null
+      try {
+        const attached = await this.#attachTo(this.#host, requests, call)
+        this.#failures = 0
+        this.#terms.preferred.member = this.#member
+        return this.isGone ? null : attached
+      } catch (error) {
+        this.#member++
+        this.#failures++
+        const isLast = tries >= this.#terms.hosts.length || call.cancelled || this.#state === 'closed'
+        if (isLast || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+      }
+    }
+  }
+
+  get #host(): string {
+    const { hosts } = this.#terms
+    return hosts[this.#member % hosts.length] ?? ''
+  }
+
+  /** A failure before the gate is closed leaves the connection that there is. */
+  async #attachTo(host: string, requests: readonly Request[], call: Call): Promise<Attached | null> {
+    const { backend, clock } = this.#terms
+    const limitMs = this.#id === 0n ? LONGEST_ATTACH_MS : attachLimitMs(this.#timeoutMs)
+    const connection = await Connection.open(host, this.#terms, limitMs)
+    this.#isGateClosed = true
+    await this.#drained()
+    if (call.cancelled || this.#state === 'closed') {
+      connection.destroy('it is not needed')
+      throw unavailable(
+        backend,
+        'the session was not attached, because its call or the session was ended',
+        'not-applied',
+      )
+    }
+    this.#connection?.destroy('the session has another connection')
+    this.#connection = connection
+    connection.listen({ onEvent: (event) => this.#watches.told(event), onEnd: () => this.#lost(connection) })
+    const limit = judgeLate(clock, limitMs, () =>
+      connection.destroy(`${host} has not attached the session within ${limitMs} ms`),
+    )
+    const untie = call.onCancel(() => connection.destroy('the call was cancelled'))
+    try {
+      return await this.#exchange(connection, requests)
+    } catch (error) {
+      connection.destroy(`${host} has not attached the session`)
+      throw error
+    } finally {
+      limit.cancel()
+      untie()
+    }
+  }
+
+  async #exchange(connection: Connection, requests: readonly Request[]): Promise<Attached | null> {
+    const { backend, clock, user } = this.#terms
+    const zxid = this.#zxid
+    const own: Request<AnyOp>[] = user === undefined ? [] : [{ op: 'auth', user }]
+    for (const part of this.#watches.parts()) own.push({ op: 'setWatches', zxid, ...part })
+    const all = [...own, ...requests].map((request) => new Asked(backend, request, this.#onAnswer))
+    const replies = Promise.all(all.map(({ answer }) => answer))
+    replies.catch(ignore)
+    const connected = Promise.withResolvers<ConnectReply>()
+    const expected: Expected = {
+      xid: null,
+      answered: (_zxid, _error, body) => connected.resolve(readConnect(body)),
+      lost: connected.reject,
+    }
+    writeConnect(this.#writer, { zxid, timeoutMs: this.#askedMs, id: this.#id, password: this.#password })
+    const since = instantOf(clock)
+    this.#write(connection, all, [expected])
+    if (this.#isAttached(await connected.promise))
+      return { since, replies: (await replies).slice(own.length) }
+    connection.destroy('the session has gone')
+    return null
+  }
+
+  /** False: the session has gone. */
+  #isAttached({ timeoutMs, id, password, isReadOnly }: ConnectReply): boolean {
+    if (isReadOnly) throw unavailable(this.#terms.backend, 'the member is read-only', 'not-applied')
+    // A server may also make a new session, instead of saying that there is none.
+    if (timeoutMs <= 0 || (this.#id !== 0n && id !== this.#id)) {
+      this.#over('gone')
+      return false
+    }
+    this.#id = id
+    this.#password = password
+    this.#timeoutMs = timeoutMs
+    return true
+  }
+
+  /** What is in flight would be lost with the connection. */
+  #drained(): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = judgeLate(this.#terms.clock, drainLimitMs(this.#timeoutMs), () => resolve())
+      const done = () => {
+        timer.cancel()
+        resolve()
+      }
+      if (this.#connection === undefined) done()
+      else this.#connection.whenIdle(done)
+    })
+  }
+
+  #lost(connection: Connection): void {
+    if (this.#connection !== connection) return
+    this.#watches.loseTrees()
+    this.#resume()
+  }
+
+  #pingLater(): void {
+    const { clock } = this.#terms
+    const connection = this.#connection
+    const answers = connection?.answers
+    this.#ask({ op: 'ping' }, neverCancelled).catch(ignore)
+    this.#ping = judgeLate(clock, this.#timeoutMs / 3, () => {
+      if (this.#state !== 'living') return
+      // A pong is an answer.
+      if (connection?.isOpen && connection.answers === answers) {
+        this.#member++
+        connection.destroy(`${connection.host} does not answer pings`)
+      }
+      this.#pingLater()
+    })
+  }
+
+  #over(state: 'gone' | 'closed'): void {
+    if (this.#state !== 'living') return
+    this.#state = state
+    this.#ping?.cancel()
+    this.#pause?.cancel()
+    const refusal = this.#refusal()
+    for (const asked of this.#unsent.splice(0)) asked.settle(refusal)
+    this.#watches.loseAll()
+    // The server closes it, too.
+    const connection = this.#connection
+    connection?.whenIdle(() => connection.destroy('the session has gone'))
   }
 }
