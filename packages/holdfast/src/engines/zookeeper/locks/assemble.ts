@@ -1,6 +1,5 @@
 /** Puts a backend together: checks its options, makes first contact, and describes what it promises. */
 import { type Clock, keepProcessAlive, systemClock } from '../../../base/clock.ts'
-import { InvalidArgumentError } from '../../../base/errors.ts'
 import { type Random, systemRandom } from '../../../base/ids.ts'
 import { checkKnownOptions } from '../../../base/options.ts'
 import { checkIdentity, type IdentityOptions } from '../../../kit/backend-kit.ts'
@@ -39,7 +38,9 @@ export async function openZooKeeper(options: ZooKeeperOptions): Promise<ZooKeepe
   // The connections do not keep the process alive, and the caller waits.
   const alive = keepProcessAlive(clock)
   try {
-    const { id, minMs, maxMs } = await connection.lifetime.inBackground((call) => firstContact(connection, call))
+    const { id, minMs, maxMs } = await connection.lifetime.inBackground((call) =>
+      firstContact(connection, call),
+    )
     const described = { namespace, epoch, issuer: issuer ?? `zookeeper:${id}/${namespace}` }
     return new ZooKeeperBackend(connection, infoOf(described, minMs, maxMs))
   } catch (error) {

@@ -24,7 +24,10 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
    * A session at ZooKeeper first, then the node that names it. If the node is there, an earlier request for this id has opened a session:
    * then this one is ended, and that one is used.
    */
-  async openClaims({ id, ttlMs, holder }: SessionRequest, call: Call): Promise<OpenedClaims<QueuedClaim, Instant>> {
+  async openClaims(
+    { id, ttlMs, holder }: SessionRequest,
+    call: Call,
+  ): Promise<OpenedClaims<QueuedClaim, Instant>> {
     const { client, keys } = this.#connection
     const session = await client.open(ttlMs, call)
     const path = keys.session(id)
@@ -32,7 +35,13 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
     const data = sessionData(record, session)
     const created = await session.ask({ op: 'create', path, data, mode: 'ephemeral' }, call)
     if (created.ok && session.since !== null)
-      return { id, ttlMs: session.timeoutMs, holder, since: session.since, claims: this.#claims(session, path, record) }
+      return {
+        id,
+        ttlMs: session.timeoutMs,
+        holder,
+        since: session.since,
+        claims: this.#claims(session, path, record),
+      }
     const stored = await session.ask({ op: 'getData', path }, call)
     session.end(call).catch(ignore)
     const found = stored.ok ? await this.#attach(path, parse<StoredSession>(stored.data), call) : null
@@ -61,7 +70,11 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
     return session && { ttlMs, holder, claims: this.#claims(session, path, record) }
   }
 
-  #claims(session: Session, path: string, { id, holder, ttlMs }: StoredSession | Omit<StoredSession, 'zooKeeper'>) {
+  #claims(
+    session: Session,
+    path: string,
+    { id, holder, ttlMs }: StoredSession | Omit<StoredSession, 'zooKeeper'>,
+  ) {
     return new ZooKeeperClaims(this.#connection, { session, path, record: { id, holder, ttlMs } })
   }
 }

@@ -43,12 +43,7 @@ export class Batches {
     })
   }
 
-  commit(
-    name: string,
-    build: Statement['build'],
-    call: Call,
-    read?: string,
-  ): Promise<Committed | Refused> {
+  commit(name: string, build: Statement['build'], call: Call, read?: string): Promise<Committed | Refused> {
     return this.#lane.ask({ name, build, read }, call)
   }
 
@@ -67,7 +62,12 @@ export class Batches {
       let from = 0
       return parts.map(({ length }, position) => {
         from += length
-        return { ok: true, position, results: reply.results.slice(from - length, from), read: replies[position] }
+        return {
+          ok: true,
+          position,
+          results: reply.results.slice(from - length, from),
+          read: replies[position],
+        }
       })
     }
     if (statements.length === 1 || reply.code === 'session-gone') return statements.map(() => reply)

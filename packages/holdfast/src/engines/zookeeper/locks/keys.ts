@@ -94,7 +94,9 @@ export class Keys {
 
   /** The claims among the children of a name. */
   claimsIn(name: string, children: readonly string[]): ClaimPath[] {
-    return children.map((child) => claimOf(this.of(name, child), name, child)).filter((claim) => claim !== null)
+    return children
+      .map((child) => claimOf(this.of(name, child), name, child))
+      .filter((claim) => claim !== null)
   }
 
   keptIn(name: string, children: readonly string[]): KeptPath[] {

@@ -11,7 +11,14 @@ import type { Call, InspectCall, Page, PageRequest, SessionState } from '../../.
 import type { Part, Session } from '../client/index.ts'
 import { type Connection, LeaderTime, unavailable } from './connection.ts'
 import type { ClaimPath } from './keys.ts'
-import { type FoundClaim, foundClaim, parse, type StoredCapacity, type StoredSession, seenClaim } from './records.ts'
+import {
+  type FoundClaim,
+  foundClaim,
+  parse,
+  type StoredCapacity,
+  type StoredSession,
+  seenClaim,
+} from './records.ts'
 
 /** What reads of one call have in common. */
 interface Reading {
@@ -56,7 +63,13 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
   /** It does not write the container, so watchers do not take it for a release. */
   async endClaim({ key, version, attempt }: FoundClaim, mark: MarkRecord, call: Call): Promise<boolean> {
     const path = this.#connection.keys.attempt(attempt)
-    return this.#write([{ op: 'delete', path: key, version }, { op: 'setData', path, data: JSON.stringify(mark) }], call)
+    return this.#write(
+      [
+        { op: 'delete', path: key, version },
+        { op: 'setData', path, data: JSON.stringify(mark) },
+      ],
+      call,
+    )
   }
 
   /** Every join writes the container, so its version tells whether another claim has come. */
@@ -66,7 +79,10 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     const stored: StoredCapacity = { capacity, before: Number(seen.claims.at(-1)?.order ?? 0n) + 1 }
     const [isSame, version] = [check(keys.name(name), seen, 'name'), seen.versions?.get('capacity')]
     const write = { path, data: JSON.stringify(stored) }
-    const part: Part = version === undefined ? { op: 'create', ...write } : { op: 'setData', ...write, version: Number(version) }
+    const part: Part =
+      version === undefined
+        ? { op: 'create', ...write }
+        : { op: 'setData', ...write, version: Number(version) }
     return this.#write([isSame, part], call)
   }
 
@@ -116,7 +132,9 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     const wanted = new Set(holders.map(({ key }) => key))
     const [claims, data, last] = await Promise.all([
       Promise.all(paths.filter(({ key }) => wanted.has(key)).map((path) => this.#find(session, path, call))),
-      children.includes('data') ? session.ask({ op: 'getData', path: keys.of(name, 'data') }, call) : undefined,
+      children.includes('data')
+        ? session.ask({ op: 'getData', path: keys.of(name, 'data') }, call)
+        : undefined,
       session.ask(list, call),
     ])
     const left = new Set(last.ok ? last.children.map((child) => keys.of(name, child)) : [])

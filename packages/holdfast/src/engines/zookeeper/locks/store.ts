@@ -49,6 +49,8 @@ export interface SessionRef {
 
 type Queue = StoredName<QueuedClaim>
 
+const ABANDONED = '{"reason":"abandoned"}'
+
 export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly comparesOrder = false
   readonly #connection: Connection
@@ -84,13 +86,12 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const committed = await this.#create(request, record, call)
     if (!committed.ok) return this.#refused(request, committed, call)
     const [claim, container] = committed.results.slice(-2)
-    if (claim?.path === undefined || claim.stat === undefined || container?.stat === undefined)
-      throw malformed()
+    if (claim?.path === undefined || container?.stat === undefined) throw malformed()
     this.#leaderTime.saw(container.stat.mtimeMs)
     const path = this.#keys.parseClaim(claim.path)
     if (path === null || path.order >= LAST_SEQUENCE) return this.#startAnew(request, claim.path, call)
     const granted = container.stat.numChildren === 1
-    const token = tokenOf(claim.stat.czxid, committed.position)
+    const token = tokenOf(container.stat.mzxid, committed.position)
     const own = this.#has({ ...path, record, owner: this.#session.id, version: 0, granted, token })
     return granted ? { kind: 'granted', token } : whileQueued(this.#queued(request, own, call))
   }
@@ -173,7 +174,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     this.#ended.add(attempt)
     // It is written until it is there: a release may delete the node in between.
     for (;;) {
-      const created = await this.#session.ask({ op: 'create', path, data: ABANDONED, mode: 'ephemeral' }, call)
+      const created = await this.#session.ask(
+        { op: 'create', path, data: ABANDONED, mode: 'ephemeral' },
+        call,
+      )
       if (created.ok || created.code !== 'node-exists') return
       const written = await this.#session.ask({ op: 'setData', path, data: ABANDONED }, call)
       if (written.ok || written.code !== 'no-node') return
@@ -301,7 +305,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       return own.granted
         ? { kind: 'granted', token: own.token }
         : { kind: 'refused', name: await this.look(request, call) }
-    throw unavailable('the attempt was joined before, and nobody here knows whether it was granted', 'unknown')
+    throw unavailable(
+      'the attempt was joined before, and nobody here knows whether it was granted',
+      'unknown',
+    )
   }
 
   async #queued(request: AcquireRequest, own: FoundClaim, call: Call): Promise<Joined<QueuedClaim>> {
@@ -325,7 +332,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       ? [deletion(cell, data.stat.version), ...replaced, { op: 'create', path: cell, data: data.data }]
       : replaced
     await this.#session.ask({ op: 'multi', parts: all }, call)
-    throw unavailable('the sequence numbers of the name are used up, and start anew when it is free', 'not-applied')
+    throw unavailable(
+      'the sequence numbers of the name are used up, and start anew when it is free',
+      'not-applied',
+    )
   }
 
   /** Ends an own claim: whatever it is, or only if it has this version. */
