@@ -14,7 +14,6 @@ import { withLimit } from '../../../base/within.ts'
 import type { Call } from '../../../spi.ts'
 import type { ZooKeeperTls } from './connection.ts'
 import { unavailable } from './failures.ts'
-import { passwordOf } from './password.ts'
 import { Session, type SessionTerms } from './session.ts'
 
 export interface ZooKeeperClientOptions {
@@ -57,14 +56,14 @@ export class ZooKeeperClient {
   }
 
   async open(timeoutMs: number, call: Call): Promise<Session> {
-    const session = await this.#session(0n, Buffer.alloc(16), timeoutMs, call)
+    const session = await this.#session(0n, timeoutMs, call)
     if (session === null) throw unavailable(this.backend, 'the session ended when it began', 'not-applied')
     return session
   }
 
   /** Goes on with a session of another process. Both would take it from each other, so one should be through with it. Null: it has gone. */
   attach(id: bigint, timeoutMs: number, call: Call): Promise<Session | null> {
-    return this.#session(id, passwordOf(id), timeoutMs, call)
+    return this.#session(id, timeoutMs, call)
   }
 
   /** The bounds of a session's time, at the member that answers. */
@@ -118,9 +117,9 @@ export class ZooKeeperClient {
     return session
   }
 
-  async #session(id: bigint, password: Buffer, timeoutMs: number, call: Call): Promise<Session | null> {
+  async #session(id: bigint, timeoutMs: number, call: Call): Promise<Session | null> {
     if (this.#isClosed) throw unavailable(this.backend, 'the client is closed', 'not-applied')
-    const session = new Session(this.#terms, id, password, timeoutMs)
+    const session = new Session(this.#terms, id, timeoutMs)
     this.#sessions.add(session)
     try {
       if (await session.open(call)) return session

@@ -16,61 +16,43 @@ const refusals: Readonly<Record<number, Refusal>> = {
   [-112]: 'session-gone',
 }
 
+/** Another connection has the session. */
 export const SESSION_MOVED = -118
-const THROTTLED = -127
 
 /** Mistakes that only an operator or the program's author can mend. */
-const remedies: Readonly<Record<number, readonly [what: string, remedy: string]>> = {
-  [-6]: [
-    'ZooKeeper does not know the request',
-    'All members must have version 3.6 or newer. If they have, a proxy before them may not.',
-  ],
-  [-102]: [
-    'these credentials may not do that',
-    'Grant them the rights to read, write, create and delete below the chroot, or give the credentials with which its nodes were created.',
-  ],
-  [-114]: [
-    'ZooKeeper does not accept the ACL',
-    'With acl: creator the client must have credentials that it accepts: a user name and a password, or a certificate.',
-  ],
-  [-115]: [
-    'ZooKeeper does not accept the credentials',
-    'Correct them, and see that the scheme `digest` is enabled.',
-  ],
-  [-120]: [
-    'ZooKeeper allows no ephemeral nodes in this session, because it is local to one member',
-    'Set localSessionsUpgradingEnabled=true in ZooKeeper’s configuration, or disable local sessions.',
-  ],
-  [-124]: [
-    'ZooKeeper requires SASL, which Holdfast does not speak',
-    'Use a user name and a password (digest), or a certificate.',
-  ],
+const remedies: Readonly<Record<number, string>> = {
+  [-6]: 'does not know the request. All members must have version 3.6 or newer',
+  [-102]:
+    'does not allow that to these credentials. Give those with which the nodes were created, or grant the rights below the chroot',
+  [-114]:
+    'does not accept the ACL. acl: creator needs credentials: a user name and a password, or a certificate',
+  [-115]: 'does not accept the credentials. Correct them, and see that the scheme `digest` is enabled',
+  [-120]: 'allows no ephemeral nodes in local sessions. Set localSessionsUpgradingEnabled=true',
+  [-124]:
+    'requires SASL, which Holdfast does not speak. Use a user name and a password (digest), or a certificate',
 }
 
-/** Judged before anything is written: a session that has moved, throttling, arguments, children of ephemeral nodes, a quota. */
-const NOT_APPLIED: readonly number[] = [SESSION_MOVED, THROTTLED, -8, -108, -125]
+/** Judged before anything is written. */
+const notApplied: Readonly<Record<number, string>> = {
+  [-8]: 'does not accept the arguments',
+  [-108]: 'allows no children of ephemeral nodes',
+  [SESSION_MOVED]: 'serves the session on another connection',
+  [-125]: 'has a quota that is used up',
+  [-127]: 'is overloaded',
+}
 
-/** What an error code says: a refusal, or an error. The messages of errors name no paths, which may hold secrets. */
+/** The meaning of an error code. Errors name no paths, which may hold secrets. */
 export function judged(backend: string, op: string, code: number): Refusal | HoldfastError {
   const refusal = refusals[code]
   if (refusal !== undefined) return refusal
-  const [what, remedy] = remedies[code] ?? []
-  if (remedy !== undefined) return new UnsupportedError(`${backend}: ${op}: ${what}. ${remedy}`)
-  const outcome = NOT_APPLIED.includes(code) ? 'not-applied' : 'unknown'
+  const remedy = remedies[code]
+  if (remedy !== undefined) return new UnsupportedError(`${backend}: ${op}: ZooKeeper ${remedy}.`)
+  const outcome = code in notApplied ? 'not-applied' : 'unknown'
   return unavailable(
     backend,
-    `${op}: ZooKeeper answered with its code ${code}${meaning[code] ?? ''}`,
+    `${op}: ZooKeeper ${notApplied[code] ?? `answered with its error ${code}`}`,
     outcome,
   )
-}
-
-const meaning: Readonly<Record<number, string>> = {
-  [-4]: ' (no connection to a quorum)',
-  [-5]: ' (it could not read the request, which may be too large)',
-  [-8]: ' (bad arguments)',
-  [-125]: ' (the quota is used up)',
-  [SESSION_MOVED]: ' (another connection has the session)',
-  [THROTTLED]: ' (it is overloaded)',
 }
 
 export function unavailable(

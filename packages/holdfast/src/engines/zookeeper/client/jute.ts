@@ -1,82 +1,33 @@
 /**
- * Jute, the encoding of ZooKeeper: integers of 4 and 8 bytes, and texts, buffers and lists behind their length. A frame is a length of
- * four bytes and the record. Nothing that is read is trusted: a length beyond the frame is a MalformedError.
+ * Jute, the encoding of ZooKeeper. A record is its fields, one after the other; a frame is a record behind its length. What is read is not
+ * trusted: a length beyond the frame is a MalformedError.
  */
 import { MalformedError } from '../../../kit/frames.ts'
 
-export class Writer {
-  #bytes = Buffer.allocUnsafe(1_024)
-  #length = 0
+/** A number is an integer of 4 bytes, a bigint one of 8. Texts and buffers stand behind their length, the items of a list behind their count. */
+export type Field = number | bigint | boolean | string | Buffer
 
-  get length(): number {
-    return this.#length
-  }
-
-  int(value: number): this {
-    const at = this.#room(4)
-    this.#bytes.writeInt32BE(value, at)
-    return this
-  }
-
-  long(value: bigint): this {
-    const at = this.#room(8)
-    this.#bytes.writeBigInt64BE(value, at)
-    return this
-  }
-
-  bool(value: boolean): this {
-    const at = this.#room(1)
-    this.#bytes[at] = value ? 1 : 0
-    return this
-  }
-
-  text(value: string): this {
-    const length = Buffer.byteLength(value)
-    this.int(length)
-    const at = this.#room(length)
-    this.#bytes.write(value, at)
-    return this
-  }
-
-  buffer(value: Buffer): this {
-    this.int(value.length)
-    const at = this.#room(value.length)
-    value.copy(this.#bytes, at)
-    return this
-  }
-
-  texts(values: readonly string[]): this {
-    this.int(values.length)
-    for (const value of values) this.text(value)
-    return this
-  }
-
-  frame(write: (writer: this) => void): this {
-    const at = this.#room(4)
-    write(this)
-    this.#bytes.writeInt32BE(this.#length - at - 4, at)
-    return this
-  }
-
-  /** All that was written, as a buffer that nobody else uses. */
-  take(): Buffer {
-    const bytes = this.#bytes.subarray(0, this.#length)
-    this.#bytes = Buffer.allocUnsafe(1_024)
-    this.#length = 0
-    return bytes
-  }
-
-  /** Where the next bytes go. */
-  #room(length: number): number {
-    const at = this.#length
-    this.#length += length
-    if (this.#length > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(2 * this.#length)
-      this.#bytes.copy(larger, 0, 0, at)
-      this.#bytes = larger
+export function frame(fields: readonly Field[]): Buffer {
+  const length = fields.reduce((sum: number, field) => sum + sizeOf(field), 0)
+  const bytes = Buffer.allocUnsafe(4 + length)
+  let at = bytes.writeInt32BE(length)
+  for (const field of fields) {
+    if (typeof field === 'number') at = bytes.writeInt32BE(field, at)
+    else if (typeof field === 'bigint') at = bytes.writeBigInt64BE(field, at)
+    else if (typeof field === 'boolean') at = bytes.writeInt8(field ? 1 : 0, at)
+    else {
+      at = bytes.writeInt32BE(sizeOf(field) - 4, at)
+      at += typeof field === 'string' ? bytes.write(field, at) : field.copy(bytes, at)
     }
-    return at
   }
+  return bytes
+}
+
+function sizeOf(field: Field): number {
+  if (typeof field === 'number') return 4
+  if (typeof field === 'bigint') return 8
+  if (typeof field === 'boolean') return 1
+  return 4 + (typeof field === 'string' ? Buffer.byteLength(field) : field.length)
 }
 
 export class Reader {
@@ -106,32 +57,17 @@ export class Reader {
     return this.#bytes[this.#skip(1)] !== 0
   }
 
-  /** Data may also be null, which is as good as empty. */
+  /** Data may also be null, with the length -1. */
   text(): string {
-    const [start, end] = this.#counted()
-    return this.#bytes.toString('utf8', start, end)
-  }
-
-  /** A copy. */
-  buffer(): Buffer {
-    return Buffer.from(this.#bytes.subarray(...this.#counted()))
+    const length = Math.max(0, this.int())
+    const start = this.#skip(length)
+    return this.#bytes.toString('utf8', start, start + length)
   }
 
   texts(): string[] {
-    const count = this.#count()
-    // Each has at least its length, so a count that is too large is found out before it costs anything.
-    if (count * 4 > this.left) throw new MalformedError(`a list has ${count} items`)
-    return Array.from({ length: count }, () => this.text())
-  }
-
-  #count(): number {
-    return Math.max(0, this.int())
-  }
-
-  #counted(): [start: number, end: number] {
-    const length = this.#count()
-    const start = this.#skip(length)
-    return [start, start + length]
+    const texts: string[] = []
+    for (let count = this.int(); count > 0; count--) texts.push(this.text())
+    return texts
   }
 
   #skip(length: number): number {

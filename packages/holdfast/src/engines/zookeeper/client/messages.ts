@@ -2,7 +2,7 @@
 import type { HoldfastError } from '../../../base/errors.ts'
 import { MalformedError } from '../../../kit/frames.ts'
 import { judged } from './failures.ts'
-import type { Reader, Writer } from './jute.ts'
+import { type Field, frame, type Reader } from './jute.ts'
 
 export interface Stat {
   /** The transaction that created the node, and the last that wrote its data. */
@@ -11,16 +11,12 @@ export interface Stat {
   /** On the leader's wall clock. */
   readonly ctimeMs: number
   readonly mtimeMs: number
+  /** Of the data, and of the list of children. */
   readonly version: number
-  /** Counts the creates and deletes of children. */
   readonly cversion: number
-  readonly aversion: number
   /** The session of an ephemeral node, 0n for others. */
   readonly ephemeralOwner: bigint
-  readonly dataLength: number
   readonly numChildren: number
-  /** The last create or delete of a child. */
-  readonly pzxid: bigint
 }
 
 export type CreateMode =
@@ -30,27 +26,50 @@ export type CreateMode =
   | 'ephemeral-sequential'
   | 'container'
 
-/** Paths are absolute. Without a version, any version will do. Every node gets the ACL of the client's options. */
-export interface Requests {
-  create: { readonly path: string; readonly data?: string; readonly mode?: CreateMode }
-  delete: { readonly path: string; readonly version?: number }
-  setData: { readonly path: string; readonly data: string; readonly version?: number }
-  /** Only as a part of `multi`. */
-  check: { readonly path: string; readonly version: number }
-  exists: { readonly path: string }
-  getData: { readonly path: string }
-  getChildren: { readonly path: string }
-  /** What is read on the same connection after it is at least as new as the leader's state when it was answered. */
-  sync: { readonly path: string }
-  /** All parts, or none. */
-  multi: { readonly parts: readonly Part[] }
-  /** The ephemeral nodes of this session below the path. */
-  getEphemerals: { readonly path: string }
+interface Path {
+  readonly path: string
+}
+/** Without a version, any version will do. */
+interface Versioned extends Path {
+  readonly version?: number
 }
 
-export interface Results {
+/** Paths are absolute. Every node gets the ACL of the client's options. */
+export interface Requests {
+  create: Path & { readonly data?: string; readonly mode?: CreateMode }
+  delete: Versioned
+  setData: Versioned & { readonly data: string }
+  /** Only as a part of `multi`. */
+  check: Path & { readonly version: number }
+  exists: Path
+  getData: Path
+  getChildren: Path
+  /** What is read on the same connection after it is at least as new as the leader's state when it was answered. */
+  sync: Path
+  /** All parts, or none. */
+  multi: { readonly parts: readonly Part[] }
+  /** The ephemeral nodes of this session whose path begins so. */
+  getEphemerals: Path
+}
+
+/** Requests of the client itself. */
+interface OwnRequests {
+  auth: { readonly user: Buffer }
+  ping: object
+  closeSession: object
+  /** Watches of another connection, and the state that they have seen. */
+  setWatches: {
+    readonly zxid: bigint
+    readonly existing: readonly string[]
+    readonly missing: readonly string[]
+  }
+  addWatch: Path
+  removeWatches: Path
+}
+
+export interface Results extends Record<keyof OwnRequests, object> {
   /** The path has the sequence number, if the mode has one. */
-  create: { readonly path: string; readonly stat: Stat }
+  create: Path & { readonly stat: Stat }
   delete: object
   setData: { readonly stat: Stat }
   check: object
@@ -63,23 +82,7 @@ export interface Results {
   getEphemerals: { readonly paths: readonly string[] }
 }
 
-/** What the client asks for on its own account. */
-interface OwnRequests {
-  auth: { readonly user: Buffer }
-  ping: object
-  closeSession: object
-  /** Watches of another connection, and the state that they have seen. */
-  setWatches: {
-    readonly zxid: bigint
-    readonly existing: readonly string[]
-    readonly missing: readonly string[]
-  }
-  addWatch: { readonly path: string }
-  removeWatches: { readonly path: string }
-}
-
 type AllRequests = Requests & OwnRequests
-type AllResults = Results & { readonly [O in keyof OwnRequests]: object }
 export type Op = keyof Requests
 export type AnyOp = keyof AllRequests
 export type Request<O extends AnyOp = Op> = { [K in O]: { readonly op: K } & AllRequests[K] }[O]
@@ -103,124 +106,96 @@ export interface Refused {
 
 /** `zxid`: of a write its own, of a read that of the state that was read. */
 export type Reply<O extends AnyOp = Op> =
-  | ({ readonly ok: true; readonly zxid: bigint } & AllResults[O])
+  | ({ readonly ok: true; readonly zxid: bigint } & Results[O])
   | Refused
 
 /** How a request is written. */
 export interface Terms {
   readonly acl: 'creator' | 'open'
-  /** Only for `exists` and `getData`. */
+  /** Of `exists` and `getData`. */
   readonly watches: boolean
 }
 
 interface Message<O extends AnyOp> {
-  readonly code: number | ((request: AllRequests[O]) => number)
-  write(writer: Writer, request: AllRequests[O], terms: Terms): void
-  read(reader: Reader, request: AllRequests[O]): AllResults[O]
+  readonly code: number
+  fields(request: AllRequests[O], terms: Terms): readonly Field[]
+  /** `onFailed`: a part has failed, so nothing was done. */
+  read(reader: Reader, request: AllRequests[O], onFailed: (error: number, part: number) => void): Results[O]
 }
 
-const ANY_VERSION = -1
-const ALL_RIGHTS = 31
-/** Every event of a path. */
-const ANY_WATCH = 3
-const PERSISTENT_RECURSIVE = 1
-const CREATE = 1
-const CREATE_2 = 15
-const CREATE_CONTAINER = 19
-const ERROR = -1
-const flags: Readonly<Record<CreateMode, number>> = {
+const flags = {
   persistent: 0,
   ephemeral: 1,
   'persistent-sequential': 2,
   'ephemeral-sequential': 3,
   container: 4,
 }
+const ALL_RIGHTS = 31
 /** ZooKeeper replaces `auth` by all identities of the connection. */
-const acls = { creator: ['auth', ''], open: ['world', 'anyone'] } as const
+const acls = { creator: ['auth', ''], open: ['world', 'anyone'] }
+const [CREATE, CREATE_2, CREATE_CONTAINER] = [1, 15, 19]
+const [PERSISTENT_RECURSIVE, EVERY_WATCH, ERROR] = [1, 3, -1]
 
 const nothing = () => ({})
-const path = (writer: Writer, request: { readonly path: string }) => writer.text(request.path)
-const versioned = (writer: Writer, { path, version = ANY_VERSION }: Requests['delete']) =>
-  writer.text(path).int(version)
-const readOf = (writer: Writer, { path }: Requests['exists'], { watches }: Terms) =>
-  writer.text(path).bool(watches)
+const stated = (reader: Reader) => ({ stat: readStat(reader) })
+const versioned = ({ path, version = -1 }: Versioned) => [path, version]
+const read = ({ path }: Path, { watches }: Terms) => [path, watches]
 
 const messages: { readonly [O in AnyOp]: Message<O> } = {
   create: {
-    code: ({ mode }) => (mode === 'container' ? CREATE_CONTAINER : CREATE_2),
-    write: (writer, { path, data = '', mode = 'persistent' }, { acl }) => {
-      const [scheme, id] = acls[acl]
-      writer.text(path).text(data)
-      writer.int(1).int(ALL_RIGHTS).text(scheme).text(id).int(flags[mode])
-    },
+    code: CREATE_2,
+    fields: ({ path, data = '', mode = 'persistent' }, { acl }) => [
+      ...[path, data],
+      ...[1, ALL_RIGHTS, ...acls[acl]],
+      flags[mode],
+    ],
     read: (reader) => ({ path: reader.text(), stat: readStat(reader) }),
   },
-  delete: { code: 2, write: versioned, read: nothing },
-  setData: {
-    code: 5,
-    write: (writer, { path, data, version = ANY_VERSION }) => writer.text(path).text(data).int(version),
-    read: (reader) => ({ stat: readStat(reader) }),
-  },
-  check: { code: 13, write: versioned, read: nothing },
-  exists: { code: 3, write: readOf, read: (reader) => ({ stat: readStat(reader) }) },
-  getData: { code: 4, write: readOf, read: (reader) => ({ data: reader.text(), stat: readStat(reader) }) },
+  delete: { code: 2, fields: versioned, read: nothing },
+  setData: { code: 5, fields: ({ path, data, version = -1 }) => [path, data, version], read: stated },
+  check: { code: 13, fields: versioned, read: nothing },
+  exists: { code: 3, fields: read, read: stated },
+  getData: { code: 4, fields: read, read: (reader) => ({ data: reader.text(), stat: readStat(reader) }) },
   getChildren: {
     code: 12,
-    write: (writer, { path }) => writer.text(path).bool(false),
+    fields: ({ path }) => [path, false],
     read: (reader) => ({ children: reader.texts(), stat: readStat(reader) }),
   },
-  sync: { code: 9, write: path, read: nothing },
+  sync: { code: 9, fields: ({ path }) => [path], read: nothing },
   multi: {
     code: 14,
-    write: writeParts,
-    read: (reader, { parts }) => ({ results: readParts(reader, parts) }),
+    fields: ({ parts }, terms) => [...parts.flatMap((part) => partFields(part, terms)), -1, true, -1],
+    read: (reader, { parts }, onFailed) => ({ results: readParts(reader, parts, onFailed) }),
   },
-  getEphemerals: { code: 103, write: path, read: (reader) => ({ paths: reader.texts() }) },
-  auth: {
-    code: 100,
-    write: (writer, { user }) => writer.int(0).text('digest').buffer(user),
-    read: nothing,
-  },
-  ping: { code: 11, write: () => {}, read: nothing },
-  closeSession: { code: -11, write: () => {}, read: nothing },
+  getEphemerals: { code: 103, fields: ({ path }) => [path], read: (reader) => ({ paths: reader.texts() }) },
+  auth: { code: 100, fields: ({ user }) => [0, 'digest', user], read: nothing },
+  ping: { code: 11, fields: () => [], read: nothing },
+  closeSession: { code: -11, fields: () => [], read: nothing },
   setWatches: {
     code: 105,
-    write: (writer, { zxid, existing, missing }) =>
-      writer.long(zxid).texts(existing).texts(missing).texts([]).texts([]).texts([]),
+    fields: ({ zxid, existing, missing }) => [
+      ...[zxid, existing.length, ...existing, missing.length, ...missing],
+      ...[0, 0, 0],
+    ],
     read: nothing,
   },
-  addWatch: {
-    code: 106,
-    write: (writer, { path }) => writer.text(path).int(PERSISTENT_RECURSIVE),
-    read: nothing,
-  },
-  removeWatches: { code: 18, write: (writer, { path }) => writer.text(path).int(ANY_WATCH), read: nothing },
+  addWatch: { code: 106, fields: ({ path }) => [path, PERSISTENT_RECURSIVE], read: nothing },
+  removeWatches: { code: 18, fields: ({ path }) => [path, EVERY_WATCH], read: nothing },
 }
 
-const codeOf = <O extends AnyOp>({ code }: Message<O>, request: AllRequests[O]): number =>
-  typeof code === 'number' ? code : code(request)
+function codeOf({ op, mode }: { readonly op: AnyOp; readonly mode?: CreateMode }): number {
+  return mode === 'container' ? CREATE_CONTAINER : messages[op].code
+}
 
-/** ZooKeeper answers these with an xid of their own. */
-const ownXids: { readonly [O in AnyOp]?: number } = { auth: -4, ping: -2 }
+/** ZooKeeper answers these with a number of their own. */
+export const ownXids: { readonly [O in AnyOp]?: number } = { auth: -4, ping: -2 }
 export const EVENT_XID = -1
 
-/** A request as a frame. Returns the xid of its answer. */
-export function writeRequest<O extends AnyOp>(
-  writer: Writer,
-  request: Request<O>,
-  nextXid: number,
-  terms: Terms,
-): number {
-  const message: Message<O> = messages[request.op]
-  const xid = ownXids[request.op] ?? nextXid
-  writer.frame(() => {
-    writer.int(xid).int(codeOf(message, request))
-    message.write(writer, request, terms)
-  })
-  return xid
+export function requestFrame<O extends AnyOp>(request: Request<O>, xid: number, terms: Terms): Buffer {
+  return frame([xid, codeOf(request), ...messages[request.op].fields(request, terms)])
 }
 
-/** An error is returned if ZooKeeper did not do what was asked, and that is no answer. It throws if the bytes are no reply. */
+/** An error: ZooKeeper did not do what was asked, and that is no answer. It throws if the bytes are no reply. */
 export function readReply<O extends AnyOp>(
   backend: string,
   request: Request<O>,
@@ -228,82 +203,58 @@ export function readReply<O extends AnyOp>(
   error: number,
   reader: Reader,
 ): Reply<O> | HoldfastError {
-  let failure = { code: error, part: {} }
-  try {
-    if (error === 0) return { ok: true, zxid, ...messages[request.op].read(reader, request) }
-  } catch (thrown) {
-    if (!(thrown instanceof PartFailed)) throw thrown
-    failure = { code: thrown.error, part: { part: thrown.part } }
+  let failed: { readonly error: number; readonly part?: number } = { error }
+  const onFailed = (error: number, part: number) => {
+    failed = { error, part }
   }
-  const code = judged(backend, request.op, failure.code)
-  return typeof code === 'string' ? { ok: false, zxid, code, ...failure.part } : code
+  const result = error === 0 ? messages[request.op].read(reader, request, onFailed) : null
+  const { error: code, ...part } = failed
+  if (result !== null && code === 0) return { ok: true, zxid, ...result }
+  const refusal = judged(backend, request.op, code)
+  return typeof refusal === 'string' ? { ok: false, zxid, code: refusal, ...part } : refusal
 }
 
-/** A multi that was not applied is answered with 0, and an error for each part. */
-class PartFailed extends Error {
-  readonly part: number
-  readonly error: number
-
-  constructor(part: number, error: number) {
-    super()
-    this.part = part
-    this.error = error
-  }
+function partFields<O extends PartOp>(part: Request<O>, terms: Terms): readonly Field[] {
+  return [codeOf(part), false, -1, ...messages[part.op].fields(part, terms)]
 }
 
-function writeParts(writer: Writer, { parts }: Requests['multi'], terms: Terms): void {
-  const head = (type: number, isEnd: boolean) => writer.int(type).bool(isEnd).int(-1)
-  const write = <O extends PartOp>(part: Request<O>) => {
-    const message: Message<O> = messages[part.op]
-    head(codeOf(message, part), false)
-    message.write(writer, part, terms)
-  }
-  for (const part of parts) write(part)
-  head(-1, true)
-}
-
-function readParts(reader: Reader, parts: readonly Part[]): PartResult[] {
+/** Of a multi that failed each part has an error: 0 before the one that failed, and -2 after it. */
+function readParts(
+  reader: Reader,
+  parts: readonly Part[],
+  onFailed: (error: number, part: number) => void,
+): PartResult[] {
+  const errors: number[] = []
   const results: PartResult[] = []
-  let failed: PartFailed | undefined
-  for (const [index, part] of parts.entries()) {
-    const [type, isEnd] = [reader.int(), reader.bool(), reader.int()]
+  for (const part of parts) {
+    const [type, isEnd, error] = [reader.int(), reader.bool(), reader.int()]
     if (isEnd) throw new MalformedError('parts of it are missing')
-    if (type === ERROR) {
-      const error = reader.int()
-      // The parts before it say 0, and those after it -2.
-      if (error !== 0) failed ??= new PartFailed(index, error)
-    } else results.push(readPart(reader, type, part))
+    if (type !== ERROR) results.push(readPart(reader, type, part))
+    else errors.push(error | reader.int())
   }
   if (reader.int() !== -1 || !reader.bool()) throw new MalformedError('it has more parts than the request')
-  if (failed !== undefined) throw failed
-  if (results.length < parts.length) throw new MalformedError('parts of it failed without an error')
+  const part = errors.findIndex((error) => error !== 0)
+  if (errors.length > 0 && (part < 0 || results.length > 0)) throw new MalformedError('some parts failed')
+  if (part >= 0) onFailed(errors[part] ?? 0, part)
   return results
 }
 
 /** Before 3.8.2 a part that creates is answered without a stat, so nobody gets one. */
 function readPart<O extends PartOp>(reader: Reader, type: number, part: Request<O>): PartResult {
-  const message: Message<O> = messages[part.op]
   if (part.op === 'create' && type === CREATE) return { path: reader.text() }
-  if (type !== (part.op === 'create' ? CREATE_2 : codeOf(message, part)))
-    throw new MalformedError(`a part has the type ${type}`)
-  const result: PartResult = message.read(reader, part)
+  // Containers are no exception.
+  if (type !== messages[part.op].code) throw new MalformedError(`a part has the type ${type}`)
+  const result: PartResult = messages[part.op].read(reader, part, () => {})
   return result.path === undefined ? result : { path: result.path }
 }
 
 function readStat(reader: Reader): Stat {
-  return {
-    czxid: reader.long(),
-    mzxid: reader.long(),
-    ctimeMs: Number(reader.long()),
-    mtimeMs: Number(reader.long()),
-    version: reader.int(),
-    cversion: reader.int(),
-    aversion: reader.int(),
-    ephemeralOwner: reader.long(),
-    dataLength: reader.int(),
-    numChildren: reader.int(),
-    pzxid: reader.long(),
-  }
+  const [czxid, mzxid] = [reader.long(), reader.long()]
+  const [ctimeMs, mtimeMs] = [Number(reader.long()), Number(reader.long())]
+  const [version, cversion, _aversion] = [reader.int(), reader.int(), reader.int()]
+  const [ephemeralOwner, _dataLength, numChildren] = [reader.long(), reader.int(), reader.int()]
+  const _pzxid = reader.long()
+  return { czxid, mzxid, ctimeMs, mtimeMs, version, cversion, ephemeralOwner, numChildren }
 }
 
 export interface ConnectRequest {
@@ -318,18 +269,16 @@ export interface ConnectReply {
   /** 0 if the session has gone. */
   readonly timeoutMs: number
   readonly id: bigint
-  readonly password: Buffer
   readonly isReadOnly: boolean
 }
 
-export function writeConnect(writer: Writer, { zxid, timeoutMs, id, password }: ConnectRequest): void {
-  writer.frame(() => writer.int(0).long(zxid).int(timeoutMs).long(id).buffer(password).bool(false))
+export function connectFrame({ zxid, timeoutMs, id, password }: ConnectRequest): Buffer {
+  return frame([0, zxid, timeoutMs, id, password, false])
 }
 
 export function readConnect(reader: Reader): ConnectReply {
-  reader.int()
-  const [timeoutMs, id, password] = [reader.int(), reader.long(), reader.buffer()]
-  return { timeoutMs, id, password, isReadOnly: reader.left > 0 && reader.bool() }
+  const [_version, timeoutMs, id, _password] = [reader.int(), reader.int(), reader.long(), reader.text()]
+  return { timeoutMs, id, isReadOnly: reader.left > 0 && reader.bool() }
 }
 
 export interface NodeEvent {
@@ -337,12 +286,9 @@ export interface NodeEvent {
   readonly path: string
 }
 
-const eventKinds: Readonly<Record<number, NodeEvent['kind']>> = { 1: 'created', 2: 'deleted', 3: 'changed' }
-
 /** Null: of a kind that was not asked for. */
 export function readEvent(reader: Reader): NodeEvent | null {
-  const kind = eventKinds[reader.int()]
-  reader.int()
-  const path = reader.text()
-  return kind === undefined ? null : { kind, path }
+  const kind = ([null, 'created', 'deleted', 'changed'] as const)[reader.int()]
+  const [_state, path] = [reader.int(), reader.text()]
+  return kind ? { kind, path } : null
 }

@@ -27,17 +27,17 @@ import type { Call } from '../../../spi.ts'
 import { Asked, type OnAnswer } from './asked.ts'
 import { Connection, type ConnectionTerms, type Expected } from './connection.ts'
 import { SESSION_MOVED, unavailable } from './failures.ts'
-import { Writer } from './jute.ts'
 import {
   type AnyOp,
   type ConnectReply,
+  connectFrame,
   type Op,
   type Refused,
   type Reply,
   type Request,
   readConnect,
-  writeConnect,
 } from './messages.ts'
+import { passwordOf } from './password.ts'
 import { type TreeWatcher, Watches, type WatchTold } from './watches.ts'
 
 export interface SessionTerms extends ConnectionTerms {
@@ -82,9 +82,7 @@ export class Session {
   /** The same at every attachment: another one would change the session's time. */
   readonly #askedMs: number
   readonly #watches = new Watches()
-  readonly #writer = new Writer()
   #id: bigint
-  #password: Buffer
   #since: Instant | null = null
   #timeoutMs: number
   #member: number
@@ -105,10 +103,9 @@ export class Session {
   #pause: Timer | undefined
 
   /** `id`: 0n for a new one. */
-  constructor(terms: SessionTerms, id: bigint, password: Buffer, timeoutMs: number) {
+  constructor(terms: SessionTerms, id: bigint, timeoutMs: number) {
     this.#terms = terms
     this.#id = id
-    this.#password = password
     this.#askedMs = timeoutMs
     this.#timeoutMs = timeoutMs
     this.#member = terms.preferred.member
@@ -272,14 +269,19 @@ export class Session {
       )
   }
 
-  #write(connection: Connection, leaving: readonly Asked[], before: readonly Expected[] = []): void {
+  #write(
+    connection: Connection,
+    leaving: readonly Asked[],
+    first?: Expected & { readonly frame: Buffer },
+  ): void {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
+    const frames = first === undefined ? [] : [first.frame]
     for (const asked of leaving) {
       this.#xid = this.#xid < MAX_XID ? this.#xid + 1 : 1
-      asked.write(this.#writer, this.#xid, this.#terms.acl)
+      frames.push(asked.frame(this.#xid, this.#terms.acl))
       asked.sent = sent
     }
-    connection.write(this.#writer.take(), [...before, ...leaving])
+    connection.write(Buffer.concat(frames), first === undefined ? leaving : [first, ...leaving])
   }
 
   /** After the connection was lost: at once if requests wait, soon if something is watched or the session is kept alive. */
@@ -392,14 +394,14 @@ export class Session {
     const replies = Promise.all(all.map(({ answer }) => answer))
     replies.catch(ignore)
     const connected = Promise.withResolvers<ConnectReply>()
-    const expected: Expected = {
+    const asked = { zxid, timeoutMs: this.#askedMs, id: this.#id, password: passwordOf(this.#id) }
+    const since = instantOf(clock)
+    this.#write(connection, all, {
+      frame: connectFrame(asked),
       xid: null,
       answered: (_zxid, _error, body) => connected.resolve(readConnect(body)),
       lost: connected.reject,
-    }
-    writeConnect(this.#writer, { zxid, timeoutMs: this.#askedMs, id: this.#id, password: this.#password })
-    const since = instantOf(clock)
-    this.#write(connection, all, [expected])
+    })
     if (this.#isAttached(await connected.promise))
       return { since, replies: (await replies).slice(own.length) }
     connection.destroy('the session has gone')
@@ -407,7 +409,7 @@ export class Session {
   }
 
   /** False: the session has gone. */
-  #isAttached({ timeoutMs, id, password, isReadOnly }: ConnectReply): boolean {
+  #isAttached({ timeoutMs, id, isReadOnly }: ConnectReply): boolean {
     if (isReadOnly) throw unavailable(this.#terms.backend, 'the member is read-only', 'not-applied')
     // A server may also make a new session, instead of saying that there is none.
     if (timeoutMs <= 0 || (this.#id !== 0n && id !== this.#id)) {
@@ -415,7 +417,6 @@ export class Session {
       return false
     }
     this.#id = id
-    this.#password = password
     this.#timeoutMs = timeoutMs
     return true
   }
