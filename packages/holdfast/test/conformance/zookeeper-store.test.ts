@@ -15,7 +15,7 @@ beforeAll(async () => {
   operator = new Operator(cluster.members.map(({ host, port }) => `${host}:${port}`))
 }, 120_000)
 afterAll(async () => {
-  operator?.close()
+  await operator?.close()
   await cluster?.stop()
 })
 

@@ -61,8 +61,8 @@ export class Operator {
     return this.#end(keys.session(id))
   }
 
-  close(): void {
-    this.#client.close()
+  close(): Promise<void> {
+    return this.#client.close()
   }
 
   async #end(path: string): Promise<void> {
@@ -120,7 +120,7 @@ export class Rig implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const backend of this.#backends.splice(0)) await backend[Symbol.asyncDispose]()
-    this.operator.close()
+    await this.operator.close()
     await this.cluster.stop()
   }
 }

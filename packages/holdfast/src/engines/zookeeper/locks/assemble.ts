@@ -44,7 +44,7 @@ export async function openZooKeeper(options: ZooKeeperOptions): Promise<ZooKeepe
     const described = { namespace, epoch, issuer: issuer ?? `zookeeper:${id}/${namespace}` }
     return new ZooKeeperBackend(connection, infoOf(described, minMs, maxMs))
   } catch (error) {
-    connection.close()
+    await connection.close()
     throw error
   } finally {
     alive.cancel()

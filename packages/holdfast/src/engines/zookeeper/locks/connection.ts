@@ -109,10 +109,10 @@ export class Connection {
     })
   }
 
-  close(): void {
+  async close(): Promise<void> {
     if (this.lifetime.isOver) return
     this.lifetime.end()
-    this.client.close()
+    await this.client.close()
   }
 }
 
