@@ -8,6 +8,7 @@ import { openZooKeeper } from '../../src/engines/zookeeper/locks/assemble.ts'
 import type { ZooKeeperBackend } from '../../src/engines/zookeeper/locks/backend.ts'
 import { Keys } from '../../src/engines/zookeeper/locks/keys.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
+import { call } from '../../src/testing/conformance/requests.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { Operator } from '../zookeeper/rig.ts'
 import { Lateness } from './lateness.ts'
@@ -82,6 +83,9 @@ export class ZooKeeperStage {
         await Promise.all(cluster.members.map((member) => member.restart()))
       },
       close: async () => {
+        for (const each of spaces) await operator.endSessions(new Keys('', each).root)
+        // Whoever finds that a changed capacity or a closed name is void deletes it.
+        for (const backend of own) await backend.list('', { limit: 1_000 }, call()).catch(() => {})
         await clients.close()
         for (const each of spaces) await expectNothingForEver(operator, new Keys('', each))
       },
@@ -89,9 +93,8 @@ export class ZooKeeperStage {
   }
 }
 
-/** What a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. The session ends now. */
+/** What a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. */
 async function expectNothingForEver(operator: Operator, keys: Keys): Promise<void> {
-  await operator.endSessions(keys.root)
   const left = (await operator.nodes(keys.root)).filter((path) => {
     const own = path.slice(keys.root.length)
     return !/^\/[san]$|^\/n\/[^/]+(\/data)?$/.test(own)

@@ -9,7 +9,7 @@ const CASES_AT_ONCE = 48
 const counting = new Set(['C71', 'C239'])
 // It restarts the ensemble under those that play beside it.
 const restarting = new Set(['C50'])
-const lacks = ['lock-delay', 'watch', 'causes'] as const
+const lacks = ['lock-delay'] as const
 
 describe.runIf(wanted('zookeeper'))('three members', () => {
   const stage = new ZooKeeperStage()

@@ -4,20 +4,23 @@ import { publicIdOf } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { type OpenedClaims, StoreBackend } from '../../../kit/store-backend.ts'
 import type { QueuedClaim } from '../../../kit/stored-name.ts'
-import type { BackendInfo, Call, SessionHandle, SessionRequest } from '../../../spi.ts'
+import type { BackendInfo, Call, SessionHandle, SessionRequest, WatchEvent } from '../../../spi.ts'
 import type { Session } from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { ZooKeeperNames } from './names.ts'
 import { type FoundClaim, parse, type StoredSession, sessionData } from './records.ts'
 import { ZooKeeperClaims } from './store.ts'
+import { NameWatch } from './watch.ts'
 
 export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
   readonly #connection: Connection
+  readonly #watch: NameWatch
 
   constructor(connection: Connection, info: BackendInfo<'fenced'>) {
     const { clock, random, lifetime } = connection
     super({ info, names: new ZooKeeperNames(connection), clock, random, lifetime })
     this.#connection = connection
+    this.#watch = new NameWatch(connection)
   }
 
   /** Counts of what it has sent so far, for tests and measurements. */
@@ -60,9 +63,14 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
   async findClaims(handle: SessionHandle, call: Call): Promise<OpenedClaims<QueuedClaim, null> | null> {
     const id = String(handle.id)
     const path = this.#connection.keys.session(id)
-    const stored = await (await this.#connection.client.shared(call)).ask({ op: 'getData', path }, call)
+    const { session } = await this.#connection.reading(call)
+    const stored = await session.ask({ op: 'getData', path }, call)
     const found = stored.ok ? await this.#attach(path, parse<StoredSession>(stored.data), call) : null
     return found && { ...found, id, since: null }
+  }
+
+  watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
+    return this.#watch.watch(prefix, cursor, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

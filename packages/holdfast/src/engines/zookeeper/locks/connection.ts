@@ -4,10 +4,11 @@ import { BackendUnavailableError, type CallOutcome } from '../../../base/errors.
 import type { Random } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
+import { Lane } from '../../../kit/lane.ts'
 import { Lifetime } from '../../../kit/lifetime.ts'
 import type { NameFacts, QueuedClaim } from '../../../kit/stored-name.ts'
 import type { Call } from '../../../spi.ts'
-import type { Session, ZooKeeperClient } from '../client/index.ts'
+import type { Refusal, Session, ZooKeeperClient } from '../client/index.ts'
 import { Keys } from './keys.ts'
 import { parse, type StoredCapacity } from './records.ts'
 
@@ -19,7 +20,13 @@ const MAX_CONTAINERS = 10_000
 export interface ReadName {
   readonly name: string
   readonly children: readonly string[]
-  readonly nowMs: () => number
+  readonly leaderTime: LeaderTime
+}
+
+/** Reads on this session are newer than its last committed write, which gave the leader's time. */
+export interface Reading {
+  readonly session: Session
+  readonly leaderTime: LeaderTime
 }
 
 export class Connection {
@@ -30,6 +37,7 @@ export class Connection {
   readonly lifetime: Lifetime
   /** Names whose container is believed to be there. The one that was used longest ago is forgotten first. */
   readonly #containers = new Set<string>()
+  readonly #readings: Lane<null, Reading>
 
   constructor(client: ZooKeeperClient, namespace: string, clock: Clock, random: Random) {
     this.client = client
@@ -37,6 +45,24 @@ export class Connection {
     this.random = random
     this.keys = new Keys(client.chroot, namespace)
     this.lifetime = new Lifetime(BACKEND, clock)
+    this.#readings = new Lane({
+      backend: BACKEND,
+      clock,
+      maxBatch: Number.POSITIVE_INFINITY,
+      send: async (items, call) => {
+        const reading = await this.#commit(call)
+        return items.map(() => reading)
+      },
+    })
+  }
+
+  /**
+   * A read begins with a write: a member that is cut off from the others goes on answering reads and syncs, but no commit (T91, deposed
+   * leaders). Reads of one moment share it.
+   */
+  reading(call: Call): Promise<Reading> {
+    this.lifetime.begin(call)
+    return this.#readings.ask(null, call)
   }
 
   hasContainer(name: string): boolean {
@@ -55,13 +81,13 @@ export class Connection {
   /** How long the name is closed, and its changed capacity. Nodes that are void are deleted. */
   async readOthers(
     session: Session,
-    { name, children, nowMs }: ReadName,
+    read: ReadName,
     claims: readonly QueuedClaim[],
     call: Call,
   ): Promise<Partial<NameFacts<never>>> {
     const [closedBy, capacity] = await Promise.all([
-      this.#closedBy(session, { name, children, nowMs }, call),
-      children.includes('capacity') ? this.#capacity(session, name, claims, call) : undefined,
+      this.#closedBy(session, read, call),
+      read.children.includes('capacity') ? this.#capacity(session, read.name, claims, call) : undefined,
     ])
     return {
       ...(closedBy.length > 0 && { closedBy, closedForMs: Math.max(...closedBy.map(({ ms }) => ms)) }),
@@ -69,11 +95,11 @@ export class Connection {
     }
   }
 
-  async #closedBy(session: Session, { name, children, nowMs }: ReadName, call: Call) {
+  async #closedBy(session: Session, { name, children, leaderTime }: ReadName, call: Call) {
     const kept = this.keys.keptIn(name, children).map(async ({ key, order, keepForMs }) => {
       const reply = await session.ask({ op: 'exists', path: key }, call)
       if (!reply.ok) return []
-      const ms = reply.stat.ctimeMs + keepForMs - nowMs()
+      const ms = reply.stat.ctimeMs + keepForMs - leaderTime.nowMs
       if (ms > 0) return [{ key, order, ms }]
       this.clean(session, key)
       return []
@@ -112,7 +138,17 @@ export class Connection {
   async close(): Promise<void> {
     if (this.lifetime.isOver) return
     this.lifetime.end()
+    this.#readings.close()
     await this.client.close()
+  }
+
+  async #commit(call: Call): Promise<Reading> {
+    const session = await this.client.shared(call)
+    const written = await session.ask({ op: 'setData', path: this.keys.root, data: '' }, call)
+    if (!written.ok) throw refused(written.code)
+    const leaderTime = new LeaderTime(this.clock)
+    leaderTime.saw(written.stat.mtimeMs)
+    return { session, leaderTime }
   }
 }
 
@@ -137,6 +173,10 @@ export class LeaderTime {
 
 export function unavailable(what: string, outcome: CallOutcome): BackendUnavailableError {
   return new BackendUnavailableError(BACKEND, what, outcome)
+}
+
+export function refused(code: Refusal): BackendUnavailableError {
+  return unavailable(`a request was refused (${code})`, 'not-applied')
 }
 
 /** A reply that lacks what every such reply has. */

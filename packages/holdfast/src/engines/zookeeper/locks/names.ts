@@ -9,7 +9,7 @@ import type { NameStore } from '../../../kit/conditional-store.ts'
 import { StoredName } from '../../../kit/stored-name.ts'
 import type { Call, InspectCall, Page, PageRequest, SessionState } from '../../../spi.ts'
 import type { Part, Session } from '../client/index.ts'
-import { type Connection, LeaderTime, unavailable } from './connection.ts'
+import { type Connection, type Reading, refused } from './connection.ts'
 import type { ClaimPath } from './keys.ts'
 import {
   type FoundClaim,
@@ -20,13 +20,6 @@ import {
   seenClaim,
 } from './records.ts'
 
-/** What reads of one call have in common. */
-interface Reading {
-  readonly session: Session
-  readonly leaderTime: LeaderTime
-  readonly call: InspectCall
-}
-
 export class ZooKeeperNames implements NameStore<FoundClaim> {
   readonly #connection: Connection
 
@@ -35,22 +28,22 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
   }
 
   async read(name: string, call: InspectCall): Promise<StoredName<FoundClaim>> {
-    return this.#read(name, await this.#begin(call))
+    return this.#read(name, await this.#connection.reading(call), call)
   }
 
   async list(prefix: string, page: PageRequest, call: Call) {
-    const reading = await this.#begin(call)
-    const children = await this.#childrenOf(this.#connection.keys.names, reading)
+    const reading = await this.#connection.reading(call)
+    const children = await this.#childrenOf(this.#connection.keys.names, reading, call)
     const all = children.map((child) => unescapeName(child)).filter((name) => name.startsWith(prefix))
     const { items, next } = pageOf(all, page, (name) => name)
-    const read = async (name: string) => ({ name, stored: await this.#read(name, reading) })
+    const read = async (name: string) => ({ name, stored: await this.#read(name, reading, call) })
     return { items: await Promise.all(items.map(read)), next }
   }
 
   async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
-    const reading = await this.#begin(call)
+    const reading = await this.#connection.reading(call)
     const { sessions } = this.#connection.keys
-    const { items, next } = pageOf(await this.#childrenOf(sessions, reading), page, (child) => child)
+    const { items, next } = pageOf(await this.#childrenOf(sessions, reading, call), page, (child) => child)
     const read = async (child: string): Promise<SessionState[]> => {
       const reply = await reading.session.ask({ op: 'getData', path: `${sessions}/${child}` }, call)
       if (!reply.ok) return []
@@ -94,19 +87,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     return this.#write([check(keys.name(name), seen, 'name'), cell, { op: 'delete', path }], call)
   }
 
-  /** A committed write on the connection that is read on. */
-  async #begin(call: InspectCall): Promise<Reading> {
-    const { client, clock, keys, lifetime } = this.#connection
-    lifetime.begin(call)
-    const session = await client.shared(call)
-    const leaderTime = new LeaderTime(clock)
-    const written = await session.ask({ op: 'setData', path: keys.root, data: '' }, call)
-    if (!written.ok) throw refused(written.code)
-    leaderTime.saw(written.stat.mtimeMs)
-    return { session, leaderTime, call }
-  }
-
-  async #childrenOf(path: string, { session, call }: Reading): Promise<readonly string[]> {
+  async #childrenOf(path: string, { session }: Reading, call: Call): Promise<readonly string[]> {
     const reply = await session.ask({ op: 'getChildren', path }, call)
     if (!reply.ok) throw refused(reply.code)
     return reply.children
@@ -116,7 +97,11 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
    * The names of the children, then their data, then the names again. A claim counts if it was there both times, so no two are shown of
    * which one has ended before the other was granted.
    */
-  async #read(name: string, { session, leaderTime, call }: Reading): Promise<StoredName<FoundClaim>> {
+  async #read(
+    name: string,
+    { session, leaderTime }: Reading,
+    call: InspectCall,
+  ): Promise<StoredName<FoundClaim>> {
     const { keys } = this.#connection
     const list = { op: 'getChildren', path: keys.name(name) } as const
     const first = await session.ask(list, call)
@@ -125,8 +110,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     const { children, zxid: version, stat } = first
     const paths = keys.claimsIn(name, children)
     const seen = paths.map(seenClaim)
-    const nowMs = () => leaderTime.nowMs
-    const others = await this.#connection.readOthers(session, { name, children, nowMs }, seen, call)
+    const others = await this.#connection.readOthers(session, { name, children, leaderTime }, seen, call)
     const facts = { ...others, version, derivesGrants: true }
     const holders = call.holdersOnly ? new StoredName({ ...facts, claims: seen }).holders : seen
     const wanted = new Set(holders.map(({ key }) => key))
@@ -169,7 +153,3 @@ function check(path: string, { versions }: StoredName<FoundClaim>, what: 'name' 
 
 /** No node has it. */
 const NEVER = 2 ** 31 - 1
-
-function refused(code: string) {
-  return unavailable(`a request was refused (${code})`, 'not-applied')
-}

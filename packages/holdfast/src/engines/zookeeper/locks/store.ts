@@ -19,6 +19,7 @@
  *   prolong    a re-attachment, and a commit on the same connection. Pings, reads and forwarded writes prove nothing (T62, cut-off
  *              followers; T91, asymmetric stalls).
  */
+import { elapsedMs, type Instant } from '../../../base/clock.ts'
 import { TransientMap } from '../../../base/transient-map.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import {
@@ -64,6 +65,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly #own = new TransientMap<string, FoundClaim>()
   /** Attempts that are over, and whose node may be there. */
   #ended = new Set<string>()
+  /** When the session was prolonged last. */
+  #prolongedAt: Instant | null
+  /** Wake-ups that wait for the next keep-alive. */
+  #wakes: (() => void)[] = []
 
   constructor(connection: Connection, ref: SessionRef) {
     const { clock, keys } = connection
@@ -71,6 +76,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     this.#keys = keys
     this.#ref = ref
     this.#session = ref.session
+    this.#prolongedAt = ref.session.since
     this.#batches = new Batches(ref.session, clock)
     this.#looks = new Lane({
       backend: BACKEND,
@@ -218,6 +224,8 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const [written, listed] = replies
       if (!written.ok || !listed.ok) return null
       this.#leaderTime.saw(written.stat.mtimeMs)
+      this.#prolongedAt = since
+      for (const wake of this.#wakes.splice(0)) wake()
       for (const attempt of ended) this.#connection.clean(this.#session, this.#keys.attempt(attempt))
       ended.clear()
       const claims = listed.paths.map((each) => this.#keys.parseClaim(each)).filter((each) => each !== null)
@@ -248,6 +256,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     }
     const end = (wake: 'changed' | 'lost') => {
       if (tells.size === 0) return
+      if (wake === 'changed' && this.#isOverdue) return void this.#wakes.push(() => end(wake))
       stop()
       onWake(wake)
     }
@@ -269,6 +278,15 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     }
     for (const key of keys) begin(key)
     return stop
+  }
+
+  /**
+   * A keep-alive should have come. Every request prolongs the session, so a waiter that looks now would keep a session that nobody keeps
+   * alive, in front of others.
+   */
+  get #isOverdue(): boolean {
+    const since = this.#prolongedAt
+    return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs / 2
   }
 
   /** One transaction, once more if the guess about the container was wrong. */
@@ -297,18 +315,21 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
 
   async #refused(request: AcquireRequest, { code, part }: Refused, call: Call): Promise<Joined<QueuedClaim>> {
     if (code === 'session-gone') return { kind: 'session-gone' }
+    const { attempt } = request
     if (part !== 0 || code !== 'node-exists')
       throw unavailable(`a join was refused (${code}, part ${part})`, 'not-applied')
-    if ((await this.#markAt(request.attempt, call)) !== undefined) return { kind: 'abandoned' }
-    const own = this.#own.get(request.attempt)
-    if (own !== undefined && (await this.#find(own.key, call)) !== undefined)
-      return own.granted
-        ? { kind: 'granted', token: own.token }
-        : { kind: 'refused', name: await this.look(request, call) }
-    throw unavailable(
-      'the attempt was joined before, and nobody here knows whether it was granted',
-      'unknown',
-    )
+    if ((await this.#markAt(attempt, call)) !== undefined) return { kind: 'abandoned' }
+    const own = this.#own.get(attempt)
+    if (own === undefined)
+      throw unavailable('the attempt was joined before, and nobody here knows its grant', 'unknown')
+    if ((await this.#find(own.key, call)) === undefined) {
+      // Somebody else has deleted the claim, and not the attempt's node.
+      this.#own.delete(attempt)
+      await this.#session.ask({ op: 'delete', path: this.#keys.attempt(attempt) }, call)
+      return this.join(request, true, call)
+    }
+    if (own.granted) return { kind: 'granted', token: own.token }
+    return { kind: 'refused', name: await this.look(request, call) }
   }
 
   async #queued(request: AcquireRequest, own: FoundClaim, call: Call): Promise<Joined<QueuedClaim>> {
@@ -416,7 +437,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const own = this.#own.get(path.attempt)
       return own?.key === path.key ? own : seenClaim(path)
     })
-    const read = { name, children: reply.children, nowMs: () => this.#leaderTime.nowMs }
+    const read = { name, children: reply.children, leaderTime: this.#leaderTime }
     const others = await this.#connection.readOthers(this.#session, read, claims, call)
     return new StoredName<QueuedClaim>({ ...others, version: reply.zxid, claims, derivesGrants: true })
   }

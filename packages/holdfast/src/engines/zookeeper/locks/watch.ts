@@ -1,0 +1,344 @@
+/**
+ * Events, from one persistent watch on the names of a namespace. The watchers of a process share it, and a model of the claims.
+ *
+ *   claim created                                acquired, if it was the only child; else waiting, if something is in its way
+ *   claim written                                acquired: the grant of a claim that has waited
+ *   claim deleted, and then the container written        released: nothing else writes it right after
+ *   claim deleted, and no more                   the attempt's node has the reason; it went as well: the session has ended
+ *
+ * An event has no data, so the node of a claim is read. If it has gone by then, or the connection was lost, watchers are told a gap and the
+ * holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies of one connection come in the order of ZooKeeper's
+ * writes; the steps of one name follow each other.
+ */
+import type { Timer } from '../../../base/clock.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
+import { neverCancelled } from '../../../kit/backend-kit.ts'
+import type { DataRecord, MarkRecord } from '../../../kit/claim-records.ts'
+import { isEligible } from '../../../kit/ordered-store.ts'
+import { StoredName, toldOf } from '../../../kit/stored-name.ts'
+import { type ToldEvent, toldEvent, watching } from '../../../kit/watching.ts'
+import type { Call, WatchEvent } from '../../../spi.ts'
+import type { NodeEvent, Reply, Session } from '../client/index.ts'
+import { type Connection, refused, unavailable } from './connection.ts'
+import type { ClaimPath } from './keys.ts'
+import { type FoundClaim, foundClaim, parse, seenClaim } from './records.ts'
+
+/** Leads to a gap. */
+const CURSOR = 'gap'
+const GAP_PAUSE_MS = 1_000
+const PAUSES = { firstMs: 50, longestMs: 5_000 }
+/** A reader that is farther behind is told a gap instead. */
+const MAX_PENDING = 10_000
+
+type Told = ToldEvent | { readonly kind: 'gap' }
+
+interface WatchedClaim {
+  readonly path: ClaimPath
+  claim: FoundClaim | undefined
+  state: 'seen' | 'waiting' | 'held'
+  wasReleased: boolean
+}
+
+interface WatchedName {
+  /** Null for a child that is no claim. */
+  readonly children: Map<string, WatchedClaim | null>
+  /** The claim that was deleted by the last event. */
+  ended: WatchedClaim | undefined
+  /** The end of the steps of its events. */
+  steps: Promise<void>
+}
+
+class Listener {
+  readonly prefix: string
+  #pending: Told[] = []
+  #failure: { readonly error?: unknown } | undefined
+  #wake: () => void = () => {}
+
+  constructor(prefix: string) {
+    this.prefix = prefix
+  }
+
+  get isBehind(): boolean {
+    return this.#pending.length > MAX_PENDING
+  }
+
+  tell(...events: readonly Told[]): void {
+    this.#pending.push(...events.filter((each) => each.kind === 'gap' || each.name.startsWith(this.prefix)))
+    this.#wake()
+  }
+
+  restart(holders: readonly ToldEvent[]): void {
+    this.#pending = []
+    this.tell({ kind: 'gap' }, ...holders)
+  }
+
+  end(failure: { readonly error?: unknown }): void {
+    this.#failure ??= failure
+    this.#wake()
+  }
+
+  async *events(): AsyncGenerator<WatchEvent> {
+    while (this.#failure === undefined) {
+      for (const event of this.#pending.splice(0)) yield { ...event, cursor: CURSOR }
+      if (this.#pending.length > 0 || this.#failure !== undefined) continue
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve
+      })
+    }
+    if (this.#failure.error !== undefined) throw this.#failure.error
+  }
+}
+
+export class NameWatch {
+  readonly #connection: Connection
+  readonly #listeners = new Set<Listener>()
+  #names = new Map<string, WatchedName>()
+  #opening: Promise<void> | undefined
+  #close: () => void = () => {}
+  #gap: Timer | undefined
+
+  constructor(connection: Connection) {
+    this.#connection = connection
+  }
+
+  /** Ends when the call is cancelled; throws when the backend is closed. */
+  watch(prefix: string, cursor: string | undefined, call: Call): AsyncIterable<WatchEvent> {
+    const { lifetime } = this.#connection
+    const join = () => {
+      lifetime.begin(call)
+      const listener = new Listener(prefix)
+      const untie = lifetime.onCut(call, (error) => listener.end({ error }))
+      const leave = () => {
+        untie()
+        listener.end({})
+        this.#leave(listener)
+      }
+      return { listener, leave }
+    }
+    return watching(call, join, ({ listener }) => this.#told(listener, cursor, call))
+  }
+
+  async *#told(listener: Listener, cursor: string | undefined, call: Call): AsyncGenerator<WatchEvent> {
+    this.#opening ??= this.#open(neverCancelled)
+    const opening = this.#opening
+    try {
+      await this.#connection.lifetime.untilCut(opening, call)
+    } catch (error) {
+      if (this.#opening === opening && this.#listeners.size === 0) this.#opening = undefined
+      throw error
+    }
+    if (call.cancelled) return
+    this.#listeners.add(listener)
+    if (cursor !== undefined) listener.restart(this.#holders())
+    yield* listener.events()
+  }
+
+  #leave(listener: Listener): void {
+    this.#listeners.delete(listener)
+    if (this.#listeners.size > 0 || this.#opening === undefined) return
+    this.#opening = undefined
+    this.#gap?.cancel()
+    this.#gap = undefined
+    this.#close()
+  }
+
+  /** Watches first, and reads all names then. Events that come meanwhile follow. */
+  async #open(call: Call): Promise<void> {
+    const { keys } = this.#connection
+    const { session } = await this.#connection.reading(call)
+    const early: NodeEvent[] = []
+    let onEvent = (event: NodeEvent): void => void early.push(event)
+    let isLost = false
+    const onLost = () => {
+      isLost = true
+      if (this.#close === close) this.#reopen()
+    }
+    const watched = await session.watchTree(keys.names, { onEvent: (event) => onEvent(event), onLost }, call)
+    const close = () => {
+      onEvent = ignore
+      watched?.()
+    }
+    const listed = watched === null ? null : await session.ask({ op: 'getChildren', path: keys.names }, call)
+    if (!listed?.ok) throw refused(listed?.code ?? 'session-gone')
+    const names = listed.children.map((child) => keys.parse(`${keys.names}/${child}`)?.name ?? '')
+    const read = await Promise.all(names.map((name) => this.#read(session, name, call)))
+    if (isLost) throw unavailable('the connection was lost', 'not-applied')
+    // Nobody listens any more.
+    if (this.#opening === undefined) return close()
+    this.#names = new Map(names.map((name, index) => [name, read[index] as WatchedName]))
+    this.#close = close
+    onEvent = (event) => this.#on(session, event)
+    for (const event of early) onEvent(event)
+  }
+
+  /** After the connection was lost, until it works or nobody listens. */
+  #reopen(failures = 0): void {
+    const opening = this.#connection.lifetime.inBackground((call) => this.#open(call))
+    this.#opening = opening
+    opening.then(
+      () => this.#tellGap(),
+      () => {
+        const pauseMs = growingPauseMs(failures, PAUSES)
+        this.#connection.clock.setTimer(pauseMs, () => {
+          if (this.#opening === opening && this.#listeners.size > 0) this.#reopen(failures + 1)
+        })
+      },
+    )
+  }
+
+  async #read(session: Session, name: string, call: Call): Promise<WatchedName> {
+    const { keys } = this.#connection
+    const list = await session.ask({ op: 'getChildren', path: keys.name(name) }, call)
+    const children = list.ok ? list.children : []
+    const paths = keys.claimsIn(name, children)
+    const reads = paths.map((path) => session.ask({ op: 'getData', path: path.key }, call))
+    const claims = (await Promise.all(reads)).flatMap((reply, index) => {
+      const path = paths[index]
+      return reply.ok && path !== undefined ? [foundClaim(path, reply.data, reply.stat)] : []
+    })
+    const closedBy = keys.keptIn(name, children)
+    const { holders } = new StoredName({ version: list.zxid, claims, closedBy, derivesGrants: true })
+    const watched: WatchedName = { children: new Map(), ended: undefined, steps: Promise.resolve() }
+    for (const child of children) watched.children.set(child, null)
+    for (const claim of claims) {
+      const state = holders.includes(claim) ? 'held' : 'waiting'
+      const child = claim.key.slice(keys.name(name).length + 1)
+      watched.children.set(child, { path: claim, claim, state, wasReleased: false })
+    }
+    return watched
+  }
+
+  #on(session: Session, { kind, path }: NodeEvent): void {
+    const { keys } = this.#connection
+    const { name, child } = keys.parse(path) ?? {}
+    if (name === undefined || child === undefined) return
+    const known = this.#names.get(name)
+    const watched = known ?? { children: new Map(), ended: undefined, steps: Promise.resolve() }
+    if (known === undefined) this.#names.set(name, watched)
+    const { children, ended } = watched
+    watched.ended = undefined
+    const readNode = () => session.ask({ op: 'getData', path }, neverCancelled)
+    const step = <T>(reading: Promise<T>, apply: (read: T) => void) => {
+      reading.catch(ignore)
+      watched.steps = watched.steps
+        .then(async () => apply(await reading))
+        // The connection was lost, and so was the watch.
+        .catch(ignore)
+        .then(() => {
+          if (children.size === 0 && this.#names.get(name) === watched) this.#names.delete(name)
+        })
+    }
+    if (child === '') {
+      if (kind === 'changed' && ended !== undefined) ended.wasReleased = true
+      step(Promise.resolve(), ignore)
+    } else if (child === 'data' && kind !== 'deleted') {
+      children.set(child, null)
+      step(readNode(), (reply) => this.#tellData(name, reply))
+    } else if (kind === 'created') {
+      if (children.has(child)) return
+      const claim = keys.parseClaim(path)
+      const isAlone = children.size === 0
+      const isInFront = claim !== null && isFirst(claim, watched)
+      const created = claim && { path: claim, claim: undefined, state: 'seen' as const, wasReleased: false }
+      children.set(child, created)
+      if (created !== null) step(readNode(), (reply) => this.#created(created, reply, isAlone, isInFront))
+    } else if (kind === 'changed') {
+      const claim = children.get(child)
+      if (claim) step(readNode(), (reply) => this.#written(claim, reply))
+    } else {
+      const claim = children.get(child)
+      children.delete(child)
+      watched.ended = claim ?? undefined
+      if (claim)
+        step(
+          watched.steps.then(() => this.#reasonOf(session, claim)),
+          (reason) => this.#deleted(claim, reason),
+        )
+    }
+  }
+
+  #created(created: WatchedClaim, reply: Reply<'getData'>, isAlone: boolean, isInFront: boolean): void {
+    const claim = reply.ok ? foundClaim(created.path, reply.data, reply.stat) : undefined
+    created.claim = claim
+    if (claim === undefined) return this.#missed()
+    if (!isInFront) this.#wait(created, claim)
+    if (isAlone || claim.granted) this.#acquire(created, claim)
+  }
+
+  #written(written: WatchedClaim, reply: Reply<'getData'>): void {
+    const claim = reply.ok ? foundClaim(written.path, reply.data, reply.stat) : null
+    if (claim === null) this.#missed()
+    else if (claim.granted && written.claim?.token !== claim.token) this.#acquire(written, claim)
+  }
+
+  #deleted(
+    { claim, state }: WatchedClaim,
+    reason: 'released' | 'expired' | 'force-released' | 'ended',
+  ): void {
+    if (claim === undefined || state === 'seen') return
+    if (state === 'held') this.#tell(toldOf(claim, reason))
+    else this.#tell(toldOf({ ...claim, token: null }, 'gave-up'))
+  }
+
+  async #reasonOf(session: Session, ended: WatchedClaim) {
+    if (ended.wasReleased || ended.state !== 'held') return 'released'
+    const path = this.#connection.keys.attempt(ended.path.attempt)
+    const reply = await session.ask({ op: 'getData', path }, neverCancelled)
+    if (ended.wasReleased) return 'released'
+    if (!reply.ok) return 'expired'
+    if (reply.data === '') return 'ended'
+    return parse<MarkRecord>(reply.data).reason === 'force-released' ? 'force-released' : 'released'
+  }
+
+  #wait(waiting: WatchedClaim, claim: FoundClaim): void {
+    waiting.state = 'waiting'
+    this.#tell(toldOf({ ...claim, token: null }, 'waiting'))
+  }
+
+  #acquire(acquired: WatchedClaim, claim: FoundClaim): void {
+    acquired.state = 'held'
+    acquired.claim = claim
+    this.#tell(toldOf(claim, 'acquired'))
+  }
+
+  #tellData(name: string, reply: Reply<'getData'>): void {
+    if (!reply.ok) return
+    const { data: _, token, ...by } = parse<DataRecord>(reply.data)
+    this.#tell(toldEvent({ kind: 'data', name, ...by, token: BigInt(token) }))
+  }
+
+  #tell(event: ToldEvent): void {
+    for (const listener of this.#listeners) {
+      listener.tell(event)
+      if (listener.isBehind) listener.restart(this.#holders())
+    }
+  }
+
+  /** A claim whose node had gone before it was read. */
+  #missed(): void {
+    this.#gap ??= this.#connection.clock.setTimer(GAP_PAUSE_MS, () => this.#tellGap())
+  }
+
+  #tellGap(): void {
+    this.#gap?.cancel()
+    this.#gap = undefined
+    const holders = this.#holders()
+    for (const listener of this.#listeners) listener.restart(holders)
+  }
+
+  #holders(): ToldEvent[] {
+    const claims = [...this.#names.values()].flatMap(({ children }) => [...children.values()])
+    return claims.flatMap((each) =>
+      each?.state === 'held' && each.claim !== undefined ? [toldOf(each.claim, 'acquired')] : [],
+    )
+  }
+}
+
+/** Nothing that is older is in its way, and the name is not closed. */
+function isFirst(path: ClaimPath, { children }: WatchedName): boolean {
+  const claims = [...children.values()].flatMap((each) => (each === null ? [] : [seenClaim(each.path)]))
+  const isClosed = [...children.keys()].some((child) => child.startsWith('kept.'))
+  const older = claims.filter(({ order }) => order < path.order)
+  return !isClosed && isEligible({ own: seenClaim(path), older, capacity: path.capacity, version: 0n })
+}
