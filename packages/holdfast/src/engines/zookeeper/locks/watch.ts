@@ -261,9 +261,11 @@ export class NameWatch {
   #created(created: WatchedClaim, reply: Reply<'getData'>, isAlone: boolean, isInFront: boolean): void {
     const claim = reply.ok ? foundClaim(created.path, reply.data, reply.stat) : undefined
     created.claim = claim
-    if (claim === undefined) return this.#missed()
-    if (!isInFront) this.#wait(created, claim)
-    if (isAlone || claim.granted) this.#acquire(created, claim)
+    if (claim === undefined) this.#missed()
+    else {
+      if (!isInFront) this.#wait(created, claim)
+      if (isAlone || claim.granted) this.#acquire(created, claim)
+    }
   }
 
   #written(written: WatchedClaim, reply: Reply<'getData'>): void {
