@@ -48,6 +48,8 @@ export interface SessionTerms extends ConnectionTerms {
   readonly random: Random
   /** The member that served last, for new sessions. */
   readonly preferred: { member: number }
+  /** Of all sessions. */
+  readonly counts: { sent: number }
 }
 
 export type Replies<R extends readonly Request[]> = {
@@ -198,7 +200,7 @@ export class Session {
   /** Ends the session, and deletes its ephemeral nodes. */
   async end(call: Call): Promise<void> {
     await this.#ask({ op: 'closeSession' }, call)
-    this.drop()
+    this.#over('gone')
   }
 
   /** Closes the connection. The session lives on until its time is up. */
@@ -276,6 +278,7 @@ export class Session {
   ): void {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
     const frames = first === undefined ? [] : [first.frame]
+    this.#terms.counts.sent += frames.length + leaving.length
     for (const asked of leaving) {
       this.#xid = this.#xid < MAX_XID ? this.#xid + 1 : 1
       frames.push(asked.frame(this.#xid, this.#terms.acl))
