@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startZooKeeper, type ZooKeeperEnsemble } from 'holdfast-lab/servers'
-import { systemClock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { defaults } from '../../src/base/defaults.ts'
 import { openZooKeeper } from '../../src/engines/zookeeper/locks/assemble.ts'
 import type { ZooKeeperBackend } from '../../src/engines/zookeeper/locks/backend.ts'
 import { Keys } from '../../src/engines/zookeeper/locks/keys.ts'
 import { Clients } from '../../src/testing/conformance/clients.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
-import type { World } from '../../src/testing/describe-backend.ts'
+import type { ClientOptions, World } from '../../src/testing/describe-backend.ts'
 import { Operator } from '../zookeeper/rig.ts'
 import { Lateness } from './lateness.ts'
 
@@ -56,7 +56,14 @@ export class ZooKeeperStage {
     const spaces = new Set([spaceOf()])
     const own: ZooKeeperBackend[] = []
     const hosts = cluster.members.map(({ host, port }) => `${host}:${port}`)
-    const clients = new Clients(systemClock, async ({ namespace, ...options }, clock) => {
+    const sent = () => own.reduce((sum, { statistics }) => sum + statistics.sent, 0)
+    // A session is attached over a connection that is made first.
+    const leaving = async () => {
+      const before = sent()
+      do await new Promise((resolve) => setImmediate(resolve))
+      while (sent() === before)
+    }
+    const create = async ({ namespace, ...options }: ClientOptions, clock: Clock) => {
       // Clients begin at different members.
       hosts.push(hosts.shift() as string)
       spaces.add(spaceOf(namespace))
@@ -64,7 +71,8 @@ export class ZooKeeperStage {
       const backend = await openZooKeeper({ ...identity, hosts: [...hosts], acl: 'open', clock })
       own.push(backend)
       return backend
-    })
+    }
+    const clients = new Clients<'fenced'>(systemClock, create, (backend) => backend, leaving)
     return {
       clock: systemClock,
       ttlMs: 6_000,
@@ -76,7 +84,7 @@ export class ZooKeeperStage {
         const path = new Keys('', spaceOf()).name(name)
         for (const node of await operator.nodes(path)) await operator.delete(node)
       },
-      countCommands: async () => own.reduce((sum, { statistics }) => sum + statistics.sent, 0),
+      countCommands: async () => sent(),
       countConnections: async () =>
         process.getActiveResourcesInfo().filter((resource) => resource === 'TCPSocketWrap').length,
       restart: async () => {

@@ -69,8 +69,7 @@ export class Operator {
     const data = await this.data(path)
     if (data === undefined) return
     const { zooKeeper, ttlMs } = parse<StoredSession>(data)
-    const session = await this.#client.attach(BigInt(zooKeeper), ttlMs, call())
-    await session?.end(call())
+    await this.#client.attach(BigInt(zooKeeper), ttlMs).end(call())
   }
 }
 

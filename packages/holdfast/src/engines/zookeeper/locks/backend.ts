@@ -25,7 +25,7 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
 
   /** Counts of what it has sent so far, for tests and measurements. */
   get statistics(): { readonly sent: number } {
-    return { sent: 0 }
+    return { sent: this.#connection.client.sent }
   }
 
   /**
@@ -52,7 +52,7 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
       }
     const stored = await session.ask({ op: 'getData', path }, call)
     session.end(call).catch(ignore)
-    const found = stored.ok ? await this.#attach(path, parse<StoredSession>(stored.data), call) : null
+    const found = stored.ok ? this.#attach(path, parse<StoredSession>(stored.data)) : null
     // Since when it lives, only a keep-alive can tell.
     const prolonged = (await found?.claims.prolong([], call)) ?? null
     if (found === null || prolonged === null)
@@ -65,8 +65,7 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
     const path = this.#connection.keys.session(id)
     const { session } = await this.#connection.reading(call)
     const stored = await session.ask({ op: 'getData', path }, call)
-    const found = stored.ok ? await this.#attach(path, parse<StoredSession>(stored.data), call) : null
-    return found && { ...found, id, since: null }
+    return stored.ok ? { ...this.#attach(path, parse<StoredSession>(stored.data)), id, since: null } : null
   }
 
   watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
@@ -77,10 +76,10 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
     await this.#connection.close()
   }
 
-  async #attach(path: string, record: StoredSession, call: Call) {
+  #attach(path: string, record: StoredSession) {
     const { holder, ttlMs, zooKeeper } = record
-    const session = await this.#connection.client.attach(BigInt(zooKeeper), ttlMs, call)
-    return session && { ttlMs, holder, claims: this.#claims(session, path, record) }
+    const session = this.#connection.client.attach(BigInt(zooKeeper), ttlMs)
+    return { ttlMs, holder, claims: this.#claims(session, path, record) }
   }
 
   #claims(

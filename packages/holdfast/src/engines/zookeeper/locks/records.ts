@@ -24,6 +24,21 @@ export function foundClaim(path: ClaimPath, data: string, stat: Stat): FoundClai
   return { ...path, record, owner, version, granted: version > 0, token: tokenOf(mzxid, position) }
 }
 
+/** The last claim of a name that was released, or given up, in its container. */
+export interface EndedRecord {
+  readonly id: string
+  readonly holder: string
+  readonly owner?: string
+  /** Null: it was waiting. */
+  readonly token: string | null
+}
+
+export function endedData({ id, granted, token, record }: FoundClaim): string {
+  const { session, owner } = record
+  const ended: EndedRecord = { id, holder: session.holder, token: granted ? String(token) : null }
+  return JSON.stringify(owner === undefined ? ended : { ...ended, owner })
+}
+
 /** A claim of which the name of its node is known, and no more. It waits, or it holds by what is older than it. */
 export function seenClaim(path: ClaimPath): QueuedClaim {
   return { ...path, granted: false, token: null }
@@ -45,6 +60,8 @@ export interface StoredCapacity {
   readonly before: number
 }
 
-export function parse<T extends DataRecord | MarkRecord | StoredSession | StoredCapacity>(data: string): T {
+export function parse<T extends DataRecord | EndedRecord | MarkRecord | StoredSession | StoredCapacity>(
+  data: string,
+): T {
   return JSON.parse(data) as T
 }

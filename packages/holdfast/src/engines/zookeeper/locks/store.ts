@@ -11,8 +11,8 @@
  *              older than the wait (C54). A pause before it: the session may have ended, and the node with it. Lost answer: the next look
  *              finds that the node was written. For permits the same transaction asks whether the capacity is the one that was seen; that
  *              none was changed, it asks by creating and deleting the node.
- *   release    names the path and the version of the grant, so it never hits a successor (G7). It writes the container as well: this tells
- *              watchers that the claim did not end with its session, even if the session ends next.
+ *   release    names the path and the version of the grant, so it never hits a successor (G7). It writes into the container who has
+ *              released: so watchers tell it from the end of the session, even if the session ends next.
  *   abandon    deletes the claim and the attempt's node. If a join may still land, the attempt's node is marked and stays: of what lands
  *              before that, the deletion comes after; what comes later is refused. A re-attachment ends the connection on which a copy may
  *              be, so after the next keep-alive the mark goes as well (`#ended`).
@@ -39,7 +39,15 @@ import type { Part, Refused, Reply, Session, WatchTold } from '../client/index.t
 import { Batches, type Committed } from './batches.ts'
 import { BACKEND, type Connection, LeaderTime, malformed, unavailable } from './connection.ts'
 import { type ClaimPath, type Keys, LAST_SEQUENCE, tokenOf } from './keys.ts'
-import { claimData, type FoundClaim, foundClaim, parse, seenClaim, sessionData } from './records.ts'
+import {
+  claimData,
+  endedData,
+  type FoundClaim,
+  foundClaim,
+  parse,
+  seenClaim,
+  sessionData,
+} from './records.ts'
 
 /** A session as its requests name it. `path`: of its node. */
 export interface SessionRef {
@@ -49,6 +57,9 @@ export interface SessionRef {
 }
 
 type Queue = StoredName<QueuedClaim>
+
+/** Keep-alives come every third of a session's time. */
+const OVERDUE = 2 / 3
 
 const ABANDONED = '{"reason":"abandoned"}'
 
@@ -65,8 +76,9 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly #own = new TransientMap<string, FoundClaim>()
   /** Attempts that are over, and whose node may be there. */
   #ended = new Set<string>()
-  /** When the session was prolonged last. */
-  #prolongedAt: Instant | null
+  /** When the session was attached last. */
+  #attachedAt: Instant | null
+  #attaching: Promise<unknown> | undefined
   /** Wake-ups that wait for the next keep-alive. */
   #wakes: (() => void)[] = []
 
@@ -76,7 +88,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     this.#keys = keys
     this.#ref = ref
     this.#session = ref.session
-    this.#prolongedAt = ref.session.since
+    this.#attachedAt = ref.session.since
     this.#batches = new Batches(ref.session, clock)
     this.#looks = new Lane({
       backend: BACKEND,
@@ -129,7 +141,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       ...capacity,
     ]
     const cell = this.#keys.of(name, 'data')
-    const committed = await this.#batches.commit(name, build, call, cell)
+    const committed = await this.#commit(name, build, call, cell)
     if (committed.ok) {
       const [stat, path] = [committed.results[0]?.stat, this.#keys.parseClaim(key)]
       if (stat === undefined || path === null) throw malformed()
@@ -148,7 +160,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const own = this.#own.get(attempt)
     if (own === undefined || own.granted) return
     const parts = [deletion(own.key, 0), deletion(this.#keys.attempt(attempt))]
-    if ((await this.#batches.commit(name, () => parts, call)).ok) this.#own.delete(attempt)
+    if ((await this.#commit(name, () => parts, call)).ok) this.#own.delete(attempt)
   }
 
   async release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean> {
@@ -172,7 +184,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     }
     this.#own.delete(claim.attempt)
     for (const path of await this.#pathsOf(claim, call))
-      await this.#batches.commit(claim.name, () => [deletion(path)], call)
+      await this.#commit(claim.name, () => [deletion(path)], call)
   }
 
   async mark({ attempt }: Claim, call: Call): Promise<void> {
@@ -206,9 +218,9 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     if (own?.key !== key || String(own.token) !== record.token) return false
     const [path, data] = [this.#keys.of(name, 'data'), JSON.stringify(record)]
     const isHeld: Part = { op: 'check', path: key, version: own.version }
-    const written = await this.#batches.commit(name, () => [isHeld, { op: 'setData', path, data }], call)
+    const written = await this.#commit(name, () => [isHeld, { op: 'setData', path, data }], call)
     if (written.ok || written.part !== 1) return written.ok
-    return (await this.#batches.commit(name, () => [isHeld, { op: 'create', path, data }], call)).ok
+    return (await this.#commit(name, () => [isHeld, { op: 'create', path, data }], call)).ok
   }
 
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
@@ -224,7 +236,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const [written, listed] = replies
       if (!written.ok || !listed.ok) return null
       this.#leaderTime.saw(written.stat.mtimeMs)
-      this.#prolongedAt = since
+      this.#attachedAt = since
       for (const wake of this.#wakes.splice(0)) wake()
       for (const attempt of ended) this.#connection.clean(this.#session, this.#keys.attempt(attempt))
       ended.clear()
@@ -281,12 +293,34 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   }
 
   /**
-   * A keep-alive should have come. Every request prolongs the session, so a waiter that looks now would keep a session that nobody keeps
-   * alive, in front of others.
+   * Nobody keeps the session alive here. Every request prolongs it, so a waiter that looks now would stay in front of others, which has to
+   * end. And another process may have the session, so that a write on this connection would be unknown.
    */
   get #isOverdue(): boolean {
-    const since = this.#prolongedAt
-    return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs / 2
+    const since = this.#attachedAt
+    return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs * OVERDUE
+  }
+
+  async #commit(
+    name: string,
+    build: (position: number) => readonly Part[],
+    call: Call,
+    read?: string,
+  ): Promise<Committed | Refused> {
+    if (this.#isOverdue) await this.#connection.lifetime.untilCut(this.#attach(), call)
+    return this.#batches.commit(name, build, call, read)
+  }
+
+  #attach(): Promise<unknown> {
+    this.#attaching ??= this.#session
+      .prolong([], neverCancelled)
+      .then((attached) => {
+        this.#attachedAt = attached?.since ?? null
+      })
+      .finally(() => {
+        this.#attaching = undefined
+      })
+    return this.#attaching
   }
 
   /** One transaction, once more if the guess about the container was wrong. */
@@ -306,7 +340,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
         },
         { op: 'setData', path, data: '' },
       ]
-      const committed = await this.#batches.commit(name, build, call)
+      const committed = await this.#commit(name, build, call)
       const isWrong = !committed.ok && committed.part === 1 && committed.code !== 'session-gone'
       if (committed.ok || isWrong) this.#connection.setContainer(name, committed.ok || !hasContainer)
       if (!isWrong || isAgain) return committed
@@ -346,7 +380,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   async #startAnew({ name, attempt }: AcquireRequest, key: string, call: Call): Promise<never> {
     const [path, cell] = [this.#keys.name(name), this.#keys.of(name, 'data')]
     const parts = [deletion(key), deletion(this.#keys.attempt(attempt))]
-    await this.#batches.commit(name, () => parts, call)
+    await this.#commit(name, () => parts, call)
     const data = await this.#session.ask({ op: 'getData', path: cell }, call)
     const replaced: Part[] = [deletion(path), { op: 'create', path, mode: 'container' }]
     const all: Part[] = data.ok
@@ -361,17 +395,18 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
 
   /** Ends an own claim: whatever it is, or only if it has this version. */
   async #end(
-    { name, attempt, key }: FoundClaim,
+    own: FoundClaim,
     version: number | undefined,
     closing: readonly Part[],
     call: Call,
   ): Promise<Committed | Refused> {
+    const { name, attempt, key } = own
     const [claim, node] = [deletion(key, version), deletion(this.#keys.attempt(attempt))]
-    const others: Part[] = [{ op: 'setData', path: this.#keys.name(name), data: '' }, ...closing]
-    let committed = await this.#batches.commit(name, () => [claim, node, ...others], call)
+    const others: Part[] = [{ op: 'setData', path: this.#keys.name(name), data: endedData(own) }, ...closing]
+    let committed = await this.#commit(name, () => [claim, node, ...others], call)
     // Somebody else has deleted the attempt's node.
     if (!committed.ok && committed.part === 1)
-      committed = await this.#batches.commit(name, () => [claim, ...others], call)
+      committed = await this.#commit(name, () => [claim, ...others], call)
     this.#own.delete(attempt)
     if (!committed.ok) this.#ended.add(attempt)
     return committed

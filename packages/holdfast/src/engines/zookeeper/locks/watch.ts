@@ -6,8 +6,8 @@
  *   claim deleted, and then the container written        released: nothing else writes it right after
  *   claim deleted, and no more                   the attempt's node has the reason; it went as well: the session has ended
  *
- * An event has no data, so the node of a claim is read. If it has gone by then, or the connection was lost, watchers are told a gap and the
- * holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies of one connection come in the order of ZooKeeper's
+ * An event has no data, so the node of a claim is read. If it has gone by then, its release tells of it. If that is not there either, or the
+ * connection was lost, watchers are told a gap and the holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies of one connection come in the order of ZooKeeper's
  * writes; the steps of one name follow each other.
  */
 import type { Timer } from '../../../base/clock.ts'
@@ -22,7 +22,7 @@ import type { Call, WatchEvent } from '../../../spi.ts'
 import type { NodeEvent, Reply, Session } from '../client/index.ts'
 import { type Connection, refused, unavailable } from './connection.ts'
 import type { ClaimPath } from './keys.ts'
-import { type FoundClaim, foundClaim, parse, seenClaim } from './records.ts'
+import { type EndedRecord, type FoundClaim, foundClaim, parse, seenClaim } from './records.ts'
 
 /** Leads to a gap. */
 const CURSOR = 'gap'
@@ -37,7 +37,10 @@ interface WatchedClaim {
   readonly path: ClaimPath
   claim: FoundClaim | undefined
   state: 'seen' | 'waiting' | 'held'
+  /** The container was written with its deletion. */
   wasReleased: boolean
+  /** It was written, and had gone before it was read. */
+  isUnsure: boolean
 }
 
 interface WatchedName {
@@ -204,7 +207,7 @@ export class NameWatch {
     for (const claim of claims) {
       const state = holders.includes(claim) ? 'held' : 'waiting'
       const child = claim.key.slice(keys.name(name).length + 1)
-      watched.children.set(child, { path: claim, claim, state, wasReleased: false })
+      watched.children.set(child, { path: claim, claim, state, wasReleased: false, isUnsure: false })
     }
     return watched
   }
@@ -214,83 +217,77 @@ export class NameWatch {
     const { name, child } = keys.parse(path) ?? {}
     if (name === undefined || child === undefined) return
     const known = this.#names.get(name)
-    const watched = known ?? { children: new Map(), ended: undefined, steps: Promise.resolve() }
+    const watched: WatchedName = known ?? { children: new Map(), ended: undefined, steps: Promise.resolve() }
     if (known === undefined) this.#names.set(name, watched)
     const { children, ended } = watched
     watched.ended = undefined
-    const readNode = () => session.ask({ op: 'getData', path }, neverCancelled)
-    const step = <T>(reading: Promise<T>, apply: (read: T) => void) => {
-      reading.catch(ignore)
-      watched.steps = watched.steps
-        .then(async () => apply(await reading))
-        // The connection was lost, and so was the watch.
-        .catch(ignore)
-        .then(() => {
-          if (children.size === 0 && this.#names.get(name) === watched) this.#names.delete(name)
-        })
+    const step = (work: () => unknown) => {
+      // A failed read is a lost connection, and the watch is lost with it.
+      watched.steps = watched.steps.then(work).then(ignore, ignore)
+      watched.steps.then(() => {
+        if (children.size === 0 && this.#names.get(name) === watched) this.#names.delete(name)
+      })
     }
+    /** It is read at once, and judged in its turn. */
+    const read = (judge: (reply: Reply<'getData'>) => void) => {
+      const reading = session.ask({ op: 'getData', path }, neverCancelled)
+      reading.catch(ignore)
+      step(async () => judge(await reading))
+    }
+    const claim = children.get(child)
     if (child === '') {
       if (kind === 'changed' && ended !== undefined) ended.wasReleased = true
-      step(Promise.resolve(), ignore)
-    } else if (child === 'data' && kind !== 'deleted') {
-      children.set(child, null)
-      step(readNode(), (reply) => this.#tellData(name, reply))
-    } else if (kind === 'created') {
-      if (children.has(child)) return
-      const claim = keys.parseClaim(path)
-      const isAlone = children.size === 0
-      const isInFront = claim !== null && isFirst(claim, watched)
-      const created = claim && { path: claim, claim: undefined, state: 'seen' as const, wasReleased: false }
-      children.set(child, created)
-      if (created !== null) step(readNode(), (reply) => this.#created(created, reply, isAlone, isInFront))
-    } else if (kind === 'changed') {
-      const claim = children.get(child)
-      if (claim) step(readNode(), (reply) => this.#written(claim, reply))
-    } else {
-      const claim = children.get(child)
+      step(ignore)
+    } else if (kind === 'deleted') {
       children.delete(child)
       watched.ended = claim ?? undefined
-      if (claim)
-        step(
-          watched.steps.then(() => this.#reasonOf(session, claim)),
-          (reason) => this.#deleted(claim, reason),
-        )
+      if (claim) step(() => this.#ended(session, claim))
+    } else if (child === 'data') {
+      children.set(child, null)
+      read((reply) => this.#tellData(name, reply))
+    } else if (claim) read((reply) => this.#written(claim, reply))
+    else if (kind === 'created' && claim === undefined) {
+      const created = watchedClaim(keys.parseClaim(path))
+      const isAlone = children.size === 0
+      const isInFront = created !== null && isFirst(created.path, watched)
+      children.set(child, created)
+      if (created !== null) read((reply) => this.#created(created, reply, isAlone, isInFront))
     }
   }
 
   #created(created: WatchedClaim, reply: Reply<'getData'>, isAlone: boolean, isInFront: boolean): void {
     const claim = reply.ok ? foundClaim(created.path, reply.data, reply.stat) : undefined
     created.claim = claim
-    if (claim === undefined) this.#missed()
-    else {
-      if (!isInFront) this.#wait(created, claim)
-      if (isAlone || claim.granted) this.#acquire(created, claim)
-    }
+    // If it has gone already, its release will tell of it.
+    if (claim === undefined) return
+    if (!isInFront) this.#wait(created, claim)
+    if (isAlone || claim.granted) this.#acquire(created, claim)
   }
 
   #written(written: WatchedClaim, reply: Reply<'getData'>): void {
     const claim = reply.ok ? foundClaim(written.path, reply.data, reply.stat) : null
-    if (claim === null) this.#missed()
-    else if (claim.granted && written.claim?.token !== claim.token) this.#acquire(written, claim)
+    if (claim?.granted && written.claim?.token !== claim.token) this.#acquire(written, claim)
+    else if (claim === null) written.isUnsure = true
   }
 
-  #deleted(
-    { claim, state }: WatchedClaim,
-    reason: 'released' | 'expired' | 'force-released' | 'ended',
-  ): void {
-    if (claim === undefined || state === 'seen') return
-    if (state === 'held') this.#tell(toldOf(claim, reason))
-    else this.#tell(toldOf({ ...claim, token: null }, 'gave-up'))
-  }
-
-  async #reasonOf(session: Session, ended: WatchedClaim) {
-    if (ended.wasReleased || ended.state !== 'held') return 'released'
-    const path = this.#connection.keys.attempt(ended.path.attempt)
-    const reply = await session.ask({ op: 'getData', path }, neverCancelled)
-    if (ended.wasReleased) return 'released'
-    if (!reply.ok) return 'expired'
-    if (reply.data === '') return 'ended'
-    return parse<MarkRecord>(reply.data).reason === 'force-released' ? 'force-released' : 'released'
+  /** Whatever the same transaction has written comes before the reply to a read. */
+  async #ended(session: Session, ended: WatchedClaim): Promise<void> {
+    const { path, claim, state } = ended
+    const { keys } = this.#connection
+    const read = (node: string) => session.ask({ op: 'getData', path: node }, neverCancelled)
+    if (claim !== undefined && state === 'held') {
+      const reply = ended.wasReleased ? null : await read(keys.attempt(path.attempt))
+      return this.#tell(toldOf(claim, ended.wasReleased || reply === null ? 'released' : reasonOf(reply)))
+    }
+    const reply = await read(keys.name(path.name))
+    const last = reply.ok && ended.wasReleased ? parse<EndedRecord>(reply.data || '{}') : undefined
+    const own = last?.id === path.id ? last : undefined
+    if (own?.token != null) {
+      const told = { ...own, name: path.name, token: BigInt(own.token) }
+      this.#tell(toldEvent({ ...told, kind: 'acquired' }))
+      this.#tell(toldEvent({ ...told, kind: 'released' }))
+    } else if (claim === undefined || (ended.isUnsure && own === undefined)) this.#missed()
+    else if (state === 'waiting') this.#tell(toldOf({ ...claim, token: null }, 'gave-up'))
   }
 
   #wait(waiting: WatchedClaim, claim: FoundClaim): void {
@@ -335,6 +332,17 @@ export class NameWatch {
       each?.state === 'held' && each.claim !== undefined ? [toldOf(each.claim, 'acquired')] : [],
     )
   }
+}
+
+function watchedClaim(path: ClaimPath | null): WatchedClaim | null {
+  return path && { path, claim: undefined, state: 'seen', wasReleased: false, isUnsure: false }
+}
+
+/** Of a holder that was not released, from the attempt's node. */
+function reasonOf(reply: Reply<'getData'>): 'expired' | 'ended' | 'force-released' | 'released' {
+  if (!reply.ok) return 'expired'
+  if (reply.data === '') return 'ended'
+  return parse<MarkRecord>(reply.data).reason === 'force-released' ? 'force-released' : 'released'
 }
 
 /** Nothing that is older is in its way, and the name is not closed. */
