@@ -35,6 +35,17 @@ export async function openMesh(members: readonly PeerPorts[]) {
         edge.election.blackhole()
       }
     },
+    /** What `from` sends to `to` is kept until the network heals, on connections that either of them has made. */
+    stall(from: number, to: number): void {
+      const hold = ({ quorum, election }: Edge, direction: 'up' | 'down') => {
+        quorum.hold(direction)
+        election.hold(direction)
+      }
+      for (const edge of edges) {
+        if (edge.from === from && edge.to === to) hold(edge, 'up')
+        if (edge.from === to && edge.to === from) hold(edge, 'down')
+      }
+    },
     heal(): void {
       for (const proxy of proxies) proxy.heal()
     },

@@ -27,6 +27,8 @@ export interface ZooKeeperEnsemble extends Cluster {
   leader(): Promise<Server>
   /** Nothing passes between this member and the others, in either direction. */
   cutOff(member: Server): void
+  /** What `from` sends to `to` does not arrive before the network heals. The other direction passes. */
+  stall(from: Server, to: Server): void
   heal(): void
 }
 
@@ -58,15 +60,17 @@ export async function startZooKeeper(options: ZooKeeperOptions = {}): Promise<Zo
   const stop = async () => {
     await Promise.all([cluster.stop(), mesh?.close()])
   }
+  const between = () => {
+    if (mesh === null) throw new Error('this ZooKeeper was started without partitions')
+    return mesh
+  }
   return {
     ...cluster,
     stop,
     [Symbol.asyncDispose]: stop,
     leader: () => waitFor('a leader of ZooKeeper', () => findLeader(members)),
-    cutOff(member) {
-      if (mesh === null) throw new Error('this ZooKeeper was started without partitions')
-      mesh.cutOff(members.indexOf(member))
-    },
+    cutOff: (member) => between().cutOff(members.indexOf(member)),
+    stall: (from, to) => between().stall(members.indexOf(from), members.indexOf(to)),
     heal: () => mesh?.heal(),
   }
 }
