@@ -111,6 +111,20 @@ export class Rig implements AsyncDisposable {
     return nodes.filter((path) => !mayStay.test(path))
   }
 
+  /** Every member follows a leader, and commits. */
+  async settled(): Promise<void> {
+    for (const host of this.hosts) {
+      const operator = new Operator([host])
+      await waitFor(`a commit at ${host}`, () =>
+        operator.nodes('/operator').then(
+          () => true,
+          () => null,
+        ),
+      )
+      await operator.close()
+    }
+  }
+
   /** Ends the backends of a test. Sessions that it has left open are ended at the server. */
   async clear(): Promise<void> {
     for (const backend of this.#backends.splice(0)) await backend[Symbol.asyncDispose]()

@@ -10,7 +10,8 @@
  * connection was lost, watchers are told a gap and the holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies of one connection come in the order of ZooKeeper's
  * writes; the steps of one name follow each other.
  */
-import type { Timer } from '../../../base/clock.ts'
+import { sleep, type Timer } from '../../../base/clock.ts'
+import { isHoldfastError } from '../../../base/errors.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
@@ -55,6 +56,7 @@ interface WatchedName {
 class Listener {
   readonly prefix: string
   #pending: Told[] = []
+  #hasBegun = false
   #failure: { readonly error?: unknown } | undefined
   #wake: () => void = () => {}
 
@@ -66,7 +68,14 @@ class Listener {
     return this.#pending.length > MAX_PENDING
   }
 
+  /** `holders`: after a gap. */
+  begin(holders: readonly ToldEvent[] | undefined): void {
+    this.#hasBegun = true
+    if (holders !== undefined) this.restart(holders)
+  }
+
   tell(...events: readonly Told[]): void {
+    if (!this.#hasBegun) return
     this.#pending.push(...events.filter((each) => each.kind === 'gap' || each.name.startsWith(this.prefix)))
     this.#wake()
   }
@@ -123,31 +132,47 @@ export class NameWatch {
   }
 
   async *#told(listener: Listener, cursor: string | undefined, call: Call): AsyncGenerator<WatchEvent> {
-    this.#opening ??= this.#open(neverCancelled)
-    const opening = this.#opening
-    try {
-      await this.#connection.lifetime.untilCut(opening, call)
-    } catch (error) {
-      if (this.#opening === opening && this.#listeners.size === 0) this.#opening = undefined
-      throw error
-    }
-    if (call.cancelled) return
     this.#listeners.add(listener)
-    if (cursor !== undefined) listener.restart(this.#holders())
+    this.#opening ??= this.#open()
+    await this.#connection.lifetime.untilCut(this.#opening, call)
+    listener.begin(cursor === undefined ? undefined : this.#holders())
     yield* listener.events()
   }
 
   #leave(listener: Listener): void {
     this.#listeners.delete(listener)
-    if (this.#listeners.size > 0 || this.#opening === undefined) return
+    if (this.#listeners.size > 0) return
     this.#opening = undefined
     this.#gap?.cancel()
     this.#gap = undefined
     this.#close()
   }
 
+  /** Until a member answers, or nobody listens any more. */
+  async #open(): Promise<void> {
+    const { clock, lifetime } = this.#connection
+    for (let failures = 0; this.#listeners.size > 0; failures++) {
+      try {
+        return await lifetime.inBackground((call) => this.#begin(call))
+      } catch (error) {
+        if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+        await sleep(clock, growingPauseMs(failures, PAUSES))
+      }
+    }
+  }
+
+  #reopen(): void {
+    this.#opening = this.#open()
+    this.#opening.then(
+      () => this.#tellGap(),
+      (error: unknown) => {
+        for (const listener of this.#listeners) listener.end({ error })
+      },
+    )
+  }
+
   /** Watches first, and reads all names then. Events that come meanwhile follow. */
-  async #open(call: Call): Promise<void> {
+  async #begin(call: Call): Promise<void> {
     const { keys } = this.#connection
     const { session } = await this.#connection.reading(call)
     const early: NodeEvent[] = []
@@ -167,27 +192,11 @@ export class NameWatch {
     const names = listed.children.map((child) => keys.parse(`${keys.names}/${child}`)?.name ?? '')
     const read = await Promise.all(names.map((name) => this.#read(session, name, call)))
     if (isLost) throw unavailable('the connection was lost', 'not-applied')
-    // Nobody listens any more.
-    if (this.#opening === undefined) return close()
+    if (this.#listeners.size === 0) return close()
     this.#names = new Map(names.map((name, index) => [name, read[index] as WatchedName]))
     this.#close = close
     onEvent = (event) => this.#on(session, event)
     for (const event of early) onEvent(event)
-  }
-
-  /** After the connection was lost, until it works or nobody listens. */
-  #reopen(failures = 0): void {
-    const opening = this.#connection.lifetime.inBackground((call) => this.#open(call))
-    this.#opening = opening
-    opening.then(
-      () => this.#tellGap(),
-      () => {
-        const pauseMs = growingPauseMs(failures, PAUSES)
-        this.#connection.clock.setTimer(pauseMs, () => {
-          if (this.#opening === opening && this.#listeners.size > 0) this.#reopen(failures + 1)
-        })
-      },
-    )
   }
 
   async #read(session: Session, name: string, call: Call): Promise<WatchedName> {
