@@ -11,16 +11,16 @@ import type { Taker } from '../subject.ts'
 export const ttlMs = 15_000
 
 async function connected(hosts: readonly string[]) {
+  // The connection does not keep the process alive.
+  const alive = setInterval(() => {}, ttlMs)
   const client = new ZooKeeperClient('zookeeper', { hosts, acl: 'open' }, systemClock, systemRandom)
   await client.makePath('/raw', neverCancelled)
   const session = await client.shared(neverCancelled)
-  // The connection does not keep the process alive.
-  const alive = setInterval(() => {}, ttlMs)
   return {
     session,
     async close() {
-      clearInterval(alive)
       await client.close()
+      clearInterval(alive)
     },
   }
 }
@@ -47,6 +47,21 @@ export function rawZooKeeper(hosts: readonly string[]): Taker {
   }
 }
 
+/** Its holder writes it once, which is an event as well. */
+function gone(session: Session, path: string): Promise<void> {
+  return new Promise((resolve) => {
+    const watch = () => {
+      const tell = (told: string) => (told === 'changed' ? watch() : resolve())
+      session.watch({ op: 'getData', path }, tell, neverCancelled).then(
+        (reply) => reply.ok || resolve(),
+        // It was closed while it waits.
+        () => {},
+      )
+    }
+    watch()
+  })
+}
+
 /** Delete, event, list, write: the next in line finds that nothing is before it, and writes its own node. */
 export function watchFloor(hosts: readonly string[]): Taker {
   return {
@@ -62,13 +77,7 @@ export function watchFloor(hosts: readonly string[]): Taker {
           const path = await create(session, '/raw/floor/n-')
           const before = last
           last = path
-          if (before !== undefined)
-            await new Promise<void>((resolve) => {
-              const tell = () => resolve()
-              session.watch({ op: 'getData', path: before }, tell, neverCancelled).then((reply) => {
-                if (!reply.ok) resolve()
-              })
-            })
+          if (before !== undefined) await gone(session, before)
           await ask('/raw/floor')
           await session.ask({ op: 'setData', path, data: 'held' }, neverCancelled)
           return () => session.ask({ op: 'delete', path }, neverCancelled)

@@ -1,5 +1,5 @@
 /** State that backend and sessions share, and what of a name they read in the same way. */
-import type { Clock } from '../../../base/clock.ts'
+import { type Clock, keepProcessAlive } from '../../../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
@@ -139,7 +139,9 @@ export class Connection {
     if (this.lifetime.isOver) return
     this.lifetime.end()
     this.#readings.close()
-    await this.client.close()
+    // The connections do not keep the process alive, and the caller waits.
+    const alive = keepProcessAlive(this.clock)
+    await this.client.close().finally(() => alive.cancel())
   }
 
   async #commit(call: Call): Promise<Reading> {
