@@ -31,6 +31,7 @@ import {
   type AnyOp,
   type ConnectReply,
   connectFrame,
+  nextXid,
   type Op,
   type Refused,
   type Reply,
@@ -75,7 +76,6 @@ const attachLimitMs = (timeoutMs: number) =>
   Math.min(LONGEST_ATTACH_MS, Math.max(SHORTEST_ATTACH_MS, timeoutMs / 6))
 /** For what is in flight before a re-attachment: a third of a keep-alive's limit. */
 const drainLimitMs = (timeoutMs: number) => Math.min(LONGEST_ATTACH_MS, timeoutMs / 9)
-const MAX_XID = 2 ** 31 - 1
 
 export class Session {
   readonly #terms: SessionTerms
@@ -198,7 +198,7 @@ export class Session {
   /** Ends the session, and deletes its ephemeral nodes. */
   async end(call: Call): Promise<void> {
     await this.#ask({ op: 'closeSession' }, call)
-    this.drop()
+    this.#over('gone')
   }
 
   /** Closes the connection. The session lives on until its time is up. */
@@ -277,7 +277,7 @@ export class Session {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
     const frames = first === undefined ? [] : [first.frame]
     for (const asked of leaving) {
-      this.#xid = this.#xid < MAX_XID ? this.#xid + 1 : 1
+      this.#xid = nextXid(this.#xid)
       frames.push(asked.frame(this.#xid, this.#terms.acl))
       asked.sent = sent
     }
