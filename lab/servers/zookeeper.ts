@@ -79,7 +79,7 @@ function startMember(
   plan: Plan,
   self: number,
   peers: readonly PeerPorts[],
-  { tickMs = 200, fsync = false, clock, settings }: ZooKeeperOptions,
+  { tickMs = 200, fsync = false, partitions = false, clock, settings }: ZooKeeperOptions,
 ): Promise<Server> {
   const { name, port, quorum, election } = plan
   const found = need('zookeeper')
@@ -87,7 +87,8 @@ function startMember(
   const all: Record<string, string | number> = {
     tickTime: tickMs,
     minSessionTimeout: 2 * tickMs,
-    initLimit: 50,
+    // A member that takes itself for elected waits so long for followers: after a partition that costs the most time.
+    initLimit: partitions ? 20 : 50,
     syncLimit: 20,
     dataDir: join(folder, 'data'),
     clientPort: port,
@@ -156,7 +157,11 @@ export async function modeOf(address: { host: string; port: number }): Promise<s
   return /^Mode: (\w+)/m.exec(answer)?.[1] ?? null
 }
 
-function fourLetterWord({ host, port }: { host: string; port: number }, word: string): Promise<string> {
+/** What a member answers to one of its commands of four letters. */
+export function fourLetterWord(
+  { host, port }: { host: string; port: number },
+  word: string,
+): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host, port })
     let answer = ''

@@ -190,6 +190,8 @@ function codeOf({ op, mode }: { readonly op: AnyOp; readonly mode?: CreateMode }
 /** ZooKeeper answers these with a number of their own. */
 export const ownXids: { readonly [O in AnyOp]?: number } = { auth: -4, ping: -2 }
 export const EVENT_XID = -1
+/** Numbers below 0 have other meanings. */
+export const nextXid = (xid: number): number => (xid < 2 ** 31 - 1 ? xid + 1 : 1)
 
 export function requestFrame<O extends AnyOp>(request: Request<O>, xid: number, terms: Terms): Buffer {
   return frame([xid, codeOf(request), ...messages[request.op].fields(request, terms)])

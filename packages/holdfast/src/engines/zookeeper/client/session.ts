@@ -31,6 +31,7 @@ import {
   type AnyOp,
   type ConnectReply,
   connectFrame,
+  nextXid,
   type Op,
   type Refused,
   type Reply,
@@ -77,7 +78,6 @@ const attachLimitMs = (timeoutMs: number) =>
   Math.min(LONGEST_ATTACH_MS, Math.max(SHORTEST_ATTACH_MS, timeoutMs / 6))
 /** For what is in flight before a re-attachment: a third of a keep-alive's limit. */
 const drainLimitMs = (timeoutMs: number) => Math.min(LONGEST_ATTACH_MS, timeoutMs / 9)
-const MAX_XID = 2 ** 31 - 1
 
 export class Session {
   readonly #terms: SessionTerms
@@ -280,7 +280,7 @@ export class Session {
     const frames = first === undefined ? [] : [first.frame]
     this.#terms.counts.sent += frames.length + leaving.length
     for (const asked of leaving) {
-      this.#xid = this.#xid < MAX_XID ? this.#xid + 1 : 1
+      this.#xid = nextXid(this.#xid)
       frames.push(asked.frame(this.#xid, this.#terms.acl))
       asked.sent = sent
     }
