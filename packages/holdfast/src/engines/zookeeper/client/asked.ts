@@ -14,41 +14,45 @@ import {
 
 type Outcome<O extends AnyOp = AnyOp> = Reply<O> | HoldfastError
 
-/** What every answer tells of the session. */
-export type OnAnswer = (zxid: bigint, error: number, outcome: Outcome) => void
+export interface AskedTerms extends Pick<Terms, 'acl'> {
+  readonly backend: string
+  /** What every answer tells of the session. */
+  readonly onAnswer: (zxid: bigint, error: number, outcome: Outcome) => void
+}
 
 export class Asked<O extends AnyOp = AnyOp> implements Expected {
-  readonly #backend: string
   readonly #request: Request<O>
-  readonly #onAnswer: OnAnswer
+  readonly #terms: AskedTerms
   readonly #onReply: ((reply: Reply<O>) => void) | undefined
   readonly #settled = Promise.withResolvers<Reply<O>>()
+  readonly #frame: Buffer
   isSettled = false
   xid = 0
   /** The connection that it was written to, when, and how many answers had come on it. */
   sent: { readonly connection: Connection; readonly atMs: number; readonly answers: number } | undefined
 
-  /** `onReply` is called when the reply is read, before anything that comes after it is. It is given for watches. */
-  constructor(backend: string, request: Request<O>, onAnswer: OnAnswer, onReply?: (reply: Reply<O>) => void) {
-    this.#backend = backend
+  /** `onReply`: for watches. It is called when the reply is read, before anything that comes after it is. */
+  constructor(request: Request<O>, terms: AskedTerms, onReply?: (reply: Reply<O>) => void) {
     this.#request = request
-    this.#onAnswer = onAnswer
+    this.#terms = terms
     this.#onReply = onReply
+    this.#frame = requestFrame(request, { acl: terms.acl, watches: onReply !== undefined })
   }
 
   get answer(): Promise<Reply<O>> {
     return this.#settled.promise
   }
 
-  frame(xid: number, acl: Terms['acl']): Buffer {
+  frame(xid: number): Buffer {
     this.xid = ownXids[this.#request.op] ?? xid
-    return requestFrame(this.#request, this.xid, { acl, watches: this.#onReply !== undefined })
+    this.#frame.writeInt32BE(this.xid, 4)
+    return this.#frame
   }
 
   answered(zxid: bigint, error: number, body: Reader): void {
-    const outcome = readReply(this.#backend, this.#request, zxid, error, body)
+    const outcome = readReply(this.#terms.backend, this.#request, zxid, error, body)
     this.settle(outcome)
-    this.#onAnswer(zxid, error, outcome)
+    this.#terms.onAnswer(zxid, error, outcome)
   }
 
   lost(error: BackendUnavailableError): void {

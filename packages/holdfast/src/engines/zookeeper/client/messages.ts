@@ -3,6 +3,7 @@ import type { HoldfastError } from '../../../base/errors.ts'
 import { MalformedError } from '../../../kit/frames.ts'
 import { judged } from './failures.ts'
 import { type Field, frame, type Reader } from './jute.ts'
+import { passwordOf } from './password.ts'
 
 export interface Stat {
   /** The transaction that created the node, and the last that wrote its data. */
@@ -193,8 +194,9 @@ export const EVENT_XID = -1
 /** Numbers below 0 have other meanings. */
 export const nextXid = (xid: number): number => (xid < 2 ** 31 - 1 ? xid + 1 : 1)
 
-export function requestFrame<O extends AnyOp>(request: Request<O>, xid: number, terms: Terms): Buffer {
-  return frame([xid, codeOf(request), ...messages[request.op].fields(request, terms)])
+/** Its xid is 0. */
+export function requestFrame<O extends AnyOp>(request: Request<O>, terms: Terms): Buffer {
+  return frame([0, codeOf(request), ...messages[request.op].fields(request, terms)])
 }
 
 /** An error: ZooKeeper did not do what was asked, and that is no answer. It throws if the bytes are no reply. */
@@ -259,14 +261,6 @@ function readStat(reader: Reader): Stat {
   return { czxid, mzxid, ctimeMs, mtimeMs, version, cversion, ephemeralOwner, numChildren }
 }
 
-export interface ConnectRequest {
-  readonly zxid: bigint
-  readonly timeoutMs: number
-  /** 0n asks for a new session. */
-  readonly id: bigint
-  readonly password: Buffer
-}
-
 export interface ConnectReply {
   /** 0 if the session has gone. */
   readonly timeoutMs: number
@@ -274,8 +268,9 @@ export interface ConnectReply {
   readonly isReadOnly: boolean
 }
 
-export function connectFrame({ zxid, timeoutMs, id, password }: ConnectRequest): Buffer {
-  return frame([0, zxid, timeoutMs, id, password, false])
+/** `id`: 0n asks for a new session. */
+export function connectFrame(zxid: bigint, timeoutMs: number, id: bigint): Buffer {
+  return frame([0, zxid, timeoutMs, id, passwordOf(id), false])
 }
 
 export function readConnect(reader: Reader): ConnectReply {

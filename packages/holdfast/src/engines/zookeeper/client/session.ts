@@ -24,7 +24,7 @@ import { ignore } from '../../../base/ignore.ts'
 import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { Call } from '../../../spi.ts'
-import { Asked, type OnAnswer } from './asked.ts'
+import { Asked, type AskedTerms } from './asked.ts'
 import { Connection, type ConnectionTerms, type Expected } from './connection.ts'
 import { SESSION_MOVED, unavailable } from './failures.ts'
 import {
@@ -38,7 +38,6 @@ import {
   type Request,
   readConnect,
 } from './messages.ts'
-import { passwordOf } from './password.ts'
 import { type TreeWatcher, Watches, type WatchTold } from './watches.ts'
 
 export interface SessionTerms extends ConnectionTerms {
@@ -64,11 +63,6 @@ export interface Prolonged<R extends readonly Request[]> {
   readonly replies: Replies<R>
 }
 
-interface Attached {
-  readonly since: Instant
-  readonly replies: readonly Reply<AnyOp>[]
-}
-
 /** A request that is given up after so long without any answer on its connection says something about the connection. */
 const STUCK_AFTER_MS = 500
 const PAUSES = { firstMs: 50, longestMs: 2_000 }
@@ -80,16 +74,20 @@ const attachLimitMs = (timeoutMs: number) =>
 const drainLimitMs = (timeoutMs: number) => Math.min(LONGEST_ATTACH_MS, timeoutMs / 9)
 
 export class Session {
+  /** 0n before it was opened. */
+  id: bigint
+  /** Just before the ConnectRequest was written; null for a session that another process has opened. */
+  since: Instant | null = null
+  /** As negotiated; a re-attachment may change it. */
+  timeoutMs: number
   readonly #terms: SessionTerms
+  readonly #asking: AskedTerms
   /** The same at every attachment: another one would change the session's time. */
   readonly #askedMs: number
   readonly #watches = new Watches()
-  #id: bigint
-  #since: Instant | null = null
-  #timeoutMs: number
+  #state: 'living' | 'gone' | 'closed' = 'living'
   #member: number
   #connection: Connection | undefined
-  #state: 'living' | 'gone' | 'closed' = 'living'
   /** The newest state that was seen. A member that is behind it does not attach the session. */
   #zxid = 0n
   #xid = 0
@@ -100,31 +98,19 @@ export class Session {
   #attaching: Promise<unknown> = Promise.resolve()
   #attachments = 0
   #failures = 0
+  #heardMs: number
   #isPinged = false
   #ping: Timer | undefined
   #pause: Timer | undefined
 
   /** `id`: 0n for a new one. */
   constructor(terms: SessionTerms, id: bigint, timeoutMs: number) {
+    this.id = id
+    this.timeoutMs = this.#askedMs = timeoutMs
     this.#terms = terms
-    this.#id = id
-    this.#askedMs = timeoutMs
-    this.#timeoutMs = timeoutMs
     this.#member = terms.preferred.member
-  }
-
-  get id(): bigint {
-    return this.#id
-  }
-
-  /** Just before the ConnectRequest was written; null for a session that another process has opened. */
-  get since(): Instant | null {
-    return this.#since
-  }
-
-  /** As negotiated; a re-attachment may change it. */
-  get timeoutMs(): number {
-    return this.#timeoutMs
+    this.#heardMs = terms.clock.monotonicMs()
+    this.#asking = { ...terms, onAnswer: (...answer) => this.#answered(...answer) }
   }
 
   get isGone(): boolean {
@@ -138,9 +124,9 @@ export class Session {
 
   /** The first attachment. False: the session has gone. */
   async open(call: Call): Promise<boolean> {
-    const isNew = this.#id === 0n
-    const attached = await this.#alone((call) => this.#attach([], call), call)
-    if (attached !== null && isNew) this.#since = attached.since
+    const isNew = this.id === 0n
+    const attached = await this.prolong([], call)
+    if (attached !== null && isNew) this.since = attached.since
     return attached !== null
   }
 
@@ -175,20 +161,29 @@ export class Session {
     const { ok } = await this.#ask({ op: 'addWatch', path }, call, (reply) => {
       if (reply.ok) isLast = this.#watches.addTree(path, watcher)
     })
-    if (!ok) return null
-    return () => {
+    const end = () => {
       if (isLast()) this.#ask({ op: 'removeWatches', path }, neverCancelled).catch(ignore)
     }
+    return ok ? end : null
   }
 
   /**
    * Re-attaches the session on a new connection, with these requests behind it. It is prolonged if one of them was a write and was
    * applied: then the member still had its leader. They may be sent more than once. Null: the session has gone.
    */
-  async prolong<const R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
-    const attached = await this.#alone((call) => this.#attach(requests, call), call)
-    if (attached === null) return null
-    return { since: attached.since, timeoutMs: this.#timeoutMs, replies: attached.replies as Replies<R> }
+  prolong<const R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
+    this.#attachments++
+    const done = this.#attaching
+      .then(() => this.#attach(requests, call))
+      .finally(() => {
+        this.#attachments--
+        this.#isGateClosed = false
+        this.#resume()
+      })
+    this.#attaching = done.catch(ignore)
+    return unlessStopped(done, (stop) =>
+      call.onCancel(() => stop(cancelledCall(this.#terms.backend, call.signal, 'unknown'))),
+    )
   }
 
   /** For a session that is not prolonged otherwise. Pings prove nothing about claims (T62, answers of a follower that is cut off). */
@@ -216,7 +211,7 @@ export class Session {
   ): Promise<Reply<O>> {
     const { backend, clock } = this.#terms
     if (call.cancelled) throw cancelledCall(backend, call.signal, 'not-applied')
-    const asked = new Asked(backend, request, this.#onAnswer, onReply)
+    const asked = new Asked(request, this.#asking, onReply)
     if (this.#state !== 'living') asked.settle(this.#refusal())
     else {
       this.#unsent.push(asked)
@@ -227,13 +222,13 @@ export class Session {
       asked.settle(cancelledCall(backend, call.signal, sent === undefined ? 'not-applied' : 'unknown'))
       if (sent === undefined || clock.monotonicMs() - sent.atMs < STUCK_AFTER_MS) return
       // If this process itself was late, the answer may be there and not yet read.
-      afterThisTurn(() => this.#leaveIfSilent(sent))
+      afterThisTurn(() => this.#leaveIfSilent(sent.connection, sent.answers))
     })
     return asked.answer.finally(untie)
   }
 
-  /** What every answer tells of the session. */
-  readonly #onAnswer: OnAnswer = (zxid, error, outcome) => {
+  #answered(...[zxid, error, outcome]: Parameters<AskedTerms['onAnswer']>): void {
+    this.#heardMs = this.#terms.clock.monotonicMs()
     if (zxid > this.#zxid) this.#zxid = zxid
     if (error === SESSION_MOVED) this.#connection?.destroy('another connection has the session')
     if (!(outcome instanceof Error) && !outcome.ok && outcome.code === 'session-gone') this.#over('gone')
@@ -244,7 +239,7 @@ export class Session {
     return unavailable(this.#terms.backend, 'the session was closed', 'not-applied')
   }
 
-  #leaveIfSilent({ connection, answers }: NonNullable<Asked['sent']>): void {
+  #leaveIfSilent(connection: Connection, answers: number): void {
     if (!connection.isOpen || connection.answers > answers) return
     this.#member++
     connection.destroy(`${connection.host} was silent`)
@@ -263,28 +258,22 @@ export class Session {
   #flush(): void {
     if (this.#isGateClosed || this.#unsent.length === 0) return
     const connection = this.#connection
-    if (!connection?.isOpen) this.#reattach()
-    else
-      this.#write(
-        connection,
-        this.#unsent.splice(0).filter(({ isSettled }) => !isSettled),
-      )
+    if (!connection?.isOpen) {
+      this.#reattach()
+      return
+    }
+    const leaving = this.#unsent.splice(0).filter(({ isSettled }) => !isSettled)
+    connection.write(Buffer.concat(this.#framesOf(leaving, connection)), leaving)
   }
 
-  #write(
-    connection: Connection,
-    leaving: readonly Asked[],
-    first?: Expected & { readonly frame: Buffer },
-  ): void {
+  #framesOf(leaving: readonly Asked[], connection: Connection): Buffer[] {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
-    const frames = first === undefined ? [] : [first.frame]
-    this.#terms.counts.sent += frames.length + leaving.length
-    for (const asked of leaving) {
-      this.#xid = nextXid(this.#xid)
-      frames.push(asked.frame(this.#xid, this.#terms.acl))
+    this.#terms.counts.sent += leaving.length
+    return leaving.map((asked) => {
       asked.sent = sent
-    }
-    connection.write(Buffer.concat(frames), first === undefined ? leaving : [first, ...leaving])
+      this.#xid = nextXid(this.#xid)
+      return asked.frame(this.#xid)
+    })
   }
 
   /** After the connection was lost: at once if requests wait, soon if something is watched or the session is kept alive. */
@@ -301,81 +290,65 @@ export class Session {
 
   #reattach(): void {
     if (this.#state !== 'living' || this.#attachments > 0 || this.#connection?.isOpen) return
-    const attach = async () => {
-      try {
-        await this.#attach([], neverCancelled)
-      } catch (error) {
-        // No member could be reached, so they were not sent.
-        const { backend } = this.#terms
-        const failure = isHoldfastError(error)
-          ? error
-          : unavailable(backend, String(error), 'not-applied', error)
-        const told = failure instanceof BackendUnavailableError ? asNotApplied(failure) : failure
-        for (const asked of this.#unsent.splice(0)) asked.settle(told)
-      }
-    }
-    this.#alone(attach, neverCancelled).catch(ignore)
-  }
-
-  #alone<T>(attach: (call: Call) => Promise<T>, call: Call): Promise<T> {
-    this.#attachments++
-    const done = this.#attaching
-      .then(() => attach(call))
-      .finally(() => {
-        this.#attachments--
-        this.#isGateClosed = false
-        this.#resume()
-      })
-    this.#attaching = done.catch(ignore)
-    return unlessStopped(done, (stop) =>
-      call.onCancel(() => stop(cancelledCall(this.#terms.backend, call.signal, 'unknown'))),
-    )
+    this.prolong([], neverCancelled).catch(ignore)
   }
 
   /** Each member once, and the first one twice: another connection may have had the session for a moment. */
-  async #attach(requests: readonly Request[], call: Call): Promise<Attached | null> {
-    for (let tries = 0; ; tries++) {
-      if (this.isGone) return null
+  async #attach<R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
+    const { hosts, preferred } = this.#terms
+    for (let tries = 0; !this.isGone; tries++) {
       try {
-        const attached = await this.#attachTo(this.#host, requests, call)
+        const attached = await this.#attachTo(hosts[this.#member % hosts.length] ?? '', requests, call)
         this.#failures = 0
-        this.#terms.preferred.member = this.#member
+        preferred.member = this.#member
         return this.isGone ? null : attached
       } catch (error) {
         this.#member++
         this.#failures++
-        const isLast = tries >= this.#terms.hosts.length || call.cancelled || this.#state === 'closed'
-        if (isLast || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+        const isUseless = !isHoldfastError(error, 'BACKEND_UNAVAILABLE')
+        if (isUseless || tries >= hosts.length) this.#unreachable(error)
+        if (isUseless || tries >= hosts.length || call.cancelled || this.#state === 'closed') throw error
       }
     }
+    return null
   }
 
-  get #host(): string {
-    const { hosts } = this.#terms
-    return hosts[this.#member % hosts.length] ?? ''
+  /** What waits was not sent. A session that lives by pings has no claims; after its time it is as good as gone. */
+  #unreachable(error: unknown): void {
+    const { backend, clock } = this.#terms
+    if (this.#connection?.isOpen) return
+    const silentMs = clock.monotonicMs() - this.#heardMs
+    if (this.#isPinged && silentMs > this.timeoutMs) this.#over('gone')
+    const failure = isHoldfastError(error) ? error : unavailable(backend, String(error), 'not-applied', error)
+    const told = failure instanceof BackendUnavailableError ? asNotApplied(failure) : failure
+    for (const asked of this.#unsent.splice(0)) asked.settle(told)
   }
 
   /** A failure before the gate is closed leaves the connection that there is. */
-  async #attachTo(host: string, requests: readonly Request[], call: Call): Promise<Attached | null> {
+  async #attachTo<R extends readonly Request[]>(
+    host: string,
+    requests: R,
+    call: Call,
+  ): Promise<Prolonged<R> | null> {
     const { backend, clock } = this.#terms
-    const limitMs = this.#id === 0n ? LONGEST_ATTACH_MS : attachLimitMs(this.#timeoutMs)
+    const limitMs = this.id === 0n ? LONGEST_ATTACH_MS : attachLimitMs(this.timeoutMs)
     const connection = await Connection.open(host, this.#terms, limitMs)
-    this.#isGateClosed = true
-    await this.#drained()
-    if (call.cancelled || this.#state === 'closed') {
+    const isOver = () => call.cancelled || this.#state === 'closed'
+    if (!isOver()) await this.#closeGate()
+    if (isOver()) {
       connection.destroy('it is not needed')
-      throw unavailable(
-        backend,
-        'the session was not attached, because its call or the session was ended',
-        'not-applied',
-      )
+      throw unavailable(backend, 'the call or the session was ended before it was attached', 'not-applied')
     }
     this.#connection?.destroy('the session has another connection')
     this.#connection = connection
-    connection.listen({ onEvent: (event) => this.#watches.told(event), onEnd: () => this.#lost(connection) })
-    const limit = judgeLate(clock, limitMs, () =>
-      connection.destroy(`${host} has not attached the session within ${limitMs} ms`),
-    )
+    const onEnd = () => {
+      if (this.#connection !== connection) return
+      this.#watches.loseTrees()
+      this.#resume()
+    }
+    connection.listen({ onEvent: (event) => this.#watches.told(event), onEnd })
+    const silent = () => connection.destroy(`${host} has not attached the session within ${limitMs} ms`)
+    const limit = judgeLate(clock, limitMs, silent)
     const untie = call.onCancel(() => connection.destroy('the call was cancelled'))
     try {
       return await this.#exchange(connection, requests)
@@ -388,46 +361,11 @@ export class Session {
     }
   }
 
-  async #exchange(connection: Connection, requests: readonly Request[]): Promise<Attached | null> {
-    const { backend, clock, user } = this.#terms
-    const zxid = this.#zxid
-    const own: Request<AnyOp>[] = user === undefined ? [] : [{ op: 'auth', user }]
-    for (const part of this.#watches.parts()) own.push({ op: 'setWatches', zxid, ...part })
-    const all = [...own, ...requests].map((request) => new Asked(backend, request, this.#onAnswer))
-    const replies = Promise.all(all.map(({ answer }) => answer))
-    replies.catch(ignore)
-    const connected = Promise.withResolvers<ConnectReply>()
-    const asked = { zxid, timeoutMs: this.#askedMs, id: this.#id, password: passwordOf(this.#id) }
-    const since = instantOf(clock)
-    this.#write(connection, all, {
-      frame: connectFrame(asked),
-      xid: null,
-      answered: (_zxid, _error, body) => connected.resolve(readConnect(body)),
-      lost: connected.reject,
-    })
-    if (this.#isAttached(await connected.promise))
-      return { since, replies: (await replies).slice(own.length) }
-    connection.destroy('the session has gone')
-    return null
-  }
-
-  /** False: the session has gone. */
-  #isAttached({ timeoutMs, id, isReadOnly }: ConnectReply): boolean {
-    if (isReadOnly) throw unavailable(this.#terms.backend, 'the member is read-only', 'not-applied')
-    // A server may also make a new session, instead of saying that there is none.
-    if (timeoutMs <= 0 || (this.#id !== 0n && id !== this.#id)) {
-      this.#over('gone')
-      return false
-    }
-    this.#id = id
-    this.#timeoutMs = timeoutMs
-    return true
-  }
-
-  /** What is in flight would be lost with the connection. */
-  #drained(): Promise<void> {
+  /** New requests wait. What is in flight would be lost with its connection. */
+  #closeGate(): Promise<void> {
+    this.#isGateClosed = true
     return new Promise((resolve) => {
-      const timer = judgeLate(this.#terms.clock, drainLimitMs(this.#timeoutMs), () => resolve())
+      const timer = judgeLate(this.#terms.clock, drainLimitMs(this.timeoutMs), () => resolve())
       const done = () => {
         timer.cancel()
         resolve()
@@ -437,25 +375,51 @@ export class Session {
     })
   }
 
-  #lost(connection: Connection): void {
-    if (this.#connection !== connection) return
-    this.#watches.loseTrees()
-    this.#resume()
+  async #exchange<R extends readonly Request[]>(
+    connection: Connection,
+    requests: R,
+  ): Promise<Prolonged<R> | null> {
+    const { backend, clock, user } = this.#terms
+    const zxid = this.#zxid
+    const own: Request<AnyOp>[] = user === undefined ? [] : [{ op: 'auth', user }]
+    for (const part of this.#watches.parts()) own.push({ op: 'setWatches', zxid, ...part })
+    const all = [...own, ...requests].map((request) => new Asked<AnyOp>(request, this.#asking))
+    const answers = Promise.all(all.map(({ answer }) => answer))
+    answers.catch(ignore)
+    const connected = Promise.withResolvers<ConnectReply>()
+    const connecting: Expected = {
+      xid: null,
+      answered: (_zxid, _error, body) => connected.resolve(readConnect(body)),
+      lost: connected.reject,
+    }
+    this.#terms.counts.sent++
+    const frames = [connectFrame(zxid, this.#askedMs, this.id), ...this.#framesOf(all, connection)]
+    const bytes = Buffer.concat(frames)
+    const since = instantOf(clock)
+    connection.write(bytes, [connecting, ...all])
+
+    const { timeoutMs, id, isReadOnly } = await connected.promise
+    if (isReadOnly) throw unavailable(backend, `${connection.host} is read-only`, 'not-applied')
+    // A server may also make a new session, instead of saying that there is none.
+    if (timeoutMs <= 0 || (this.id !== 0n && id !== this.id)) {
+      this.#over('gone')
+      connection.destroy('the session has gone')
+      return null
+    }
+    this.id = id
+    this.timeoutMs = timeoutMs
+    const replies = (await answers).slice(own.length) as Replies<R>
+    return { since, timeoutMs, replies }
   }
 
   #pingLater(): void {
     const { clock } = this.#terms
     const connection = this.#connection
-    const answers = connection?.answers
+    const answers = connection?.answers ?? 0
     this.#ask({ op: 'ping' }, neverCancelled).catch(ignore)
-    this.#ping = judgeLate(clock, this.#timeoutMs / 3, () => {
-      if (this.#state !== 'living') return
-      // A pong is an answer.
-      if (connection?.isOpen && connection.answers === answers) {
-        this.#member++
-        connection.destroy(`${connection.host} does not answer pings`)
-      }
-      this.#pingLater()
+    this.#ping = judgeLate(clock, this.timeoutMs / 3, () => {
+      if (connection !== undefined) this.#leaveIfSilent(connection, answers)
+      if (this.#state === 'living') this.#pingLater()
     })
   }
 
@@ -464,8 +428,7 @@ export class Session {
     this.#state = state
     this.#ping?.cancel()
     this.#pause?.cancel()
-    const refusal = this.#refusal()
-    for (const asked of this.#unsent.splice(0)) asked.settle(refusal)
+    for (const asked of this.#unsent.splice(0)) asked.settle(this.#refusal())
     this.#watches.loseAll()
     // The server closes it, too.
     const connection = this.#connection

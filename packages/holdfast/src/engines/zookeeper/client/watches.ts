@@ -59,19 +59,16 @@ export class Watches {
   }
 
   /** Pending watches of nodes, in parts that are small enough for one request. */
-  *parts(): Generator<{ readonly existing: string[]; readonly missing: string[] }> {
-    let part = { existing: [] as string[], missing: [] as string[] }
-    let bytes = 0
+  parts(): { readonly existing: string[]; readonly missing: string[] }[] {
+    const parts: ReturnType<Watches['parts']> = []
+    let room = 0
     for (const [path, { isThere }] of this.#nodes) {
-      bytes += 4 + Buffer.byteLength(path)
-      if (bytes > PART_BYTES) {
-        yield part
-        part = { existing: [], missing: [] }
-        bytes = 4 + Buffer.byteLength(path)
-      }
-      part[isThere ? 'existing' : 'missing'].push(path)
+      const bytes = 4 + Buffer.byteLength(path)
+      if (bytes > room) parts.push({ existing: [], missing: [] })
+      room = (bytes > room ? PART_BYTES : room) - bytes
+      parts.at(-1)?.[isThere ? 'existing' : 'missing'].push(path)
     }
-    if (bytes > 0) yield part
+    return parts
   }
 
   /** Events between two connections are not sent again for trees. */
