@@ -37,6 +37,7 @@ export class ZooKeeperClient {
   readonly backend: string
   /** '' or `/a/b`. */
   readonly chroot: string
+  readonly options: ZooKeeperClientOptions
   readonly #terms: SessionTerms
   readonly #sessions = new Set<Session>()
   /** Callers share its opening, and none of them alone cancels it (T102, shared work). */
@@ -45,6 +46,7 @@ export class ZooKeeperClient {
 
   constructor(backend: string, options: ZooKeeperClientOptions, clock: Clock, random: Random) {
     checkOptions(options)
+    this.options = options
     const { hosts, chroot = '', username, password = '', acl = 'creator', tls } = options
     this.backend = backend
     this.chroot = chroot.replace(/\/$/, '')
@@ -53,6 +55,12 @@ export class ZooKeeperClient {
     this.#terms = { backend, hosts, acl, tls, user, clock, random, preferred, counts: { sent: 0 } }
     const limit = { ms: OPEN_LIMIT_MS, clock }
     this.#shared = new SharedWork(backend, (signal) => this.#openShared(callWith(signal)), limit)
+  }
+
+  /** The same for one member. */
+  at(host: string): ZooKeeperClient {
+    const { clock, random } = this.#terms
+    return new ZooKeeperClient(this.backend, { ...this.options, hosts: [host] }, clock, random)
   }
 
   /** Requests of all sessions so far, for tests and measurements. */

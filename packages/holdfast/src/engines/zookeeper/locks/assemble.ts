@@ -51,11 +51,12 @@ export async function openZooKeeper(options: ZooKeeperOptions): Promise<ZooKeepe
   }
 }
 
-/** The nodes of the namespace are made, and the oldest of ours says which ensemble it is. */
-async function firstContact({ client, keys }: Connection, call: Call) {
+/** The nodes of the namespace are made, and may be written. The oldest of ours says which ensemble it is. */
+async function firstContact(connection: Connection, call: Call) {
+  const { client, keys } = connection
   const bounds = await client.negotiated(call)
   for (const path of [keys.sessions, keys.attempts, keys.names]) await client.makePath(path, call)
-  const session = await client.shared(call)
+  const { session } = await connection.reading(call)
   const root = await session.ask({ op: 'exists', path: `${client.chroot}/holdfast` }, call)
   if (!root.ok) throw unavailable(`its node cannot be read (${root.code})`, 'not-applied')
   return { ...bounds, id: `${root.stat.czxid.toString(16)}-${root.stat.ctimeMs.toString(16)}` }

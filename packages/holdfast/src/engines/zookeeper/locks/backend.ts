@@ -4,8 +4,8 @@ import { publicIdOf } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { type OpenedClaims, StoreBackend } from '../../../kit/store-backend.ts'
 import type { QueuedClaim } from '../../../kit/stored-name.ts'
-import type { BackendInfo, Call, SessionHandle, SessionRequest, WatchEvent } from '../../../spi.ts'
-import type { Session } from '../client/index.ts'
+import type { BackendInfo, Call, Finding, SessionHandle, SessionRequest, WatchEvent } from '../../../spi.ts'
+import { ensembleFindings, type Session } from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { ZooKeeperNames } from './names.ts'
 import { type FoundClaim, parse, type StoredSession, sessionData } from './records.ts'
@@ -70,6 +70,12 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
 
   watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {
     return this.#watch.watch(prefix, cursor, call)
+  }
+
+  async diagnose(call: Call): Promise<readonly Finding[]> {
+    const { client, clock, lifetime } = this.#connection
+    lifetime.begin(call)
+    return ensembleFindings(client, clock, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
