@@ -21,6 +21,7 @@ import { memoryWorld } from '../conformance/memory-world.ts'
 import { PostgresStage } from '../conformance/postgres-world.ts'
 import { RedisStage } from '../conformance/redis-world.ts'
 import { sqliteWorldOnFakeClock } from '../conformance/sqlite-world.ts'
+import { ZooKeeperStage } from '../conformance/zookeeper-world.ts'
 import { withPg } from '../postgres/clients.ts'
 import { libraryNamed } from '../redis/clients.ts'
 
@@ -43,7 +44,7 @@ function engines(): readonly Engine[] {
     backend: { fencing: 'clock-backed' },
   })
   let postgres: PostgresStage
-  const etcd = new EtcdStage()
+  const [etcd, zookeeper] = [new EtcdStage(), new ZooKeeperStage()]
   return [
     { name: 'memory', world: () => memoryWorld() },
     { name: 'sqlite', world: () => sqliteWorldOnFakeClock() },
@@ -57,6 +58,7 @@ function engines(): readonly Engine[] {
       world: () => postgres.world(),
     },
     { name: 'etcd', stop: () => etcd.stop(), world: () => etcd.world(), isRealTime: true },
+    { name: 'zookeeper', stop: () => zookeeper.stop(), world: () => zookeeper.world(), isRealTime: true },
   ]
 }
 
