@@ -222,18 +222,25 @@ export class TortureMember implements AsyncDisposable {
 }
 
 function serve(socket: Socket, world: World): void {
-  let bytes = Buffer.alloc(0)
   let isConnected = false
+  onPackets(socket, (packet) => {
+    if (!socket.writable || frozen.has(socket)) return
+    if (isConnected) exchange(socket, world, packet)
+    else connect(socket, world, packet)
+    isConnected = true
+  })
+}
+
+/** Calls back with each packet of the client, without its length. */
+export function onPackets(socket: Socket, onPacket: (packet: Buffer) => void): void {
+  let bytes = Buffer.alloc(0)
   socket.on('data', (chunk: Buffer) => {
     bytes = Buffer.concat([bytes, chunk])
-    while (bytes.length >= 4 && socket.writable && !frozen.has(socket)) {
+    while (bytes.length >= 4 && bytes.length >= 4 + bytes.readInt32BE(0)) {
       const end = 4 + bytes.readInt32BE(0)
-      if (bytes.length < end) return
       const packet = bytes.subarray(4, end)
       bytes = bytes.subarray(end)
-      if (isConnected) exchange(socket, world, packet)
-      else connect(socket, world, packet)
-      isConnected = true
+      onPacket(packet)
     }
   })
 }

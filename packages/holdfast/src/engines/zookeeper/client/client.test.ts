@@ -1,4 +1,6 @@
 /** The client on three members: what it asks for and is answered, sessions, credentials and rights. */
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { startZooKeeper, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { ClientRig, MAX_TIMEOUT_MS } from '../../../../test/zookeeper/client-rig.ts'
@@ -6,9 +8,12 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { systemClock } from '../../../base/clock.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { call } from '../../../testing/conformance/requests.ts'
-import { type Session, ZooKeeperClient } from './index.ts'
+import { type Session, ZooKeeperClient, type ZooKeeperClientOptions } from './index.ts'
 import { type NodeEvent, nextXid } from './messages.ts'
 import { passwordOf } from './password.ts'
+
+const fixture = (file: string) =>
+  fileURLToPath(new URL(`../../../../test/etcd/fixtures/${file}`, import.meta.url))
 
 describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
   let rig: ClientRig
@@ -254,6 +259,41 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
       const asked = other.makePath(`${chroot}/other`, call())
       await expect(asked).rejects.toMatchObject({ code: 'UNSUPPORTED' })
       await expect(asked).rejects.toThrow(`${chroot}/other does not exist, and cannot be created`)
+    })
+
+    test('TLS with certificates on both sides; that of the client is its credentials', async () => {
+      const files = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
+      await using ensemble = await startZooKeeper({ tls: files })
+      const hosts = ensemble.members.map(({ host, port }) => `${host}:${port}`)
+      const ca = readFileSync(files.ca)
+      const tls = {
+        ca,
+        cert: readFileSync(fixture('client.pem')),
+        key: readFileSync(fixture('client-key.pem')),
+      }
+      const connect = (options: Partial<ZooKeeperClientOptions>) =>
+        new ZooKeeperClient('zookeeper', { hosts, ...options }, systemClock, systemRandom)
+      const client = connect({ tls })
+      await client.makePath('/mine', call())
+      const session = await client.open(10_000, call())
+      expect(await session.prolong([{ op: 'setData', path: '/mine', data: '' }], call())).toMatchObject({
+        replies: [{ ok: true }],
+      })
+      const other = connect({ username: 'ada' })
+      const asked = other
+        .open(10_000, call())
+        .then((its) => its.ask({ op: 'getData', path: '/mine' }, call()))
+      await expect(asked).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+
+      for (const refused of [{ tls: { ca }, username: 'ada' }, { tls: { ...tls, ca: tls.cert } }]) {
+        const unreachable = connect(refused)
+        await expect(unreachable.open(10_000, call())).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+        await unreachable.close()
+      }
+      await expect(connect({ tls: { ...tls, ca: tls.cert } }).open(10_000, call())).rejects.toThrow(
+        'has a certificate that is not accepted',
+      )
+      await Promise.all([client.close(), other.close()])
     })
 
     test('without credentials, an open ACL must be asked for', () => {
